@@ -1,0 +1,1 @@
+"""Ports: where a rank's packets leave and enter the host."""

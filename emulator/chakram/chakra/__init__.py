@@ -1,0 +1,1 @@
+"""Chakra execution traces: read, check and write them."""

@@ -1,0 +1,1 @@
+"""The chakram command, one module per verb."""

@@ -1,0 +1,1 @@
+"""The experiment file: its model, its checks, its JSON Schema."""

@@ -1,0 +1,1 @@
+"""The control protocol between controller and agents."""

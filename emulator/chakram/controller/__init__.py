@@ -1,0 +1,1 @@
+"""The controller: plans a run, drives the agents, gathers the results."""

@@ -1,0 +1,1 @@
+"""What is to be replayed: traces, schedules, programs, plans and records. Pure."""

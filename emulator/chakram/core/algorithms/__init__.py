@@ -1,0 +1,1 @@
+"""Collective algorithms: from an operation to a schedule of transfers. Pure."""

@@ -1,0 +1,1 @@
+"""The network under test: topology, addresses, namespaces, shaping, probes."""

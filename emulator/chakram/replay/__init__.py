@@ -1,0 +1,1 @@
+"""Walk a rank's program: what may start now, what a completion releases. Pure."""

@@ -1,0 +1,1 @@
+"""Congestion controls of a queue pair, by name. Pure."""

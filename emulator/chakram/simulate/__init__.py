@@ -1,0 +1,1 @@
+"""The same program on a virtual fabric with a virtual clock."""

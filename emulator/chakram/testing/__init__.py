@@ -1,0 +1,1 @@
+"""Helpers for tests: virtual wire and clock, strategies, builders."""

@@ -1,0 +1,1 @@
+"""Tests; helpers for them are in `tests.support`."""
