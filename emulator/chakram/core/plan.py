@@ -1,0 +1,144 @@
+"""The plan: what is to be executed, where, over which queue pairs.
+
+Everything that an agent needs stands in its ``AgentPlan``; nothing in it has to be
+looked up elsewhere.  Rates are payload plus headers on the wire (layer 2 without
+preamble and FCS), as a kernel queueing discipline counts them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from chakram.core.program import RankProgram
+
+POINT_TO_POINT = "p2p"
+"""Group name of the queue pairs that carry point-to-point messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortPlan:
+    """One place where packets of ranks leave and enter.
+
+    ``open`` is a port specification such as ``udp:eth0`` or ``memory:``; ``netns`` is
+    the path of the network namespace it is opened in (None: the agent's own).
+    ``rate_bps`` None means unlimited.  ``host`` names it in the topology.
+    """
+
+    number: int
+    agent: str
+    host: str
+    open: str
+    netns: str | None
+    address: str
+    udp_port: int
+    rate_bps: int | None
+    mtu: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePairPlan:
+    """One end of a queue pair: (job, group, channel) between a rank and a peer."""
+
+    group: str
+    channel: int
+    peer_rank: int
+    qpn: int
+    remote_qpn: int
+    remote_port: int
+    remote_address: str
+    source_port: int
+    send_psn: int
+    receive_psn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlan:
+    """One rank with its place: port, shard and queue pairs."""
+
+    number: int
+    """Index of the rank over all jobs of the plan; records name it."""
+    port: int
+    shard: int
+    program: RankProgram
+    queue_pairs: tuple[QueuePairPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportPlan:
+    """Settings of every queue pair."""
+
+    path_mtu: int = 4096
+    window_bytes: int = 64 * 1024
+    congestion_control: str = "none"
+    congestion_parameters: tuple[tuple[str, int], ...] = ()
+    verb: str = "write"
+    """``write`` (RDMA WRITE, the last packet WITH_IMM) or ``send`` (SEND, likewise)."""
+    dscp_data: int = 26
+    dscp_ack: int = 26
+    ecn: int = 2
+    """ECN field of data packets: 0 not-ECT, 1 ECT(1), 2 ECT(0)."""
+    ack_interval_packets: int = 4
+    retransmit_timeout_ns: int = 67_108_864
+    """Local ACK timeout 14: 4.096 us x 2**14."""
+    retry_limit: int = 7
+    max_burst_packets: int = 4
+    burst_bound_ns: int = 1_000_000
+    """How much lag the pacing of a port may make up, in time at its rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What all agents do with their programs."""
+
+    warmup: int = 2
+    measured: int = 20
+    sync: str = "barrier"
+    """``barrier`` (in the programs), ``free`` or ``gap``."""
+    gap_ns: int = 0
+    drop_ratio: float = 0.0
+    """Share of received packets that ports drop at random."""
+    seed: int = 1
+    hang_timeout_ns: int = 30 * 10**9
+    """Without any progress of a rank for so long, the run is declared hung."""
+
+    @property
+    def iterations(self) -> int:
+        """All iterations, warm-up included."""
+        return self.warmup + self.measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlan:
+    """What one agent executes."""
+
+    run_id: str
+    agent: str
+    shards: int
+    ports: tuple[PortPlan, ...]
+    ranks: tuple[RankPlan, ...]
+    transport: TransportPlan
+    settings: RunSettings
+    peers: tuple[str, ...] = field(default=())
+    """Addresses of all ports of the whole plan: nothing else is ever sent to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a whole run executes: one ``AgentPlan`` per agent."""
+
+    run_id: str
+    agents: tuple[AgentPlan, ...]
+
+    def ranks(self) -> list[RankPlan]:
+        """Return all ranks of all agents, by number."""
+        return sorted(
+            (rank for agent in self.agents for rank in agent.ranks),
+            key=lambda rank: rank.number,
+        )
+
+    def ports(self) -> list[PortPlan]:
+        """Return all ports of all agents, by number."""
+        return sorted(
+            (port for agent in self.agents for port in agent.ports),
+            key=lambda port: port.number,
+        )

@@ -1,0 +1,153 @@
+"""The program of a rank: its ordered work with dependencies, a few numbers a row.
+
+Lowering makes it from a trace; the planner places it; replay walks it.  A collective
+stays one row, whatever the number of its ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import ProcessGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveOperation:
+    """One collective of a process group.
+
+    ``number`` is k: with job, iteration and group it is the identity of the
+    collective on every member.  ``input_bytes`` is what this run moves (see
+    ``chakram.core.collectives``), ``trace_bytes`` the same before ``size_scale``.
+    ``root`` is a position in the group.  ``dependencies`` are indices of operations.
+    """
+
+    node_id: int | None
+    name: str
+    dependencies: tuple[int, ...]
+    group: str
+    number: int
+    op: CollectiveOp
+    algorithm: str
+    input_bytes: int
+    trace_bytes: int
+    root: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOperation:
+    """One point-to-point message to rank ``peer``.
+
+    ``number`` counts the messages from this rank to that peer in one iteration; it
+    tells them apart at the receiver in whatever order they become ready.
+    """
+
+    node_id: int | None
+    name: str
+    dependencies: tuple[int, ...]
+    peer: int
+    number: int
+    tag: int
+    size_bytes: int
+    trace_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveOperation:
+    """The other side of a ``SendOperation`` of rank ``peer``, with its number."""
+
+    node_id: int | None
+    name: str
+    dependencies: tuple[int, ...]
+    peer: int
+    number: int
+    tag: int
+    size_bytes: int
+    trace_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeOperation:
+    """A delay.  Those of one ``stream`` (None: the rank's own) do not overlap.
+
+    A duration of 0 ends at once and takes no slot.
+    """
+
+    node_id: int | None
+    name: str
+    dependencies: tuple[int, ...]
+    duration_ns: int
+    stream: int | None = None
+
+
+Operation = CollectiveOperation | SendOperation | ReceiveOperation | ComputeOperation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankProgram:
+    """One iteration of one rank.
+
+    ``groups`` are the process groups that its collectives name.  Dependencies point
+    anywhere in ``operations`` but form no cycle; the order of the rows is the order
+    of preference among operations that are ready together.
+    """
+
+    job: str
+    rank: int
+    groups: tuple[ProcessGroup, ...]
+    operations: tuple[Operation, ...]
+
+
+def check_program(program: RankProgram) -> list[str]:
+    """Return what is wrong with a program; an empty list if nothing is."""
+    problems: list[str] = []
+    groups = {group.name: group for group in program.groups}
+    count = len(program.operations)
+    remaining = [0] * count
+    successors: list[list[int]] = [[] for _ in range(count)]
+    numbers: dict[str, list[int]] = {}
+    for index, operation in enumerate(program.operations):
+        where = f"job {program.job} rank {program.rank} operation {index}"
+        for dependency in operation.dependencies:
+            if not 0 <= dependency < count:
+                problems.append(f"{where}: depends on {dependency}, which is not there")
+            else:
+                successors[dependency].append(index)
+                remaining[index] += 1
+        if isinstance(operation, CollectiveOperation):
+            group = groups.get(operation.group)
+            numbers.setdefault(operation.group, []).append(operation.number)
+            if group is None:
+                problems.append(f"{where}: unknown process group {operation.group!r}")
+            elif program.rank not in group.ranks:
+                problems.append(f"{where}: not a member of {operation.group!r}")
+            elif not 0 <= operation.root < len(group.ranks):
+                problems.append(f"{where}: root {operation.root} is not in the group")
+            if operation.input_bytes < 0:
+                problems.append(f"{where}: negative size {operation.input_bytes}")
+        elif isinstance(operation, SendOperation | ReceiveOperation):
+            if operation.peer == program.rank:
+                problems.append(f"{where}: sends to itself")
+            if operation.size_bytes < 0:
+                problems.append(f"{where}: negative size {operation.size_bytes}")
+        elif operation.duration_ns < 0:
+            problems.append(f"{where}: negative duration {operation.duration_ns}")
+    for name, group_numbers in numbers.items():
+        if sorted(group_numbers) != list(range(len(group_numbers))):
+            problems.append(
+                f"job {program.job} rank {program.rank}: the collectives of "
+                f"{name!r} are not numbered 0..{len(group_numbers) - 1}"
+            )
+    ready = [index for index in range(count) if not remaining[index]]
+    done = 0
+    while ready:
+        done += 1
+        for successor in successors[ready.pop()]:
+            remaining[successor] -= 1
+            if not remaining[successor]:
+                ready.append(successor)
+    if done < count and not any("which is not there" in text for text in problems):
+        problems.append(
+            f"job {program.job} rank {program.rank}: dependencies form a cycle"
+        )
+    return problems

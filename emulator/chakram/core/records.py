@@ -1,0 +1,96 @@
+"""What a run records, as rows of 64-bit integers.
+
+Replay writes these rows while it runs; shards send them in batches of little-endian
+int64; the controller resolves the numbers (rank, operation) through the plan into the
+columns of the run directory.  Times are nanoseconds of the sender's clock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+FLOW_FIELDS = (
+    "iteration",
+    "rank",  # number of the sending rank in the plan
+    "operation",  # index in its program
+    "step",
+    "channel",
+    "peer",  # number of the receiving rank in the plan
+    "qpn",
+    "size_bytes",
+    "ready_ns",  # its dependencies were done
+    "posted_ns",
+    "first_sent_ns",
+    "last_acked_ns",
+    "rate_at_start_bps",  # 0: not limited by congestion control
+    "packets",
+    "retransmitted",
+    "ce",
+    "cnp",
+    "generator_wait_ns",
+    "cause_kind",  # a CAUSE_* number
+    "cause_rank",  # CAUSE_MESSAGE: the rank that sent it
+    "cause_number",  # CAUSE_MESSAGE: its immediate; CAUSE_OPERATION: the operation
+)
+"""One message between two ranks, written when its last byte was acknowledged."""
+
+SHARE_FIELDS = (
+    "iteration",
+    "rank",
+    "operation",
+    "ready_ns",
+    "start_ns",
+    "end_ns",
+    "sent_bytes",
+    "received_bytes",
+    "generator_wait_ns",
+    "retransmitted",
+)
+"""One rank's share of one collective or point-to-point operation."""
+
+ITERATION_FIELDS = (
+    "iteration",
+    "rank",
+    "start_ns",
+    "end_ns",
+    "compute_ns",  # at least one compute operation ran
+    "communication_ns",  # at least one collective or message was under way
+    "exposed_ns",  # communication without compute
+    "idle_ns",  # neither
+)
+"""One iteration of one rank."""
+
+CAUSE_START = 0
+CAUSE_OPERATION = 1
+CAUSE_MESSAGE = 2
+
+
+@dataclass(slots=True)
+class RecordRows:
+    """Rows of the three tables, flat: every table is one array of int64."""
+
+    flows: array[int] = field(default_factory=lambda: array("q"))
+    shares: array[int] = field(default_factory=lambda: array("q"))
+    iterations: array[int] = field(default_factory=lambda: array("q"))
+
+    def extend(self, other: RecordRows) -> None:
+        """Append all rows of *other*."""
+        self.flows.extend(other.flows)
+        self.shares.extend(other.shares)
+        self.iterations.extend(other.iterations)
+
+    def take(self) -> RecordRows:
+        """Return the rows collected so far and start anew."""
+        taken = RecordRows(
+            flows=self.flows, shares=self.shares, iterations=self.iterations
+        )
+        self.flows, self.shares, self.iterations = array("q"), array("q"), array("q")
+        return taken
+
+    def __len__(self) -> int:
+        return (
+            len(self.flows) // len(FLOW_FIELDS)
+            + len(self.shares) // len(SHARE_FIELDS)
+            + len(self.iterations) // len(ITERATION_FIELDS)
+        )

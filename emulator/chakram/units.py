@@ -1,0 +1,148 @@
+"""Sizes, rates and times with their units, to integers and back.
+
+Inside the program every quantity is an integer whose name carries its unit
+(``_bytes``, ``_bps``, ``_ns``).  Text with units exists only where people write and
+read: experiment files, command line, tables.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from chakram.errors import ConfigError
+
+_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*$")
+
+_DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+SIZE_UNITS: dict[str, int] = {
+    **{f"{prefix}B": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}B": factor for prefix, factor in _BINARY.items()},
+}
+RATE_UNITS: dict[str, int] = {
+    **{f"{prefix}bit": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}bps": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}bit/s": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{prefix}b/s": factor for prefix, factor in _DECIMAL.items()},
+}
+TIME_UNITS: dict[str, int] = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "min": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
+FLOPS_UNITS: dict[str, int] = {
+    f"{prefix}FLOPS": factor
+    for prefix, factor in {**_DECIMAL, "P": 10**15}.items()
+    if prefix
+}
+BYTE_RATE_UNITS: dict[str, int] = {
+    f"{prefix}B/s": factor for prefix, factor in _DECIMAL.items()
+}
+
+
+def _parse(
+    text: str, *, units: dict[str, int], where: str, example: str, kind: str
+) -> int:
+    match = _NUMBER.match(text)
+    if match is None:
+        raise ConfigError(where, f"{text!r} is not a {kind}", f"e.g. {example}")
+    number, unit = match.groups()
+    if not unit:
+        raise ConfigError(where, f"{text!r} has no unit", f"e.g. {example}")
+    factor = units.get(unit)
+    if factor is None:
+        raise ConfigError(where, f"{text!r} has an unknown unit {unit!r}", f"e.g. {example}")
+    return round(Fraction(number) * factor)
+
+
+def parse_size(text: str, *, where: str) -> int:
+    """Return bytes from text such as ``64KiB`` or ``1MB``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(text, units=SIZE_UNITS, where=where, example="64KiB", kind="size")
+
+
+def parse_rate(text: str, *, where: str) -> int:
+    """Return bits per second from text such as ``250Mbit`` or ``400Gbit``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(text, units=RATE_UNITS, where=where, example="400Gbit", kind="rate")
+
+
+def parse_time(text: str, *, where: str) -> int:
+    """Return nanoseconds from text such as ``10us`` or ``1.5s``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(text, units=TIME_UNITS, where=where, example="10us", kind="time")
+
+
+def parse_flops(text: str, *, where: str) -> int:
+    """Return floating-point operations per second from text such as ``989 TFLOPS``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(
+        text, units=FLOPS_UNITS, where=where, example="989 TFLOPS", kind="compute rate"
+    )
+
+
+def parse_byte_rate(text: str, *, where: str) -> int:
+    """Return bytes per second from text such as ``3.35 TB/s``.
+
+    Raises:
+        ConfigError: At *where*, if there is no number, no unit or no such unit.
+    """
+    return _parse(
+        text, units=BYTE_RATE_UNITS, where=where, example="3.35 TB/s", kind="byte rate"
+    )
+
+
+def parse_fraction(text: str, *, where: str) -> Fraction:
+    """Return a positive ratio from text such as ``1/64``, ``0.5`` or ``2``.
+
+    Raises:
+        ConfigError: At *where*, if it is not a positive number.
+    """
+    try:
+        value = Fraction(text.replace(" ", ""))
+    except (ValueError, ZeroDivisionError):
+        raise ConfigError(where, f"{text!r} is not a ratio", "e.g. 1/64") from None
+    if value <= 0:
+        raise ConfigError(where, f"{text!r} is not positive", "e.g. 1/64")
+    return value
+
+
+def format_size(size_bytes: int) -> str:
+    """Return a size in the largest binary unit that divides it, e.g. ``64KiB``."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes and size_bytes % factor == 0:
+            return f"{size_bytes // factor}{unit}"
+    return f"{size_bytes}B"
+
+
+def format_rate(rate_bps: float) -> str:
+    """Return a rate with three significant digits, e.g. ``250Mbit/s``."""
+    for unit, factor in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if rate_bps >= factor:
+            return f"{rate_bps / factor:.3g}{unit}"
+    return f"{rate_bps:.3g}bit/s"
+
+
+def format_time(time_ns: float) -> str:
+    """Return a time with three significant digits, e.g. ``1.25ms``."""
+    for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(time_ns) >= factor:
+            return f"{time_ns / factor:.3g}{unit}"
+    return f"{time_ns:.3g}ns"
