@@ -1,0 +1,438 @@
+"""The shape of a fabric: hosts, switches and the links between them.
+
+Pure data.  The namespace builder, the simulator and the ideal all read the same
+``Topology``; none of them has an idea of its own about what is connected to what.
+
+Every link is full duplex: ``rate_bps`` holds in each direction, and each direction has
+a queue of its own at the port where packets leave.  A packet is stored and forwarded
+at every switch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, field
+
+from chakram.errors import FabricError
+
+__all__ = [
+    "HOST_INTERFACE",
+    "Link",
+    "PortRef",
+    "Topology",
+    "check_topology",
+    "clos",
+    "single_switch",
+]
+
+HOST_INTERFACE = "eth0"
+"""Name of the one interface of every host."""
+
+# Linux: IFNAMSIZ is 16 with the closing zero; "/" and white space are not allowed.
+_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\Z")
+# A node's name becomes part of a file name (/run/netns/<lab>-<node>).
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class PortRef:
+    """A port of a node: where packets leave and enter."""
+
+    node: str
+    port: str
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A full-duplex link between two ports.
+
+    Attributes:
+        a: One end; for a link of a host, the host.
+        b: The other end.
+        rate_bps: Rate of each direction, in bits of layer-2 packets per second
+            (without preamble, FCS and gap), or None where nothing limits it.
+        delay_ns: Propagation delay of each direction.
+        queue_bytes: Packets that may wait at the port of each end, in bytes, or None
+            where nothing limits them.
+        name: Unique name, used in counters and reports.
+    """
+
+    a: PortRef
+    b: PortRef
+    rate_bps: int | None
+    delay_ns: int = 0
+    queue_bytes: int | None = None
+    name: str
+
+    def other_end(self, node: str) -> PortRef:
+        """Return the port at the end that is not *node*."""
+        return self.b if self.a.node == node else self.a
+
+    def end_at(self, node: str) -> PortRef:
+        """Return the port at the end that is *node*."""
+        return self.a if self.a.node == node else self.b
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Hosts, switches and links; hosts end paths, switches forward.
+
+    Attributes:
+        hosts: Names of the hosts, in the order in which ranks are placed on them.
+        switches: Names of the switches.
+        links: All links; a host has exactly one, to a switch.
+    """
+
+    hosts: tuple[str, ...]
+    switches: tuple[str, ...]
+    links: tuple[Link, ...]
+    _links_of: dict[str, tuple[Link, ...]] = field(
+        init=False, repr=False, compare=False
+    )
+    _hosts: frozenset[str] = field(init=False, repr=False, compare=False)
+    # Hops from every switch to one switch, filled on demand: a simulation of 1,024
+    # hosts asks for a million pairs that have few distinct switches.
+    _distances: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        links_of: dict[str, list[Link]] = {
+            node: [] for node in (*self.hosts, *self.switches)
+        }
+        for link in self.links:
+            for end in (link.a, link.b):
+                links_of.setdefault(end.node, []).append(link)
+        object.__setattr__(
+            self,
+            "_links_of",
+            {node: tuple(links) for node, links in links_of.items()},
+        )
+        object.__setattr__(self, "_hosts", frozenset(self.hosts))
+        object.__setattr__(self, "_distances", {})
+
+    def links_of(self, node: str) -> tuple[Link, ...]:
+        """Return the links of a host or switch.
+
+        Raises:
+            FabricError: If there is no such node.
+        """
+        try:
+            return self._links_of[node]
+        except KeyError:
+            raise FabricError(
+                "topology", f"there is no node {node!r}", "see its hosts and switches"
+            ) from None
+
+    def host_link(self, host: str) -> Link:
+        """Return the one link of *host*.
+
+        Raises:
+            FabricError: If there is no such host or it has no link.
+        """
+        links = self.links_of(host)
+        if host not in self._hosts or not links:
+            raise FabricError(
+                "topology", f"{host!r} is not a host with a link", "see check_topology"
+            )
+        return links[0]
+
+    def switch_of(self, host: str) -> str:
+        """Return the switch that *host* is connected to."""
+        return self.host_link(host).other_end(host).node
+
+    def hosts_of(self, switch: str) -> tuple[str, ...]:
+        """Return the hosts connected to *switch*, in the order of ``hosts``."""
+        near = {link.other_end(switch).node for link in self.links_of(switch)}
+        return tuple(host for host in self.hosts if host in near)
+
+    def uplinks(self) -> tuple[Link, ...]:
+        """Return the links between switches."""
+        switches = frozenset(self.switches)
+        return tuple(
+            link
+            for link in self.links
+            if link.a.node in switches and link.b.node in switches
+        )
+
+    def next_hops(self, node: str, dst_host: str) -> tuple[PortRef, ...]:
+        """Return the ports of *node* through which a shortest path to a host leaves.
+
+        More than one port means equal-cost paths; their order is that of ``links``.
+        The result is empty where *dst_host* cannot be reached or is *node* itself.
+        """
+        if node == dst_host:
+            return ()
+        last = self.switch_of(dst_host)
+        if node == last:
+            return (self.host_link(dst_host).end_at(node),)
+        distance = self._hops_to(last)
+        if node in self._hosts:
+            link = self.host_link(node)
+            return (link.end_at(node),) if link.other_end(node).node in distance else ()
+        here = distance.get(node)
+        if here is None:
+            return ()
+        return tuple(
+            link.end_at(node)
+            for link in self.links_of(node)
+            if distance.get(link.other_end(node).node) == here - 1
+        )
+
+    def paths(self, src_host: str, dst_host: str) -> list[tuple[Link, ...]]:
+        """Return all equal-cost shortest paths between two hosts, as links in order.
+
+        The list is empty where there is no path or both hosts are the same.
+        """
+        if src_host == dst_host:
+            return []
+        found: list[tuple[Link, ...]] = []
+        # Depth first, next hops in reverse, so that paths come in the order of links.
+        stack: list[tuple[str, tuple[Link, ...]]] = [(src_host, ())]
+        while stack:
+            node, links = stack.pop()
+            if node == dst_host:
+                found.append(links)
+                continue
+            for port in reversed(self.next_hops(node, dst_host)):
+                link = self._link_at(port)
+                stack.append((link.other_end(node).node, (*links, link)))
+        return found
+
+    def egress_ports(
+        self, src_host: str, path: tuple[Link, ...]
+    ) -> tuple[PortRef, ...]:
+        """Return, for each link of a path, the port at which it is entered.
+
+        That port is where packets of this direction queue, so it names the direction
+        of a link.
+        """
+        ports: list[PortRef] = []
+        node = src_host
+        for link in path:
+            ports.append(link.end_at(node))
+            node = link.other_end(node).node
+        return tuple(ports)
+
+    def _link_at(self, port: PortRef) -> Link:
+        return next(
+            link for link in self.links_of(port.node) if link.end_at(port.node) == port
+        )
+
+    def _hops_to(self, switch: str) -> dict[str, int]:
+        """Return the number of links from every connected switch to *switch*."""
+        known = self._distances.get(switch)
+        if known is not None:
+            return known
+        switches = frozenset(self.switches)
+        distance = {switch: 0}
+        waiting = deque([switch])
+        while waiting:
+            node = waiting.popleft()
+            for link in self.links_of(node):
+                other = link.other_end(node).node
+                if other in switches and other not in distance:
+                    distance[other] = distance[node] + 1
+                    waiting.append(other)
+        self._distances[switch] = distance
+        return distance
+
+
+def single_switch(
+    nhosts: int,
+    host_rate_bps: int | None,
+    *,
+    host_delay_ns: int = 0,
+    host_queue_bytes: int | None = None,
+) -> Topology:
+    """Return *nhosts* hosts ``h0``, ``h1``, ... on one switch ``s0``.
+
+    Raises:
+        FabricError: If there is no host, or a link's values are impossible.
+    """
+    _require_positive("nhosts", nhosts)
+    return _checked(
+        Topology(
+            hosts=tuple(f"h{number}" for number in range(nhosts)),
+            switches=("s0",),
+            links=tuple(
+                _host_link(number, "s0", host_rate_bps, host_delay_ns, host_queue_bytes)
+                for number in range(nhosts)
+            ),
+        )
+    )
+
+
+def clos(
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int,
+    host_rate_bps: int | None,
+    uplink_rate_bps: int | None,
+    *,
+    host_delay_ns: int = 0,
+    uplink_delay_ns: int = 0,
+    host_queue_bytes: int | None = None,
+    uplink_queue_bytes: int | None = None,
+) -> Topology:
+    """Return a two-tier leaf-spine fabric: every leaf has one link to every spine.
+
+    Hosts are numbered leaf by leaf: ``h0`` ... on ``leaf0``, the next
+    *hosts_per_leaf* on ``leaf1``.
+
+    Raises:
+        FabricError: If a count is not positive, or a link's values are impossible.
+    """
+    _require_positive("leaves", leaves)
+    _require_positive("spines", spines)
+    _require_positive("hosts_per_leaf", hosts_per_leaf)
+    nhosts = leaves * hosts_per_leaf
+    host_links = [
+        _host_link(
+            number,
+            f"leaf{number // hosts_per_leaf}",
+            host_rate_bps,
+            host_delay_ns,
+            host_queue_bytes,
+        )
+        for number in range(nhosts)
+    ]
+    uplinks = [
+        Link(
+            a=PortRef(node=f"leaf{leaf}", port=f"up{spine}"),
+            b=PortRef(node=f"spine{spine}", port=f"down{leaf}"),
+            rate_bps=uplink_rate_bps,
+            delay_ns=uplink_delay_ns,
+            queue_bytes=uplink_queue_bytes,
+            name=f"leaf{leaf}-spine{spine}",
+        )
+        for leaf in range(leaves)
+        for spine in range(spines)
+    ]
+    return _checked(
+        Topology(
+            hosts=tuple(f"h{number}" for number in range(nhosts)),
+            switches=(
+                *(f"leaf{number}" for number in range(leaves)),
+                *(f"spine{number}" for number in range(spines)),
+            ),
+            links=(*host_links, *uplinks),
+        )
+    )
+
+
+def check_topology(topology: Topology) -> list[str]:
+    """Return what is wrong with *topology*, one sentence each; empty when sound."""
+    problems = _check_names(topology)
+    nodes = frozenset((*topology.hosts, *topology.switches))
+    hosts = frozenset(topology.hosts)
+    degree = dict.fromkeys(topology.hosts, 0)
+    ports: set[PortRef] = set()
+    for link in topology.links:
+        problems += _check_link(link, nodes, hosts)
+        for end in (link.a, link.b):
+            if end in ports:
+                problems.append(f"link {link.name}: port {end} has two links")
+            ports.add(end)
+            if end.node in degree:
+                degree[end.node] += 1
+    problems += [
+        f"host {host}: has {count} links, must have exactly one"
+        for host, count in degree.items()
+        if count != 1
+    ]
+    return problems or _check_connected(topology)
+
+
+def _check_names(topology: Topology) -> list[str]:
+    problems: list[str] = []
+    if not topology.hosts:
+        problems.append("there is no host")
+    seen: set[str] = set()
+    for kind, names in (
+        ("host", topology.hosts),
+        ("switch", topology.switches),
+        ("link", tuple(link.name for link in topology.links)),
+    ):
+        if kind == "link":
+            seen = set()  # a link may be called like a node
+        for name in names:
+            if name in seen:
+                problems.append(f"{kind} {name}: the name is used twice")
+            seen.add(name)
+            if not _NODE.match(name):
+                problems.append(
+                    f"{kind} {name!r}: a name has 1 to 64 letters, digits, '_', '.'"
+                    " or '-' and begins with a letter or digit"
+                )
+    return problems
+
+
+def _check_link(link: Link, nodes: frozenset[str], hosts: frozenset[str]) -> list[str]:
+    problems: list[str] = []
+    for end in (link.a, link.b):
+        if end.node not in nodes:
+            problems.append(f"link {link.name}: there is no node {end.node!r}")
+        if not _INTERFACE.match(end.port):
+            problems.append(
+                f"link {link.name}: {end.port!r} is not an interface name of at most"
+                " 15 letters, digits, '_', '.' or '-'"
+            )
+    if link.a.node == link.b.node:
+        problems.append(f"link {link.name}: connects {link.a.node} with itself")
+    elif link.a.node in hosts and link.b.node in hosts:
+        problems.append(f"link {link.name}: connects two hosts without a switch")
+    if link.rate_bps is not None and link.rate_bps <= 0:
+        problems.append(f"link {link.name}: rate {link.rate_bps} bit/s is not positive")
+    if link.delay_ns < 0:
+        problems.append(f"link {link.name}: delay {link.delay_ns} ns is negative")
+    if link.queue_bytes is not None and link.queue_bytes <= 0:
+        problems.append(
+            f"link {link.name}: queue of {link.queue_bytes} bytes is not positive"
+        )
+    return problems
+
+
+def _check_connected(topology: Topology) -> list[str]:
+    first = topology.hosts[0]
+    return [
+        f"host {host}: there is no path from {first}"
+        for host in topology.hosts[1:]
+        if not topology.next_hops(first, host)
+    ]
+
+
+def _host_link(
+    number: int,
+    switch: str,
+    rate_bps: int | None,
+    delay_ns: int,
+    queue_bytes: int | None,
+) -> Link:
+    return Link(
+        a=PortRef(node=f"h{number}", port=HOST_INTERFACE),
+        b=PortRef(node=switch, port=f"h{number}"),
+        rate_bps=rate_bps,
+        delay_ns=delay_ns,
+        queue_bytes=queue_bytes,
+        name=f"h{number}-{switch}",
+    )
+
+
+def _require_positive(name: str, value: int) -> None:
+    if value <= 0:
+        raise FabricError(
+            "topology", f"{name} is {value}", "a fabric has at least one of each"
+        )
+
+
+def _checked(topology: Topology) -> Topology:
+    # The builders make sound shapes; only the links' values can be wrong, and those
+    # are the same on all links of a kind, so the first problem says it all.
+    nodes = frozenset((*topology.hosts, *topology.switches))
+    for link in topology.links:
+        for problem in _check_link(link, nodes, frozenset()):
+            raise FabricError("topology", problem, "see the fabric's links section")
+    return topology
