@@ -1,0 +1,210 @@
+"""Build the compiled modules; everything else stands in pyproject.toml.
+
+A module is compiled if a ``.pxd`` of its name lies beside it, or if it is a ``.pyx``
+(see ``emulator/chakram/_compiled.py``, which chooses at import and reads the digests
+that are recorded here). Compiling is an option: without Cython there are no extensions,
+and without a C compiler those that fail are left out. Only if the environment says
+``CHAKRAM_COMPILED=require`` is a failure an error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext as setuptools_build_ext
+
+ROOT = Path(__file__).resolve().parent
+# Import name of each package, and the folder (source root) that holds it.
+SOURCE_ROOTS = {"chakram": "emulator", "chakram_agent": "agents"}
+REQUIRED = os.environ.get("CHAKRAM_COMPILED") == "require"
+JOBS = int(os.environ.get("CHAKRAM_BUILD_JOBS") or os.cpu_count() or 1)
+DIRECTIVES = {
+    "language_level": 3,
+    # Annotations are for readers and mypy; C types stand in the .pxd.
+    "annotation_typing": False,
+}
+
+
+def load_finder() -> ModuleType:
+    """Load the finder's module by path: the package itself is not needed to build."""
+    path = ROOT / "emulator" / "chakram" / "_compiled.py"
+    spec = importlib.util.spec_from_file_location("_compiled", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["_compiled"] = module  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module
+
+
+FINDER = load_finder()
+
+
+def hot_extensions() -> list[Extension]:
+    """Return one extension per hot module; none without Cython."""
+    if importlib.util.find_spec("Cython") is None:
+        if REQUIRED:
+            raise SystemExit("CHAKRAM_COMPILED=require, but Cython is not installed")
+        return []
+    return [
+        Extension(
+            fullname,
+            [os.path.relpath(FINDER.hot_source(stem), ROOT)],
+            extra_compile_args=["-O2", "-g0"],
+            optional=not REQUIRED,
+        )
+        for package, source_root in SOURCE_ROOTS.items()
+        for fullname, stem in FINDER.hot_modules(
+            package, str(ROOT / source_root / package)
+        )
+    ]
+
+
+class build_ext(setuptools_build_ext):
+    """Translate and compile what changed, in parallel, and record the digests."""
+
+    def run(self) -> None:
+        """Build all hot modules; in place only those that are out of date."""
+        if self.parallel is None:
+            self.parallel = JOBS
+        build = ROOT / "build"
+        build.mkdir(exist_ok=True)
+        # Two builds at once (two terminals, an editor) would overwrite each other.
+        with open(build / ".lock", "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.build_and_record()
+
+    def build_and_record(self) -> None:
+        """Do the work of `run` under the lock."""
+        recorded, builder = {}, self.builder()
+        if self.inplace:
+            path = ROOT / "emulator" / "chakram" / FINDER.RECORD
+            recorded = self.fresh_modules(path, builder)
+        else:
+            path = Path(self.build_lib) / "chakram" / FINDER.RECORD
+        self.extensions = [ext for ext in self.extensions if ext.name not in recorded]
+        if not self.extensions:
+            return
+        # Digests first: a source that is edited meanwhile counts as changed.
+        digests = {ext.name: self.digests(ext.sources[0]) for ext in self.extensions}
+        products = {
+            ext.name: ROOT / self.build_lib / self.get_ext_filename(ext.name)
+            for ext in self.extensions
+        }
+        for product in products.values():
+            product.unlink(missing_ok=True)
+        self.translate()
+        super().run()
+        for name, product in products.items():
+            if product.exists():
+                recorded[name] = digests[name]
+            else:
+                print(f"warning: {name}: not compiled, its plain form will run")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record = {"builder": builder, "modules": dict(sorted(recorded.items()))}
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
+    def fresh_modules(self, path: Path, builder: str) -> dict[str, Any]:
+        """Return the recorded digests of those modules that need not be built."""
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        if record.get("builder") != builder:
+            return {}
+        names = {ext.name for ext in self.extensions}
+        return {
+            name: files
+            for name, files in record["modules"].items()
+            if name in names
+            and (ROOT / self.get_ext_fullpath(name)).exists()
+            and files == current_digests(files)
+        }
+
+    def translate(self) -> None:
+        """Turn the Python sources of the extensions into C; drop those that fail."""
+        sources = [ext.sources[0] for ext in self.extensions]
+        with ProcessPoolExecutor(min(JOBS, len(sources))) as pool:
+            translated = list(pool.map(c_source, sources))
+        failed = [
+            source
+            for source, result in zip(sources, translated, strict=True)
+            if result is None
+        ]
+        if failed and REQUIRED:
+            raise SystemExit(f"Cython refuses {', '.join(failed)}")
+        # The C files are all that is taken over from Cython's extensions: those lack
+        # `optional`, and what setuptools has noted on ours.
+        for ext, result in zip(self.extensions, translated, strict=True):
+            ext.sources = result
+        self.extensions = [ext for ext in self.extensions if ext.sources]
+        self.force = True
+
+    def digests(self, source: str) -> dict[str, str | None]:
+        """Return the digests of *source* and of all it is compiled with."""
+        from Cython.Build.Dependencies import create_dependency_tree
+        from Cython.Compiler.Main import CompilationOptions, Context
+
+        options = CompilationOptions(include_path=sorted(SOURCE_ROOTS.values()))
+        tree = create_dependency_tree(Context.from_options(options), quiet=True)
+        paths = {
+            (ROOT / name).resolve() for name in {source, *tree.all_dependencies(source)}
+        }
+        # Only ours: what Cython itself brings is fixed by its version.
+        return current_digests(
+            sorted(
+                path.relative_to(ROOT / folder).as_posix()
+                for path in paths
+                for folder in SOURCE_ROOTS.values()
+                if path.is_relative_to(ROOT / folder)
+            )
+        )
+
+    def builder(self) -> str:
+        """Return what else decides the outcome: Cython's version and this file."""
+        import Cython
+
+        digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        return f"cython {Cython.__version__}, setup.py {digest[:16]}"
+
+
+def c_source(source: str) -> list[str] | None:
+    """Translate one Python source; return its C file, None if Cython refuses it."""
+    from Cython.Build import cythonize
+    from Cython.Compiler.Errors import CompileError
+
+    try:
+        (translated,) = cythonize(
+            source,
+            build_dir="build/cython",
+            compiler_directives=DIRECTIVES,
+            force=True,
+            include_path=sorted(SOURCE_ROOTS.values()),
+        )
+    except CompileError:
+        return None  # Cython has said why
+    return list(translated.sources)
+
+
+def current_digests(names: Iterable[str]) -> dict[str, str | None]:
+    """Return the digests of the sources *names* (chakram/roce/psn.py) as they are."""
+    return {
+        name: FINDER.digest(str(ROOT / SOURCE_ROOTS[name.partition("/")[0]] / name))
+        for name in names
+    }
+
+
+setup(ext_modules=hot_extensions(), cmdclass={"build_ext": build_ext})
