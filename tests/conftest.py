@@ -1,29 +1,127 @@
-"""Fixtures and markers shared by all tests."""
+"""Markers, guards and fixtures for all tests.
+
+A test's folder is its marker, and decides what it may do: tests in ``unit`` and
+``property`` may neither open connections nor sleep; tests that touch the system must
+leave nothing behind.
+"""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import socket
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import hypothesis
 import pytest
 
-REPO_ROOT = Path(__file__).resolve().parents[1]
-FOLDER_MARKERS = frozenset(
-    "unit property golden interop integration netns e2e bench soak".split()
+from tests.leaks import Belongings
+from tests.support import REPO_ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TESTS = REPO_ROOT / "tests"
+PURE = frozenset({"unit", "property"})
+TOUCHING_THE_SYSTEM = frozenset({"integration", "netns", "e2e"})
+OFF_BY_DEFAULT = frozenset({"bench", "soak"})
+FOLDERS = PURE | {"golden", "interop"} | TOUCHING_THE_SYSTEM | OFF_BY_DEFAULT
+
+without_data = pytest.StashKey[int]()
+
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True
 )
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def folder_of(item: pytest.Item) -> str:
+    """Return the folder below ``tests`` that *item* stands in; empty if in none."""
+    return item.path.relative_to(TESTS).parts[0] if TESTS in item.path.parents else ""
+
+
+def data_folder() -> Path | None:
+    """Return the folder of real traces and captures; None if there is none here."""
+    path = REPO_ROOT / os.environ.get("CHAKRAM_DATA", REPO_ROOT.parent / "shared")
+    return path if path.is_dir() else None
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Mark every test by its folder."""
+    """Mark tests by folder; deselect those that are off or have no data here."""
     for item in items:
-        folder = item.path.relative_to(REPO_ROOT / "tests").parts[0]
-        if folder in FOLDER_MARKERS:
-            item.add_marker(getattr(pytest.mark, folder))
+        if folder_of(item) in FOLDERS:
+            item.add_marker(folder_of(item))
+    markers = config.getoption("markexpr")
+    off = [name for name in OFF_BY_DEFAULT if name not in markers]
+    have_data = data_folder() is not None
+    kept, deselected = [], []
+    for item in items:
+        if folder_of(item) in off:
+            deselected.append(item)
+        elif not have_data and "chakram_data" in getattr(item, "fixturenames", ()):
+            config.stash[without_data] = config.stash.get(without_data, 0) + 1
+            deselected.append(item)
+        else:
+            kept.append(item)
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = kept
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say how many tests were left out for want of data."""
+    count = config.stash.get(without_data, 0)
+    if count:
+        terminalreporter.write_line(
+            f"{count} tests deselected: they read real traces and captures, and "
+            "CHAKRAM_DATA names no folder of them"
+        )
 
 
 @pytest.fixture(scope="session")
 def chakram_data() -> Path:
-    """Return the folder of real traces and captures."""
-    return Path(os.environ.get("CHAKRAM_DATA", REPO_ROOT.parent / "shared"))
+    """Return the folder of real traces and captures.
+
+    It is ``$CHAKRAM_DATA``, by default ``shared`` beside the checkout. Tests that ask
+    for it are deselected where it does not exist.
+    """
+    path = data_folder()
+    assert path is not None
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _pure(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forbid connections and sleep in tests of pure code."""
+    if folder_of(request.node) not in PURE:
+        return
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        pytest.fail(
+            f"tests in {', '.join(sorted(PURE))} neither connect sockets nor sleep"
+        )
+
+    # Socket pairs stay: asyncio wakes its loops through one.
+    for name in ("bind", "connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(time, "sleep", refuse)
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves processes, threads, descriptors or links behind."""
+    folder = folder_of(request.node)
+    if folder not in TOUCHING_THE_SYSTEM:
+        yield
+        return
+    before = Belongings.now()
+    yield
+    left = before.left_behind(grace_s=3.0)
+    if left:
+        pytest.fail("left behind: " + "; ".join(left), pytrace=False)

@@ -1,0 +1,40 @@
+"""What tests of several folders share beside fixtures."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+REPO_ROOT = Path(__file__).resolve().parents[1]
+
+
+def require(feature: str, reason: str | None) -> None:
+    """Skip the running test if *feature* is missing, and say why.
+
+    ``CHAKRAM_REQUIRE=netns,tshark`` names the features that must be there: then the
+    test fails instead, so that nothing is skipped unnoticed where it has to run.
+
+    Args:
+        feature: Short name, e.g. ``netns``, ``prometheus``, ``tshark``, ``compiler``.
+        reason: Why it cannot be used, as a probe says it; None if it can.
+    """
+    __tracebackhide__ = True
+    if reason is None:
+        return
+    required = os.environ.get("CHAKRAM_REQUIRE", "").replace(",", " ").split()
+    if feature in required:
+        pytest.fail(f"CHAKRAM_REQUIRE names {feature}, but: {reason}", pytrace=False)
+    pytest.skip(f"{feature}: {reason}")
+
+
+def missing_program(name: str) -> str | None:
+    """Return why the program *name* cannot be run; None if it can."""
+    return None if shutil.which(name) else f"the program {name} is not installed"
+
+
+def missing_root() -> str | None:
+    """Return why this process may not administrate networks; None if it may."""
+    return None if os.geteuid() == 0 else "this needs root"

@@ -1,0 +1,246 @@
+"""Which form of a hot module the finder chooses, and what it says about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    ExtensionFileLoader,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+import chakram
+from chakram import _compiled
+from chakram._compiled import CompiledFinder, Mode, digest, requested_mode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUFFIX = EXTENSION_SUFFIXES[0]
+
+
+@dataclass
+class Package:
+    """The package ``wheel``, whose extensions are only pretended to be built."""
+
+    folder: Path
+
+    def write(self, name: str, text: str = "") -> None:
+        (self.folder / name).write_text(text)
+
+    def build(self, module: str, *sources: str) -> None:
+        """Pretend to build *module* from *sources* as they are now."""
+        self.write(f"{module}{SUFFIX}")
+        path = self.folder / "_compiled.json"
+        record = json.loads(path.read_text()) if path.exists() else {"modules": {}}
+        record["modules"][f"wheel.{module}"] = {
+            f"wheel/{name}": digest(str(self.folder / name)) for name in sources
+        }
+        path.write_text(json.dumps(record))
+
+    def finder(self, mode: Mode) -> CompiledFinder:
+        return CompiledFinder(
+            mode, packages=("wheel",), record=str(self.folder / "_compiled.json")
+        )
+
+    def find(self, module: str, mode: Mode) -> ModuleSpec | None:
+        return self.finder(mode).find_spec(f"wheel.{module}", [str(self.folder)])
+
+    def state(self, module: str, mode: Mode = "auto") -> str:
+        return self.finder(mode).status().modules[f"wheel.{module}"]
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
+    """Return a package with the plain module ``cold`` and the hot module ``hot``."""
+    module = ModuleType("wheel")
+    module.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, "wheel", module)
+    package = Package(tmp_path)
+    for name in ("__init__.py", "cold.py", "hot.py", "hot.pxd"):
+        package.write(name)
+    return package
+
+
+@pytest.mark.parametrize("mode", ["auto", "require", "off"])
+def test_leaves_modules_without_declarations_to_python(
+    package: Package, mode: Mode
+) -> None:
+    assert package.find("cold", mode) is None
+    assert package.find("missing", mode) is None
+
+
+@pytest.mark.parametrize("mode", ["auto", "require", "off"])
+def test_leaves_other_packages_and_top_packages_alone(
+    package: Package, mode: Mode
+) -> None:
+    finder = package.finder(mode)
+    assert finder.find_spec("spoke.hot", [str(package.folder)]) is None
+    assert finder.find_spec("wheel", None) is None
+
+
+@pytest.mark.parametrize("mode", ["auto", "require"])
+def test_takes_the_extension_that_was_built_from_these_sources(
+    package: Package, mode: Mode
+) -> None:
+    package.build("hot", "hot.py", "hot.pxd")
+    spec = package.find("hot", mode)
+    assert spec is not None
+    assert isinstance(spec.loader, ExtensionFileLoader)
+    assert spec.origin == str(package.folder / f"hot{SUFFIX}")
+    assert package.finder(mode).status().is_compiled()
+
+
+def test_off_takes_the_source_even_if_an_extension_is_there(package: Package) -> None:
+    package.build("hot", "hot.py", "hot.pxd")
+    spec = package.find("hot", "off")
+    assert spec is not None
+    assert isinstance(spec.loader, SourceFileLoader)
+    assert package.state("hot", "off") == "CHAKRAM_COMPILED=off"
+
+
+def test_auto_takes_the_source_if_nothing_was_built(package: Package) -> None:
+    spec = package.find("hot", "auto")
+    assert spec is not None
+    assert isinstance(spec.loader, SourceFileLoader)
+    assert package.state("hot") == "not built"
+
+
+@pytest.mark.parametrize("edited", ["hot.py", "hot.pxd", "other.pxd"])
+def test_auto_takes_the_source_if_anything_compiled_in_was_edited(
+    package: Package, edited: str
+) -> None:
+    package.write("other.pxd")
+    package.build("hot", "hot.py", "hot.pxd", "other.pxd")
+    package.write(edited, "# edited")
+    spec = package.find("hot", "auto")
+    assert spec is not None
+    assert isinstance(spec.loader, SourceFileLoader)
+    assert package.state("hot") == f"built from another version of wheel/{edited}"
+
+
+def test_an_extension_without_recorded_digests_counts_as_stale(
+    package: Package,
+) -> None:
+    package.write(f"hot{SUFFIX}")
+    assert package.state("hot") == ("built from unknown sources (no digests recorded)")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"modules": '])
+def test_a_damaged_record_is_like_none(package: Package, text: str) -> None:
+    package.build("hot", "hot.py", "hot.pxd")
+    package.write("_compiled.json", text)
+    assert package.state("hot") == ("built from unknown sources (no digests recorded)")
+
+
+def test_what_was_compiled_against_a_stale_module_is_stale_too(
+    package: Package,
+) -> None:
+    """Compiled classes cannot extend or hold the plain form of another's classes."""
+    for name in ("rim", "axle"):
+        package.write(f"{name}.py")
+        package.write(f"{name}.pxd")
+    package.build("axle", "axle.py", "axle.pxd")
+    package.build("hot", "hot.py", "hot.pxd", "axle.pxd")
+    package.build("rim", "rim.py", "rim.pxd", "hot.pxd")
+    assert package.finder("auto").status().is_compiled()
+    package.write("axle.py", "# edited")
+    stale = "built from another version of wheel/axle.py"
+    assert package.finder("auto").status().modules == {
+        "wheel.axle": stale,
+        "wheel.hot": f"compiled against wheel.axle, which is {stale}",
+        "wheel.rim": f"compiled against wheel.axle, which is {stale}",
+    }
+
+
+def test_modules_compiled_against_each_other_are_compiled(package: Package) -> None:
+    package.write("rim.py")
+    package.write("rim.pxd")
+    package.build("rim", "rim.py", "rim.pxd", "hot.pxd")
+    package.build("hot", "hot.py", "hot.pxd", "rim.pxd")
+    assert package.finder("auto").status().is_compiled()
+
+
+def test_require_says_which_module_why_and_what_to_do(package: Package) -> None:
+    with pytest.raises(ImportError) as caught:
+        package.find("hot", "require")
+    assert str(caught.value) == (
+        "wheel.hot: not built, and CHAKRAM_COMPILED=require: build it with "
+        "`make build`, or set CHAKRAM_COMPILED=auto"
+    )
+    assert caught.value.name == "wheel.hot"
+
+
+def test_a_pyx_without_extension_is_a_module_that_is_not_there(
+    package: Package,
+) -> None:
+    package.write("fast.pyx")
+    with pytest.raises(ModuleNotFoundError, match=r"wheel\.fast: not built"):
+        package.find("fast", "auto")
+    package.build("fast", "fast.pyx")
+    assert package.find("fast", "auto") is not None
+    with pytest.raises(ModuleNotFoundError, match="CHAKRAM_COMPILED=off"):
+        package.find("fast", "off")
+
+
+def test_the_first_look_decides_for_the_life_of_the_process(package: Package) -> None:
+    package.build("hot", "hot.py", "hot.pxd")
+    finder = package.finder("auto")
+    assert finder.status().is_compiled()
+    package.write("hot.py", "# edited")
+    assert finder.status().is_compiled()
+    assert not package.finder("auto").status().is_compiled()
+
+
+def test_a_package_without_hot_modules_is_not_compiled(package: Package) -> None:
+    (package.folder / "hot.pxd").unlink()
+    status = package.finder("auto").status()
+    assert status.modules == {}
+    assert not status.is_compiled()
+
+
+def test_status_finds_hot_modules_of_sub_packages(package: Package) -> None:
+    below = package.folder / "hub" / "bolt"
+    below.mkdir(parents=True)
+    (below / "nut.py").touch()
+    (below / "nut.pxd").touch()
+    (below / "__init__.py").touch()
+    (below / "__init__.pxd").touch()
+    assert list(package.finder("auto").status().modules) == [
+        "wheel.hot",
+        "wheel.hub.bolt.nut",
+    ]
+
+
+def test_the_mode_is_auto_by_default() -> None:
+    assert requested_mode({}) == "auto"
+    assert requested_mode({"CHAKRAM_COMPILED": ""}) == "auto"
+    assert requested_mode({"CHAKRAM_COMPILED": "off"}) == "off"
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(
+        ImportError, match="CHAKRAM_COMPILED='yes' is not one of auto, require, off"
+    ):
+        requested_mode({"CHAKRAM_COMPILED": "yes"})
+
+
+def test_importing_chakram_installs_one_finder() -> None:
+    _compiled.install()
+    finders = [each for each in sys.meta_path if isinstance(each, CompiledFinder)]
+    assert len(finders) == 1
+    assert _compiled.status() == finders[0].status()
+    assert chakram.__version__
+
+
+def test_status_without_finder_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "meta_path", [])
+    with pytest.raises(RuntimeError, match="not installed"):
+        _compiled.status()
