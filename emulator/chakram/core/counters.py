@@ -1,0 +1,158 @@
+"""The counters that the data plane keeps while it runs, as slots of one flat array.
+
+A shard owns an array of ``TOTAL_SLOTS`` 64-bit integers in shared memory and only ever
+adds to it; whoever wants to know reads a copy.  The layout stands here, once, so that
+the data plane writes plain integers and the exporter gives them names and units:
+
+====================  ================================================================
+slots                 contents
+====================  ================================================================
+one per name          ``COUNTER_NAMES``, found by ``slot(name)``
+28 per collective     flows by completion time: ``FCT_BUCKET_BOUNDS_NS`` and one more
+                      for longer ones, not cumulative; ``fct_slot(op, bucket)``
+one per collective    sum of the completion times in ns; ``fct_sum_slot(op)``
+====================  ================================================================
+
+All slots count upwards, so the counters of several shards or agents simply add.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.core.collectives import CollectiveOp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+COUNTER_NAMES: tuple[str, ...] = (
+    "flows_started",  # messages posted
+    "flows_completed",  # messages acknowledged to the last byte
+    "flows_failed",  # messages given up: retries exhausted, run aborted
+    "tx_bytes",  # layer 2 with headers, without FCS
+    "rx_bytes",
+    "tx_packets",
+    "rx_packets",
+    "delivered_bytes",  # payload acknowledged by the receiver
+    "retransmitted_packets_nak",  # sent again because the receiver asked
+    "retransmitted_packets_timeout",  # sent again because no acknowledgement came
+    "out_of_sequence_packets",  # arrived ahead of the expected number
+    "duplicate_packets",  # arrived again
+    "invalid_packets",  # wrong checksum, header or queue pair: dropped
+    "injected_drops",  # dropped on purpose: drop_ratio
+    "nak_sent",
+    "nak_received",
+    "ack_timeouts",
+    "ecn_marked_packets",  # data packets that arrived marked CE
+    "cnp_sent",
+    "cnp_received",
+    "socket_drops",  # the kernel had no room in the receive buffer
+    "send_retries",  # the kernel had no room to send: tried again later
+    "samples_dropped",  # records lost because a queue was full
+    "generator_wait_ns",  # due packets waited for the data plane, summed over flows
+    "cpu_ns",  # CPU time of the shard's process
+)
+"""Names of the scalar slots, in order."""
+
+FCT_BUCKET_BOUNDS_NS: tuple[int, ...] = tuple(1000 << n for n in range(27))
+"""Upper bounds, inclusive: 1 us, 2 us, 4 us ... 67.1 s."""
+
+FCT_BUCKETS = len(FCT_BUCKET_BOUNDS_NS) + 1
+"""Buckets of one histogram: one per bound, and one for what is longer."""
+
+OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
+"""The collectives in the order of their histograms."""
+
+_SLOTS = {name: index for index, name in enumerate(COUNTER_NAMES)}
+_OP_SLOTS = {
+    op: len(COUNTER_NAMES) + index * (FCT_BUCKETS + 1) for index, op in enumerate(OPS)
+}
+
+TOTAL_SLOTS = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
+"""Length of the array."""
+
+
+def slot(name: str) -> int:
+    """Return the index of the scalar counter *name*.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    try:
+        return _SLOTS[name]
+    except KeyError:
+        raise ValueError(f"there is no counter {name!r}") from None
+
+
+def fct_bucket(fct_ns: int) -> int:
+    """Return the number of the bucket of a completion time.
+
+    It is the first whose bound is not below *fct_ns*.
+    """
+    # Bounds double, so the number is the length of "how many microseconds more than
+    # one, rounded up": no search.
+    bucket = (max(fct_ns, 1) - 1) // 1000
+    return min(bucket.bit_length(), FCT_BUCKETS - 1)
+
+
+def fct_slot(op: CollectiveOp, bucket: int) -> int:
+    """Return the index of one bucket of the completion times of *op*.
+
+    Raises:
+        ValueError: If there is no such bucket.
+    """
+    if not 0 <= bucket < FCT_BUCKETS:
+        raise ValueError(f"there is no bucket {bucket}")
+    return _OP_SLOTS[op] + bucket
+
+
+def fct_sum_slot(op: CollectiveOp) -> int:
+    """Return the index of the sum, in ns, of the completion times of *op*."""
+    return _OP_SLOTS[op] + FCT_BUCKETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FctHistogram:
+    """Completion times of the flows of one collective.
+
+    ``counts`` are those of the single buckets, not cumulative.
+    """
+
+    op: CollectiveOp
+    counts: tuple[int, ...]
+    sum_ns: int
+
+    @property
+    def total(self) -> int:
+        """All flows of the histogram."""
+        return sum(self.counts)
+
+
+def fct_histograms(values: Sequence[int]) -> list[FctHistogram]:
+    """Return the histograms in an array of counters; those without a flow left out."""
+    histograms = []
+    for op in OPS:
+        first = _OP_SLOTS[op]
+        counts = tuple(values[first : first + FCT_BUCKETS])
+        if any(counts):
+            histograms.append(
+                FctHistogram(op=op, counts=counts, sum_ns=values[fct_sum_slot(op)])
+            )
+    return histograms
+
+
+def sum_counters(arrays: Iterable[Sequence[int]]) -> array[int]:
+    """Return the counters of several shards or agents as one array.
+
+    Raises:
+        ValueError: If one of them has another length than ``TOTAL_SLOTS``.
+    """
+    total = array("q", bytes(8 * TOTAL_SLOTS))
+    for values in arrays:
+        if len(values) != TOTAL_SLOTS:
+            raise ValueError(f"{len(values)} counters instead of {TOTAL_SLOTS}")
+        for index, value in enumerate(values):
+            total[index] += value
+    return total
