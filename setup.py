@@ -104,6 +104,7 @@ class build_ext(setuptools_build_ext):
         }
         for product in products.values():
             product.unlink(missing_ok=True)
+        print(f"compiling {len(products)} modules", flush=True)
         self.translate()
         super().run()
         for name, product in products.items():
@@ -193,6 +194,7 @@ def c_source(source: str) -> list[str] | None:
             compiler_directives=DIRECTIVES,
             force=True,
             include_path=sorted(SOURCE_ROOTS.values()),
+            quiet=True,
         )
     except CompileError:
         return None  # Cython has said why

@@ -1,0 +1,92 @@
+# Every target sets up the virtual environment that it needs; `make help` lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+CC ?= cc
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+QUICKSTART ?= configs/quickstart.yaml
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.chakram-installed
+PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
+
+# The tests that say something about hot modules run a second time, uncompiled.
+HOT_TESTS := $(wildcard tests/unit/roce tests/unit/replay tests/unit/switch \
+	tests/unit/simulate tests/property)
+
+# Succeeds if extensions can be built here: a compiler, and Python's headers.
+CAN_COMPILE = echo '\#include <Python.h>' | $(CC) -x c -fsyntax-only -I"$$( \
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
+	- 2>/dev/null
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: quickstart
+quickstart: build ## Replay a small job on this machine, and print how the network did
+	$(BIN)/chakram run $(QUICKSTART)
+
+.PHONY: build
+build: $(INSTALLED) ## Compile the hot modules in place (only what changed)
+	@$(BIN)/python setup.py -q build_ext --inplace
+
+.PHONY: test
+test: packages build ## Run all tests compiled, then those of hot modules uncompiled
+	@if $(CAN_COMPILE); then set -x; \
+		CHAKRAM_COMPILED=require $(BIN)/python -m pytest $(PYTEST_ARGS); \
+		CHAKRAM_COMPILED=off $(BIN)/python -m pytest $(PYTEST_ARGS) $(HOT_TESTS); \
+	else \
+		echo "no C compiler, or no Python headers: testing the plain modules only"; \
+		CHAKRAM_COMPILED=auto $(BIN)/python -m pytest $(PYTEST_ARGS); \
+	fi
+
+.PHONY: lint
+lint: $(INSTALLED) ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: bench
+bench: build ## Measure the speed of the hot paths
+	$(BIN)/python tests/bench $(BENCH_ARGS)
+
+.PHONY: soak
+soak: packages build ## Run the tests that take long
+	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+
+.PHONY: proto
+proto: $(INSTALLED) ## Generate the code for protobuf messages and services anew
+	$(BIN)/python tools/generate_proto.py
+
+.PHONY: packages
+packages:
+	@deploy/install-packages.sh
+
+.PHONY: clean
+clean: ## Remove what was built, and caches; the virtual environment stays
+	rm -rf build dist emulator/*.egg-info agents/*.egg-info *.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .coverage htmlcov
+	find emulator agents tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find emulator agents \( -name '*.so' -o -name _compiled.json \) -delete
+
+$(INSTALLED): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; set PYTHON=..." >&2; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+		deploy/install-packages.sh
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; \
+		exit 1; }
+	@echo "installing chakram and its tools into $(VENV) (about a minute)"
+	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.1' wheel
+	@PYTHONWARNINGS=ignore $(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Install the Debian packages named in apt-packages.txt that are missing.
+#
+# Without root, or on another system, it says what is missing and succeeds: builds and
+# tests do without what they do not find. With --required it fails then.
+set -euo pipefail
+
+list="$(dirname "$0")/apt-packages.txt"
+required=false
+[[ "${1:-}" == --required ]] && required=true
+
+give_up() {
+    echo "install-packages: $1" >&2
+    if $required; then exit 1; else exit 0; fi
+}
+
+command -v apt-get >/dev/null && command -v dpkg-query >/dev/null ||
+    give_up "this is no Debian; install what $list names in your system's own way"
+
+missing=()
+while read -r package; do
+    status="$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)"
+    [[ "$status" == "install ok installed" ]] || missing+=("$package")
+done < <(sed 's/#.*//' "$list" | awk 'NF {print $1}')
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+[[ $EUID -eq 0 ]] ||
+    give_up "missing, and this is not root: sudo apt-get install ${missing[*]}"
+
+# Some packages start a service when they are installed; tests start their own.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+    trap 'rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+fi
+
+echo "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+{ apt-get update -qq && apt-get install -qq --no-install-recommends "${missing[@]}"; } \
+    </dev/null >/dev/null || give_up "apt-get could not install: ${missing[*]}"
