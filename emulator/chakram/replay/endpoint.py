@@ -186,9 +186,10 @@ class Endpoint:
         return min((replay.iteration for replay in self.replays), default=0)
 
     def progress_counter(self) -> int:
-        """Return a number that grows whenever a message or an iteration ends."""
+        """Return a number that grows whenever a message or an operation ends."""
         return sum(
-            replay.completed_messages + replay.iteration for replay in self.replays
+            replay.completed_messages + replay.completed_operations
+            for replay in self.replays
         )
 
     def waiting_for(self) -> list[str]:

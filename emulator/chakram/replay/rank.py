@@ -217,6 +217,7 @@ class Replay:
         self.records = records
         self.iteration = 0
         self.completed_messages = 0
+        self.completed_operations = 0
         self.stray_messages = 0
         self._early_messages = 0
         self.finished_ns = NEVER
@@ -484,6 +485,7 @@ class Replay:
                 self._ready_ns[successor] = done_ns
                 self._released_by[successor] = index
                 heappush(self._ready, successor)
+        self.completed_operations += 1
         self._left -= 1
         if not self._left:
             self._end_iteration(done_ns)

@@ -127,7 +127,8 @@ class VirtualFabric:
     def _forward(
         self, burst: Burst, receiver: int, wires: list[Wire], hop: int, now_ns: int
     ) -> None:
-        arrival_ns = wires[hop].enter(burst.wire_bytes, now_ns)
+        # No wires: both ranks are on one port, which no network lies between.
+        arrival_ns = wires[hop].enter(burst.wire_bytes, now_ns) if wires else now_ns
         self._number += 1
         heappush(
             self._heap, (arrival_ns, self._number, receiver, wires, hop + 1, burst)

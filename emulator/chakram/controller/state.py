@@ -1,0 +1,328 @@
+"""The life of a run as a state machine: events in, instructions out.
+
+::
+
+    IDLE --Begin--> PREPARING --all prepared--> ARMING --all armed--> RUNNING
+    RUNNING --all finished--> DONE
+    any of them --AgentFailed, AgentLost, Abort, hang--> STOPPING
+    STOPPING --every agent stopped or lost--> FAILED
+
+The machine decides; the shell (``chakram.controller.shell``) prepares, arms and aborts
+agents and turns what they answer into the next events.  A refused event raises
+``UnexpectedEvent`` and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from chakram.errors import UnexpectedEvent
+
+
+class Phase(Enum):
+    """Where a run is."""
+
+    IDLE = auto()
+    PREPARING = auto()
+    ARMING = auto()
+    RUNNING = auto()
+    STOPPING = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+# ---- events ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """All agents of the run are connected."""
+
+    agents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPrepared:
+    """An agent has taken its plan and opened its ports."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentArmed:
+    """An agent waits for the start."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentProgress:
+    """An agent tells how far its ranks are.
+
+    ``counter`` grows whenever a message or an iteration ends; ``iterations`` are those
+    that all of its ranks have done; ``waiting_for`` says for each unfinished rank
+    what it waits for.
+    """
+
+    agent: str
+    now_ns: int
+    counter: int
+    iterations: int
+    waiting_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFinished:
+    """All ranks of an agent have done all iterations and its records are here."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFailed:
+    """An agent cannot go on."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentLost:
+    """The connection to an agent is gone."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStopped:
+    """An agent has carried out an abort; its traffic has ended."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Somebody wants the run to end: the user, or a limit."""
+
+    reason: str
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time goes by."""
+
+    now_ns: int
+
+
+Event = (
+    Begin
+    | AgentPrepared
+    | AgentArmed
+    | AgentProgress
+    | AgentFinished
+    | AgentFailed
+    | AgentLost
+    | AgentStopped
+    | Abort
+    | Tick
+)
+
+
+# ---- instructions ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareAgent:
+    """Send an agent its plan."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmAgents:
+    """Agree on one start and tell all agents."""
+
+    agents: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortAgent:
+    """Tell an agent to stop its traffic."""
+
+    agent: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """The run is over; ``reason`` is None where it is complete."""
+
+    reason: str | None
+    interrupted: bool = False
+
+
+Instruction = PrepareAgent | ArmAgents | AbortAgent | Finish
+
+
+@dataclass(slots=True)
+class ControllerState:
+    """Decides what a run does next.
+
+    Args:
+        hang_timeout_ns: Without progress of any agent for so long, the run is hung.
+    """
+
+    hang_timeout_ns: int
+    phase: Phase = Phase.IDLE
+    reason: str | None = None
+    interrupted: bool = False
+    iterations: int = 0
+    _waiting: set[str] = field(default_factory=set)
+    _live: set[str] = field(default_factory=set)
+    _counters: dict[str, int] = field(default_factory=dict)
+    _iterations_of: dict[str, int] = field(default_factory=dict)
+    _waiting_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _progress_ns: int | None = None
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take an event; return what is to be done.
+
+        Raises:
+            UnexpectedEvent: If the phase does not allow it; nothing has changed.
+        """
+        match event:
+            case Begin() if self.phase is Phase.IDLE:
+                return self._begin(event.agents)
+            case AgentPrepared() if self.phase is Phase.PREPARING:
+                return self._next_phase(event.agent, Phase.ARMING)
+            case AgentArmed() if self.phase is Phase.ARMING:
+                return self._next_phase(event.agent, Phase.RUNNING)
+            case AgentFinished() if self.phase is Phase.RUNNING:
+                return self._next_phase(event.agent, Phase.DONE)
+            case AgentProgress() if self._known(event.agent):
+                return self._progress(event)
+            case Tick():
+                return self._tick(event.now_ns)
+            case AgentFailed() if self._known(event.agent):
+                return self._failed(event)
+            case AgentLost() if self._known(event.agent):
+                return self._lost(event)
+            case AgentStopped() if self.phase is Phase.STOPPING:
+                return self._gone(event.agent)
+            case Abort() if self.phase not in (Phase.DONE, Phase.FAILED):
+                self.interrupted = self.interrupted or event.interrupted
+                return self._stop(event.reason)
+            case _ if self.phase in (Phase.STOPPING, Phase.DONE, Phase.FAILED):
+                # Agents go on answering for a moment after a run has been decided.
+                return []
+            case _:
+                raise UnexpectedEvent(
+                    f"controller in phase {self.phase.name}", f"got {event}"
+                )
+
+    def check(self) -> list[str]:
+        """Return the invariants that do not hold; empty if all do."""
+        problems: list[str] = []
+        if not self._waiting <= self._live:
+            problems.append(f"waits for dead agents {self._waiting - self._live}")
+        if self.phase is Phase.FAILED and self.reason is None:
+            problems.append("failed without a reason")
+        if self.phase is Phase.DONE and self.reason is not None:
+            problems.append(f"done, but: {self.reason}")
+        if (
+            self.phase in (Phase.PREPARING, Phase.ARMING, Phase.RUNNING, Phase.STOPPING)
+            and not self._waiting
+        ):
+            problems.append(f"{self.phase.name} waits for nobody")
+        return problems
+
+    def _known(self, agent: str) -> bool:
+        return agent in self._live and self.phase not in (Phase.DONE, Phase.FAILED)
+
+    def _begin(self, agents: tuple[str, ...]) -> list[Instruction]:
+        if not agents:
+            raise UnexpectedEvent("controller", "a run without agents")
+        self.phase = Phase.PREPARING
+        self._live = set(agents)
+        self._waiting = set(agents)
+        return [PrepareAgent(agent=agent) for agent in agents]
+
+    def _next_phase(self, agent: str, phase: Phase) -> list[Instruction]:
+        """Note that *agent* is ready for *phase*; enter it after the last one."""
+        if agent not in self._waiting:
+            raise UnexpectedEvent(
+                f"controller in phase {self.phase.name}",
+                f"agent {agent} is not waited for",
+            )
+        self._waiting.discard(agent)
+        if self._waiting:
+            return []
+        self.phase = phase
+        if phase is Phase.DONE:
+            return [Finish(reason=None)]
+        self._waiting = set(self._live)
+        if phase is Phase.ARMING:
+            return [ArmAgents(agents=tuple(sorted(self._live)))]
+        return []
+
+    def _progress(self, event: AgentProgress) -> list[Instruction]:
+        self._waiting_for[event.agent] = event.waiting_for
+        if event.counter > self._counters.get(event.agent, -1):
+            self._counters[event.agent] = event.counter
+            self._progress_ns = event.now_ns
+        self._iterations_of[event.agent] = event.iterations
+        if len(self._iterations_of) == len(self._live):
+            self.iterations = max(self.iterations, min(self._iterations_of.values()))
+        return []
+
+    def _tick(self, now_ns: int) -> list[Instruction]:
+        if self.phase is not Phase.RUNNING:
+            return []
+        if self._progress_ns is None:
+            self._progress_ns = now_ns
+        if now_ns - self._progress_ns < self.hang_timeout_ns:
+            return []
+        sentences = [
+            sentence
+            for agent in sorted(self._waiting_for)
+            for sentence in self._waiting_for[agent]
+        ]
+        seconds = self.hang_timeout_ns / 1e9
+        listed = "; ".join(sentences[:4]) or "no agent says what it waits for"
+        more = f"; and {len(sentences) - 4} more" if len(sentences) > 4 else ""
+        return self._stop(f"no progress for {seconds:g} s: {listed}{more}")
+
+    def _failed(self, event: AgentFailed) -> list[Instruction]:
+        if self.phase is Phase.STOPPING:
+            return self._gone(event.agent)
+        return self._stop(f"agent {event.agent}: {event.reason}")
+
+    def _lost(self, event: AgentLost) -> list[Instruction]:
+        if self.phase is Phase.STOPPING:
+            return self._gone(event.agent)
+        self._live.discard(event.agent)
+        return self._stop(f"agent {event.agent}: {event.reason}")
+
+    def _stop(self, reason: str) -> list[Instruction]:
+        """Begin to end the run early; the first reason is the one that counts."""
+        if self.phase is Phase.STOPPING:
+            return []
+        self.reason = reason
+        self._waiting = set(self._live) if self.phase is not Phase.IDLE else set()
+        if not self._waiting:
+            self.phase = Phase.FAILED
+            return [Finish(reason=reason, interrupted=self.interrupted)]
+        self.phase = Phase.STOPPING
+        return [
+            AbortAgent(agent=agent, reason=reason) for agent in sorted(self._waiting)
+        ]
+
+    def _gone(self, agent: str) -> list[Instruction]:
+        self._waiting.discard(agent)
+        if self._waiting:
+            return []
+        self.phase = Phase.FAILED
+        return [Finish(reason=self.reason, interrupted=self.interrupted)]

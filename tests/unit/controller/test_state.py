@@ -1,0 +1,144 @@
+"""The life of a run: what the controller decides on each event."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.controller.state import (
+    Abort,
+    AbortAgent,
+    AgentArmed,
+    AgentFailed,
+    AgentFinished,
+    AgentLost,
+    AgentPrepared,
+    AgentProgress,
+    AgentStopped,
+    ArmAgents,
+    Begin,
+    ControllerState,
+    Finish,
+    Phase,
+    PrepareAgent,
+    Tick,
+)
+from chakram.errors import UnexpectedEvent
+
+SECOND_NS = 10**9
+
+
+def running(*agents: str, hang_timeout_ns: int = 30 * SECOND_NS) -> ControllerState:
+    state = ControllerState(hang_timeout_ns=hang_timeout_ns)
+    state.handle(Begin(agents=agents))
+    for agent in agents:
+        state.handle(AgentPrepared(agent=agent))
+    for agent in agents:
+        state.handle(AgentArmed(agent=agent))
+    assert state.phase is Phase.RUNNING
+    return state
+
+
+def test_a_run_is_prepared_armed_and_finished_by_all_agents() -> None:
+    state = ControllerState(hang_timeout_ns=SECOND_NS)
+    assert state.handle(Begin(agents=("a", "b"))) == [
+        PrepareAgent(agent="a"),
+        PrepareAgent(agent="b"),
+    ]
+    assert state.handle(AgentPrepared(agent="b")) == []
+    assert state.handle(AgentPrepared(agent="a")) == [ArmAgents(agents=("a", "b"))]
+    assert state.handle(AgentArmed(agent="a")) == []
+    assert state.handle(AgentArmed(agent="b")) == []
+    assert state.handle(AgentFinished(agent="a")) == []
+    assert state.handle(AgentFinished(agent="b")) == [Finish(reason=None)]
+    assert state.phase is Phase.DONE
+    assert state.check() == []
+
+
+def test_a_failed_agent_stops_all_and_its_reason_is_kept() -> None:
+    state = running("a", "b")
+    stop = state.handle(AgentFailed(agent="a", reason="queue pair gave up"))
+    assert [type(each) for each in stop] == [AbortAgent, AbortAgent]
+    state.handle(AgentFailed(agent="b", reason="aborted"))
+    assert state.handle(AgentStopped(agent="a")) == [
+        Finish(reason="agent a: queue pair gave up")
+    ]
+
+
+def test_a_lost_agent_is_not_waited_for() -> None:
+    state = running("a", "b")
+    assert state.handle(AgentLost(agent="a", reason="connection closed")) == [
+        AbortAgent(agent="b", reason="agent a: connection closed")
+    ]
+    assert state.handle(AgentStopped(agent="b")) == [
+        Finish(reason="agent a: connection closed")
+    ]
+
+
+def test_the_last_agent_lost_ends_the_run_at_once() -> None:
+    state = running("a")
+    assert state.handle(AgentLost(agent="a", reason="connection closed")) == [
+        Finish(reason="agent a: connection closed")
+    ]
+    assert state.phase is Phase.FAILED
+
+
+def test_no_progress_names_who_waits_for_whom() -> None:
+    state = running("a", hang_timeout_ns=5 * SECOND_NS)
+    state.handle(Tick(now_ns=0))
+    state.handle(
+        AgentProgress(
+            agent="a",
+            now_ns=SECOND_NS,
+            counter=7,
+            iterations=1,
+            waiting_for=("rank 0 waits for rank 1",),
+        )
+    )
+    assert state.handle(Tick(now_ns=5 * SECOND_NS)) == []
+    (stop,) = state.handle(Tick(now_ns=6 * SECOND_NS))
+    assert isinstance(stop, AbortAgent)
+    assert stop.reason == "no progress for 5 s: rank 0 waits for rank 1"
+
+
+def test_progress_of_any_agent_is_progress() -> None:
+    state = running("a", "b", hang_timeout_ns=5 * SECOND_NS)
+    for second in range(20):
+        now_ns = second * SECOND_NS
+        state.handle(
+            AgentProgress(agent="b", now_ns=now_ns, counter=second, iterations=0)
+        )
+        state.handle(AgentProgress(agent="a", now_ns=now_ns, counter=3, iterations=0))
+        assert state.handle(Tick(now_ns=now_ns)) == []
+
+
+def test_iterations_are_those_that_all_agents_have_done() -> None:
+    state = running("a", "b")
+    state.handle(AgentProgress(agent="a", now_ns=1, counter=1, iterations=5))
+    assert state.iterations == 0
+    state.handle(AgentProgress(agent="b", now_ns=1, counter=1, iterations=2))
+    assert state.iterations == 2
+
+
+def test_an_interrupt_is_told_apart_from_a_failure() -> None:
+    state = running("a")
+    state.handle(Abort(reason="interrupted", interrupted=True))
+    assert state.handle(AgentStopped(agent="a")) == [
+        Finish(reason="interrupted", interrupted=True)
+    ]
+
+
+def test_an_abort_before_the_beginning_ends_the_run() -> None:
+    state = ControllerState(hang_timeout_ns=SECOND_NS)
+    assert state.handle(Abort(reason="no")) == [Finish(reason="no")]
+
+
+def test_a_refused_event_changes_nothing() -> None:
+    state = ControllerState(hang_timeout_ns=SECOND_NS)
+    for event in (AgentPrepared(agent="a"), AgentFinished(agent="a"), Begin(agents=())):
+        with pytest.raises(UnexpectedEvent):
+            state.handle(event)
+        assert state.phase is Phase.IDLE
+    state = running("a")
+    with pytest.raises(UnexpectedEvent, match="not waited for"):
+        state.handle(AgentFinished(agent="b"))
+    assert state.phase is Phase.RUNNING
