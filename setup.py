@@ -14,9 +14,10 @@ import hashlib
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -137,21 +138,19 @@ class build_ext(setuptools_build_ext):
 
     def translate(self) -> None:
         """Turn the Python sources of the extensions into C; drop those that fail."""
-        sources = [ext.sources[0] for ext in self.extensions]
-        with ProcessPoolExecutor(min(JOBS, len(sources))) as pool:
-            translated = list(pool.map(c_source, sources))
+        with ThreadPoolExecutor(JOBS) as pool:
+            translated = list(pool.map(c_source, self.extensions))
         failed = [
-            source
-            for source, result in zip(sources, translated, strict=True)
+            ext.sources[0]
+            for ext, result in zip(self.extensions, translated, strict=True)
             if result is None
         ]
         if failed and REQUIRED:
             raise SystemExit(f"Cython refuses {', '.join(failed)}")
-        # The C files are all that is taken over from Cython's extensions: those lack
-        # `optional`, and what setuptools has noted on ours.
+        # setuptools has taken notes on these very objects: only the source changes.
         for ext, result in zip(self.extensions, translated, strict=True):
-            ext.sources = result
-        self.extensions = [ext for ext in self.extensions if ext.sources]
+            ext.sources = [result]
+        self.extensions = [ext for ext in self.extensions if ext.sources != [None]]
         self.force = True
 
     def digests(self, source: str) -> dict[str, str | None]:
@@ -182,23 +181,21 @@ class build_ext(setuptools_build_ext):
         return f"cython {Cython.__version__}, setup.py {digest[:16]}"
 
 
-def c_source(source: str) -> list[str] | None:
-    """Translate one Python source; return its C file, None if Cython refuses it."""
-    from Cython.Build import cythonize
-    from Cython.Compiler.Errors import CompileError
+def c_source(ext: Extension) -> str | None:
+    """Translate *ext*; return the name of its C file, None if Cython refuses it.
 
-    try:
-        (translated,) = cythonize(
-            source,
-            build_dir="build/cython",
-            compiler_directives=DIRECTIVES,
-            force=True,
-            include_path=sorted(SOURCE_ROOTS.values()),
-            quiet=True,
-        )
-    except CompileError:
-        return None  # Cython has said why
-    return list(translated.sources)
+    Each translation is a process of its own, and not one of a pool that `cythonize`
+    would fork: installers run this file without a module that a fork could import.
+    """
+    target = Path("build", "cython", f"{ext.name}.c")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "cython", "--module-name", ext.name]
+    command += [f"--directive={name}={value}" for name, value in DIRECTIVES.items()]
+    command += [f"--include-dir={folder}" for folder in SOURCE_ROOTS.values()]
+    command += ["--output-file", str(target), ext.sources[0]]
+    # A refusal stands on standard error.
+    done = subprocess.run(command, cwd=ROOT, check=False)
+    return str(target) if done.returncode == 0 else None
 
 
 def current_digests(names: Iterable[str]) -> dict[str, str | None]:
