@@ -1,0 +1,159 @@
+"""Process groups as traces spell them: a JSON file beside, a node inside, an attribute.
+
+A name that is a number may be written ``4`` or ``4.0``; both are ``4`` here.  Group
+``0``, or no name, stands for all ranks, unless a group file defines a ``0``: the
+reference simulator ignores such a definition, but producers that write one mean it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from chakram.core.groups import WORLD
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chakram.chakra.messages import AttributeValue
+
+_DECIMAL = re.compile(r"[0-9]+(\.0*)?")
+_INIT_NODE = "process_group:init"
+_INIT_TEXT_LIMIT = 4 * 2**20
+
+ALL_RANKS_NAMES = frozenset({"", "0"})
+"""Names that stand for all ranks where no group file defines them."""
+
+
+def normal_name(name: str) -> str:
+    """Return a group's name with a number in its shortest form: ``04.0`` is ``4``."""
+    name = name.strip()
+    if _DECIMAL.fullmatch(name):
+        return name.partition(".")[0].lstrip("0") or "0"
+    return name
+
+
+def parse_group_file(text: bytes, source: str) -> dict[str, tuple[int, ...]]:
+    """Return the groups of a ``comm_group.json``: ids to lists of global ranks.
+
+    Raises:
+        TraceError: If it is not one object of lists of distinct ranks.
+    """
+    hint = 'e.g. {"1": [0, 1], "2": [2, 3]}'
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(source, f"is not JSON: {error}", hint) from error
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, tuple) for pair in pairs
+    ):
+        raise TraceError(source, "is not one JSON object", hint)
+    groups: dict[str, tuple[int, ...]] = {}
+    for key, ranks in pairs:
+        name = normal_name(key)
+        if name in groups:
+            raise TraceError(source, f"defines group {name!r} twice", hint)
+        if name == WORLD:
+            raise TraceError(
+                source,
+                f"defines the group {WORLD!r}",
+                "that name is all ranks; rename it",
+            )
+        groups[name] = _ranks(ranks, f"{source}: group {name!r}")
+        if not groups[name]:
+            raise TraceError(f"{source}: group {name!r}", "has no ranks", hint)
+    return groups
+
+
+def is_process_group_init(name: str) -> bool:
+    """Say whether a metadata node of this name carries PyTorch's process groups."""
+    return _INIT_NODE in name
+
+
+def process_groups_of_init(values: str, where: str) -> dict[str, tuple[int, ...]]:
+    """Return the groups of PyTorch's ``process_group:init`` node.
+
+    Args:
+        values: Its ``inputs.values``: the text of a Python list whose one element is a
+            JSON text, a list of groups.
+        where: Place of the node.
+
+    Returns:
+        Global ranks by name; no ranks stand for all of the job.  The default group
+        ``0`` is left out: it is all ranks.
+
+    Raises:
+        TraceError: If the text is something else.
+    """
+    hint = "PyTorch writes a list with one JSON text there"
+    if len(values) > _INIT_TEXT_LIMIT:
+        raise TraceError(where, f"holds {len(values)} characters of groups", hint)
+    try:
+        # literal_eval builds plain values only; nothing of the text is executed.
+        outer = ast.literal_eval(values)
+        inner = json.loads(outer[0])
+        entries = [(str(entry["pg_name"]), entry["ranks"]) for entry in inner]
+    except (
+        ValueError,
+        SyntaxError,
+        TypeError,
+        LookupError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        raise TraceError(where, "its process groups cannot be read", hint) from error
+    groups: dict[str, tuple[int, ...]] = {}
+    for raw_name, ranks in entries:
+        name = normal_name(raw_name)
+        if name in ALL_RANKS_NAMES:
+            continue
+        groups[name] = _ranks(ranks, f"{where}: group {name!r}")
+    return groups
+
+
+def inline_group(
+    name: str, ranks: AttributeValue, where: str
+) -> tuple[str, tuple[int, ...]]:
+    """Return name and ranks of a group that a node spells out in its own attributes.
+
+    Such names are those of a dimension ("tp"): ranks of different groups share them.
+    So the ranks become part of the name.
+    """
+    members = _ranks(ranks, f"{where}: attribute ranks")
+    return f"{name or 'group'}[{_brief(members)}]", members
+
+
+def _ranks(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 2**31
+        for rank in value
+    ):
+        raise TraceError(where, "is not a list of ranks", "e.g. [0, 1, 2, 3]")
+    if len(set(value)) != len(value):
+        raise TraceError(where, "names a rank twice", "e.g. [0, 1, 2, 3]")
+    return tuple(value)
+
+
+def _brief(ranks: Sequence[int]) -> str:
+    """Return ranks as text, equal distances as in a Python slice: ``0:8:2``."""
+    if len(ranks) > 2:
+        step = ranks[1] - ranks[0]
+        if step > 0 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, step)):
+            return f"{ranks[0]}:{ranks[-1] + 1}:{step}"
+    return ",".join(map(str, ranks))
+
+
+def encode_group_file(groups: Mapping[str, Sequence[int]]) -> bytes:
+    """Return the text of a ``comm_group.json``.
+
+    Raises:
+        ValueError: If a name is not a number above 0, which the reference reader wants.
+    """
+    for name in groups:
+        if not name.isdecimal() or int(name) < 1:
+            raise ValueError(f"the name of a group is {name!r}, not a number above 0")
+    lines = [f'  "{name}": {list(ranks)}' for name, ranks in groups.items()]
+    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()

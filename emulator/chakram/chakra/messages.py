@@ -1,0 +1,168 @@
+"""The messages of a trace file and the bytes that stand for them.
+
+This is the only module that touches the generated code: the rest of the package sees
+``Node``, ``Metadata`` and plain Python values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, TypeAlias
+
+from google.protobuf.message import DecodeError
+
+from chakram.chakra import et_pb2
+from chakram.errors import GarbageTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
+Node: TypeAlias = et_pb2.Node
+
+AttributeValue: TypeAlias = (
+    int | float | bool | str | bytes | tuple[int | float | bool | str | bytes, ...]
+)
+
+SCHEMA_VERSION = "1.0.0"
+"""The version that we write; its wire form is that of 0.0.4 too."""
+
+
+class NodeType(IntEnum):
+    """Numbers of the node types, in the words of the schema."""
+
+    INVALID = 0
+    METADATA = 1
+    MEM_LOAD = 2
+    MEM_STORE = 3
+    COMP = 4
+    COMM_SEND = 5
+    COMM_RECV = 6
+    COMM_COLL = 7
+    STORAGE = 8
+    DATA_OP = 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """The first record of a file."""
+
+    version: str = ""
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+
+
+def attribute_values(
+    attributes: Sequence[et_pb2.AttributeProto], wanted: Container[str] | None = None
+) -> dict[str, AttributeValue]:
+    """Return the values by name, whatever arm of the oneof holds them.
+
+    The same attribute stands in different arms in the files of different producers,
+    and an arm that is not set reads as 0: so only the arm that is set is looked at.
+    An attribute without a value is left out, as one that is not *wanted*.
+    """
+    values: dict[str, AttributeValue] = {}
+    for attribute in attributes:
+        name = attribute.name
+        if wanted is not None and name not in wanted:
+            continue
+        arm = attribute.WhichOneof("value")
+        if arm is None:
+            continue
+        value = getattr(attribute, arm)
+        values[name] = tuple(value.values) if arm.endswith("_list") else value
+    return values
+
+
+def decode_metadata(body: bytes, where: str) -> Metadata:
+    """Return the metadata that *body* holds.
+
+    Raises:
+        GarbageTrace: At *where*, if it holds none.
+    """
+    message = et_pb2.GlobalMetadata()
+    try:
+        message.ParseFromString(body)
+    except DecodeError as error:
+        raise GarbageTrace(
+            where, "the first record is no metadata", "is this a Chakra trace?"
+        ) from error
+    return Metadata(version=message.version, attributes=attribute_values(message.attr))
+
+
+def decode_node(body: bytes, where: str) -> Node:
+    """Return the node that *body* holds.
+
+    Raises:
+        GarbageTrace: At *where*, if it holds none.
+    """
+    node = et_pb2.Node()
+    try:
+        node.ParseFromString(body)
+    except DecodeError as error:
+        raise GarbageTrace(
+            where,
+            f"a record of {len(body)} bytes is no Chakra node",
+            "the file is damaged here, or it is not a Chakra trace",
+        ) from error
+    return node
+
+
+def encode_metadata(metadata: Metadata) -> bytes:
+    """Return the bytes of a metadata record."""
+    message = et_pb2.GlobalMetadata(version=metadata.version)
+    message.attr.extend(
+        _attribute(name, value) for name, value in metadata.attributes.items()
+    )
+    return message.SerializeToString(deterministic=True)
+
+
+def encode_node(
+    *,
+    node_id: int,
+    name: str,
+    node_type: int,
+    data_deps: Sequence[int] = (),
+    ctrl_deps: Sequence[int] = (),
+    start_time_micros: int = 0,
+    duration_micros: int = 0,
+    attributes: Mapping[str, AttributeValue],
+) -> bytes:
+    """Return the bytes of a node record.
+
+    Booleans, integers, floats, texts and bytes go to the arms that the reference
+    tools use: bool, int64, double, string and bytes, or the lists of these.
+    """
+    message = et_pb2.Node(
+        id=node_id,
+        name=name,
+        # The enum is open (proto3), and the stub's type for it is opaque.
+        type=node_type,  # type: ignore[arg-type]
+        ctrl_deps=ctrl_deps,
+        data_deps=data_deps,
+        start_time_micros=start_time_micros,
+        duration_micros=duration_micros,
+    )
+    message.attr.extend(_attribute(name, value) for name, value in attributes.items())
+    return message.SerializeToString(deterministic=True)
+
+
+_ARMS = (
+    (bool, "bool"),
+    (int, "int64"),
+    (float, "double"),
+    (str, "string"),
+    (bytes, "bytes"),
+)
+
+
+def _attribute(name: str, value: AttributeValue) -> et_pb2.AttributeProto:
+    message = et_pb2.AttributeProto(name=name)
+    sample = (value[0] if value else 0) if isinstance(value, tuple) else value
+    arm = next(arm for kind, arm in _ARMS if isinstance(sample, kind))
+    if isinstance(value, tuple):
+        values = getattr(message, f"{arm}_list")
+        values.SetInParent()
+        values.values.extend(value)
+    else:
+        setattr(message, f"{arm}_val", value)
+    return message

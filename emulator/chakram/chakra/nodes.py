@@ -1,0 +1,254 @@
+"""What one node message means: its kind and the numbers that a replay needs.
+
+Producers agree on names of attributes, not on their types or presence; the table of
+what each really writes is in ``docs/reference/traces.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from chakram.chakra.groups import ALL_RANKS_NAMES, inline_group, normal_name
+from chakram.chakra.messages import NodeType, attribute_values
+from chakram.chakra.options import WarningKind
+from chakram.core.collectives import ROOTED, CollectiveOp
+from chakram.core.trace import NodeKind
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.chakra.messages import AttributeValue, Node
+
+COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {
+    0: CollectiveOp.ALL_REDUCE,
+    1: CollectiveOp.REDUCE,
+    2: CollectiveOp.ALL_GATHER,
+    3: CollectiveOp.GATHER,
+    4: CollectiveOp.SCATTER,
+    5: CollectiveOp.BROADCAST,
+    6: CollectiveOp.ALL_TO_ALL,
+    7: CollectiveOp.REDUCE_SCATTER,
+    # REDUCE_SCATTER_BLOCK has equal parts, as has every reduce-scatter here.
+    8: CollectiveOp.REDUCE_SCATTER,
+    9: CollectiveOp.BARRIER,
+}
+
+_COMPUTE_ATTRIBUTES = frozenset({"num_ops", "tensor_size", "stream"})
+_COMM_ATTRIBUTES = frozenset(
+    {
+        "comm_type",
+        "comm_size",
+        "comm_src",
+        "comm_dst",
+        "comm_tag",
+        "comm_group",
+        "pg_name",
+        "ranks",
+        "root",
+        "is_cpu_op",
+        "tensor_size",
+        "stream",
+    }
+)
+_INT64_MAX = 2**63 - 1
+_INTEGER = re.compile(r"-?[0-9]{1,19}")
+_PASSED = frozenset(
+    {NodeType.INVALID, NodeType.METADATA, NodeType.STORAGE, NodeType.DATA_OP}
+)
+
+
+class NodeReader:
+    """Gives the columns of a node; collects the groups that nodes spell out.
+
+    Args:
+        rank: The rank whose file it is; the side of a message that a node leaves out.
+        bytes_per_unit: What one unit of a stored size is worth.
+        duration_unit_ns: What one unit of a stored time is worth.
+        zero_is_a_group: Whether group ``0`` is one of its own, not all ranks.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        bytes_per_unit: int,
+        duration_unit_ns: int,
+        zero_is_a_group: bool,
+    ) -> None:
+        self._rank = rank
+        self._bytes_per_unit = bytes_per_unit
+        self._duration_unit_ns = duration_unit_ns
+        self._zero_is_a_group = zero_is_a_group
+        self.groups: dict[str, tuple[int, ...]] = {}
+
+    def columns(
+        self, node: Node, where: str
+    ) -> tuple[dict[str, Any], tuple[WarningKind, str] | None]:
+        """Return the arguments of ``TraceGraphBuilder.add``, and what is odd.
+
+        Dependencies, offset, id and name are not among them.
+
+        Raises:
+            TraceError: At *where*, if the node cannot mean anything.
+        """
+        node_type = int(node.type)
+        columns: dict[str, Any] = {"kind": NodeKind.PASS}
+        if node.duration_micros:
+            columns["duration_ns"] = self._time(node.duration_micros, where)
+        if node.start_time_micros:
+            columns["start_ns"] = self._time(node.start_time_micros, where)
+        if node_type == NodeType.COMP:
+            columns["kind"] = NodeKind.COMPUTE
+            self._add_compute(columns, node, where)
+            return columns, None
+        if node_type == NodeType.COMM_COLL:
+            return columns, self._add_collective(columns, node, where)
+        if node_type in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+            return columns, self._add_message(columns, node, where)
+        if node_type in (NodeType.MEM_LOAD, NodeType.MEM_STORE):
+            columns["kind"] = NodeKind.MEMORY
+            self._add_compute(columns, node, where)
+            return columns, None
+        if node_type in _PASSED:
+            return columns, None
+        return columns, (
+            WarningKind.UNKNOWN_NODE_TYPE,
+            f"node type {node_type} is unknown; the node ends at once",
+        )
+
+    def _add_compute(self, columns: dict[str, Any], node: Node, where: str) -> None:
+        values = attribute_values(node.attr, _COMPUTE_ATTRIBUTES)
+        if "num_ops" in values:
+            columns["num_ops"] = _count(values, "num_ops", where)
+        if "tensor_size" in values:
+            columns["tensor_bytes"] = self._size(values, "tensor_size", where)
+        if "stream" in values:
+            columns["stream"] = _integer(values, "stream", where)
+
+    def _add_collective(
+        self, columns: dict[str, Any], node: Node, where: str
+    ) -> tuple[WarningKind, str] | None:
+        values = attribute_values(node.attr, _COMM_ATTRIBUTES)
+        on_cpu = "is_cpu_op" in values and _integer(values, "is_cpu_op", where) != 0
+        if on_cpu and not ("comm_type" in values and "comm_size" in values):
+            return (
+                WarningKind.COLLECTIVE_LABEL,
+                "a collective of the CPU without type or size is taken for the "
+                "label of the one on the GPU; it ends at once",
+            )
+        # ALL_REDUCE is 0; but an attribute that is present says so, even with a 0.
+        if "comm_type" not in values:
+            raise TraceError(
+                where, "a collective without comm_type", "its producer is incomplete"
+            )
+        number = _count(values, "comm_type", where)
+        op = COLLECTIVE_OPS.get(number)
+        if op is None:
+            raise TraceError(
+                where, f"comm_type {number} is no collective", "0 to 9 are"
+            )
+        if "comm_size" not in values and op is not CollectiveOp.BARRIER:
+            raise TraceError(
+                where, f"{op} without comm_size", "its producer is incomplete"
+            )
+        columns["kind"] = NodeKind.COLLECTIVE
+        columns["op"] = op
+        if "comm_size" in values:
+            columns["comm_bytes"] = self._size(values, "comm_size", where)
+        columns["group"] = self._group(values, where)
+        if op in ROOTED and "root" in values:
+            columns["root"] = _count(values, "root", where)
+        if "stream" in values:
+            columns["stream"] = _integer(values, "stream", where)
+        return None
+
+    def _add_message(
+        self, columns: dict[str, Any], node: Node, where: str
+    ) -> tuple[WarningKind, str] | None:
+        values = attribute_values(node.attr, _COMM_ATTRIBUTES)
+        sends = int(node.type) == NodeType.COMM_SEND
+        own, other = ("comm_src", "comm_dst") if sends else ("comm_dst", "comm_src")
+        columns["kind"] = NodeKind.SEND if sends else NodeKind.RECEIVE
+        if own in values and (stated := _integer(values, own, where)) != self._rank:
+            raise TraceError(
+                where,
+                f"{own} is {stated}, but this is the file of rank {self._rank}",
+                "are the files numbered by rank, from 0?",
+            )
+        columns["group"] = self._group(values, where)
+        if "comm_tag" in values:
+            columns["tag"] = _integer(values, "comm_tag", where)
+        if "stream" in values:
+            columns["stream"] = _integer(values, "stream", where)
+        # The generator of the reference tools puts a message's size into tensor_size.
+        size = next(
+            (name for name in ("comm_size", "tensor_size") if name in values), None
+        )
+        if size is not None:
+            columns["comm_bytes"] = self._size(values, size, where)
+        peer = _integer(values, other, where) if other in values else -1
+        # A negative rank is how some tools write "none".
+        if peer >= 0:
+            columns["peer"] = peer
+        else:
+            return WarningKind.NO_PEER, f"a message without {other} cannot be replayed"
+        if size is None:
+            return (
+                WarningKind.NO_SIZE,
+                "a message without a size: the body of a custom collective?",
+            )
+        return None
+
+    def _group(self, values: Mapping[str, AttributeValue], where: str) -> str | None:
+        raw = values.get("pg_name", values.get("comm_group", ""))
+        if isinstance(raw, tuple | bytes):
+            raise TraceError(where, "the name of its process group is a list or bytes")
+        name = normal_name(str(raw))
+        if values.get("ranks"):
+            name, members = inline_group(name, values["ranks"], where)
+            self.groups[name] = members
+            return name
+        if name in ALL_RANKS_NAMES and not (name and self._zero_is_a_group):
+            return None
+        return name
+
+    def _time(self, stored: int, where: str) -> int:
+        time_ns = stored * self._duration_unit_ns
+        if time_ns > _INT64_MAX:
+            raise TraceError(where, f"a time of {stored} us", "that is over 292 years")
+        return time_ns
+
+    def _size(self, values: Mapping[str, AttributeValue], name: str, where: str) -> int:
+        size_bytes = _count(values, name, where) * self._bytes_per_unit
+        if size_bytes > _INT64_MAX:
+            raise TraceError(
+                where, f"{name} is {values[name]!r}", "no buffer is as large"
+            )
+        return size_bytes
+
+
+def _count(values: Mapping[str, AttributeValue], name: str, where: str) -> int:
+    value = _integer(values, name, where)
+    if value < 0:
+        raise TraceError(where, f"{name} is {value}", "it cannot be negative")
+    return value
+
+
+def _integer(values: Mapping[str, AttributeValue], name: str, where: str) -> int:
+    """Return an attribute as an integer, whatever arm it came in."""
+    value = values[name]
+    number: int | None = None
+    if isinstance(value, int):
+        number = int(value)
+    elif isinstance(value, float):
+        number = int(value) if value.is_integer() else None
+    elif isinstance(value, str) and _INTEGER.fullmatch(value):
+        number = int(value)
+    if number is None:
+        shown = repr(value)[:40]
+        raise TraceError(where, f"{name} is {shown}", "an integer is wanted")
+    if not -_INT64_MAX <= number <= _INT64_MAX:
+        raise TraceError(where, f"{name} is {number}", "it must fit 64 bits")
+    return number

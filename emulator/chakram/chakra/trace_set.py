@@ -1,0 +1,214 @@
+"""Trace sets: the traces of all ranks of one job, and their process groups."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.chakra.decode import STAGE_SCHEMA
+from chakram.chakra.finding import find_trace_set
+from chakram.chakra.groups import parse_group_file
+from chakram.chakra.options import ReadOptions, TraceWarning
+from chakram.chakra.reader import ReadTrace, read_stream
+from chakram.core.groups import WORLD, ProcessGroup, world_group
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from chakram.chakra.finding import FoundSet
+    from chakram.chakra.messages import Metadata
+    from chakram.chakra.reader import ByteSource
+    from chakram.core.trace import TraceGraph
+
+_GROUP_FILE_LIMIT_BYTES = 64 * 2**20
+_PYTORCH_SCHEMA = re.compile(r"[0-9.]+-chakra\.[0-9.]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSet:
+    """The traces of all ranks of one job.
+
+    Attributes:
+        name: Where it came from.
+        graphs: The graph of every rank, by rank, from 0 without gaps.
+        groups: The process groups by name, among them ``world``, the group of nodes
+            that name none.
+        digest: SHA-256 over what all files hold (decompressed) and the groups: the
+            same trace in a folder, an archive or gzipped has the same.
+        warnings: What is odd in the files; see ``lint`` for what is wrong in them.
+        producer: Which tool wrote it, as far as one can tell.
+        schema: What the files say of their schema.
+    """
+
+    name: str
+    graphs: Mapping[int, TraceGraph]
+    groups: Mapping[str, ProcessGroup]
+    digest: str
+    warnings: tuple[TraceWarning, ...]
+    producer: str
+    schema: str
+
+    @property
+    def nranks(self) -> int:
+        """Number of ranks."""
+        return len(self.graphs)
+
+
+def load_trace_set(
+    path: str | Path,
+    *,
+    bytes_per_element: int | None = None,
+    comm_groups: str | Path | None = None,
+    prefix: str | None = None,
+    options: ReadOptions | None = None,
+    on_rank: Callable[[int, int], None] | None = None,
+) -> TraceSet:
+    """Return the trace set that *path* names.
+
+    Args:
+        path: A folder, an archive, a prefix, a pattern, or one of the files; see
+            ``chakram.chakra.finding``.
+        bytes_per_element: What one unit of a stored size is worth; see ``ReadOptions``.
+        comm_groups: The group file, where it does not stand beside the traces.
+        prefix: Which set, where the folder or archive holds several.
+        options: How to read; *bytes_per_element* goes before what stands in it.
+        on_rank: Called with (ranks read, ranks in all) after every file.
+
+    Raises:
+        TraceError: If the set is not found, incomplete or not readable.
+    """
+    options = options or ReadOptions()
+    if bytes_per_element is not None:
+        options = replace(options, bytes_per_element=bytes_per_element)
+    with find_trace_set(path, prefix) as found:
+        file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
+        traces: dict[int, ReadTrace] = {}
+        for rank, name in found.files.items():
+            with found.store.open(name) as stream:
+                traces[rank] = read_stream(
+                    stream,
+                    rank=rank,
+                    source=f"{found.store.place}/{name}",
+                    options=options,
+                    zero_is_a_group="0" in file_groups,
+                )
+            if on_rank is not None:
+                on_rank(len(traces), len(found.files))
+        return assemble(name=found.place, traces=traces, file_groups=file_groups)
+
+
+def assemble(
+    *,
+    name: str,
+    traces: Mapping[int, ReadTrace],
+    file_groups: Mapping[str, tuple[int, ...]],
+) -> TraceSet:
+    """Return the set of the traces of all ranks.
+
+    Args:
+        name: Name of the set.
+        traces: What was read, by rank.
+        file_groups: The groups of the group file; they go before the traces' own.
+
+    Raises:
+        TraceError: If the ranks disagree about a group.
+    """
+    ranks = sorted(traces)
+    groups = _merge_groups(traces, file_groups)
+    metadata = traces[ranks[0]].trace.metadata
+    digest = hashlib.sha256()
+    for rank in ranks:
+        digest.update(f"{rank} {traces[rank].sha256}\n".encode())
+    for group in sorted(groups):
+        digest.update(f"{group} {groups[group].ranks}\n".encode())
+    return TraceSet(
+        name=name,
+        graphs={rank: traces[rank].trace.graph for rank in ranks},
+        groups=groups,
+        digest=digest.hexdigest(),
+        warnings=tuple(
+            warning for rank in ranks for warning in traces[rank].trace.warnings
+        ),
+        producer=_producer(metadata),
+        schema=_schema(metadata),
+    )
+
+
+def _merge_groups(
+    traces: Mapping[int, ReadTrace], file_groups: Mapping[str, tuple[int, ...]]
+) -> dict[str, ProcessGroup]:
+    world = world_group(len(traces))
+    members = dict(file_groups)
+    first_seen: dict[str, int] = {}
+    for rank in sorted(traces):
+        for name, ranks in traces[rank].trace.groups.items():
+            stated = ranks or world.ranks
+            if name in file_groups:
+                continue
+            if members.setdefault(name, stated) != stated:
+                raise TraceError(
+                    traces[rank].trace.graph.source,
+                    f"rank {rank} says that group {name!r} has the ranks "
+                    f"{list(stated)}, rank {first_seen[name]} says "
+                    f"{list(members[name])}",
+                    "give the groups in a comm_group.json",
+                )
+            first_seen.setdefault(name, rank)
+    groups = {name: ProcessGroup(name=name, ranks=members[name]) for name in members}
+    groups[WORLD] = world
+    return groups
+
+
+def _file_groups(found: FoundSet, given: Path | None) -> dict[str, tuple[int, ...]]:
+    path = given or (found.group_path if found.group_file is None else None)
+    if path is not None:
+        try:
+            with path.open("rb") as file:
+                return _parse_groups(file, str(path))
+        except OSError as error:
+            raise TraceError(
+                str(path), f"cannot be read: {error.strerror}", "is the path right?"
+            ) from error
+    if found.group_file is None:
+        return {}
+    with found.store.open(found.group_file) as stream:
+        return _parse_groups(stream, f"{found.store.place}/{found.group_file}")
+
+
+def _parse_groups(stream: ByteSource, source: str) -> dict[str, tuple[int, ...]]:
+    text = stream.read(_GROUP_FILE_LIMIT_BYTES + 1)
+    if len(text) > _GROUP_FILE_LIMIT_BYTES:
+        raise TraceError(
+            source,
+            f"is longer than {_GROUP_FILE_LIMIT_BYTES} bytes",
+            "is this the group file?",
+        )
+    return parse_group_file(text, source)
+
+
+def _producer(metadata: Metadata) -> str:
+    """Return the tool that wrote a file, from the traces that tools leave in it."""
+    attributes = metadata.attributes
+    schema = attributes.get("schema")
+    if "producer" in attributes:
+        return str(attributes["producer"])[:80]
+    if schema == STAGE_SCHEMA:
+        return "STAGE"
+    if "input_file" in attributes:
+        return "MSCCL converter" if "collective" in attributes else "text converter"
+    if isinstance(schema, str) and (
+        _PYTORCH_SCHEMA.fullmatch(schema) or schema == "1.0.1"
+    ):
+        return "PyTorch converter"
+    return "unknown"
+
+
+def _schema(metadata: Metadata) -> str:
+    schema = metadata.attributes.get("schema")
+    if schema is not None:
+        return str(schema)[:80]
+    return metadata.version[:80] or "not stated"
