@@ -7,7 +7,7 @@ preamble and FCS), as a kernel queueing discipline counts them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from chakram.core.program import RankProgram
 
@@ -118,8 +118,14 @@ class AgentPlan:
     ranks: tuple[RankPlan, ...]
     transport: TransportPlan
     settings: RunSettings
-    peers: tuple[str, ...] = field(default=())
+    peers: tuple[str, ...] = ()
     """Addresses of all ports of the whole plan: nothing else is ever sent to."""
+    rank_numbers: tuple[tuple[str, int, int], ...] = ()
+    """(job, rank, number) of all ranks of the whole plan: records name ranks so."""
+
+    def numbers(self) -> dict[tuple[str, int], int]:
+        """Return ``rank_numbers`` as a mapping from (job, rank)."""
+        return {(job, rank): number for job, rank, number in self.rank_numbers}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,9 +57,6 @@ def simulate_plan(
         RunFailed: If the run does not end; it names who waits for whom.
     """
     ports = plan.ports()
-    numbers = {
-        (rank.program.job, rank.program.rank): rank.number for rank in plan.ranks()
-    }
     endpoints: list[Endpoint] = []
     for port in ports:
         agent = next(agent for agent in plan.agents if agent.agent == port.agent)
@@ -74,7 +71,7 @@ def simulate_plan(
                 ranks=[rank for rank in agent.ranks if rank.port == port.number],
                 transport=replace(agent.transport, max_burst_packets=burst_packets),
                 settings=settings,
-                rank_numbers=numbers,
+                rank_numbers=agent.numbers(),
                 uniform=uniform,
             )
         )
