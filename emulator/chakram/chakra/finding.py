@@ -23,8 +23,7 @@ from chakram.errors import TraceError, UnsupportedTrace
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from chakram.chakra.reader import refuse_json
-from chakram.chakra.stores import Store
+    from chakram.chakra.stores import Store
 
 _RANK_FILE = re.compile(r"(?P<prefix>.+)\.(?P<rank>[0-9]{1,9})\.et(\.gz)?")
 _GROUP_FILES = ("comm_group.json", "comm_groups.json")
