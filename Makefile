@@ -49,10 +49,8 @@ test: packages build ## Run all tests compiled, then those of hot modules uncomp
 
 .PHONY: lint
 lint: $(INSTALLED) ## Check style, types and the direction of imports
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@failed=; for check in "ruff check" "ruff format --check" mypy lint-imports; do \
+		echo "== $$check"; $(BIN)/$$check || failed=yes; done; [ -z "$$failed" ]
 
 .PHONY: bench
 bench: build ## Measure the speed of the hot paths
