@@ -1,0 +1,175 @@
+"""What is wrong inside each rank's trace and its groups; nothing of it raises.
+
+What ranks must agree about, the matching of collectives and messages, is checked by
+``chakram.core.matching``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from chakram.core.groups import WORLD
+from chakram.core.trace import NodeKind
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from chakram.core.groups import ProcessGroup
+    from chakram.core.trace import TraceGraph, TraceNode
+
+_COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
+
+
+class ProblemKind(StrEnum):
+    """What makes a trace impossible to replay."""
+
+    UNKNOWN_GROUP = "unknown-group"
+    NOT_A_MEMBER = "not-a-member"
+    RANK_OUT_OF_RANGE = "rank-out-of-range"
+    NEGATIVE_SIZE = "negative-size"
+    NO_SIZE = "no-size"
+    NO_PEER = "no-peer"
+    SELF_MESSAGE = "self-message"
+    CYCLE = "cycle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One fault: where, what was found, what to do.
+
+    ``rank`` is None for a fault of a group, which belongs to no single rank.
+    """
+
+    kind: ProblemKind
+    rank: int | None
+    where: str
+    found: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.found} ({self.hint})"
+
+
+def check_trace_set(
+    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+) -> list[Problem]:
+    """Return every fault of the ranks' traces, by rank and position, then of groups."""
+    problems: list[Problem] = []
+    used: set[str] = set()
+    for rank in sorted(graphs):
+        graph = graphs[rank]
+        for position in range(len(graph)):
+            if graph.kind(position) in _COMMUNICATION:
+                node = graph.node(position)
+                used.add(node.group or WORLD)
+                problems.extend(_node_problems(graph, node, groups, len(graphs)))
+        problems.extend(_cycle(graph))
+    problems.extend(_group_problems(groups, used, len(graphs)))
+    return problems
+
+
+def require_replayable(
+    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+) -> None:
+    """Refuse a trace set with faults.
+
+    Raises:
+        TraceError: With the first fault, and how many more there are.
+    """
+    problems = check_trace_set(graphs, groups)
+    if problems:
+        first, more = problems[0], len(problems) - 1
+        hint = f"{first.hint}; {more} more: chakram trace lint" if more else first.hint
+        raise TraceError(first.where, first.found, hint)
+
+
+def _node_problems(
+    graph: TraceGraph,
+    node: TraceNode,
+    groups: Mapping[str, ProcessGroup],
+    nranks: int,
+) -> Iterator[Problem]:
+    def problem(kind: ProblemKind, found: str, hint: str) -> Problem:
+        return Problem(
+            kind=kind,
+            rank=graph.rank,
+            where=graph.locate(node.position),
+            found=found,
+            hint=hint,
+        )
+
+    if node.comm_bytes < 0:
+        yield problem(
+            ProblemKind.NEGATIVE_SIZE, f"has {node.comm_bytes} bytes", "0 or more"
+        )
+    name = node.group or WORLD
+    group = groups.get(name)
+    if group is None and name != WORLD:
+        yield problem(
+            ProblemKind.UNKNOWN_GROUP,
+            f"names process group {name!r}, which nothing defines",
+            "define it in comm_group.json beside the traces",
+        )
+    elif group is not None and graph.rank not in group.ranks:
+        yield problem(
+            ProblemKind.NOT_A_MEMBER,
+            f"uses process group {name!r}, which is {list(group.ranks)[:16]}",
+            f"the group must have rank {graph.rank}",
+        )
+    if node.kind is NodeKind.COLLECTIVE:
+        return
+    if node.peer is None:
+        yield problem(
+            ProblemKind.NO_PEER,
+            "is a message without its other side",
+            "comm_dst of a send and comm_src of a receive say it",
+        )
+    elif node.peer >= nranks:
+        yield problem(
+            ProblemKind.RANK_OUT_OF_RANGE,
+            f"is a message with rank {node.peer}; the set has {nranks} ranks",
+            "are all files of the set there?",
+        )
+    elif node.peer == graph.rank:
+        yield problem(
+            ProblemKind.SELF_MESSAGE,
+            "is a message of a rank with itself",
+            "such a message meets no network; remove it",
+        )
+    if not node.comm_bytes:
+        yield problem(
+            ProblemKind.NO_SIZE,
+            "is a message without a size",
+            "the body of a custom collective is no workload",
+        )
+
+
+def _cycle(graph: TraceGraph) -> Iterator[Problem]:
+    try:
+        graph.topological_order()
+    except TraceError as error:
+        yield Problem(
+            kind=ProblemKind.CYCLE,
+            rank=graph.rank,
+            where=error.where,
+            found=error.found,
+            hint=error.hint or "",
+        )
+
+
+def _group_problems(
+    groups: Mapping[str, ProcessGroup], used: set[str], nranks: int
+) -> Iterator[Problem]:
+    for name in sorted(used & groups.keys()):
+        beyond = [rank for rank in groups[name].ranks if rank >= nranks]
+        if beyond:
+            yield Problem(
+                kind=ProblemKind.RANK_OUT_OF_RANGE,
+                rank=None,
+                where=f"process group {name!r}",
+                found=f"has rank {beyond[0]}; the set has {nranks} ranks",
+                hint="are all files of the set there?",
+            )

@@ -1,0 +1,159 @@
+"""Write graphs as Chakra execution traces, schema 1.0.0, and their group file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chakram.chakra.framing import frame
+from chakram.chakra.groups import encode_group_file
+from chakram.chakra.messages import (
+    SCHEMA_VERSION,
+    Metadata,
+    NodeType,
+    encode_metadata,
+    encode_node,
+)
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import WORLD
+from chakram.core.trace import NodeKind
+from chakram.errors import RunDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from chakram.chakra.messages import AttributeValue
+    from chakram.core.groups import ProcessGroup
+    from chakram.core.trace import TraceGraph, TraceNode
+
+_NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
+    NodeKind.COMPUTE: NodeType.COMP,
+    NodeKind.MEMORY: NodeType.MEM_LOAD,
+    NodeKind.COLLECTIVE: NodeType.COMM_COLL,
+    NodeKind.SEND: NodeType.COMM_SEND,
+    NodeKind.RECEIVE: NodeType.COMM_RECV,
+    NodeKind.PASS: NodeType.METADATA,
+}
+_COMM_TYPES: Final[Mapping[CollectiveOp, int]] = {
+    CollectiveOp.ALL_REDUCE: 0,
+    CollectiveOp.REDUCE: 1,
+    CollectiveOp.ALL_GATHER: 2,
+    CollectiveOp.GATHER: 3,
+    CollectiveOp.SCATTER: 4,
+    CollectiveOp.BROADCAST: 5,
+    CollectiveOp.ALL_TO_ALL: 6,
+    CollectiveOp.REDUCE_SCATTER: 7,
+    CollectiveOp.BARRIER: 9,
+}
+
+GROUP_FILE = "comm_group.json"
+
+
+def encode_trace(graph: TraceGraph, *, producer: str) -> Iterator[bytes]:
+    """Yield the records of one rank's file.
+
+    Dependencies become data dependencies; times are rounded to microseconds; sizes are
+    bytes.
+
+    Args:
+        graph: The graph.
+        producer: What the metadata says of the origin.
+
+    Raises:
+        ValueError: If a collective is of a kind that the schema has no number for.
+    """
+    metadata = Metadata(version=SCHEMA_VERSION, attributes={"producer": producer})
+    yield frame(encode_metadata(metadata))
+    for node in graph.nodes():
+        yield frame(
+            encode_node(
+                node_id=node.node_id,
+                name=node.name,
+                node_type=_NODE_TYPES[node.kind],
+                data_deps=[graph.node_id(i) for i in node.dependencies],
+                start_time_micros=round((node.start_ns or 0) / 1_000),
+                duration_micros=round(node.duration_ns / 1_000),
+                attributes=_attributes(node),
+            )
+        )
+
+
+def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
+    values: dict[str, AttributeValue | None] = {}
+    if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY):
+        values["num_ops"] = node.num_ops or None
+        values["tensor_size"] = node.tensor_bytes or None
+    elif node.kind is not NodeKind.PASS:
+        values["comm_size"] = node.comm_bytes
+        values["pg_name"] = None if node.group == WORLD else node.group
+        values["comm_tag"] = node.tag
+        values["root"] = node.root
+    if node.kind is NodeKind.SEND:
+        values["comm_dst"] = node.peer
+    elif node.kind is NodeKind.RECEIVE:
+        values["comm_src"] = node.peer
+    elif node.kind is NodeKind.COLLECTIVE:
+        number = None if node.op is None else _COMM_TYPES.get(node.op)
+        if number is None:
+            raise ValueError(f"node {node.node_id}: the schema has no {node.op}")
+        values["comm_type"] = number
+    if node.kind is not NodeKind.PASS:
+        values["is_cpu_op"] = False
+        values["stream"] = node.stream
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def write_trace_set(
+    folder: Path,
+    *,
+    prefix: str,
+    graphs: Sequence[TraceGraph],
+    groups: Iterable[ProcessGroup],
+    producer: str,
+    replace: bool = False,
+) -> list[Path]:
+    """Write ``<prefix>.<rank>.et`` for every rank, and the group file if there is one.
+
+    Args:
+        folder: Where to; made if it is not there.
+        prefix: Start of the names.
+        graphs: The graphs, by rank from 0.
+        groups: The groups that the nodes name; ``world`` needs no definition.
+        producer: What the metadata says of the origin.
+        replace: Replace a set of that prefix.
+
+    Returns:
+        What was written.
+
+    Raises:
+        RunDirectoryError: If the folder cannot be written, or has such a set already.
+        ValueError: If a group's name or a collective does not exist in the schema.
+    """
+    defined = {group.name: group.ranks for group in groups if group.name != WORLD}
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Files of ranks that the new set lacks would make it another, wrong set.
+        present = [*folder.glob(f"{prefix}.*.et"), *folder.glob(f"{prefix}.*.et.gz")]
+        if present and not replace:
+            raise RunDirectoryError(
+                str(folder),
+                f"holds a trace set {prefix!r} already",
+                "choose another folder, or replace it",
+            )
+        for path in present:
+            path.unlink()
+        for rank, graph in enumerate(graphs):
+            path = folder / f"{prefix}.{rank}.et"
+            with path.open("wb") as file:
+                file.writelines(encode_trace(graph, producer=producer))
+            written.append(path)
+        if defined:
+            path = folder / GROUP_FILE
+            path.write_bytes(encode_group_file(defined))
+            written.append(path)
+    except OSError as error:
+        raise RunDirectoryError(
+            str(folder), f"cannot be written: {error.strerror}", "choose another folder"
+        ) from error
+    return written
