@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import REPO_ROOT, missing_program, require
+from tests.support import REPO_ROOT, require
 
 PYPROJECT = """\
 [project]
@@ -132,9 +132,18 @@ def missing_compiler() -> str | None:
     """Return why extensions cannot be built here; None if they can."""
     if find_spec("Cython") is None:
         return "Cython is not installed"
-    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
-        return "Python's headers are not installed"
-    return missing_program(sysconfig.get_config_var("CC").split()[0])
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC")
+    options = ("-x", "c", "-fsyntax-only", "-I", sysconfig.get_path("include"), "-")
+    try:
+        subprocess.run(
+            [*compiler.split(), *options],
+            input=b"#include <Python.h>\n",
+            check=True,
+            capture_output=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return f"{compiler} does not compile, or Python's headers are not installed"
+    return None
 
 
 def new_project(root: Path) -> Project:
