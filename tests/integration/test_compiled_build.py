@@ -15,6 +15,8 @@ import pytest
 
 from tests.support import REPO_ROOT, require
 
+pytestmark = pytest.mark.slow  # each runs the compiler or pip
+
 PYPROJECT = """\
 [project]
 name = "chakram"

@@ -1,0 +1,129 @@
+"""What `tests/conftest.py` promises: markers, guards, leaks, data, features."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import REPO_ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow  # each runs pytest
+
+RULES = ("__init__.py", "conftest.py", "leaks.py", "support.py")
+SAMPLES = {
+    "tests/unit/test_pure.py": """\
+import socket, time
+import pytest
+
+def test_marked(request):
+    assert [mark.name for mark in request.node.iter_markers()] == ["unit"]
+
+def test_sleeps():
+    time.sleep(0)
+
+def test_connects():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+""",
+    "tests/integration/test_system.py": """\
+import os, subprocess, threading
+
+def test_tidy():
+    thread = threading.Thread(target=threading.Event().wait, args=(0.1,))
+    thread.start()  # ends on its own, soon
+
+def test_leaks_descriptor():
+    os.open("/etc/hostname", os.O_RDONLY)
+
+def test_leaks_child():
+    global child
+    child = subprocess.Popen(["sleep", "20"])
+
+def test_ends_the_child():
+    child.kill()
+    child.wait()
+""",
+    "tests/golden/test_golden.py": """\
+import pytest
+from tests.support import require
+
+@pytest.fixture
+def a_trace(chakram_data):
+    return chakram_data / "a"
+
+def test_reads_data(a_trace):
+    assert a_trace.exists()
+
+def test_has(): require("wheel", None)
+
+def test_lacks(): require("wheel", "there is no wheel")
+
+def test_lacks_what_is_required(): require("axle", "there is no axle")
+""",
+    "tests/bench/test_bench.py": "def test_speed(): pass\n",
+    "tests/soak/test_soak.py": "def test_long(): pass\n",
+}
+
+
+def outcomes(root: Path, *arguments: str, **environment: str) -> dict[str, str]:
+    """Run the samples under the rules; return the outcomes by name of the test."""
+    for name, text in SAMPLES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name in RULES:
+        shutil.copy(REPO_ROOT / "tests" / name, root / "tests" / name)
+    shutil.copy(REPO_ROOT / "pyproject.toml", root / "pyproject.toml")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *arguments],
+        cwd=root,
+        env={**os.environ, "CHAKRAM_DATA": "nowhere", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = {
+        name: outcome
+        for outcome, name in re.findall(r"^([A-Z]+) \S+::(\w+)", done.stdout, re.M)
+    }
+    assert found, done.stdout + done.stderr
+    return found | {"output": done.stdout}
+
+
+def test_the_rules_hold(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, CHAKRAM_REQUIRE="axle,other")
+    output = found.pop("output")
+    assert found == {
+        "test_marked": "PASSED",
+        "test_sleeps": "FAILED",
+        "test_connects": "FAILED",
+        "test_tidy": "PASSED",
+        "test_leaks_descriptor": "ERROR",
+        "test_leaks_child": "ERROR",
+        "test_ends_the_child": "PASSED",
+        "test_has": "PASSED",
+        "test_lacks_what_is_required": "FAILED",
+    }
+    assert "wheel: there is no wheel" in output
+    assert "3 deselected" in output
+    assert "1 tests deselected: they read real traces and captures" in output
+
+
+def test_data_that_is_there_is_used(tmp_path: Path) -> None:
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    found = outcomes(tmp_path, "tests/golden", CHAKRAM_DATA="data")
+    assert found["test_reads_data"] == "PASSED"
+
+
+def test_what_is_off_by_default_can_be_asked_for(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "-m", "soak")
+    assert found.pop("output")
+    assert found == {"test_long": "PASSED"}
