@@ -1,0 +1,295 @@
+"""A small plan and the rows of a run of it, with numbers that can be checked by hand.
+
+Four ranks of one job do, in every iteration: an all-reduce of 1 MiB of all of them, an
+all-to-all of 256 KiB in each of two groups of two, and one message of 64 KiB from rank
+0 to rank 1.  All flows of an operation take the same time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import WORLD, ProcessGroup
+from chakram.core.plan import (
+    AgentPlan,
+    Plan,
+    PortPlan,
+    RankPlan,
+    RunSettings,
+    TransportPlan,
+)
+from chakram.core.program import (
+    CollectiveOperation,
+    ComputeOperation,
+    Operation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+)
+from chakram.core.records import (
+    CAUSE_MESSAGE,
+    CAUSE_OPERATION,
+    CAUSE_START,
+    RecordRows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+JOB = "moe"
+RANKS = 4
+ALL_REDUCE_NS = 400_000
+ALL_TO_ALL_NS = 100_000
+MESSAGE_NS = 50_000
+COMPUTE_NS = 200_000
+ITERATION_NS = 1_000_000
+
+_GROUPS = (
+    ProcessGroup(name=WORLD, ranks=(0, 1, 2, 3)),
+    ProcessGroup(name="ep0", ranks=(0, 1)),
+    ProcessGroup(name="ep1", ranks=(2, 3)),
+)
+
+
+def _collective(
+    group: str, op: CollectiveOp, algorithm: str, size_bytes: int, after: int
+) -> CollectiveOperation:
+    return CollectiveOperation(
+        node_id=None,
+        name=f"{op} of {group}",
+        dependencies=(after,),
+        group=group,
+        number=0,
+        op=op,
+        algorithm=algorithm,
+        input_bytes=size_bytes,
+        trace_bytes=size_bytes * 16,
+    )
+
+
+def small_program(rank: int) -> RankProgram:
+    """Return the program of one rank: compute, all-reduce, all-to-all, message."""
+    expert = "ep0" if rank < 2 else "ep1"
+    operations: list[Operation] = [
+        ComputeOperation(
+            node_id=None, name="forward", dependencies=(), duration_ns=COMPUTE_NS
+        ),
+        _collective(WORLD, CollectiveOp.ALL_REDUCE, "ring", 2**20, 0),
+        _collective(expert, CollectiveOp.ALL_TO_ALL, "direct", 2**18, 1),
+    ]
+    if rank in (0, 1):
+        kind = SendOperation if rank == 0 else ReceiveOperation
+        operations.append(
+            kind(
+                node_id=None,
+                name="activations",
+                dependencies=(2,),
+                peer=1 - rank,
+                number=0,
+                tag=0,
+                size_bytes=2**16,
+                trace_bytes=2**20,
+            )
+        )
+    return RankProgram(
+        job=JOB,
+        rank=rank,
+        groups=tuple(group for group in _GROUPS if rank in group.ranks),
+        operations=tuple(operations),
+    )
+
+
+def small_plan(*, warmup: int = 1, measured: int = 3) -> Plan:
+    """Return a plan of four ranks on four ports of one agent."""
+    ports = tuple(
+        PortPlan(
+            number=rank,
+            agent="local",
+            host=f"h{rank}",
+            open="memory:",
+            netns=None,
+            address=f"198.18.0.{rank + 1}",
+            udp_port=4791,
+            rate_bps=10**9,
+            mtu=4200,
+        )
+        for rank in range(RANKS)
+    )
+    ranks = tuple(
+        RankPlan(
+            number=rank,
+            port=rank,
+            shard=0,
+            program=small_program(rank),
+            queue_pairs=(),
+        )
+        for rank in range(RANKS)
+    )
+    agent = AgentPlan(
+        run_id="r1",
+        agent="local",
+        shards=1,
+        ports=ports,
+        ranks=ranks,
+        transport=TransportPlan(),
+        settings=RunSettings(warmup=warmup, measured=measured),
+    )
+    return Plan(run_id="r1", agents=(agent,))
+
+
+def small_rows(
+    iteration: int,
+    *,
+    ranks: Sequence[int] = range(RANKS),
+    slower_ns: int = 0,
+    generator_wait_ns: int = 0,
+    retransmitted: int = 0,
+) -> RecordRows:
+    """Return what *ranks* record of one iteration of ``small_plan``.
+
+    Args:
+        iteration: It starts at ``ITERATION_NS`` times its number.
+        ranks: The ranks whose rows are wanted.
+        slower_ns: How much longer the last step of rank 3's all-reduce takes.
+        generator_wait_ns: Wait of each flow of the all-reduce.
+        retransmitted: Packets that each flow of the all-to-all sent again.
+    """
+    rows = RecordRows()
+    base_ns = iteration * ITERATION_NS + COMPUTE_NS
+    for rank in ranks:
+        ends_ns = []
+        step_ns = ALL_REDUCE_NS // 6
+        for step in range(6):
+            late_ns = slower_ns if rank == 3 and step == 5 else 0
+            start_ns = base_ns + step * step_ns
+            end_ns = base_ns + (ALL_REDUCE_NS if step == 5 else (step + 1) * step_ns)
+            _flow(
+                rows,
+                iteration,
+                rank,
+                operation=1,
+                step=step,
+                peer=(rank + 1) % RANKS,
+                size_bytes=2**18,
+                times_ns=(start_ns, end_ns + late_ns),
+                wait_ns=generator_wait_ns,
+                cause=CAUSE_MESSAGE if step else CAUSE_OPERATION,
+            )
+            ends_ns.append(end_ns + late_ns)
+        _share(rows, iteration, rank, 1, (base_ns, max(ends_ns)), 6 * 2**18, 0)
+        start_ns = base_ns + ALL_REDUCE_NS
+        times_ns = (start_ns, start_ns + ALL_TO_ALL_NS)
+        _flow(
+            rows,
+            iteration,
+            rank,
+            operation=2,
+            step=0,
+            peer=rank ^ 1,
+            size_bytes=2**17,
+            times_ns=times_ns,
+            retransmitted=retransmitted,
+        )
+        _share(rows, iteration, rank, 2, times_ns, 2**17, retransmitted)
+        start_ns += ALL_TO_ALL_NS
+        if rank == 0:
+            times_ns = (start_ns, start_ns + MESSAGE_NS)
+            _flow(
+                rows,
+                iteration,
+                rank,
+                operation=3,
+                step=0,
+                peer=1,
+                size_bytes=2**16,
+                times_ns=times_ns,
+            )
+            _share(rows, iteration, rank, 3, times_ns, 2**16, 0)
+        elif rank == 1:
+            # The receiver has been waiting since before the sender started.
+            times_ns = (start_ns - 10_000, start_ns + MESSAGE_NS)
+            _share(rows, iteration, rank, 3, times_ns, 0, 0)
+        busy_ns = ALL_REDUCE_NS + ALL_TO_ALL_NS + (MESSAGE_NS if rank < 2 else 0)
+        rows.iterations.extend(
+            (
+                iteration,
+                rank,
+                iteration * ITERATION_NS,
+                base_ns + busy_ns,
+                COMPUTE_NS,
+                busy_ns,
+                busy_ns,
+                0,
+            )
+        )
+    return rows
+
+
+def _flow(
+    rows: RecordRows,
+    iteration: int,
+    rank: int,
+    *,
+    operation: int,
+    step: int,
+    peer: int,
+    size_bytes: int,
+    times_ns: tuple[int, int],
+    wait_ns: int = 0,
+    retransmitted: int = 0,
+    cause: int = CAUSE_START,
+) -> None:
+    posted_ns, acked_ns = times_ns
+    packets = -(-size_bytes // 4096)
+    rows.flows.extend(
+        (
+            iteration,
+            rank,
+            operation,
+            step,
+            0,  # channel
+            peer,
+            0x100 + rank,  # qpn
+            size_bytes,
+            posted_ns - wait_ns,  # ready
+            posted_ns,
+            posted_ns + 500,  # first sent
+            acked_ns,
+            0,
+            packets,
+            retransmitted,
+            0,
+            0,
+            wait_ns,
+            cause,
+            0,
+            0,
+        )
+    )
+
+
+def _share(
+    rows: RecordRows,
+    iteration: int,
+    rank: int,
+    operation: int,
+    times_ns: tuple[int, int],
+    sent_bytes: int,
+    retransmitted: int,
+) -> None:
+    start_ns, end_ns = times_ns
+    rows.shares.extend(
+        (
+            iteration,
+            rank,
+            operation,
+            start_ns,
+            start_ns,
+            end_ns,
+            sent_bytes,
+            sent_bytes,
+            0,
+            retransmitted,
+        )
+    )
