@@ -1,0 +1,31 @@
+cdef int _DATA
+cdef int _WRITE
+
+
+cdef class Burst:
+    cdef public int kind
+    cdef public int verb
+    cdef public long long source_qpn
+    cdef public long long destination_qpn
+    cdef public int source_port
+    cdef public long long destination
+    cdef public long long psn
+    cdef public int count
+    cdef public int path_mtu
+    cdef public int overhead_bytes
+    cdef public long long message_id
+    cdef public long long message_bytes
+    cdef public long long message_packets
+    cdef public long long packet_index
+    cdef public long long payload_bytes
+    cdef public long long wire_bytes
+    cdef public bint ack_request
+    cdef public bint is_retransmission
+    cdef public int syndrome
+    cdef public long long msn
+    cdef public unsigned long long remote_address
+    cdef public unsigned long long remote_key
+    cdef public long long sequence
+
+    cpdef long long packet_payload_bytes(self, int position)
+    cpdef long long packet_wire_bytes(self, int position)

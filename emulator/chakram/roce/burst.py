@@ -1,0 +1,138 @@
+# cython: annotation_typing=False, language_level=3, cdivision=True
+"""A burst: packets of one message, or one control packet, that leave in one send.
+
+The burst is the unit everywhere: a queue pair makes it, the port paces it, the shell
+turns it into bytes (`chakram.roce.wire`), a simulator delivers it as it is.
+"""
+
+from __future__ import annotations
+
+from chakram.roce.constants import BurstKind, Verb
+
+__all__ = ["Burst"]
+
+_DATA = int(BurstKind.DATA)
+_WRITE = int(Verb.WRITE)
+
+
+class Burst:
+    """A run of consecutive packets of one message, or one ACK, NAK or CNP.
+
+    A burst fits one UDP send with segmentation offload, whose segments must be of one
+    length except for a shorter last: FIRST of an RDMA WRITE is longer than what
+    follows, so it is joined by at most one packet; MIDDLEs run together and LAST ends
+    them unless its immediate makes it longer; ONLY is alone.
+
+    A burst does not change once it is made, so it may be kept, delivered in parts, and
+    delivered twice.
+
+    Attributes:
+        kind: A `BurstKind`.
+        verb: A `Verb`; data only.
+        source_qpn: Queue pair that sends.
+        destination_qpn: Queue pair that receives.
+        source_port: UDP source port.
+        destination: The peer's address, as the opaque index given to the queue pair.
+        psn: Of the first packet; of an ACK the PSN acknowledged, of a NAK the one
+            expected.
+        count: Packets, at least 1.
+        path_mtu: Payload of every packet that does not end the message, in bytes.
+        overhead_bytes: What a packet has beside payload and extended headers.
+        message_id: Immediate data, 32 bits.
+        message_bytes: Size of the whole message.
+        message_packets: Packets of the whole message.
+        packet_index: Place of the first packet in the message.
+        payload_bytes: Of all packets, without pad.
+        wire_bytes: Of all packets, from Ethernet header to ICRC.
+        ack_request: Whether the last packet asks for an ACK.
+        is_retransmission: Whether any of the packets has been sent before.
+        syndrome: AETH syndrome; ACK and NAK only.
+        msn: Messages completed, 24 bits; ACK and NAK only.
+        remote_address: Where a WRITE goes; RETH only.
+        remote_key: Key for it; RETH only.
+        sequence: For the sending queue pair alone.
+    """
+
+    __slots__ = (
+        "ack_request",
+        "count",
+        "destination",
+        "destination_qpn",
+        "is_retransmission",
+        "kind",
+        "message_bytes",
+        "message_id",
+        "message_packets",
+        "msn",
+        "overhead_bytes",
+        "packet_index",
+        "path_mtu",
+        "payload_bytes",
+        "psn",
+        "remote_address",
+        "remote_key",
+        "sequence",
+        "source_port",
+        "source_qpn",
+        "syndrome",
+        "verb",
+        "wire_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.kind = _DATA
+        self.verb = _WRITE
+        self.source_qpn = 0
+        self.destination_qpn = 0
+        self.source_port = 0
+        self.destination = 0
+        self.psn = 0
+        self.count = 1
+        self.path_mtu = 0
+        self.overhead_bytes = 0
+        self.message_id = 0
+        self.message_bytes = 0
+        self.message_packets = 1
+        self.packet_index = 0
+        self.payload_bytes = 0
+        self.wire_bytes = 0
+        self.ack_request = False
+        self.is_retransmission = False
+        self.syndrome = 0
+        self.msn = 0
+        self.remote_address = 0
+        self.remote_key = 0
+        self.sequence = 0
+
+    def packet_payload_bytes(self, position: int) -> int:
+        """Return the payload, without pad, of packet 0 <= *position* < count."""
+        if self.kind != _DATA:
+            return 0
+        index = self.packet_index + position
+        if index < self.message_packets - 1:
+            return self.path_mtu
+        return self.message_bytes - index * self.path_mtu
+
+    def packet_wire_bytes(self, position: int) -> int:
+        """Return the length of packet *position*, from Ethernet header to ICRC."""
+        if self.kind != _DATA:
+            return self.wire_bytes
+        index = self.packet_index + position
+        # Pad rounds up to four bytes.
+        length = (
+            self.overhead_bytes + (self.packet_payload_bytes(position) + 3) // 4 * 4
+        )
+        if index == 0 and self.verb == _WRITE:
+            length += 16
+        if index == self.message_packets - 1:
+            length += 4
+        return length
+
+    def __repr__(self) -> str:
+        kind = BurstKind(self.kind).name
+        return (
+            f"Burst({kind} psn={self.psn} count={self.count} "
+            f"qpn={self.source_qpn}->{self.destination_qpn} "
+            f"message={self.message_id} packet={self.packet_index}"
+            f"/{self.message_packets})"
+        )

@@ -1,0 +1,73 @@
+"""Numbers that the parts of the engine share.
+
+The hot modules copy what they need into C variables of their own when they are
+imported; others import the numbers from here.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = [
+    "ICRC_BYTES",
+    "IPV4_OVERHEAD_BYTES",
+    "IPV6_OVERHEAD_BYTES",
+    "MAX_MESSAGE_BYTES",
+    "NEVER",
+    "PATH_MTUS",
+    "UDP_PORT",
+    "BurstKind",
+    "Verb",
+    "local_ack_timeout_ns",
+]
+
+NEVER = 2**63 - 1
+"""The time of what has no time: no deadline, nothing to wait for."""
+
+UDP_PORT = 4791
+PATH_MTUS = (256, 512, 1024, 2048, 4096)
+MAX_MESSAGE_BYTES = 1 << 31
+"""The largest message of an RC queue pair (IBA volume 1, 9.7.3)."""
+
+ICRC_BYTES = 4
+IPV4_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + ICRC_BYTES
+"""What a packet without extended headers has beside its padded payload.
+
+Ethernet without VLAN tag and frame check sequence, IPv4, UDP, BTH and ICRC: what the
+kernel, a shaper and a switch's byte counter call the length of the packet.
+"""
+IPV6_OVERHEAD_BYTES = IPV4_OVERHEAD_BYTES + 20
+
+
+class Verb(IntEnum):
+    """How messages are carried; both give the receiver size and immediate."""
+
+    WRITE = 0
+    """RDMA WRITE, the last packet with immediate data: what NCCL does."""
+
+    SEND = 1
+    """SEND with immediate data."""
+
+
+class BurstKind(IntEnum):
+    """What the packets of a burst are."""
+
+    DATA = 0
+    ACK = 1
+    NAK = 2
+    """Also ACK on the wire; told apart so that its loss can be told from the other."""
+
+    CNP = 3
+
+
+def local_ack_timeout_ns(exponent: int) -> int:
+    """Return the local ACK timeout 4.096 us x 2**exponent; 0 means `NEVER`.
+
+    Raises:
+        ValueError: If *exponent* does not have five bits.
+
+    Source: IBA volume 1, 9.7.6.1.3.
+    """
+    if not 0 <= exponent <= 31:
+        raise ValueError(f"local ACK timeout exponent {exponent} is not in 0..31")
+    return 4096 << exponent if exponent else NEVER

@@ -1,0 +1,76 @@
+cimport cython
+
+from chakram.roce.burst cimport Burst
+from chakram.roce.queue_pair cimport QueuePair
+
+cdef long long _NEVER
+cdef int _DATA
+cdef long long _BITS_PER_BYTE_NS
+cdef int _EXTENDED_BYTES
+
+
+cdef class PortEngine:
+    cdef long long _rate_bps
+    cdef long long _burst_bound_ns
+    cdef int _max_burst_packets
+    cdef object _faults
+    cdef dict _queue_pairs
+    cdef object _events
+    cdef object _answering
+    cdef object _ring
+    cdef list _timers
+    cdef long long _quantum_bytes
+    cdef long long _free_ns
+    cdef long long _remainder
+    cdef Burst _offered
+    cdef QueuePair _offered_queue_pair
+    cdef bint _was_offered
+    cdef long long _offered_ns
+    cdef long long _generator_waits
+    cdef long long _generator_wait_ns
+    cdef readonly long long packets_sent
+    cdef readonly long long bytes_sent
+    cdef readonly long long bursts_sent
+    cdef readonly long long control_sent
+    cdef readonly long long packets_received
+    cdef readonly long long unknown_queue_pair
+    cdef readonly long long malformed
+    cdef readonly long long unsupported
+    cdef readonly long long icrc_checked
+    cdef readonly long long icrc_errors
+    cdef readonly long long faults_dropped
+
+    @cython.locals(full_bytes="long long", quantum_bytes="long long")
+    cpdef object add_queue_pair(self, QueuePair queue_pair)
+    cpdef QueuePair queue_pair(self, object qpn)
+    @cython.locals(queue_pair=QueuePair)
+    cpdef object post_send(self, object qpn, long long message_id, long long size_bytes,
+                           long long now_ns)
+    cpdef object next_event(self)
+    @cython.locals(burst=Burst)
+    cpdef Burst next_burst(self, long long now_ns)
+    @cython.locals(burst=Burst, queue_pair=QueuePair)
+    cpdef Burst peek_burst(self, long long now_ns)
+    @cython.locals(queue_pair=QueuePair, since_ns="long long")
+    cpdef object commit_burst(self, Burst burst, long long now_ns)
+    @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)
+    cpdef long long next_wakeup_ns(self)
+    @cython.locals(time_ns="long long", queue_pair=QueuePair)
+    cpdef object handle_timers(self, long long now_ns)
+    @cython.locals(packets="int", queue_pair=QueuePair, passing="int", marked="int")
+    cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
+                               object count=*, int ce=*)
+    cdef long long _first_timer_ns(self)
+    @cython.locals(wake_ns="long long", ready_ns="long long")
+    cdef long long _wake_ns(self, QueuePair queue_pair)
+    @cython.locals(wake_ns="long long")
+    cdef object _schedule(self, QueuePair queue_pair)
+    cdef object _update(self, QueuePair queue_pair, long long since_ns, long long now_ns)
+    cdef object _leave_ring(self, QueuePair queue_pair)
+    @cython.locals(due_ns="long long", lost_ns="long long")
+    cdef object _offer(self, Burst burst, QueuePair queue_pair, long long since_ns,
+                       long long now_ns)
+    @cython.locals(wait_ns="long long", ready_ns="long long")
+    cdef object _credit_wait(self, QueuePair queue_pair)
+    @cython.locals(start_ns="long long", work="long long")
+    cdef object _occupy(self, long long wire_bytes, long long since_ns, long long now_ns)

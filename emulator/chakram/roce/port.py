@@ -1,0 +1,481 @@
+# cython: annotation_typing=False, language_level=3, cdivision=True
+"""All queue pairs of one port: who sends next, when, and who gets what arrives.
+
+Sending. Answers (ACK, NAK, CNP) go first. Data is shared out by deficit round robin
+over wire bytes, among the queue pairs that may send now: at its turn a queue pair is
+given a quantum (the wire bytes of one full burst) and sends while it has any of it
+left; what the last burst takes too much is taken off the next turn. So two queue pairs
+that always have something to send never differ by more than a quantum and a burst. A
+queue pair with nothing to send, or stopped by its window or its rate, is in no list and
+costs nothing.
+
+Pacing. With a rate the port is a line: a burst occupies it for its wire bytes at that
+rate. If the shell comes late, the line catches up on at most *burst_bound_ns* of what
+it missed; an idle line saves nothing up. So in any time T no more leaves than
+rate x (T + burst bound), and one burst.
+
+The generator's honesty. When a burst is offered (`peek_burst`) at *now*, it was due at
+the later of the time when the line was free and the time since when its queue pair (or
+its answer) was ready. Of the lag the port makes up the burst bound; the rest,
+``now - burst_bound_ns - due`` where that is positive, is time of the line that is lost
+for ever because the data plane was late, not because of window, rate or port. It is
+added to ``generator_wait_ns`` of the port, and of each message that was ready to send
+at that time (`SendCompleted.generator_wait_ns`), for it lost that time too. Time after
+the first offer is not counted: there the socket or the kernel's shaper pushes back. A
+port without rate has no line; there the end of the last burst stands for "free", so
+gaps between two sends longer than the burst bound count.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.statistics import PortStatistics
+
+if TYPE_CHECKING:
+    from chakram.roce.burst import Burst
+    from chakram.roce.events import Event
+    from chakram.roce.faults import PacketFaults
+    from chakram.roce.queue_pair import QueuePair
+
+__all__ = ["PortEngine"]
+
+_NEVER = NEVER
+_DATA = int(BurstKind.DATA)
+_BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
+# RETH, immediate data: what the packets of a burst may have beside payload.
+_EXTENDED_BYTES = 16 + 4
+
+
+class PortEngine:
+    """The queue pairs of one port, without I/O and without a clock.
+
+    Drive it like a queue pair, at the time *now_ns* of one clock that never runs back:
+    after `post_send`, `receive_burst`, `receive_datagrams` and `handle_timers` take
+    `next_burst` until None and `next_event` until None; come back at `next_wakeup_ns`.
+    """
+
+    __slots__ = (
+        "_answering",
+        "_burst_bound_ns",
+        "_events",
+        "_faults",
+        "_free_ns",
+        "_generator_wait_ns",
+        "_generator_waits",
+        "_max_burst_packets",
+        "_offered",
+        "_offered_ns",
+        "_offered_queue_pair",
+        "_quantum_bytes",
+        "_queue_pairs",
+        "_rate_bps",
+        "_remainder",
+        "_ring",
+        "_timers",
+        "_was_offered",
+        "bursts_sent",
+        "bytes_sent",
+        "control_sent",
+        "faults_dropped",
+        "icrc_checked",
+        "icrc_errors",
+        "malformed",
+        "packets_received",
+        "packets_sent",
+        "unknown_queue_pair",
+        "unsupported",
+    )
+
+    def __init__(
+        self,
+        *,
+        rate_bps: int | None,
+        burst_bound_ns: int,
+        max_burst_packets: int,
+        faults: PacketFaults | None = None,
+    ) -> None:
+        """Make a port without queue pairs.
+
+        Args:
+            rate_bps: What may leave, in wire bits per second; None: no limit.
+            burst_bound_ns: How late the shell may be without loss of rate.
+            max_burst_packets: Packets in one burst at most.
+            faults: What to drop of the packets that arrive.
+
+        Raises:
+            ValueError: If one of them is out of range.
+        """
+        if rate_bps is not None and rate_bps <= 0:
+            raise ValueError(f"a rate of {rate_bps} bit/s is not positive")
+        if burst_bound_ns < 0:
+            raise ValueError(f"a burst bound of {burst_bound_ns} ns is negative")
+        if not 1 <= max_burst_packets <= 128:
+            raise ValueError(
+                f"{max_burst_packets} packets in a burst are not in 1..128"
+            )
+        self._rate_bps = rate_bps or 0
+        self._burst_bound_ns = burst_bound_ns
+        self._max_burst_packets = max_burst_packets
+        self._faults = faults
+        self._queue_pairs: dict[int, QueuePair] = {}
+        self._events: deque[tuple[int, Event]] = deque()
+        self._answering: deque[QueuePair] = deque()
+        self._ring: deque[QueuePair] = deque()
+        # (time, QPN); an entry counts only if its queue pair has that wake_ns.
+        self._timers: list[tuple[int, int]] = []
+        self._quantum_bytes = 0
+        # When the line is free, and what division left over of its last bit.
+        self._free_ns = -(1 << 62)
+        self._remainder = 0
+        # The burst that `peek_burst` returned last, whose it is, since when a burst is
+        # on offer without being taken.
+        self._offered: Burst | None = None
+        self._offered_queue_pair: QueuePair | None = None
+        self._was_offered = False
+        self._offered_ns = 0
+        self._generator_waits = 0
+        self._generator_wait_ns = 0
+        self.packets_sent = 0
+        self.bytes_sent = 0
+        self.bursts_sent = 0
+        self.control_sent = 0
+        self.packets_received = 0
+        self.unknown_queue_pair = 0
+        self.malformed = 0
+        self.unsupported = 0
+        self.icrc_checked = 0
+        self.icrc_errors = 0
+        self.faults_dropped = 0
+
+    # The user.
+
+    def add_queue_pair(self, queue_pair: QueuePair) -> None:
+        """Take over *queue_pair*: from now on only the port is to be driven.
+
+        Raises:
+            ValueError: If its QPN is taken.
+        """
+        if queue_pair.qpn in self._queue_pairs:
+            raise ValueError(f"there is a queue pair {queue_pair.qpn} already")
+        self._queue_pairs[queue_pair.qpn] = queue_pair
+        queue_pair.redirect_events(self._events)
+        full_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes + _EXTENDED_BYTES
+        quantum_bytes = self._max_burst_packets * full_bytes
+        if quantum_bytes > self._quantum_bytes:
+            self._quantum_bytes = quantum_bytes
+
+    def queue_pair(self, qpn: int) -> QueuePair:
+        """Return the queue pair *qpn*, to look at.
+
+        Raises:
+            KeyError: If there is none.
+        """
+        return self._queue_pairs[qpn]
+
+    def queue_pairs(self) -> tuple[QueuePair, ...]:
+        """Return all queue pairs, in the order in which they were added."""
+        return tuple(self._queue_pairs.values())
+
+    def post_send(
+        self, qpn: int, message_id: int, size_bytes: int, now_ns: int
+    ) -> None:
+        """Send a message on queue pair *qpn*: see `QueuePair.post_send`.
+
+        Raises:
+            KeyError: If there is no such queue pair.
+            ValueError: If the message is out of range.
+        """
+        queue_pair = self._queue_pairs[qpn]
+        queue_pair.requester.post_send(message_id, size_bytes, now_ns)
+        if not queue_pair.is_in_ring:
+            self._update(queue_pair, now_ns, now_ns)
+
+    def next_event(self) -> tuple[int, Event] | None:
+        """Return what has happened and the QPN to whom, oldest first, or None."""
+        return self._events.popleft() if self._events else None
+
+    def statistics(self) -> PortStatistics:
+        """Return the counters as they are now."""
+        return PortStatistics(
+            packets_sent=self.packets_sent,
+            bytes_sent=self.bytes_sent,
+            bursts_sent=self.bursts_sent,
+            control_sent=self.control_sent,
+            packets_received=self.packets_received,
+            unknown_queue_pair=self.unknown_queue_pair,
+            malformed=self.malformed,
+            unsupported=self.unsupported,
+            icrc_checked=self.icrc_checked,
+            icrc_errors=self.icrc_errors,
+            faults_dropped=self.faults_dropped,
+            generator_waits=self._generator_waits,
+            generator_wait_ns=self._generator_wait_ns,
+        )
+
+    # The network: out.
+
+    def next_burst(self, now_ns: int) -> Burst | None:
+        """Return what leaves now, and count it as sent; None: nothing may.
+
+        For wires that refuse nothing; else `peek_burst` and `commit_burst`.
+        """
+        burst = self.peek_burst(now_ns)
+        if burst is not None:
+            self.commit_burst(burst, now_ns)
+        return burst
+
+    def peek_burst(self, now_ns: int) -> Burst | None:
+        """Return what would leave now; None: nothing may.
+
+        Nothing is sent by that. If the socket takes the burst, call `commit_burst`
+        before anything else; if it does not, forget the burst and peek again later:
+        perhaps another one has become more urgent.
+        """
+        if self._timers and self._first_timer_ns() <= now_ns:
+            self.handle_timers(now_ns)
+        if now_ns < self._free_ns:
+            return None
+        while self._answering:
+            queue_pair = self._answering[0]
+            burst = queue_pair.make_answer()
+            if burst is not None:
+                self._offer(burst, queue_pair, queue_pair.answer_since_ns, now_ns)
+                return burst
+            # Nothing is to be answered any more: the gap has closed.
+            self._answering.popleft()
+            queue_pair.is_answering = False
+        while self._ring:
+            queue_pair = self._ring[0]
+            if queue_pair.requester.ready_ns() <= now_ns:
+                burst = queue_pair.make_burst(self._max_burst_packets)
+                if burst is not None:
+                    if queue_pair.deficit_bytes <= 0:
+                        queue_pair.deficit_bytes += self._quantum_bytes
+                    self._offer(burst, queue_pair, queue_pair.ready_since_ns, now_ns)
+                    return burst
+            self._leave_ring(queue_pair)
+        return None
+
+    def commit_burst(self, burst: Burst, now_ns: int) -> None:
+        """Note that *burst*, which `peek_burst` has just returned, has left.
+
+        Raises:
+            ValueError: If it is another one, or something else has happened since.
+        """
+        queue_pair = self._offered_queue_pair
+        if queue_pair is None or burst is not self._offered:
+            raise ValueError(f"{burst!r} is not the burst that was offered last")
+        if burst.kind == _DATA:
+            # The message is credited before the queue pair moves on to the next.
+            self._credit_wait(queue_pair)
+            queue_pair.requester.commit(burst, now_ns)
+            since_ns = queue_pair.ready_since_ns
+        else:
+            queue_pair.responder.commit(burst)
+            since_ns = queue_pair.answer_since_ns
+            self.control_sent += 1
+        self._offered = None
+        self._offered_queue_pair = None
+        self._was_offered = False
+        self.packets_sent += burst.count
+        self.bytes_sent += burst.wire_bytes
+        self.bursts_sent += 1
+        self._occupy(burst.wire_bytes, since_ns, now_ns)
+        if burst.kind != _DATA:
+            if not queue_pair.responder.has_answer():
+                self._answering.popleft()
+                queue_pair.is_answering = False
+            return
+        queue_pair.deficit_bytes -= burst.wire_bytes
+        if queue_pair.requester.ready_ns() <= now_ns:
+            queue_pair.ready_since_ns = now_ns
+            if queue_pair.deficit_bytes <= 0:
+                self._ring.rotate(-1)
+        else:
+            self._leave_ring(queue_pair)
+        self._schedule(queue_pair)
+
+    # The clock.
+
+    def next_wakeup_ns(self) -> int:
+        """Return when there is something to send or a timer is due; `NEVER`: not yet.
+
+        A time in the past means now.
+        """
+        wakeup_ns = _NEVER
+        if self._answering or self._ring:
+            wakeup_ns = self._free_ns
+        while self._timers:
+            time_ns, qpn = self._timers[0]
+            queue_pair = self._queue_pairs[qpn]
+            if time_ns != queue_pair.wake_ns:
+                heappop(self._timers)
+                continue
+            if self._wake_ns(queue_pair) > time_ns:
+                # Its deadline has moved on since; the entry stayed behind.
+                heappop(self._timers)
+                queue_pair.wake_ns = _NEVER
+                self._schedule(queue_pair)
+                continue
+            if time_ns < wakeup_ns:
+                wakeup_ns = time_ns
+            break
+        return wakeup_ns
+
+    def handle_timers(self, now_ns: int) -> None:
+        """Act on the timers that are due: retransmission, pacing, congestion control.
+
+        `peek_burst` and `next_burst` do that too.
+        """
+        while self._timers:
+            time_ns, qpn = self._timers[0]
+            if time_ns > now_ns:
+                break
+            heappop(self._timers)
+            queue_pair = self._queue_pairs[qpn]
+            if time_ns != queue_pair.wake_ns:
+                continue
+            queue_pair.wake_ns = _NEVER
+            if queue_pair.requester.next_timeout_ns() <= now_ns:
+                queue_pair.handle_timeout(now_ns)
+            self._update(queue_pair, time_ns, now_ns)
+
+    # The network: in.
+
+    def receive_burst(
+        self,
+        burst: Burst,
+        now_ns: int,
+        first: int = 0,
+        count: int | None = None,
+        ce: int = 0,
+    ) -> None:
+        """Take *count* packets (None: the rest) of a peer's *burst* from *first* on.
+
+        What the network dropped is left out by calling for parts.
+
+        Args:
+            burst: Made by a `PortEngine`; it is not changed.
+            now_ns: When they arrive.
+            first: Position of the first packet in the burst.
+            count: How many.
+            ce: How many of them are marked "congestion experienced".
+        """
+        packets = burst.count - first if count is None else count
+        self.packets_received += packets
+        queue_pair = self._queue_pairs.get(burst.destination_qpn)
+        if queue_pair is None:
+            self.unknown_queue_pair += packets
+            return
+        faults = self._faults
+        while packets > 0:
+            passing = packets if faults is None else faults.passing(packets)
+            if passing > 0:
+                if burst.kind == _DATA:
+                    marked = ce if ce < passing else passing
+                    queue_pair.receive_part(burst, first, passing, marked, now_ns)
+                else:
+                    queue_pair.receive_burst(burst, now_ns)
+            if passing == packets:
+                break
+            self.faults_dropped += 1
+            first += passing + 1
+            packets -= passing + 1
+        self._update(queue_pair, now_ns, now_ns)
+
+    # Inside.
+
+    def _first_timer_ns(self) -> int:
+        """Return the time of the first entry, which may be stale."""
+        return self._timers[0][0]
+
+    def _wake_ns(self, queue_pair: QueuePair) -> int:
+        """Return when a queue pair is to be looked at again, come what may."""
+        wake_ns = queue_pair.requester.next_timeout_ns()
+        if not queue_pair.is_in_ring:
+            ready_ns = queue_pair.requester.ready_ns()
+            if ready_ns < wake_ns:
+                return ready_ns
+        return wake_ns
+
+    def _schedule(self, queue_pair: QueuePair) -> None:
+        """See that a timer stands for *queue_pair*, early enough.
+
+        Deadlines mostly move on: an entry that has become too early is left where it is
+        and looked at when its time comes.
+        """
+        wake_ns = self._wake_ns(queue_pair)
+        if wake_ns < queue_pair.wake_ns:
+            queue_pair.wake_ns = wake_ns
+            heappush(self._timers, (wake_ns, queue_pair.qpn))
+
+    def _update(self, queue_pair: QueuePair, since_ns: int, now_ns: int) -> None:
+        """Take note of what a queue pair may do after something happened to it.
+
+        Args:
+            queue_pair: The one.
+            since_ns: Since when it may, if it may now: before *now_ns* if a timer that
+                made it ready is handled late.
+            now_ns: The time.
+        """
+        if not queue_pair.is_answering and queue_pair.responder.has_answer():
+            queue_pair.is_answering = True
+            queue_pair.answer_since_ns = now_ns
+            self._answering.append(queue_pair)
+        if not queue_pair.is_in_ring and queue_pair.requester.ready_ns() <= now_ns:
+            queue_pair.is_in_ring = True
+            queue_pair.ready_since_ns = since_ns
+            queue_pair.wait_before_ns = self._generator_wait_ns
+            self._ring.append(queue_pair)
+        self._schedule(queue_pair)
+
+    def _leave_ring(self, queue_pair: QueuePair) -> None:
+        """Take the first queue pair out of the ring: it may not send now."""
+        self._ring.popleft()
+        queue_pair.is_in_ring = False
+        # Nobody saves up a quantum, and nobody is rid of a debt by pausing.
+        if queue_pair.deficit_bytes > 0:
+            queue_pair.deficit_bytes = 0
+        self._schedule(queue_pair)
+
+    def _offer(
+        self, burst: Burst, queue_pair: QueuePair, since_ns: int, now_ns: int
+    ) -> None:
+        """Remember what is offered, and account for how late that is."""
+        self._offered = burst
+        self._offered_queue_pair = queue_pair
+        if self._was_offered:
+            return
+        self._was_offered = True
+        self._offered_ns = now_ns
+        due_ns = since_ns if since_ns > self._free_ns else self._free_ns
+        lost_ns = now_ns - self._burst_bound_ns - due_ns
+        if lost_ns > 0:
+            self._generator_waits += 1
+            self._generator_wait_ns += lost_ns
+
+    def _credit_wait(self, queue_pair: QueuePair) -> None:
+        """Add to its message what the port lost while *queue_pair* was ready."""
+        wait_ns = self._generator_wait_ns - queue_pair.wait_before_ns
+        queue_pair.wait_before_ns = self._generator_wait_ns
+        ready_ns = self._offered_ns - queue_pair.ready_since_ns
+        if wait_ns > ready_ns:
+            wait_ns = ready_ns
+        if wait_ns > 0:
+            queue_pair.requester.add_generator_wait(wait_ns)
+
+    def _occupy(self, wire_bytes: int, since_ns: int, now_ns: int) -> None:
+        """Take the line for a burst that was due since *since_ns* and leaves now."""
+        if self._rate_bps == 0:
+            self._free_ns = now_ns
+            return
+        start_ns = since_ns if since_ns > self._free_ns else self._free_ns
+        if start_ns < now_ns - self._burst_bound_ns:
+            start_ns = now_ns - self._burst_bound_ns
+        work = wire_bytes * _BITS_PER_BYTE_NS + self._remainder
+        self._free_ns = start_ns + work // self._rate_bps
+        self._remainder = work % self._rate_bps

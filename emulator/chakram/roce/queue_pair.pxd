@@ -1,0 +1,65 @@
+cimport cython
+
+from chakram.roce.burst cimport Burst
+from chakram.roce.congestion.base cimport CongestionControl
+from chakram.roce.requester cimport Requester
+from chakram.roce.responder cimport Responder
+
+cdef long long _NEVER
+cdef int _DATA
+cdef int _CNP
+cdef int _WRITE
+cdef int _AETH_BYTES
+cdef int _CNP_BYTES
+
+
+cdef class QueuePair:
+    cdef readonly long long qpn
+    cdef readonly long long remote_qpn
+    cdef readonly int source_port
+    cdef readonly long long destination
+    cdef readonly int path_mtu
+    cdef readonly int overhead_bytes
+    cdef unsigned long long _remote_address
+    cdef unsigned long long _remote_key
+    cdef CongestionControl _congestion_control
+    cdef object _events
+    cdef readonly Requester requester
+    cdef readonly Responder responder
+    cdef public bint is_in_ring
+    cdef public bint is_answering
+    cdef public long long deficit_bytes
+    cdef public long long ready_since_ns
+    cdef public long long answer_since_ns
+    cdef public long long wait_before_ns
+    cdef public long long wake_ns
+
+    cpdef object redirect_events(self, object events)
+    cpdef object post_send(self, long long message_id, long long size_bytes, long long now_ns)
+    cpdef object next_event(self)
+    @cython.locals(packets="int")
+    cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
+                               object count=*, int ce=*)
+    @cython.locals(index="long long", is_last="bint", payload_bytes="long long")
+    cpdef object receive_part(self, Burst burst, int first, int count, int ce,
+                              long long now_ns)
+    cpdef object receive_run(self, long long psn, long long count, int verb,
+                             bint is_first, bint is_last, long long payload_bytes,
+                             long long dma_length_bytes, long long immediate,
+                             bint ack_request, long long ce, long long now_ns)
+    cpdef object receive_ack(self, int syndrome, long long psn, long long now_ns)
+    cpdef object receive_cnp(self, long long now_ns)
+    cpdef object refuse(self, long long psn, object problem, long long now_ns)
+    cpdef object handle_timeout(self, long long now_ns)
+    @cython.locals(timeout_ns="long long", ready_ns="long long")
+    cpdef long long next_timeout_ns(self)
+    @cython.locals(burst=Burst)
+    cpdef Burst next_burst(self, long long now_ns, long long max_packets)
+    @cython.locals(burst=Burst)
+    cpdef Burst make_answer(self)
+    @cython.locals(burst=Burst)
+    cpdef Burst make_burst(self, long long max_packets)
+    cpdef object commit(self, Burst burst, long long now_ns)
+    cdef object _address(self, Burst burst)
+    cdef object _fail_requester(self, long long now_ns)
+    cdef object _fail_responder(self)

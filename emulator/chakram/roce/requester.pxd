@@ -1,0 +1,127 @@
+cimport cython
+
+from chakram.roce.burst cimport Burst
+from chakram.roce.congestion.base cimport CongestionControl
+
+cdef long long _NEVER
+cdef int _WRITE
+cdef long long _MAX_OUTSTANDING
+cdef long long _MAX_MESSAGE_BYTES
+cdef int _SEQUENCE_ERROR
+cdef long long _BITS_PER_BYTE_NS
+cdef Py_ssize_t _COMPACT_AT
+
+
+cdef class Message:
+    cdef long long message_id
+    cdef long long size_bytes
+    cdef long long packets
+    cdef long long first_sequence
+    cdef long long first_byte
+    cdef long long posted_ns
+    cdef long long first_sent_ns
+    cdef long long rate_at_start_bps
+    cdef long long retransmitted
+    cdef long long generator_wait_ns
+    cdef long long cnps_before
+
+
+cdef class Requester:
+    cdef object _events
+    cdef object _qpn
+    cdef int _path_mtu
+    cdef int _overhead_bytes
+    cdef long long _first_psn
+    cdef long long _window_bytes
+    cdef CongestionControl _congestion_control
+    cdef long long _retransmit_timeout_ns
+    cdef int _backoff_limit
+    cdef long long _retry_limit
+    cdef long long _ack_interval_packets
+    cdef long long _burst_bound_ns
+    cdef int _verb
+    cdef list _messages
+    cdef Py_ssize_t _head
+    cdef Py_ssize_t _current
+    cdef Message _sending
+    cdef long long _unacknowledged
+    cdef long long _unacknowledged_byte
+    cdef long long _next
+    cdef long long _next_byte
+    cdef long long _highest
+    cdef long long _end
+    cdef long long _end_byte
+    cdef long long _ack_sequence
+    cdef long long _since_request
+    cdef long long _retries
+    cdef readonly long long timeout_ns
+    cdef long long _hold_until_ns
+    cdef long long _pace_from_ns
+    cdef long long _pace_bytes
+    cdef long long _sample_sequence
+    cdef long long _sample_sent_ns
+    cdef readonly bint failed
+    cdef readonly object failure
+    cdef readonly long long messages_posted
+    cdef readonly long long messages_completed
+    cdef readonly long long messages_flushed
+    cdef readonly long long packets_sent
+    cdef readonly long long bytes_sent
+    cdef readonly long long wire_bytes_sent
+    cdef readonly long long packets_retransmitted
+    cdef readonly long long bytes_retransmitted
+    cdef readonly long long acks_received
+    cdef readonly long long acks_invalid
+    cdef readonly long long naks_received
+    cdef readonly long long naks_stale
+    cdef readonly long long receiver_not_ready
+    cdef readonly long long cnps_received
+    cdef readonly long long timeouts
+
+    cpdef object redirect_events(self, object events)
+    @cython.locals(packets="long long", message=Message)
+    cpdef object post_send(self, long long message_id, long long size_bytes, long long now_ns)
+    @cython.locals(message=Message, outstanding="long long", payload="long long",
+                   in_flight="long long", ready_ns="long long")
+    cpdef long long ready_ns(self)
+    @cython.locals(message=Message, path_mtu="int", outstanding="long long",
+                   index="long long", remaining="long long", left_bytes="long long",
+                   count="long long", paced="long long", window_bytes="long long",
+                   in_flight="long long", payload_bytes="long long",
+                   wire_bytes="long long")
+    cpdef bint fill(self, Burst burst, long long max_packets)
+    @cython.locals(message=Message, count="long long", again="long long",
+                   again_bytes="long long", pace_ns="long long",
+                   earliest_ns="long long")
+    cpdef object commit(self, Burst burst, long long now_ns)
+    cpdef object add_generator_wait(self, long long wait_ns)
+    @cython.locals(acknowledged="long long")
+    cpdef object handle_ack(self, long long psn, long long now_ns)
+    @cython.locals(expected="long long", is_progress="bint")
+    cpdef object handle_nak(self, int syndrome, long long psn, long long now_ns)
+    cpdef object handle_cnp(self, long long now_ns)
+    cpdef object handle_timeout(self, long long now_ns)
+    @cython.locals(timer_ns="long long")
+    cpdef long long next_timeout_ns(self)
+    @cython.locals(flushed="Py_ssize_t")
+    cpdef object fail(self, object reason, long long now_ns)
+    cpdef long long unacknowledged_bytes(self)
+    cpdef long long unfinished_messages(self)
+    @cython.locals(dynamic="long long")
+    cdef long long _window(self)
+    @cython.locals(rate_bps="long long", work="long long")
+    cdef long long _pace_ns(self)
+    @cython.locals(rate_bps="long long", packet_bytes="long long",
+                   bound_bytes="long long", packets="long long")
+    cdef long long _paced_packets(self)
+    @cython.locals(distance="long long")
+    cdef long long _sequence_of(self, long long psn)
+    @cython.locals(byte="long long", total="Py_ssize_t", message=Message,
+                   round_trip_ns="long long")
+    cdef object _acknowledge(self, long long acknowledged, long long now_ns)
+    @cython.locals(rate_bps="long long")
+    cdef object _complete(self, Message message, long long now_ns)
+    cdef object _find_sending(self)
+    cdef object _go_back(self)
+    @cython.locals(doublings="long long")
+    cdef object _start_timer(self, long long now_ns)

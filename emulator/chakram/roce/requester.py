@@ -1,0 +1,631 @@
+# cython: annotation_typing=False, language_level=3, cdivision=True
+"""The sending half of a queue pair: messages to packets, go-back-N, window, pace.
+
+Inside, packets are counted by a 64-bit sequence that starts at 0 and never wraps; a PSN
+is its low 24 bits, shifted by the first PSN. Three marks divide the sequence::
+
+    0 ... unacknowledged ... next ... highest ... end
+          acked up to here   to send  ever sent   posted
+
+A loss moves *next* back to *unacknowledged* (go-back-N); an ACK moves *unacknowledged*
+forward, and *next* with it if that was behind.
+
+An ACK is asked for at the end of a message, at the first burst that completes
+`ack_interval_packets` since the last request, and when the window has no room for one
+more packet. So whenever the window stops the requester a request is under way; that is
+why the retransmission timer needs to run only then (IBA volume 1, 9.7.6.1.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import MAX_MESSAGE_BYTES, NEVER, Verb
+from chakram.roce.events import QueuePairFailed, SendCompleted
+from chakram.roce.headers import RNR_TIMER_NS, NakCode
+from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from chakram.roce.burst import Burst
+    from chakram.roce.congestion.base import CongestionControl
+    from chakram.roce.events import Event
+
+__all__ = ["Requester"]
+
+_NEVER = NEVER
+_WRITE = int(Verb.WRITE)
+_MAX_OUTSTANDING = MAX_OUTSTANDING_PACKETS
+_MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
+_SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
+_BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
+# A list of messages is cut at the front only when that is worth moving the rest.
+_COMPACT_AT = 64
+
+NAK_REASONS: dict[int, str] = {
+    NakCode.INVALID_REQUEST: "the peer refused a packet as an invalid request",
+    NakCode.REMOTE_ACCESS_ERROR: "the peer refused access to its memory",
+    NakCode.REMOTE_OPERATIONAL_ERROR: "the peer could not carry out a request",
+}
+
+
+class Message:
+    """One posted message that is not completely acknowledged."""
+
+    __slots__ = (
+        "cnps_before",
+        "first_byte",
+        "first_sent_ns",
+        "first_sequence",
+        "generator_wait_ns",
+        "message_id",
+        "packets",
+        "posted_ns",
+        "rate_at_start_bps",
+        "retransmitted",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        message_id: int,
+        size_bytes: int,
+        packets: int,
+        first_sequence: int,
+        first_byte: int,
+        posted_ns: int,
+    ) -> None:
+        self.message_id = message_id
+        self.size_bytes = size_bytes
+        self.packets = packets
+        self.first_sequence = first_sequence
+        self.first_byte = first_byte
+        self.posted_ns = posted_ns
+        self.first_sent_ns = -1
+        self.rate_at_start_bps = 0
+        self.retransmitted = 0
+        self.generator_wait_ns = 0
+        self.cnps_before = 0
+
+
+class Requester:
+    """See the module; `QueuePair` describes the parameters and calls the methods."""
+
+    __slots__ = (
+        "_ack_interval_packets",
+        "_ack_sequence",
+        "_backoff_limit",
+        "_burst_bound_ns",
+        "_congestion_control",
+        "_current",
+        "_end",
+        "_end_byte",
+        "_events",
+        "_first_psn",
+        "_head",
+        "_highest",
+        "_hold_until_ns",
+        "_messages",
+        "_next",
+        "_next_byte",
+        "_overhead_bytes",
+        "_pace_bytes",
+        "_pace_from_ns",
+        "_path_mtu",
+        "_qpn",
+        "_retransmit_timeout_ns",
+        "_retries",
+        "_retry_limit",
+        "_sample_sent_ns",
+        "_sample_sequence",
+        "_sending",
+        "_since_request",
+        "_unacknowledged",
+        "_unacknowledged_byte",
+        "_verb",
+        "_window_bytes",
+        "acks_invalid",
+        "acks_received",
+        "bytes_retransmitted",
+        "bytes_sent",
+        "cnps_received",
+        "failed",
+        "failure",
+        "messages_completed",
+        "messages_flushed",
+        "messages_posted",
+        "naks_received",
+        "naks_stale",
+        "packets_retransmitted",
+        "packets_sent",
+        "receiver_not_ready",
+        "timeout_ns",
+        "timeouts",
+        "wire_bytes_sent",
+    )
+
+    def __init__(
+        self,
+        *,
+        events: deque[tuple[int, Event]],
+        qpn: int,
+        path_mtu: int,
+        overhead_bytes: int,
+        first_psn: int,
+        window_bytes: int,
+        congestion_control: CongestionControl,
+        retransmit_timeout_ns: int,
+        backoff_limit: int,
+        retry_limit: int,
+        ack_interval_packets: int,
+        burst_bound_ns: int,
+        verb: int,
+    ) -> None:
+        self._events = events
+        self._qpn = qpn
+        self._path_mtu = path_mtu
+        self._overhead_bytes = overhead_bytes
+        self._first_psn = first_psn
+        self._window_bytes = window_bytes
+        self._congestion_control = congestion_control
+        self._retransmit_timeout_ns = retransmit_timeout_ns
+        self._backoff_limit = backoff_limit
+        self._retry_limit = retry_limit
+        self._ack_interval_packets = ack_interval_packets
+        self._burst_bound_ns = burst_bound_ns
+        self._verb = verb
+        # Messages from _head on are alive; _current is the one that holds _next, kept
+        # in _sending while there is one.
+        self._messages: list[Message] = []
+        self._head = 0
+        self._current = 0
+        self._sending: Message | None = None
+        self._unacknowledged = 0
+        self._unacknowledged_byte = 0
+        self._next = 0
+        self._next_byte = 0
+        self._highest = 0
+        self._end = 0
+        self._end_byte = 0
+        # The last packet under way that asked for an ACK, and how many came after it.
+        self._ack_sequence = -1
+        self._since_request = 0
+        self._retries = 0
+        self.timeout_ns = _NEVER
+        self._hold_until_ns = 0
+        self._pace_from_ns = 0
+        self._pace_bytes = 0
+        self._sample_sequence = -1
+        self._sample_sent_ns = 0
+        self.failed = False
+        self.failure = ""
+        self.messages_posted = 0
+        self.messages_completed = 0
+        self.messages_flushed = 0
+        self.packets_sent = 0
+        self.bytes_sent = 0
+        self.wire_bytes_sent = 0
+        self.packets_retransmitted = 0
+        self.bytes_retransmitted = 0
+        self.acks_received = 0
+        self.acks_invalid = 0
+        self.naks_received = 0
+        self.naks_stale = 0
+        self.receiver_not_ready = 0
+        self.cnps_received = 0
+        self.timeouts = 0
+
+    def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
+        """Report to *events* from now on."""
+        self._events = events
+
+    # What to send.
+
+    def post_send(self, message_id: int, size_bytes: int, now_ns: int) -> None:
+        """Take a message; `QueuePair.post_send` says what is refused."""
+        if size_bytes < 0 or size_bytes > _MAX_MESSAGE_BYTES:
+            raise ValueError(
+                f"message {message_id}: {size_bytes} bytes are not in "
+                f"0..{_MAX_MESSAGE_BYTES}"
+            )
+        if message_id < 0 or message_id > 0xFFFFFFFF:
+            raise ValueError(f"message id {message_id} does not fit in 32 bits")
+        self.messages_posted += 1
+        if self.failed:
+            self.messages_flushed += 1
+            return
+        packets = (size_bytes + self._path_mtu - 1) // self._path_mtu
+        if packets == 0:
+            packets = 1
+        message = Message(
+            message_id, size_bytes, packets, self._end, self._end_byte, now_ns
+        )
+        self._messages.append(message)
+        self._end += packets
+        self._end_byte += size_bytes
+        if self._sending is None:
+            self._sending = message
+
+    def ready_ns(self) -> int:
+        """Return from when on a packet may leave; `NEVER`: nothing to send, or no room.
+
+        A time in the past means "now".
+        """
+        message = self._sending
+        if message is None:
+            return _NEVER
+        outstanding = self._next - self._unacknowledged
+        if outstanding >= _MAX_OUTSTANDING:
+            return _NEVER
+        if outstanding > 0 and self._ack_sequence >= self._unacknowledged:
+            payload = message.first_byte + message.size_bytes - self._next_byte
+            if payload > self._path_mtu:
+                payload = self._path_mtu
+            in_flight = self._next_byte - self._unacknowledged_byte
+            if in_flight + payload > self._window():
+                return _NEVER
+        ready_ns = self._pace_ns()
+        return ready_ns if ready_ns > self._hold_until_ns else self._hold_until_ns
+
+    def fill(self, burst: Burst, max_packets: int) -> bool:
+        """Describe in *burst* what may leave next, as if it were ready; False: nothing.
+
+        Changes nothing here: only `commit` does.
+        """
+        message = self._sending
+        if message is None:
+            return False
+        path_mtu = self._path_mtu
+        outstanding = self._next - self._unacknowledged
+        index = self._next - message.first_sequence
+        remaining = message.packets - index
+        left_bytes = message.first_byte + message.size_bytes - self._next_byte
+        count = max_packets if max_packets < remaining else remaining
+        paced = self._paced_packets()
+        if count > paced:
+            count = paced
+        if count > _MAX_OUTSTANDING - outstanding:
+            count = _MAX_OUTSTANDING - outstanding
+        if count > 1:
+            if index == 0 and self._verb == _WRITE:
+                count = 2
+            elif (
+                count == remaining
+                and left_bytes - (count - 1) * path_mtu > path_mtu - 4
+            ):
+                count -= 1
+        window_bytes = self._window()
+        in_flight = self._next_byte - self._unacknowledged_byte
+        payload_bytes = left_bytes if count == remaining else count * path_mtu
+        if in_flight + payload_bytes > window_bytes:
+            count = (
+                (window_bytes - in_flight) // path_mtu
+                if (window_bytes > in_flight)
+                else 0
+            )
+            if count == 0:
+                # A window smaller than a packet lets single packets pass. So does one
+                # that congestion control has shrunk while no ACK is asked for.
+                if outstanding > 0 and self._ack_sequence >= self._unacknowledged:
+                    return False
+                count = 1
+            payload_bytes = left_bytes if count == remaining else count * path_mtu
+        if count <= 0:
+            return False
+        wire_bytes = payload_bytes + count * self._overhead_bytes
+        if index == 0 and self._verb == _WRITE:
+            wire_bytes += 16
+        if count == remaining:
+            wire_bytes += 4 + (4 - (payload_bytes & 3)) % 4
+        burst.verb = self._verb
+        burst.psn = (self._first_psn + self._next) & 0xFFFFFF
+        burst.count = count
+        burst.path_mtu = path_mtu
+        burst.overhead_bytes = self._overhead_bytes
+        burst.message_id = message.message_id
+        burst.message_bytes = message.size_bytes
+        burst.message_packets = message.packets
+        burst.packet_index = index
+        burst.payload_bytes = payload_bytes
+        burst.wire_bytes = wire_bytes
+        burst.ack_request = (
+            count == remaining
+            or self._since_request + count >= self._ack_interval_packets
+            or in_flight + payload_bytes + path_mtu > window_bytes
+            or outstanding + count >= _MAX_OUTSTANDING
+        )
+        burst.is_retransmission = self._next < self._highest
+        burst.sequence = self._next
+        return True
+
+    def commit(self, burst: Burst, now_ns: int) -> None:
+        """Note that *burst*, the last one described, has left.
+
+        Raises:
+            ValueError: If something else has happened since it was described.
+        """
+        message = self._sending
+        if message is None or burst.sequence != self._next:
+            raise ValueError(f"{burst!r} is not what qpn {self._qpn} would send next")
+        count = burst.count
+        if message.first_sent_ns < 0:
+            message.first_sent_ns = now_ns
+            message.rate_at_start_bps = self._congestion_control.rate_bps
+            message.cnps_before = self.cnps_received
+        again = self._highest - self._next
+        if again > 0:
+            if again > count:
+                again = count
+            message.retransmitted += again
+            self.packets_retransmitted += again
+            again_bytes = again * self._path_mtu
+            if again_bytes > burst.payload_bytes:
+                again_bytes = burst.payload_bytes
+            self.bytes_retransmitted += again_bytes
+        self.packets_sent += count
+        self.bytes_sent += burst.payload_bytes
+        self.wire_bytes_sent += burst.wire_bytes
+        self._next += count
+        self._next_byte += burst.payload_bytes
+        if self._next > self._highest:
+            self._highest = self._next
+        if burst.ack_request:
+            self._ack_sequence = self._next - 1
+            self._since_request = 0
+            if self._sample_sequence < 0 and again <= 0:
+                self._sample_sequence = self._ack_sequence
+                self._sample_sent_ns = now_ns
+            if self.timeout_ns == _NEVER:
+                self._start_timer(now_ns)
+        else:
+            self._since_request += count
+        if self._next == message.first_sequence + message.packets:
+            self._current += 1
+            self._find_sending()
+        pace_ns = self._pace_ns()
+        earliest_ns = now_ns - self._burst_bound_ns
+        self._pace_from_ns = pace_ns if pace_ns > earliest_ns else earliest_ns
+        self._pace_bytes = burst.wire_bytes
+        self._congestion_control.on_sent(burst.wire_bytes, now_ns)
+
+    def add_generator_wait(self, wait_ns: int) -> None:
+        """Note that the message whose packet is next waited for the data plane."""
+        if self._sending is not None:
+            self._sending.generator_wait_ns += wait_ns
+
+    # What comes back.
+
+    def handle_ack(self, psn: int, now_ns: int) -> None:
+        """Take an ACK of all packets up to *psn*."""
+        if self.failed:
+            return
+        self.acks_received += 1
+        acknowledged = self._sequence_of(psn) + 1
+        if acknowledged > self._highest:
+            self.acks_invalid += 1
+        elif acknowledged > self._unacknowledged:
+            self._acknowledge(acknowledged, now_ns)
+
+    def handle_nak(self, syndrome: int, psn: int, now_ns: int) -> None:
+        """Take a NAK, or a receiver-not-ready, of the packet *psn*.
+
+        All packets before it are acknowledged by that. One that is older than what is
+        acknowledged already has been overtaken, and counts as stale; one of a packet
+        that was never sent is invalid.
+        """
+        if self.failed:
+            return
+        self.naks_received += 1
+        expected = self._sequence_of(psn)
+        if expected >= self._highest:
+            self.acks_invalid += 1
+            return
+        if expected < self._unacknowledged:
+            self.naks_stale += 1
+            return
+        is_progress = expected > self._unacknowledged
+        if is_progress:
+            self._acknowledge(expected, now_ns)
+        if syndrome == _SEQUENCE_ERROR:
+            if not is_progress:
+                if self._next == self._unacknowledged:
+                    self.naks_stale += 1
+                    return
+                self._retries += 1
+                if self._retries > self._retry_limit:
+                    self.fail(
+                        f"gave up after {self._retry_limit} retries: the peer asks for "
+                        f"PSN {psn} again and again",
+                        now_ns,
+                    )
+                    return
+            self._go_back()
+            self._congestion_control.on_nak(now_ns)
+        elif syndrome >> 5 == 1:
+            self.receiver_not_ready += 1
+            self._go_back()
+            self._hold_until_ns = now_ns + RNR_TIMER_NS[syndrome & 0x1F]
+        else:
+            self.fail(
+                NAK_REASONS.get(syndrome, f"the peer sent NAK {syndrome:#04x}"), now_ns
+            )
+
+    def handle_cnp(self, now_ns: int) -> None:
+        """Take a congestion notification."""
+        if self.failed:
+            return
+        self.cnps_received += 1
+        self._congestion_control.on_cnp(now_ns)
+
+    def handle_timeout(self, now_ns: int) -> None:
+        """Act on the timers that are due."""
+        if self.failed:
+            return
+        if self._congestion_control.next_timer_ns <= now_ns:
+            self._congestion_control.on_timer(now_ns)
+        if self.timeout_ns > now_ns:
+            return
+        self.timeouts += 1
+        self._retries += 1
+        if self._retries > self._retry_limit:
+            psn = (self._first_psn + self._unacknowledged) & 0xFFFFFF
+            self.fail(
+                f"gave up after {self._retry_limit} retries: no ACK for PSN {psn}",
+                now_ns,
+            )
+            return
+        self._go_back()
+        self._congestion_control.on_timeout(now_ns)
+
+    def next_timeout_ns(self) -> int:
+        """Return when `handle_timeout` is due."""
+        timer_ns = self._congestion_control.next_timer_ns
+        if self.failed:
+            return _NEVER
+        return timer_ns if timer_ns < self.timeout_ns else self.timeout_ns
+
+    def fail(self, reason: str, now_ns: int) -> None:
+        """Enter the error state: what is posted will never complete."""
+        flushed = len(self._messages) - self._head
+        self.failed = True
+        self.failure = reason
+        self.messages_flushed += flushed
+        self._messages = []
+        self._head = 0
+        self._current = 0
+        self._sending = None
+        self.timeout_ns = _NEVER
+        self._events.append((self._qpn, QueuePairFailed(reason, flushed, now_ns)))
+
+    def unacknowledged_bytes(self) -> int:
+        """Return the payload that is under way."""
+        return self._next_byte - self._unacknowledged_byte
+
+    def unfinished_messages(self) -> int:
+        """Return how many messages are posted and not completely acknowledged."""
+        return len(self._messages) - self._head
+
+    def _window(self) -> int:
+        """Return the payload that may be under way."""
+        dynamic = self._congestion_control.window_bytes
+        if 0 < dynamic < self._window_bytes:
+            return dynamic
+        return self._window_bytes
+
+    def _pace_ns(self) -> int:
+        """Return when the rate lets the next burst leave.
+
+        The rate that holds now counts, not the one at the time of the last burst: after
+        a recovery nobody waits for a slow past.
+        """
+        rate_bps = self._congestion_control.rate_bps
+        if rate_bps <= 0:
+            return 0
+        work = self._pace_bytes * _BITS_PER_BYTE_NS
+        return self._pace_from_ns + (work + rate_bps - 1) // rate_bps
+
+    def _paced_packets(self) -> int:
+        """Return how many packets the rate allows in one burst: at least one."""
+        rate_bps = self._congestion_control.rate_bps
+        if rate_bps <= 0:
+            return _MAX_OUTSTANDING
+        packet_bytes = self._path_mtu + self._overhead_bytes
+        bound_bytes = rate_bps * self._burst_bound_ns // _BITS_PER_BYTE_NS
+        packets = bound_bytes // packet_bytes
+        return packets if packets > 1 else 1
+
+    def _sequence_of(self, psn: int) -> int:
+        """Return the sequence of *psn* that is nearest to what is unacknowledged."""
+        distance = (psn - self._first_psn - self._unacknowledged) & 0xFFFFFF
+        if distance >= 0x800000:
+            distance -= 0x1000000
+        return self._unacknowledged + distance
+
+    def _acknowledge(self, acknowledged: int, now_ns: int) -> None:
+        """Move the mark: all packets before *acknowledged* have arrived."""
+        byte = self._unacknowledged_byte
+        total = len(self._messages)
+        while self._head < total:
+            message = self._messages[self._head]
+            if message.first_sequence + message.packets > acknowledged:
+                self._unacknowledged_byte = (
+                    message.first_byte
+                    + (acknowledged - message.first_sequence) * self._path_mtu
+                    if acknowledged > message.first_sequence
+                    else message.first_byte
+                )
+                break
+            self._messages[self._head] = None  # type: ignore[call-overload]
+            self._head += 1
+            self._complete(message, now_ns)
+        else:
+            self._unacknowledged_byte = self._end_byte
+        self._unacknowledged = acknowledged
+        self._retries = 0
+        if self._next < acknowledged:
+            # The peer had packets that were to be sent again.
+            self._next = acknowledged
+            self._next_byte = self._unacknowledged_byte
+            self._current = self._head
+            self._find_sending()
+        if self._head >= _COMPACT_AT or self._head == total:
+            del self._messages[: self._head]
+            self._current -= self._head
+            self._head = 0
+        round_trip_ns = 0
+        if 0 <= self._sample_sequence < acknowledged:
+            round_trip_ns = now_ns - self._sample_sent_ns
+            self._sample_sequence = -1
+        if self._ack_sequence >= acknowledged:
+            self._start_timer(now_ns)
+        else:
+            self.timeout_ns = _NEVER
+        self._congestion_control.on_ack(
+            self._unacknowledged_byte - byte, round_trip_ns, now_ns
+        )
+
+    def _complete(self, message: Message, now_ns: int) -> None:
+        """Report *message* as acknowledged."""
+        self.messages_completed += 1
+        rate_bps = message.rate_at_start_bps
+        event = SendCompleted(
+            message.message_id,
+            message.size_bytes,
+            message.posted_ns,
+            message.first_sent_ns,
+            now_ns,
+            message.packets,
+            message.retransmitted,
+            self.cnps_received - message.cnps_before,
+            rate_bps if rate_bps > 0 else None,
+            message.generator_wait_ns,
+        )
+        self._events.append((self._qpn, event))
+
+    def _find_sending(self) -> None:
+        """Note the message that holds the next packet, if there is one."""
+        if self._current < len(self._messages):
+            self._sending = self._messages[self._current]
+        else:
+            self._sending = None
+
+    def _go_back(self) -> None:
+        """Send again from the first packet that is not acknowledged."""
+        self._next = self._unacknowledged
+        self._next_byte = self._unacknowledged_byte
+        self._current = self._head
+        self._find_sending()
+        self._ack_sequence = -1
+        self._since_request = 0
+        self._sample_sequence = -1
+        self.timeout_ns = _NEVER
+
+    def _start_timer(self, now_ns: int) -> None:
+        """Wait for the ACK that was asked for."""
+        if self._retransmit_timeout_ns == _NEVER:
+            return
+        doublings = self._retries
+        if doublings > self._backoff_limit:
+            doublings = self._backoff_limit
+        self.timeout_ns = now_ns + (self._retransmit_timeout_ns << doublings)

@@ -1,0 +1,60 @@
+cimport cython
+
+from chakram.roce.burst cimport Burst
+
+cdef int _WRITE
+cdef long long _MAX_MESSAGE_BYTES
+cdef int _ACK
+cdef int _NAK
+cdef int _CNP
+cdef int _CREDITS_UNUSED
+cdef int _SEQUENCE_ERROR
+cdef int _INVALID_REQUEST
+
+
+cdef class Responder:
+    cdef object _events
+    cdef object _qpn
+    cdef int _path_mtu
+    cdef long long _expected_psn
+    cdef long long _cnp_interval_ns
+    cdef long long _cnp_after_ns
+    cdef long long _msn
+    cdef bint _in_message
+    cdef int _verb
+    cdef long long _dma_length_bytes
+    cdef long long _message_bytes
+    cdef long long _message_packets
+    cdef long long _accepted_ce
+    cdef long long _first_received_ns
+    cdef bint _ack_pending
+    cdef int _nak_pending
+    cdef bint _cnp_pending
+    cdef bint _nak_sent
+    cdef readonly object failure
+    cdef readonly long long packets_received
+    cdef readonly long long bytes_received
+    cdef readonly long long messages_received
+    cdef readonly long long duplicates
+    cdef readonly long long out_of_sequence
+    cdef readonly long long invalid_requests
+    cdef readonly long long ce
+    cdef readonly long long acks_sent
+    cdef readonly long long naks_sent
+    cdef readonly long long cnps_sent
+
+    cpdef object redirect_events(self, object events)
+    @cython.locals(distance="long long", duplicates="long long")
+    cpdef object receive(self, long long psn, long long count, int verb, bint is_first,
+                         bint is_last, long long payload_bytes,
+                         long long dma_length_bytes, long long immediate,
+                         bint ack_request, long long ce, long long now_ns)
+    cpdef object refuse(self, long long psn, object problem)
+    cpdef object fail(self, object reason)
+    cpdef bint has_answer(self)
+    cpdef bint fill(self, Burst burst)
+    cpdef object commit(self, Burst burst)
+    @cython.locals(message_bytes="long long", last_bytes="long long")
+    cdef object _problem(self, long long count, int verb, bint is_first, bint is_last,
+                         long long payload_bytes, long long dma_length_bytes)
+    cdef object _refuse(self, object problem)

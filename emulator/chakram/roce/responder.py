@@ -1,0 +1,314 @@
+# cython: annotation_typing=False, language_level=3, cdivision=True
+"""The receiving half of a queue pair: order, messages, and what to answer.
+
+Packets come as runs: consecutive PSNs of one message. Only the expected PSN is taken.
+A later one means a loss: one NAK asks for the expected PSN, and nothing more is said
+until that has come. An earlier one is a duplicate: it is acknowledged again, for the
+first ACK may have been lost. A packet that no requester may send puts the queue pair
+into the error state, as a NIC does, after a NAK that says so.
+
+What is to be answered is kept here, the newest ACK replacing older ones (an ACK covers
+all before it), until the port takes it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import MAX_MESSAGE_BYTES, BurstKind, Verb
+from chakram.roce.events import MessageReceived
+from chakram.roce.headers import ACK_CREDITS_UNUSED, NakCode
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from chakram.roce.burst import Burst
+    from chakram.roce.events import Event
+
+__all__ = ["Responder"]
+
+_WRITE = int(Verb.WRITE)
+_MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
+_ACK = int(BurstKind.ACK)
+_NAK = int(BurstKind.NAK)
+_CNP = int(BurstKind.CNP)
+_CREDITS_UNUSED = ACK_CREDITS_UNUSED
+_SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
+_INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
+
+
+class Responder:
+    """See the module; `QueuePair` calls the methods."""
+
+    __slots__ = (
+        "_accepted_ce",
+        "_ack_pending",
+        "_cnp_after_ns",
+        "_cnp_interval_ns",
+        "_cnp_pending",
+        "_dma_length_bytes",
+        "_events",
+        "_expected_psn",
+        "_first_received_ns",
+        "_in_message",
+        "_message_bytes",
+        "_message_packets",
+        "_msn",
+        "_nak_pending",
+        "_nak_sent",
+        "_path_mtu",
+        "_qpn",
+        "_verb",
+        "acks_sent",
+        "bytes_received",
+        "ce",
+        "cnps_sent",
+        "duplicates",
+        "failure",
+        "invalid_requests",
+        "messages_received",
+        "naks_sent",
+        "out_of_sequence",
+        "packets_received",
+    )
+
+    def __init__(
+        self,
+        *,
+        events: deque[tuple[int, Event]],
+        qpn: int,
+        path_mtu: int,
+        first_psn: int,
+        cnp_interval_ns: int,
+    ) -> None:
+        """Expect *first_psn*; *cnp_interval_ns* below 0: never send a CNP."""
+        self._events = events
+        self._qpn = qpn
+        self._path_mtu = path_mtu
+        self._expected_psn = first_psn
+        self._cnp_interval_ns = cnp_interval_ns
+        self._cnp_after_ns = 0
+        self._msn = 0
+        # The message that has begun and not ended.
+        self._in_message = False
+        self._verb = _WRITE
+        self._dma_length_bytes = 0
+        self._message_bytes = 0
+        self._message_packets = 0
+        self._accepted_ce = 0
+        self._first_received_ns = 0
+        # What is to be answered; a NAK is a syndrome, or 0.
+        self._ack_pending = False
+        self._nak_pending = 0
+        self._cnp_pending = False
+        # Whether this gap has been complained about.
+        self._nak_sent = False
+        # Why the error state was entered, as a clause; None: it was not.
+        self.failure: str | None = None
+        self.packets_received = 0
+        self.bytes_received = 0
+        self.messages_received = 0
+        self.duplicates = 0
+        self.out_of_sequence = 0
+        self.invalid_requests = 0
+        self.ce = 0
+        self.acks_sent = 0
+        self.naks_sent = 0
+        self.cnps_sent = 0
+
+    def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
+        """Report to *events* from now on."""
+        self._events = events
+
+    def receive(
+        self,
+        psn: int,
+        count: int,
+        verb: int,
+        is_first: bool,
+        is_last: bool,
+        payload_bytes: int,
+        dma_length_bytes: int,
+        immediate: int,
+        ack_request: bool,
+        ce: int,
+        now_ns: int,
+    ) -> None:
+        """Take a run of *count* packets with consecutive PSNs from *psn* on.
+
+        Args:
+            psn: Of the first packet.
+            count: At least 1.
+            verb: A `Verb`.
+            is_first: Whether the first packet is FIRST or ONLY.
+            is_last: Whether the last packet is LAST or ONLY.
+            payload_bytes: Of all packets. All but the last must hold the path MTU, and
+                the last too unless *is_last*; the sum is checked here.
+            dma_length_bytes: From the RETH, if *is_first* and *verb* is WRITE.
+            immediate: The immediate data, or -1; if *is_last*.
+            ack_request: Whether any of the packets asks for an ACK.
+            ce: How many of the packets were marked "congestion experienced".
+            now_ns: The time.
+        """
+        if self.failure is not None:
+            return
+        self.packets_received += count
+        if ce > 0:
+            self.ce += ce
+            if self._cnp_interval_ns >= 0 and now_ns >= self._cnp_after_ns:
+                self._cnp_pending = True
+                self._cnp_after_ns = now_ns + self._cnp_interval_ns
+        distance = (psn - self._expected_psn) & 0xFFFFFF
+        if distance >= 0x800000:
+            duplicates = 0x1000000 - distance
+            if duplicates >= count:
+                self.duplicates += count
+                self._ack_pending = True
+                return
+            self.duplicates += duplicates
+            count -= duplicates
+            payload_bytes -= duplicates * self._path_mtu
+            is_first = False
+            if ce > count:
+                ce = count
+        elif distance > 0:
+            self.out_of_sequence += count
+            if not self._nak_sent:
+                self._nak_sent = True
+                self._nak_pending = _SEQUENCE_ERROR
+            return
+        problem = self._problem(
+            count, verb, is_first, is_last, payload_bytes, dma_length_bytes
+        )
+        if problem is not None:
+            self._refuse(problem)
+            return
+        if is_first:
+            self._in_message = True
+            self._verb = verb
+            self._dma_length_bytes = dma_length_bytes
+            self._message_bytes = 0
+            self._message_packets = 0
+            self._accepted_ce = 0
+            self._first_received_ns = now_ns
+        self._expected_psn = (self._expected_psn + count) & 0xFFFFFF
+        if self._nak_pending == _SEQUENCE_ERROR:
+            # The gap closed before the NAK left.
+            self._nak_pending = 0
+        self._nak_sent = False
+        self._message_bytes += payload_bytes
+        self._message_packets += count
+        self._accepted_ce += ce
+        self.bytes_received += payload_bytes
+        if ack_request:
+            self._ack_pending = True
+        if is_last:
+            self._in_message = False
+            self._msn = (self._msn + 1) & 0xFFFFFF
+            self.messages_received += 1
+            # A WRITE without immediate is not seen by anybody, as in verbs.
+            if immediate >= 0 or verb != _WRITE:
+                event = MessageReceived(
+                    immediate if immediate >= 0 else None,
+                    self._message_bytes,
+                    self._message_packets,
+                    self._accepted_ce,
+                    self._first_received_ns,
+                    now_ns,
+                )
+                self._events.append((self._qpn, event))
+
+    def refuse(self, psn: int, problem: str) -> None:
+        """Take a packet that is not a SEND or WRITE: out of place, it is just late."""
+        if self.failure is None and psn == self._expected_psn:
+            self._refuse(problem)
+
+    def fail(self, reason: str) -> None:
+        """Enter the error state with nothing to answer."""
+        if self.failure is None:
+            self.failure = reason
+            self._ack_pending = False
+            self._nak_pending = 0
+            self._cnp_pending = False
+
+    def has_answer(self) -> bool:
+        """Tell whether an ACK, a NAK or a CNP is to be sent."""
+        return self._ack_pending or self._nak_pending != 0 or self._cnp_pending
+
+    def fill(self, burst: Burst) -> bool:
+        """Describe in *burst* what is to be answered; False: nothing."""
+        if self._cnp_pending:
+            burst.kind = _CNP
+            burst.psn = 0
+            return True
+        if self._nak_pending:
+            burst.kind = _NAK
+            burst.syndrome = self._nak_pending
+            burst.psn = self._expected_psn
+            burst.msn = self._msn
+            return True
+        if self._ack_pending:
+            burst.kind = _ACK
+            burst.syndrome = _CREDITS_UNUSED
+            burst.psn = (self._expected_psn - 1) & 0xFFFFFF
+            burst.msn = self._msn
+            return True
+        return False
+
+    def commit(self, burst: Burst) -> None:
+        """Note that the answer *burst*, the last one described, has left."""
+        if burst.kind == _CNP:
+            self._cnp_pending = False
+            self.cnps_sent += 1
+        elif burst.kind == _NAK:
+            # A NAK acknowledges what came before it.
+            self._nak_pending = 0
+            self._ack_pending = False
+            self.naks_sent += 1
+        else:
+            self._ack_pending = False
+            self.acks_sent += 1
+
+    def _problem(
+        self,
+        count: int,
+        verb: int,
+        is_first: bool,
+        is_last: bool,
+        payload_bytes: int,
+        dma_length_bytes: int,
+    ) -> str | None:
+        """Return what is wrong with a run at the expected PSN, or None."""
+        if is_first:
+            if self._in_message:
+                return "a message begins inside another one"
+            message_bytes = payload_bytes
+        else:
+            if not self._in_message:
+                return "a message goes on that has not begun"
+            if verb != self._verb:
+                return "a message goes on with another verb"
+            dma_length_bytes = self._dma_length_bytes
+            message_bytes = self._message_bytes + payload_bytes
+        last_bytes = payload_bytes - (count - 1) * self._path_mtu
+        if not is_last:
+            if last_bytes != self._path_mtu:
+                return "a packet inside a message does not hold the path MTU"
+        elif last_bytes > self._path_mtu or (
+            last_bytes <= 0 and not (is_first and count == 1)
+        ):
+            return "the last packet of a message has a wrong size"
+        if verb != _WRITE:
+            if message_bytes > _MAX_MESSAGE_BYTES:
+                return "a message is too long"
+        elif message_bytes > dma_length_bytes or (
+            is_last and message_bytes != dma_length_bytes
+        ):
+            return "a WRITE does not have the length that its RETH says"
+        return None
+
+    def _refuse(self, problem: str) -> None:
+        """Enter the error state, with a NAK as the last answer."""
+        self.invalid_requests += 1
+        self.fail(f"invalid request of the peer: {problem}")
+        self._nak_pending = _INVALID_REQUEST

@@ -1,0 +1,105 @@
+"""Snapshots of the counters of a queue pair and of a port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PortStatistics", "QueuePairStatistics"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePairStatistics:
+    """What a queue pair has done since it was made. Bytes are payload but for wire.
+
+    Attributes:
+        messages_posted: By `post_send`.
+        messages_completed: Acknowledged to the last byte.
+        messages_flushed: Given up when the queue pair failed, or posted after that.
+        messages_received: Complete messages of the peer.
+        packets_sent: Data packets, new and again.
+        bytes_sent: Of these.
+        wire_bytes_sent: Of these, from Ethernet header to ICRC.
+        packets_retransmitted: Those of them that had been sent before.
+        bytes_retransmitted: Of these.
+        packets_received: Data packets that came, wanted or not.
+        bytes_received: Of those that were accepted.
+        acks_sent: ACKs to the peer.
+        acks_received: ACKs of the peer.
+        acks_invalid: ACKs and NAKs of packets that were never sent.
+        naks_sent: NAKs to the peer.
+        naks_received: NAKs of the peer, receiver-not-ready included.
+        naks_stale: NAKs that changed nothing: overtaken, or said twice.
+        receiver_not_ready: NAKs that asked to try again later.
+        cnps_sent: Congestion notifications to the peer.
+        cnps_received: Congestion notifications of the peer.
+        duplicates: Packets that had been accepted before.
+        out_of_sequence: Packets dropped because one before them was missing.
+        invalid_requests: Packets that no requester may send.
+        timeouts: Times that no ACK came.
+        ce: Data packets that came marked "congestion experienced".
+        rate_bps: What congestion control allows now; None: no limit.
+        failure: Why the queue pair is in the error state; None: it is not.
+    """
+
+    messages_posted: int
+    messages_completed: int
+    messages_flushed: int
+    messages_received: int
+    packets_sent: int
+    bytes_sent: int
+    wire_bytes_sent: int
+    packets_retransmitted: int
+    bytes_retransmitted: int
+    packets_received: int
+    bytes_received: int
+    acks_sent: int
+    acks_received: int
+    acks_invalid: int
+    naks_sent: int
+    naks_received: int
+    naks_stale: int
+    receiver_not_ready: int
+    cnps_sent: int
+    cnps_received: int
+    duplicates: int
+    out_of_sequence: int
+    invalid_requests: int
+    timeouts: int
+    ce: int
+    rate_bps: int | None
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortStatistics:
+    """What a port has done since it was made. Bytes are from Ethernet header to ICRC.
+
+    Attributes:
+        packets_sent: Of all kinds.
+        bytes_sent: Of these.
+        bursts_sent: Bursts that they left in, control packets included.
+        control_sent: ACKs, NAKs and CNPs among the packets.
+        packets_received: Of all kinds; those that a fault took are included.
+        unknown_queue_pair: Packets to a QPN that is not here.
+        malformed: Datagrams, or segments of one, that are no packets.
+        unsupported: Packets with an opcode that is not served here.
+        icrc_checked: Packets whose ICRC was checked.
+        icrc_errors: Those of them that were dropped because it was wrong.
+        faults_dropped: Packets that the port dropped because it was told to.
+        generator_waits: Times that the port stood still for the data plane.
+        generator_wait_ns: How long, in all; `PortEngine` says what counts.
+    """
+
+    packets_sent: int
+    bytes_sent: int
+    bursts_sent: int
+    control_sent: int
+    packets_received: int
+    unknown_queue_pair: int
+    malformed: int
+    unsupported: int
+    icrc_checked: int
+    icrc_errors: int
+    faults_dropped: int
+    generator_waits: int
+    generator_wait_ns: int

@@ -1,0 +1,236 @@
+"""Two ports joined by a virtual wire that loses, repeats and delays packets.
+
+The clock jumps from event to event, so a second of waiting costs nothing, and what
+happens is decided by callables, so it can be chosen and repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from chakram.roce.congestion import CongestionControl
+from chakram.roce.constants import NEVER, Verb
+from chakram.roce.port import PortEngine
+from chakram.roce.queue_pair import QueuePair
+from chakram.testing.clock import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chakram.roce.burst import Burst
+    from chakram.roce.events import Event
+
+__all__ = ["Departure", "Livelock", "Pair", "Side", "make_queue_pair"]
+
+
+class Livelock(AssertionError):
+    """The pair was still busy at the time when it had to be done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A burst and when it left."""
+
+    time_ns: int
+    burst: Burst
+
+
+class Side:
+    """One end of a `Pair`.
+
+    Attributes:
+        port: The port engine.
+        events: What it has reported, with the QPN, oldest first.
+        departures: The bursts that it has sent, oldest first.
+    """
+
+    def __init__(self, end: PortEngine | QueuePair) -> None:
+        """Wrap a port; a queue pair gets a port of its own, without a rate."""
+        if isinstance(end, QueuePair):
+            self.port = PortEngine(
+                rate_bps=None, burst_bound_ns=15_000, max_burst_packets=15
+            )
+            self.port.add_queue_pair(end)
+        else:
+            self.port = end
+        self.events: list[tuple[int, Event]] = []
+        self.departures: list[Departure] = []
+
+    def events_of(self, qpn: int) -> list[Event]:
+        """Return what queue pair *qpn* has reported, oldest first."""
+        return [event for number, event in self.events if number == qpn]
+
+
+class Pair:
+    """Two ports and the wire between them.
+
+    Attributes:
+        left: The first end.
+        right: The other one.
+        clock: Their clock.
+        dropped: Packets that the wire lost.
+    """
+
+    def __init__(
+        self,
+        left: PortEngine | QueuePair,
+        right: PortEngine | QueuePair,
+        *,
+        delay_ns: int = 1_000,
+        drop: Callable[[], bool] | None = None,
+        duplicate: Callable[[], bool] | None = None,
+        extra_delay_ns: Callable[[], int] | None = None,
+        ce: Callable[[], bool] | None = None,
+        encoders: tuple[Callable[[Burst], list[bytes]], ...] | None = None,
+    ) -> None:
+        """Join two ends.
+
+        Args:
+            left: A port, or a queue pair that gets a port of its own.
+            right: Likewise.
+            delay_ns: From departure to arrival, whatever the size.
+            drop: Asked once for each packet on the wire: is it lost?
+            duplicate: Asked for each that is not: does it arrive twice?
+            extra_delay_ns: Asked for each arrival: how much later does it come? This
+                is what changes the order.
+            ce: Asked for each arrival: is it marked "congestion experienced"?
+            encoders: For each end what turns a burst into its packets (UDP payloads):
+                then bytes travel, and the other end decodes them. None: bursts travel.
+        """
+        self.left = Side(left)
+        self.right = Side(right)
+        self.clock = VirtualClock()
+        self.dropped = 0
+        self._delay_ns = delay_ns
+        self._drop = drop
+        self._duplicate = duplicate
+        self._extra_delay_ns = extra_delay_ns
+        self._ce = ce
+        self._encoders = encoders
+        self._order = count()
+        # (arrival, order of sending, end, burst, first, packets or bytes, ce)
+        self._wire: list[tuple[int, int, Side, Burst, int, int | bytes, int]] = []
+
+    @property
+    def now_ns(self) -> int:
+        """The time."""
+        return self.clock.now_ns
+
+    def post(self, message_id: int, size_bytes: int, *, qpn: int | None = None) -> None:
+        """Send a message from left to right, on queue pair *qpn* (None: the first)."""
+        if qpn is None:
+            qpn = self.left.port.queue_pairs()[0].qpn
+        self.left.port.post_send(qpn, message_id, size_bytes, self.clock.now_ns)
+
+    def run(self, *, limit_ns: int = 10**12) -> None:
+        """Go on until nothing is left to do.
+
+        Raises:
+            Livelock: If that is not the case at *limit_ns*.
+        """
+        while self.step():
+            if self.clock.now_ns > limit_ns:
+                raise Livelock(f"still busy at {self.clock.now_ns} ns")
+
+    def step(self) -> bool:
+        """Jump to the next event and handle it; False: there is none."""
+        time_ns = min(
+            self.left.port.next_wakeup_ns(),
+            self.right.port.next_wakeup_ns(),
+            self._wire[0][0] if self._wire else NEVER,
+        )
+        if time_ns == NEVER:
+            return False
+        self.clock.advance_to(time_ns)
+        while self._wire and self._wire[0][0] <= self.clock.now_ns:
+            self._arrive()
+        self._serve(self.left, self.right)
+        self._serve(self.right, self.left)
+        return True
+
+    def _serve(self, side: Side, other: Side) -> None:
+        now_ns = self.clock.now_ns
+        side.port.handle_timers(now_ns)
+        while (burst := side.port.next_burst(now_ns)) is not None:
+            side.departures.append(Departure(time_ns=now_ns, burst=burst))
+            self._send(burst, side, other)
+        while (event := side.port.next_event()) is not None:
+            side.events.append(event)
+
+    def _send(self, burst: Burst, side: Side, other: Side) -> None:
+        """Put the packets of a burst on the wire."""
+        packets: list[bytes] | None = None
+        if self._encoders is not None:
+            packets = self._encoders[side is self.right](burst)
+        for first in range(burst.count):
+            if self._drop is not None and self._drop():
+                self.dropped += 1
+                continue
+            copies = 1 + (self._duplicate is not None and self._duplicate())
+            for _ in range(copies):
+                extra_ns = self._extra_delay_ns() if self._extra_delay_ns else 0
+                ce = int(self._ce is not None and self._ce())
+                arrival_ns = self.clock.now_ns + self._delay_ns + extra_ns
+                what: int | bytes = 1 if packets is None else packets[first]
+                entry = (arrival_ns, next(self._order), other, burst, first, what, ce)
+                heappush(self._wire, entry)
+
+    def _arrive(self) -> None:
+        time_ns, _, side, burst, first, what, ce = heappop(self._wire)
+        if isinstance(what, bytes):
+            side.port.receive_datagrams(what, len(what), 0, time_ns, bool(ce))
+            return
+        # Neighbours that arrive together are delivered together, as a burst would be.
+        packets = what
+        while self._wire:
+            next_ns, _, other, following, position, _, mark = self._wire[0]
+            if (next_ns, other, following) != (time_ns, side, burst):
+                break
+            if position != first + packets:
+                break
+            heappop(self._wire)
+            packets += 1
+            ce += mark
+        side.port.receive_burst(burst, time_ns, first, packets, ce)
+
+
+def make_queue_pair(
+    qpn: int = 0x11,
+    remote_qpn: int = 0x12,
+    *,
+    path_mtu: int = 1024,
+    send_psn: int = 0,
+    receive_psn: int = 0,
+    window_bytes: int = 64 * 1024,
+    congestion_control: CongestionControl | None = None,
+    retransmit_timeout_ns: int = 1_000_000,
+    retry_limit: int = 7,
+    ack_interval_packets: int = 16,
+    verb: Verb = Verb.WRITE,
+    source_port: int = 0xC000,
+    cnp_interval_ns: int | None = None,
+    burst_bound_ns: int = 15_000,
+    backoff_limit: int = 0,
+) -> QueuePair:
+    """Return a queue pair with values that suit most tests."""
+    return QueuePair(
+        qpn=qpn,
+        remote_qpn=remote_qpn,
+        source_port=source_port,
+        destination=0,
+        path_mtu=path_mtu,
+        send_psn=send_psn,
+        receive_psn=receive_psn,
+        window_bytes=window_bytes,
+        congestion_control=congestion_control or CongestionControl(),
+        retransmit_timeout_ns=retransmit_timeout_ns,
+        retry_limit=retry_limit,
+        ack_interval_packets=ack_interval_packets,
+        verb=verb,
+        cnp_interval_ns=cnp_interval_ns,
+        burst_bound_ns=burst_bound_ns,
+        backoff_limit=backoff_limit,
+    )
