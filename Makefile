@@ -60,6 +60,12 @@ bench: build ## Measure the speed of the hot paths
 soak: packages build ## Run the tests that take long
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
+.PHONY: coverage
+coverage: $(INSTALLED) ## Say which lines and branches the quick tests miss
+	CHAKRAM_COMPILED=off $(BIN)/coverage run -m pytest -q $(wildcard tests/unit \
+		tests/property tests/golden)
+	$(BIN)/coverage report
+
 .PHONY: proto
 proto: $(INSTALLED) ## Generate the code for protobuf messages and services anew
 	$(BIN)/python tools/generate_proto.py
@@ -72,9 +78,9 @@ packages:
 clean: ## Remove what was built, and caches; the virtual environment stays
 	rm -rf build dist emulator/*.egg-info agents/*.egg-info *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf .coverage htmlcov
+	rm -rf .coverage .coverage.* htmlcov
 	find emulator agents tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
-	find emulator agents \( -name '*.so' -o -name _compiled.json \) -delete
+	find emulator agents \( -name '*.so' -o -name '_compiled.*.json' \) -delete
 
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -10,10 +10,10 @@ Python's own; for hot modules it does what the variable ``CHAKRAM_COMPILED`` say
 ``off``      the ``.py``, always
 
 Whether an extension belongs to the sources is decided by digests, which ``setup.py``
-records in ``_compiled.json`` when it builds: of the module and of all declarations that
-were compiled into it. Times of files would not do, since installers and version control
-set them as they like, and a changed ``.pxd`` of *another* module can move the fields of
-a class without a word from the linker.
+records in ``_compiled.*.json`` when it builds: of the module and of all declarations
+that were compiled into it. Times of files would not do, since installers and version
+control set them as they like, and a changed ``.pxd`` of *another* module can move the
+fields of a class without a word from the linker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ PACKAGES = ("chakram", "chakram_agent")
 PARTS = (".pxd", ".pyx")
 COMPILED = "compiled"
 NOT_BUILT = "not built"
-RECORD = "_compiled.json"
+# One interpreter's extensions, and its record: others may share the checkout.
+SUFFIX = EXTENSION_SUFFIXES[0]
+RECORD = f"_compiled{os.path.splitext(SUFFIX)[0]}.json"
 
 Digests = dict[str, str]
 """Digest by file name; names start with the top package, as in chakram/roce/psn.py."""
@@ -169,11 +171,8 @@ class CompiledFinder:
         """Do the work of `_look`."""
         if self.mode == "off":
             return f"{VARIABLE}=off", None
-        for suffix in EXTENSION_SUFFIXES:
-            extension = stem + suffix
-            if os.path.isfile(extension):
-                break
-        else:
+        extension = stem + SUFFIX
+        if not os.path.isfile(extension):
             return NOT_BUILT, None
         recorded = self._recorded.get(fullname)
         if recorded is None:

@@ -6,7 +6,6 @@ import json
 import sys
 from dataclasses import dataclass
 from importlib.machinery import (
-    EXTENSION_SUFFIXES,
     ExtensionFileLoader,
     ModuleSpec,
     SourceFileLoader,
@@ -18,12 +17,10 @@ import pytest
 
 import chakram
 from chakram import _compiled
-from chakram._compiled import CompiledFinder, Mode, digest, requested_mode
+from chakram._compiled import SUFFIX, CompiledFinder, Mode, digest, requested_mode
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SUFFIX = EXTENSION_SUFFIXES[0]
 
 
 @dataclass
