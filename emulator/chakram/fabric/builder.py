@@ -1,0 +1,444 @@
+"""Building a lab out of namespaces: interfaces, addresses, routes, shaping.
+
+Every host is a namespace with one interface.  Every switch is a namespace too: hosts
+hang on a bridge, links to other switches are routed, and the bridge has the gateway's
+address.  The two ends of a link are an interface pair whose ends are made straight in
+their namespaces, so that nothing ever appears outside.
+
+Neighbours, bridge entries and routes are all static: no ARP, no flooding and no
+learning happens in the middle of a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyroute2.ethtool.ioctl import IoctlEthtool
+from pyroute2.netlink import rtnl
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+
+from chakram.errors import FabricError
+from chakram.fabric.addressing import BENCHMARK_SPACE, AddressPlan, plan_addresses
+from chakram.fabric.namespaces import (
+    Namespace,
+    Sysctl,
+    close_namespaces,
+    host_sysctls,
+    make_namespaces,
+    switch_sysctls,
+)
+from chakram.fabric.netlink import (
+    Request,
+    add_address,
+    add_forwarding_entry,
+    add_neighbour,
+    add_route,
+    new_bridge,
+    new_veth,
+    set_link,
+)
+from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.shaping import shape
+from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
+
+if TYPE_CHECKING:
+    from chakram.fabric.description import LabSpec
+
+__all__ = ["MODEL_SWITCH", "BuiltLab", "Port", "build_lab"]
+
+log = logging.getLogger(__name__)
+
+MODEL_SWITCH = "switch"
+"""The one switch namespace of a lab whose switches are a program."""
+
+_BRIDGE = "br0"
+# Fresh namespaces may hold devices that modules put into each one (tunl0, sit0, ...)
+# under the first numbers.
+_FIRST_INDEX = 100
+_BRIDGE_INDEX = _FIRST_INDEX
+
+# A NIC does not drop what its own host sends: the host's sockets are pushed back by
+# their send buffers, so the queue behind them is as large as many of those together.
+_HOST_QUEUE_BYTES = 16 << 20
+_NO_LIMIT_BYTES = 0x7FFF_FFFF
+
+_OPERATIONAL = "UP"
+_BRIDGE_PORT_FORWARDS = 3
+_READY_WITHIN_NS = 10 * 10**9
+_READY_POLL_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """Where a port of the topology is: a namespace and a number in it."""
+
+    namespace: str
+    interface: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltLab:
+    """A lab that stands, held by this process.
+
+    Attributes:
+        namespaces: By name of the host or switch.
+        ports: Both ends of all links that were built.
+        addresses: Its address plan.
+        prefix_length: Bits of the hosts' subnet.
+        notes: What this kernel could not do as specified.
+    """
+
+    namespaces: dict[str, Namespace]
+    ports: dict[PortRef, Port]
+    addresses: AddressPlan
+    prefix_lengths: dict[str, int]
+    notes: tuple[str, ...]
+
+    def close(self) -> None:
+        """Let go of everything."""
+        close_namespaces(self.namespaces)
+
+
+def build_lab(spec: LabSpec) -> BuiltLab:
+    """Build what *spec* describes; if anything fails, nothing remains.
+
+    Raises:
+        PrivilegeError: If this process may not.
+        FabricError: If the kernel cannot.
+    """
+    addresses = plan_addresses(spec.topology)
+    settings: dict[str, tuple[Sysctl, ...]] = {
+        host: host_sysctls() for host in spec.topology.hosts
+    }
+    if spec.forwarding == "model":
+        settings[MODEL_SWITCH] = switch_sysctls(spec.seed, 0)
+    else:
+        for number, switch in enumerate(spec.topology.switches):
+            settings[switch] = switch_sysctls(spec.seed, number)
+    namespaces, notes = make_namespaces(settings)
+    builder = _Builder(spec, addresses, namespaces)
+    try:
+        builder.build()
+    except BaseException:
+        close_namespaces(namespaces)
+        raise
+    return BuiltLab(
+        namespaces=namespaces,
+        ports=builder.ports,
+        addresses=addresses,
+        prefix_lengths=builder.prefix_lengths,
+        notes=(*notes, *builder.notes),
+    )
+
+
+class _Builder:
+    def __init__(
+        self, spec: LabSpec, addresses: AddressPlan, namespaces: dict[str, Namespace]
+    ) -> None:
+        self._spec = spec
+        self._topology: Topology = spec.topology
+        self._addresses = addresses
+        self._namespaces = namespaces
+        self._model = spec.forwarding == "model"
+        self._next_index = dict.fromkeys(namespaces, _FIRST_INDEX + 1)
+        self._routed = {each.link: each for each in addresses.routed_links}
+        self._subnets = {each.switch: each for each in addresses.subnets}
+        self._neighbours: dict[str, Request] = {}
+        self.ports: dict[PortRef, Port] = {}
+        self.prefix_lengths: dict[str, int] = {}
+        self.notes: list[str] = []
+
+    def build(self) -> None:
+        started_ns = time.monotonic_ns()
+        self._make_links()
+        for switch in () if self._model else self._topology.switches:
+            self._execute(switch, self._switch_requests(switch))
+        for host in self._topology.hosts:
+            self._execute(host, self._host_requests(host))
+        self._shape()
+        segments = self._topology.hosts if self._model else self._spec.capture_hosts
+        for host in segments:
+            run_in_namespace(
+                self._namespaces[host].descriptor, _switch_off_udp_segmentation, host
+            )
+        self._note_what_is_missing()
+        self._wait_until_ready()
+        log.info(
+            "lab built name=%s namespaces=%d links=%d elapsed_ms=%d",
+            self._spec.name,
+            len(self._namespaces),
+            len(self._topology.links),
+            (time.monotonic_ns() - started_ns) // 10**6,
+        )
+
+    def _execute(self, node: str, requests: list[Request]) -> None:
+        self._namespaces[node].netlink.execute(requests)
+
+    # Interfaces
+
+    def _make_links(self) -> None:
+        requests: dict[str, list[Request]] = {name: [] for name in self._namespaces}
+        if not self._model:
+            for switch, subnet in self._subnets.items():
+                requests[switch].append(
+                    new_bridge(
+                        _BRIDGE,
+                        index=_BRIDGE_INDEX,
+                        mac=subnet.gateway_mac,
+                        mtu=self._spec.mtu,
+                    )
+                )
+        uplinks = frozenset(self._topology.uplinks())
+        for link in self._topology.links:
+            if link not in uplinks:
+                self._make_host_link(link, requests)
+            elif not self._model:
+                self._make_uplink(link, requests)
+        for name, some in requests.items():
+            self._execute(name, some)
+
+    def _make_host_link(self, link: Link, requests: dict[str, list[Request]]) -> None:
+        host = link.a if link.a.node in self._topology.hosts else link.b
+        far = link.other_end(host.node)
+        near_port = self._add_port(host, host.node, HOST_INTERFACE)
+        if self._model:
+            # Names of hosts are unique, names of ports only within a switch.
+            far_port = self._add_port(far, MODEL_SWITCH, host.node)
+        else:
+            far_port = self._add_port(far, far.node, far.port)
+        requests[far_port.namespace].append(
+            new_veth(
+                far_port.interface,
+                index=far_port.index,
+                mac=None,
+                master=None if self._model else _BRIDGE_INDEX,
+                mtu=self._spec.mtu,
+                peer_name=near_port.interface,
+                peer_index=near_port.index,
+                peer_mac=self._addresses.host(host.node).mac,
+                peer_namespace=self._namespaces[host.node].descriptor,
+            )
+        )
+
+    def _make_uplink(self, link: Link, requests: dict[str, list[Request]]) -> None:
+        routed = self._routed[link.name]
+        a = self._add_port(link.a, link.a.node, link.a.port)
+        b = self._add_port(link.b, link.b.node, link.b.port)
+        requests[a.namespace].append(
+            new_veth(
+                a.interface,
+                index=a.index,
+                mac=routed.a_mac,
+                master=None,
+                mtu=self._spec.mtu,
+                peer_name=b.interface,
+                peer_index=b.index,
+                peer_mac=routed.b_mac,
+                peer_namespace=self._namespaces[b.namespace].descriptor,
+            )
+        )
+
+    def _add_port(self, port: PortRef, namespace: str, interface: str) -> Port:
+        index = self._next_index[namespace]
+        self._next_index[namespace] = index + 1
+        made = Port(namespace=namespace, interface=interface, index=index)
+        self.ports[port] = made
+        return made
+
+    # Addresses, neighbours, routes
+
+    def _switch_requests(self, switch: str) -> list[Request]:
+        requests: list[Request] = []
+        subnet = self._subnets.get(switch)
+        routed = len(self._topology.switches) > 1
+        if subnet is not None:
+            for host in self._topology.hosts_of(switch):
+                port = self._topology.host_link(host).end_at(switch)
+                address = self._addresses.host(host)
+                requests.append(
+                    add_forwarding_entry(address.mac, port=self.ports[port].index)
+                )
+                if routed:
+                    requests.append(
+                        add_neighbour(
+                            address.address, mac=address.mac, index=_BRIDGE_INDEX
+                        )
+                    )
+            if routed:
+                requests.append(
+                    add_address(
+                        subnet.gateway,
+                        prefix_length=subnet.prefix_length,
+                        broadcast=None,
+                        index=_BRIDGE_INDEX,
+                    )
+                )
+        for link in self._topology.links_of(switch):
+            if link.name in self._routed:
+                requests += self._routed_port_requests(switch, link)
+        for other in self._subnets.values():
+            if other.switch != switch:
+                hops = self._next_hops(switch, other.switch)
+                if hops:
+                    requests.append(
+                        add_route(
+                            other.network,
+                            prefix_length=other.prefix_length,
+                            next_hops=hops,
+                        )
+                    )
+        return requests
+
+    def _routed_port_requests(self, switch: str, link: Link) -> list[Request]:
+        routed = self._routed[link.name]
+        index = self.ports[link.end_at(switch)].index
+        if link.a.node == switch:
+            own, other, mac = routed.a_address, routed.b_address, routed.b_mac
+        else:
+            own, other, mac = routed.b_address, routed.a_address, routed.a_mac
+        return [
+            set_link(index, up=True, what=f"interface of {link.name}"),
+            add_address(own, prefix_length=31, broadcast=None, index=index),
+            add_neighbour(other, mac=mac, index=index),
+        ]
+
+    def _next_hops(self, switch: str, other: str) -> list[tuple[str, int]]:
+        host = self._topology.hosts_of(other)[0]
+        hops: list[tuple[str, int]] = []
+        for port in self._topology.next_hops(switch, host):
+            link = next(
+                each
+                for each in self._topology.links_of(switch)
+                if each.end_at(switch) == port
+            )
+            routed = self._routed[link.name]
+            far = routed.b_address if link.a.node == switch else routed.a_address
+            hops.append((far, self.ports[port].index))
+        return hops
+
+    def _host_requests(self, host: str) -> list[Request]:
+        own = self._addresses.host(host)
+        index = _FIRST_INDEX + 1  # the first interface of every host
+        if self._model:
+            prefix_length = int(BENCHMARK_SPACE.partition("/")[2])
+            near = self._topology.hosts
+        else:
+            prefix_length = own.prefix_length
+            near = self._topology.hosts_of(self._topology.switch_of(host))
+        self.prefix_lengths[host] = prefix_length
+        requests = [
+            set_link(index, up=True, what=f"interface {HOST_INTERFACE}"),
+            add_address(
+                own.address, prefix_length=prefix_length, broadcast=None, index=index
+            ),
+        ]
+        requests += [self._neighbour(other, index) for other in near if other != host]
+        if own.gateway is not None and not self._model:
+            subnet = self._subnets[self._topology.switch_of(host)]
+            requests += [
+                add_neighbour(own.gateway, mac=subnet.gateway_mac, index=index),
+                add_route("0.0.0.0", prefix_length=0, next_hops=[(own.gateway, index)]),
+            ]
+        return requests
+
+    def _neighbour(self, host: str, index: int) -> Request:
+        """Return the request that tells any host about *host*: encoded once."""
+        request = self._neighbours.get(host)
+        if request is None:
+            address = self._addresses.host(host)
+            request = add_neighbour(address.address, mac=address.mac, index=index)
+            self._neighbours[host] = request
+        return request
+
+    # Shaping and readiness
+
+    def _shape(self) -> None:
+        requests: dict[str, list[Request]] = {}
+        hosts = frozenset(self._topology.hosts)
+        for link in self._topology.links:
+            if link.rate_bps is None:
+                continue
+            for end in (link.a, link.b):
+                port = self.ports.get(end)
+                if port is None or port.namespace == MODEL_SWITCH:
+                    continue  # the switch program has queues and rates of its own
+                limit = link.queue_bytes or _NO_LIMIT_BYTES
+                if end.node in hosts:
+                    limit = max(limit, _HOST_QUEUE_BYTES)
+                requests.setdefault(port.namespace, []).extend(
+                    shape(port.index, rate_bps=link.rate_bps, limit_bytes=limit)
+                )
+        for name, some in requests.items():
+            self._execute(name, some)
+
+    def _note_what_is_missing(self) -> None:
+        if not self._model and any(link.delay_ns for link in self._topology.links):
+            self.notes.append(
+                "delays of links are not emulated: the kernel's own, some 10 us per"
+                " hop, apply"
+            )
+
+    def _wait_until_ready(self) -> None:
+        """Wait until every port of every switch is up and forwards.
+
+        The kernel brings the near end of an interface pair up and opens the ports of a
+        bridge in the background; what is sent before is lost.  Hosts' ends can send
+        from the moment they are up, whatever state they show.
+        """
+        deadline_ns = time.monotonic_ns() + _READY_WITHIN_NS
+        waiting = {
+            name for name in self._namespaces if name not in self._topology.hosts
+        }
+        while True:
+            waiting = {
+                name
+                for name in waiting
+                if not all(map(_is_ready, _interfaces(self._namespaces[name])))
+            }
+            if not waiting:
+                return
+            if time.monotonic_ns() > deadline_ns:
+                raise FabricError(
+                    f"lab {self._spec.name}",
+                    f"ports of {', '.join(sorted(waiting))} did not come up",
+                    "see the kernel's log",
+                )
+            time.sleep(_READY_POLL_S)
+
+
+def _interfaces(namespace: Namespace) -> list[Any]:
+    return [
+        link
+        for link in namespace.netlink.dump(ifinfmsg(), rtnl.RTM_GETLINK)
+        if link["index"] >= _FIRST_INDEX
+    ]
+
+
+def _is_ready(link: Any) -> bool:
+    if link.get_attr("IFLA_OPERSTATE") != _OPERATIONAL:
+        return False
+    state = link.get_nested(
+        "IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_STATE"
+    )
+    return state is None or state == _BRIDGE_PORT_FORWARDS
+
+
+def _switch_off_udp_segmentation(host: str) -> None:
+    """Have packets of a burst leave one by one; called in the host's namespace."""
+    device = IoctlEthtool(HOST_INTERFACE)
+    try:
+        features = device.get_features()
+        features["tx-udp-segmentation"] = False
+        device.set_features(features)
+    except OSError as error:
+        raise FabricError(
+            f"host {host}",
+            f"cannot switch off tx-udp-segmentation ({error.strerror})",
+            "leave out capture_hosts",
+        ) from error
+    finally:
+        device.close()

@@ -1,0 +1,344 @@
+"""What a lab shall be and what it became, as data and as JSON.
+
+The controller or the command line writes a ``LabSpec`` to the holder's standard
+input; the holder answers with a ``LabState``, which it also keeps in the lab's
+directory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chakram.errors import FabricError
+from chakram.fabric.topology import Link, PortRef, Topology, check_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "FORWARDINGS",
+    "LIFETIMES",
+    "HostState",
+    "LabSpec",
+    "LabState",
+    "PortState",
+    "SwitchState",
+    "check_lab_name",
+    "decode_spec",
+    "decode_state",
+    "encode_spec",
+    "encode_state",
+]
+
+LIFETIMES = ("run", "up")
+"""``run``: ends with the process that started it.  ``up``: stays until it is ended."""
+
+FORWARDINGS = ("kernel", "model")
+"""``kernel``: bridges and routes.  ``model``: bare ports, for a switch in a program."""
+
+# The longest path in a lab's directory is that of a socket, and a socket's path has
+# at most 107 bytes; lower case, because names end up in host names of reports.
+_LAB_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
+
+# Smallest and largest MTU of a veth device.
+_MTU_RANGE = (576, 65535)
+
+
+def check_lab_name(name: str) -> None:
+    """Refuse a name that cannot be part of a file or host name.
+
+    Raises:
+        FabricError: If *name* is not 1 to 31 lower-case letters, digits or dashes.
+    """
+    if not _LAB_NAME.match(name):
+        raise FabricError(
+            f"lab {name!r}",
+            "a lab's name has 1 to 31 lower-case letters, digits and dashes"
+            " and does not begin or end with a dash",
+            "e.g. lab1",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabSpec:
+    """What a lab shall be.
+
+    Attributes:
+        name: Prefix of everything that is visible outside the lab.
+        topology: Its hosts, switches and links.
+        seed: Decides the switches' ECMP hashes; the same seed places flows alike.
+        mtu: Largest IP packet of every interface, in bytes.
+        capture_hosts: Hosts that send packets one by one (``tx-udp-segmentation
+            off``), so that a capture shows what a wire would carry.
+        forwarding: One of ``FORWARDINGS``.
+        lifetime: One of ``LIFETIMES``.
+        state_root: Directory in which the lab gets one of its own.
+    """
+
+    name: str
+    topology: Topology
+    seed: int
+    mtu: int
+    capture_hosts: tuple[str, ...]
+    forwarding: str
+    lifetime: str
+    state_root: str
+
+    def __post_init__(self) -> None:
+        check_lab_name(self.name)
+        where = f"lab {self.name}"
+        for problem in check_topology(self.topology):
+            raise FabricError(where, problem, "see the fabric section")
+        smallest, largest = _MTU_RANGE
+        if not smallest <= self.mtu <= largest:
+            raise FabricError(
+                where, f"mtu {self.mtu} is not between {smallest} and {largest}"
+            )
+        for host in self.capture_hosts:
+            if host not in self.topology.hosts:
+                raise FabricError(
+                    where, f"there is no host {host!r} to capture at", "e.g. h0"
+                )
+        for name, value, known in (
+            ("forwarding", self.forwarding, FORWARDINGS),
+            ("lifetime", self.lifetime, LIFETIMES),
+        ):
+            if value not in known:
+                raise FabricError(
+                    where, f"unknown {name} {value!r}", f"one of {', '.join(known)}"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """Where one host's traffic leaves and enters.
+
+    Attributes:
+        name: The host in the topology.
+        netns: Path by which other processes enter its network namespace.
+        netns_name: Name for ``ip netns exec``, or None in a rootless lab.
+        interface: Its one interface.
+        address: IPv4 address of that interface.
+        prefix_length: Bits of its subnet.
+        mac: MAC address of that interface.
+        mtu: Largest IP packet, in bytes.
+        switch_interface: Name of the port at the other end of its link.
+    """
+
+    name: str
+    netns: str
+    netns_name: str | None
+    interface: str
+    address: str
+    prefix_length: int
+    mac: str
+    mtu: int
+    switch_interface: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortState:
+    """One port of a switch: its interface and the link it belongs to."""
+
+    interface: str
+    link: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchState:
+    """One switch: its namespace and its ports."""
+
+    name: str
+    netns: str
+    netns_name: str | None
+    ports: tuple[PortState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabState:
+    """A lab that runs.
+
+    Attributes:
+        name: Name of the lab.
+        holder_pid: Process that owns its namespaces.
+        holder_start_ticks: Start time of that process, in ticks since boot.
+        rootless: Whether it lives in a user namespace; then programs outside reach
+            its namespaces by ``python -m chakram.fabric.enter``.
+        lifetime: One of ``LIFETIMES``.
+        forwarding: One of ``FORWARDINGS``.
+        seed: As specified.
+        mtu: As specified.
+        directory: The lab's own directory: sockets, process files, the holder's log.
+        hosts: Its hosts, in the order of the topology.
+        switches: Its switches.  With ``model`` forwarding there is one, named
+            ``switch``, that has the other ends of all hosts' links.
+        notes: What this kernel could not do as specified, one sentence each.
+        topology: As specified.
+    """
+
+    name: str
+    holder_pid: int
+    holder_start_ticks: int
+    rootless: bool
+    lifetime: str
+    forwarding: str
+    seed: int
+    mtu: int
+    directory: str
+    hosts: tuple[HostState, ...]
+    switches: tuple[SwitchState, ...]
+    notes: tuple[str, ...]
+    topology: Topology
+
+    def host(self, name: str) -> HostState:
+        """Return one host.
+
+        Raises:
+            FabricError: If there is no such host.
+        """
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        raise FabricError(f"lab {self.name}", f"there is no host {name!r}", "e.g. h0")
+
+
+def encode_spec(spec: LabSpec) -> str:
+    """Return *spec* as one line of JSON."""
+    return json.dumps(_plain(spec))
+
+
+def decode_spec(text: str) -> LabSpec:
+    """Return the ``LabSpec`` of one line of JSON.
+
+    Raises:
+        FabricError: If it is not one.
+    """
+    fields = _fields(text, "lab description")
+    with _refusing("lab description"):
+        return LabSpec(
+            name=_text(fields["name"]),
+            topology=_topology(fields["topology"]),
+            seed=_number(fields["seed"]),
+            mtu=_number(fields["mtu"]),
+            capture_hosts=_texts(fields["capture_hosts"]),
+            forwarding=_text(fields["forwarding"]),
+            lifetime=_text(fields["lifetime"]),
+            state_root=_text(fields["state_root"]),
+        )
+
+
+def encode_state(state: LabState) -> str:
+    """Return *state* as one line of JSON."""
+    return json.dumps(_plain(state))
+
+
+def decode_state(text: str) -> LabState:
+    """Return the ``LabState`` of one line of JSON.
+
+    Raises:
+        FabricError: If it is not one.
+    """
+    fields = _fields(text, "lab state")
+    with _refusing("lab state"):
+        return LabState(
+            name=_text(fields["name"]),
+            holder_pid=_number(fields["holder_pid"]),
+            holder_start_ticks=_number(fields["holder_start_ticks"]),
+            rootless=bool(fields["rootless"]),
+            lifetime=_text(fields["lifetime"]),
+            forwarding=_text(fields["forwarding"]),
+            seed=_number(fields["seed"]),
+            mtu=_number(fields["mtu"]),
+            directory=_text(fields["directory"]),
+            hosts=tuple(HostState(**each) for each in fields["hosts"]),
+            switches=tuple(
+                SwitchState(
+                    name=_text(each["name"]),
+                    netns=_text(each["netns"]),
+                    netns_name=each["netns_name"],
+                    ports=tuple(PortState(**port) for port in each["ports"]),
+                )
+                for each in fields["switches"]
+            ),
+            notes=_texts(fields["notes"]),
+            topology=_topology(fields["topology"]),
+        )
+
+
+@contextmanager
+def _refusing(where: str) -> Iterator[None]:
+    """Turn what wrong JSON makes Python raise into our error."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FabricError(
+            where,
+            f"a field is missing or of a wrong type ({error})",
+            "it was written by another version of chakram",
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return dataclasses as dictionaries of what they are made with."""
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: _plain(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.init
+        }
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _fields(text: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise FabricError(where, "it is not JSON") from None
+    if not isinstance(value, dict):
+        raise FabricError(where, "it is not a JSON object")
+    return value
+
+
+def _topology(value: dict[str, Any]) -> Topology:
+    return Topology(
+        hosts=_texts(value["hosts"]),
+        switches=_texts(value["switches"]),
+        links=tuple(
+            Link(
+                a=PortRef(**link["a"]),
+                b=PortRef(**link["b"]),
+                rate_bps=_optional_number(link["rate_bps"]),
+                delay_ns=_number(link["delay_ns"]),
+                queue_bytes=_optional_number(link["queue_bytes"]),
+                name=_text(link["name"]),
+            )
+            for link in value["links"]
+        ),
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _texts(value: list[object]) -> tuple[str, ...]:
+    return tuple(_text(each) for each in value)
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not an integer")
+    return value
+
+
+def _optional_number(value: object) -> int | None:
+    return None if value is None else _number(value)

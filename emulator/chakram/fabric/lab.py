@@ -1,0 +1,280 @@
+"""Labs as their users see them: start one, look at them, take them down.
+
+The lab itself lives in a process of its own (``chakram.fabric.holder``), because
+rootless labs exist only inside a user namespace, and because a lab must disappear with
+its holder however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from chakram.errors import FabricError
+from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.description import LabSpec, LabState, decode_state, encode_spec
+from chakram.fabric.exchange import decode_error
+from chakram.fabric.leftovers import end_processes, remove_leftovers
+from chakram.fabric.process import end_process
+from chakram.fabric.state import (
+    RegisteredProcess,
+    lab_directory,
+    lab_names,
+    locked,
+    prepare_root,
+    read_holder,
+    read_state,
+    register_process,
+    registered_processes,
+    sockets_directory,
+    state_root,
+    unregister,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chakram.fabric.topology import Topology
+
+__all__ = [
+    "LabHandle",
+    "LabStatus",
+    "down",
+    "lab_status",
+    "read_states",
+    "register_process",
+    "sockets_directory",
+    "start_lab",
+    "status",
+    "unregister",
+]
+
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 10
+_GRACE_NS = 5 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabStatus:
+    """What can be told about a lab, dead or alive.
+
+    Attributes:
+        name: Name of the lab.
+        alive: Whether its holder runs; if not, ``fabric down`` removes the rest.
+        state: The lab, once it stands.
+        processes: Registered processes that still run.
+    """
+
+    name: str
+    alive: bool
+    state: LabState | None
+    processes: tuple[RegisteredProcess, ...]
+
+
+class LabHandle:
+    """A lab that was started here; as a context manager it ends with its block.
+
+    Attributes:
+        state: Addresses, namespaces and everything else about the lab.
+    """
+
+    def __init__(self, state: LabState, holder: subprocess.Popen[bytes] | None) -> None:
+        self.state = state
+        self._holder = holder
+
+    async def stop(self) -> None:
+        """End the lab and remove everything it made; nothing happens the second time.
+
+        A lab of lifetime ``up`` ends as well.
+        """
+        holder, self._holder = self._holder, None
+        if holder is not None:
+            await asyncio.to_thread(_close_and_wait, holder)
+        await down(self.state.name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+
+async def start_lab(
+    topology: Topology,
+    *,
+    lab_name: str,
+    seed: int = 1,
+    mtu: int = 4200,
+    capture_hosts: Iterable[str] = (),
+    forwarding: str = "kernel",
+    lifetime: str = "run",
+) -> LabHandle:
+    """Build a lab and return it once its first packet can be sent.
+
+    Call it from the main thread: a lab of lifetime ``run`` ends with the thread that
+    started it.
+
+    Args:
+        topology: Hosts, switches and links.
+        lab_name: Prefix of all that is visible outside; must not be in use.
+        seed: Decides which of several equal-cost paths a flow takes.
+        mtu: Largest IP packet of every interface, in bytes.
+        capture_hosts: Hosts whose bursts are cut into packets, for captures.
+        forwarding: ``kernel``, or ``model`` for bare ports in one switch namespace.
+        lifetime: ``run`` or ``up``; see ``chakram.fabric.description.LIFETIMES``.
+
+    Raises:
+        PrivilegeError: If this user may not make namespaces on this machine.
+        FabricError: If the lab runs already, or the kernel cannot build it.
+    """
+    plan_addresses(topology)  # refuse what has no room before anything starts
+    root = state_root()
+    prepare_root(root)
+    spec = LabSpec(
+        name=lab_name,
+        topology=topology,
+        seed=seed,
+        mtu=mtu,
+        capture_hosts=tuple(capture_hosts),
+        forwarding=forwarding,
+        lifetime=lifetime,
+        state_root=str(root),
+    )
+    # Not in another thread: the kernel ties the holder to the thread that starts it.
+    holder = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
+        [sys.executable, "-m", "chakram.fabric.holder"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            answer, complaint = await asyncio.to_thread(_converse, holder, spec)
+        state = _understand(lab_name, answer, complaint)
+    except BaseException as error:
+        holder.kill()
+        await asyncio.to_thread(_close_and_wait, holder)
+        if isinstance(error, TimeoutError):
+            raise FabricError(
+                f"lab {lab_name}", f"not built within {_START_TIMEOUT_S} s"
+            ) from error
+        raise
+    if lifetime == "up":
+        await asyncio.to_thread(_close_and_wait, holder)
+        return LabHandle(state, None)
+    return LabHandle(state, holder)
+
+
+def _converse(holder: subprocess.Popen[bytes], spec: LabSpec) -> tuple[bytes, bytes]:
+    """Send the description; return the answer and, without one, the complaint."""
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stderr is not None
+    with contextlib.suppress(BrokenPipeError):  # then there is a complaint
+        holder.stdin.write(encode_spec(spec).encode() + b"\n")
+        holder.stdin.flush()
+    answer = holder.stdout.readline()
+    complaint = b"" if answer else holder.stderr.read()
+    holder.stdout.close()
+    holder.stderr.close()
+    return answer, complaint
+
+
+def _understand(lab_name: str, answer: bytes, complaint: bytes) -> LabState:
+    if not answer:
+        lines = complaint.decode("utf-8", "replace").split("\n")
+        last = next((line for line in reversed(lines) if line), "it said nothing")
+        raise FabricError(f"lab {lab_name}", f"its holder ended: {last}")
+    text = answer.decode("utf-8", "replace")
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        raise FabricError(
+            f"lab {lab_name}", f"its holder answered {text[:80]!r}"
+        ) from None
+    refused = decode_error(fields)
+    if refused is not None:
+        raise refused
+    return decode_state(text)
+
+
+def _close_and_wait(holder: subprocess.Popen[bytes]) -> None:
+    """Close the holder's standard input, which ends a run, and reap it."""
+    for stream in (holder.stdin, holder.stdout, holder.stderr):
+        if stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+    try:
+        holder.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        holder.kill()
+        holder.wait()
+
+
+def lab_status(lab: str) -> LabStatus | None:
+    """Return what can be told about one lab, or None if there is nothing of it.
+
+    Raises:
+        FabricError: If its files were written by another version.
+    """
+    directory = lab_directory(lab)
+    if not directory.is_dir():
+        return None
+    holder = read_holder(directory)
+    return LabStatus(
+        name=lab,
+        alive=holder is not None and holder.alive,
+        state=read_state(lab),
+        processes=tuple(registered_processes(directory)),
+    )
+
+
+def status() -> list[LabStatus]:
+    """Return what can be told about all labs of this user, by name."""
+    found = (lab_status(lab) for lab in lab_names())
+    return [each for each in found if each is not None]
+
+
+def read_states() -> list[LabState]:
+    """Return the labs of this user that run, by name."""
+    return [each.state for each in status() if each.alive and each.state is not None]
+
+
+async def down(lab: str | None = None) -> list[str]:
+    """End a lab, or all labs of this user, and remove everything they left.
+
+    Processes that registered with the lab end first, then its holder; what a killed
+    holder left is removed.  Nothing else is touched, and a lab that does not exist is
+    no error.
+
+    Args:
+        lab: Name of the lab; None for all.
+
+    Returns:
+        The names of the labs of which there was something.
+    """
+    labs = lab_names() if lab is None else [lab]
+    return [each for each in labs if await asyncio.to_thread(_down, each)]
+
+
+def _down(lab: str) -> bool:
+    root = state_root()
+    directory = lab_directory(lab, root)
+    if not directory.exists():
+        return False
+    prepare_root(root)  # never act on files that others may have written
+    spare = frozenset({os.getpid(), os.getppid()})
+    end_processes(directory, spare=spare)
+    holder = read_holder(directory)
+    if holder is not None:
+        # Not under the lock: the holder takes it to remove its own things.
+        end_process(holder.pid, holder.start_ticks, grace_ns=_GRACE_NS)
+    with locked(root):
+        remove_leftovers(lab, root, spare=spare)
+    return True

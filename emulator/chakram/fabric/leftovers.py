@@ -1,0 +1,62 @@
+"""Removing what a lab left outside its namespaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.errors import FabricError
+from chakram.fabric.names import unbind_names
+from chakram.fabric.process import end_process
+from chakram.fabric.state import (
+    lab_directory,
+    read_holder,
+    registered_processes,
+    remove_directory,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["end_processes", "remove_leftovers"]
+
+_GRACE_NS = 2 * 10**9
+
+
+def end_processes(directory: Path, *, spare: frozenset[int]) -> int:
+    """End the processes that registered with a lab; return how many there were.
+
+    Args:
+        directory: The lab's directory.
+        spare: Processes that are left alone: the caller and whoever started it.
+    """
+    ended = 0
+    for process in registered_processes(directory):
+        if process.pid not in spare:
+            ended += end_process(process.pid, process.start_ticks, grace_ns=_GRACE_NS)
+    return ended
+
+
+def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
+    """Remove what a lab without a holder left; the root must be locked.
+
+    Returns:
+        Whether there was anything.
+
+    Raises:
+        FabricError: If the lab's holder still runs.
+    """
+    directory = lab_directory(lab, root)
+    if not directory.exists():
+        return False
+    holder = read_holder(directory)
+    if holder is not None and holder.alive:
+        raise FabricError(
+            f"lab {lab}",
+            "it runs already",
+            f"choose another name, or end it: chakram fabric down {lab}",
+        )
+    end_processes(directory, spare=spare)
+    if holder is not None:
+        unbind_names(holder.netns_names)
+    remove_directory(directory)
+    return True

@@ -1,0 +1,214 @@
+"""Network namespaces: made in one go, configured, held open by descriptors.
+
+A namespace without a name lives as long as somebody has it open; so when the process
+that holds the descriptors ends, however it ends, the kernel removes every interface,
+queue and route of the lab.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.errors import FabricError, PrivilegeError
+from chakram.fabric.netlink import NetlinkSocket, set_link
+from chakram.fabric.netns import CLONE_NEWNET, unshare
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "LOOPBACK_INDEX",
+    "Namespace",
+    "Sysctl",
+    "close_namespaces",
+    "hash_seed",
+    "host_sysctls",
+    "make_namespaces",
+    "switch_sysctls",
+]
+
+LOOPBACK_INDEX = 1
+"""Number of ``lo`` in every namespace."""
+
+_SYSCTL_ROOT = Path("/proc/sys/net")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sysctl:
+    """A kernel setting of a namespace.
+
+    Attributes:
+        path: Below ``/proc/sys/net``.
+        value: What is written.
+        without: What it means if the kernel has no such setting; None if nothing.
+    """
+
+    path: str
+    value: str
+    without: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """An open network namespace and a routing socket in it."""
+
+    name: str
+    descriptor: int
+    netlink: NetlinkSocket
+
+    def close(self) -> None:
+        """Let go of the namespace; without another user it disappears."""
+        self.netlink.close()
+        os.close(self.descriptor)
+
+
+# Before interfaces exist, "default" decides what they get; "all" is combined with it.
+_COMMON = (
+    Sysctl(path="ipv6/conf/all/disable_ipv6", value="1"),
+    Sysctl(path="ipv6/conf/default/disable_ipv6", value="1"),
+    # Packets may come back another way than they went: that is what ECMP does.
+    Sysctl(path="ipv4/conf/all/rp_filter", value="0"),
+    Sysctl(path="ipv4/conf/default/rp_filter", value="0"),
+)
+
+
+def host_sysctls() -> tuple[Sysctl, ...]:
+    """Return the settings of a host.
+
+    Source ports from 49152 on belong to queue pairs (RFC 6335, dynamic ports, as
+    RoCEv2 NICs use them), so the kernel hands out lower ones.
+    """
+    return (*_COMMON, Sysctl(path="ipv4/ip_local_port_range", value="32768 49151"))
+
+
+def switch_sysctls(seed: int, number: int) -> tuple[Sysctl, ...]:
+    """Return the settings of switch *number* in a lab with a seed."""
+    return (
+        *_COMMON,
+        Sysctl(path="ipv4/ip_forward", value="1"),
+        Sysctl(path="ipv4/conf/all/send_redirects", value="0"),
+        Sysctl(path="ipv4/conf/default/send_redirects", value="0"),
+        Sysctl(
+            path="ipv4/fib_multipath_hash_policy",
+            value="1",  # the five-tuple: layer 3 and 4
+            without="equal-cost paths are chosen by addresses alone, not by ports",
+        ),
+        Sysctl(
+            path="ipv4/fib_multipath_hash_seed",
+            value=str(hash_seed(seed, number)),
+            without="the seed does not decide the choice of equal-cost paths:"
+            " it changes with every boot",
+        ),
+    )
+
+
+def hash_seed(seed: int, number: int) -> int:
+    """Return the seed of a switch's ECMP hash, from 1 to 2**32 - 1.
+
+    Switches differ, or a second tier would send all that it gets on one path; 0 would
+    mean a seed of the kernel's own.
+    """
+    mixed = (seed * 0x9E37_79B1 + (number + 1) * 0x85EB_CA6B) & 0xFFFF_FFFF_FFFF
+    mixed ^= mixed >> 16
+    return mixed * 0xC2B2_AE35 % 0xFFFF_FFFF + 1
+
+
+def make_namespaces(
+    settings: Mapping[str, Sequence[Sysctl]],
+) -> tuple[dict[str, Namespace], list[str]]:
+    """Make a namespace per name, with its settings and ``lo`` up.
+
+    A thread of its own moves from one new namespace to the next and keeps each one
+    open: half a millisecond each, where a child process per namespace takes forty.
+
+    Args:
+        settings: Settings by name of the namespace, in order of creation.
+
+    Returns:
+        The namespaces by name, and notes about settings that this kernel lacks.
+
+    Raises:
+        PrivilegeError: If this process may not make namespaces.
+        FabricError: If the kernel has no room for so many, or refused a setting.
+    """
+    made: dict[str, Namespace] = {}
+    notes: dict[str, None] = {}
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            for name, sysctls in settings.items():
+                unshare(CLONE_NEWNET)
+                for sysctl in sysctls:
+                    note = _write(name, sysctl)
+                    if note is not None:
+                        notes[note] = None
+                descriptor = os.open(
+                    "/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC
+                )
+                made[name] = Namespace(
+                    name=name, descriptor=descriptor, netlink=NetlinkSocket(name)
+                )
+                made[name].netlink.execute(
+                    [set_link(LOOPBACK_INDEX, up=True, what="interface lo")]
+                )
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            failure.append(error)
+
+    thread = threading.Thread(target=body, name="make-namespaces")
+    thread.start()
+    thread.join()
+    if failure:
+        close_namespaces(made)
+        error = failure[0]
+        if isinstance(error, OSError):
+            raise _cannot_make(len(made), len(settings), error) from error
+        raise error
+    return made, list(notes)
+
+
+def close_namespaces(namespaces: Mapping[str, Namespace]) -> None:
+    """Let go of all namespaces."""
+    for namespace in namespaces.values():
+        namespace.close()
+
+
+def _write(name: str, sysctl: Sysctl) -> str | None:
+    """Write one setting in the namespace of this thread; return a note if it lacks."""
+    path = _SYSCTL_ROOT / sysctl.path
+    try:
+        # Not created if it is missing: this is a directory of the kernel.
+        with path.open("r+", encoding="ascii") as file:
+            file.write(sysctl.value)
+    except FileNotFoundError:
+        if sysctl.without is None:
+            return None
+        setting = "net." + sysctl.path.replace("/", ".")
+        return f"this kernel has no {setting}: {sysctl.without}"
+    except OSError as error:
+        raise FabricError(
+            name,
+            f"cannot set {path} to {sysctl.value} ({error.strerror})",
+            "is /proc/sys mounted read-only, as in a container?",
+        ) from error
+    return None
+
+
+def _cannot_make(
+    made: int, wanted: int, error: OSError
+) -> FabricError | PrivilegeError:
+    found = f"namespace {made + 1} of {wanted}: {error.strerror}"
+    if error.errno == errno.EPERM:
+        return PrivilegeError(
+            "fabric", found, "run as root, or use fabric kind loopback"
+        )
+    if error.errno == errno.ENOSPC:
+        return FabricError("fabric", found, "raise sysctl user.max_net_namespaces")
+    if error.errno == errno.EMFILE:
+        return FabricError("fabric", found, "raise the limit of open files (ulimit -n)")
+    return FabricError("fabric", found)

@@ -1,0 +1,193 @@
+"""Entering network namespaces, for whoever opens sockets in them.
+
+A socket belongs for life to the namespace in which its thread was when it was made,
+so one process can hold sockets of many namespaces.  This module imports nothing heavy:
+data-plane processes use it.
+
+A namespace is given as a path (such as ``/proc/4711/fd/9``, as a lab's state has
+them) or as an open descriptor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from chakram.errors import FabricError, PrivilegeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "CLONE_NEWNET",
+    "CLONE_NEWUSER",
+    "enter_namespace",
+    "in_namespace",
+    "run_in_namespace",
+    "setns",
+    "unshare",
+]
+
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWNET = 0x40000000
+
+_OWN_NAMESPACE = "/proc/thread-self/ns/net"
+
+_T = TypeVar("_T")
+
+# os.setns and os.unshare exist from Python 3.12 on.
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, call: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
+
+
+def setns(descriptor: int, kind: int) -> None:
+    """Move the calling thread into a namespace (setns system call).
+
+    Raises:
+        OSError: As the kernel says.
+    """
+    _check(_libc.setns(descriptor, kind), "setns")
+
+
+def unshare(kinds: int) -> None:
+    """Give the calling thread namespaces of its own (unshare system call).
+
+    Raises:
+        OSError: As the kernel says.
+    """
+    _check(_libc.unshare(kinds), "unshare")
+
+
+def enter_namespace(target: str | int) -> None:
+    """Move the calling thread into a network namespace, for good.
+
+    Raises:
+        FabricError: If there is no such namespace, for example because its lab ended.
+        PrivilegeError: If this process may not enter it.
+    """
+    if isinstance(target, int):
+        _enter(target, f"descriptor {target}")
+        return
+    descriptor = _open(target)
+    try:
+        _enter(descriptor, target)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def in_namespace(target: str | int, *, may_stay: bool = False) -> Iterator[None]:
+    """Do the body in a network namespace, then go back.  Other threads stay put.
+
+    Inside the user namespace of a rootless lab nobody may go back to the namespace of
+    the machine: the kernel asks for rights there that the user never had.  That is
+    found out before anything moves.
+
+    Args:
+        target: The namespace.
+        may_stay: Where there is no way back, remain in the namespace after the body.
+            That suits a process that does nothing but send and receive in namespaces;
+            any other uses ``run_in_namespace``.
+
+    Raises:
+        FabricError: If there is no such namespace.
+        PrivilegeError: If this process may not enter it, or may not come back.
+    """
+    home = os.open(_OWN_NAMESPACE, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            setns(home, CLONE_NEWNET)
+            returns = True
+        except PermissionError:
+            if not may_stay and _may_enter(target):
+                raise PrivilegeError(
+                    f"network namespace {target}",
+                    "this process could enter it but not come back",
+                    "open the socket with run_in_namespace",
+                ) from None
+            returns = False
+        enter_namespace(target)
+        try:
+            yield
+        finally:
+            if returns:
+                setns(home, CLONE_NEWNET)
+    finally:
+        os.close(home)
+
+
+def run_in_namespace(target: str | int, fn: Callable[..., _T], *args: Any) -> _T:
+    """Return ``fn(*args)``, called by a thread that entered the namespace for it.
+
+    The calling thread stays where it is, so this works even where there would be no
+    way back.  What *fn* raises is raised here.
+
+    Raises:
+        FabricError: If there is no such namespace.
+        PrivilegeError: If this process may not enter it.
+    """
+    outcome: list[_T] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            enter_namespace(target)
+            outcome.append(fn(*args))
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            failure.append(error)
+
+    thread = threading.Thread(target=body, name="chakram-netns")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def _may_enter(target: str | int) -> bool:
+    try:
+        run_in_namespace(target, int)
+    except PrivilegeError:
+        return False
+    return True
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+        raise FabricError(
+            f"network namespace {path}",
+            "it does not exist",
+            "has its lab ended? see: chakram fabric status",
+        ) from None
+    except PermissionError:
+        raise PrivilegeError(
+            f"network namespace {path}",
+            "this process may not look at it",
+            "be the user who made the lab, or root",
+        ) from None
+
+
+def _enter(descriptor: int, where: str) -> None:
+    try:
+        setns(descriptor, CLONE_NEWNET)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise PrivilegeError(
+                f"network namespace {where}",
+                "this process may not enter it",
+                "be root, or start it with: python -m chakram.fabric.enter",
+            ) from None
+        raise FabricError(
+            f"network namespace {where}", f"cannot enter it ({error})"
+        ) from error
