@@ -3,20 +3,20 @@
 One convention inside the program: ``input_bytes`` is what one rank contributes, as a
 Chakra trace stores it in ``comm_size``.
 
-===============  ==========================  =============================  ===============
-collective       input_bytes (per rank)      nccl-tests size S              busbw factor
-===============  ==========================  =============================  ===============
-all_reduce       the buffer                  input_bytes                    2(n-1)/n
-all_gather       the shard contributed       n x input_bytes                (n-1)/n
-reduce_scatter   the whole input             input_bytes                    (n-1)/n
-all_to_all       the whole send buffer       input_bytes                    (n-1)/n
-broadcast        the buffer                  input_bytes                    1
-reduce           the buffer                  input_bytes                    1
-gather           the shard contributed       n x input_bytes                (n-1)/n
-scatter          the root's whole buffer     input_bytes                    (n-1)/n
-send_recv        the message                 input_bytes                    1
-barrier          0                           0                              -
-===============  ==========================  =============================  ===============
+===============  ==========================  ==================  ============
+collective       input_bytes (per rank)      nccl-tests size S   busbw factor
+===============  ==========================  ==================  ============
+all_reduce       the buffer                  input_bytes         2(n-1)/n
+all_gather       the shard contributed       n x input_bytes     (n-1)/n
+reduce_scatter   the whole input             input_bytes         (n-1)/n
+all_to_all       the whole send buffer       input_bytes         (n-1)/n
+broadcast        the buffer                  input_bytes         1
+reduce           the buffer                  input_bytes         1
+gather           the shard contributed       n x input_bytes     (n-1)/n
+scatter          the root's whole buffer     input_bytes         (n-1)/n
+send_recv        the message                 input_bytes         1
+barrier          0                           0                   -
+===============  ==========================  ==================  ============
 
 Source of the last two columns: nccl-tests, doc/PERFORMANCE.md and the per-collective
 sources (the factors of gather, scatter and sendrecv stand only there).

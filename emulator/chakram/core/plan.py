@@ -8,8 +8,10 @@ preamble and FCS), as a kernel queueing discipline counts them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from chakram.core.program import RankProgram
+if TYPE_CHECKING:
+    from chakram.core.program import RankProgram
 
 POINT_TO_POINT = "p2p"
 """Group name of the queue pairs that carry point-to-point messages."""

@@ -7,9 +7,11 @@ stays one row, whatever the number of its ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import ProcessGroup
+if TYPE_CHECKING:
+    from chakram.core.collectives import CollectiveOp
+    from chakram.core.groups import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,14 @@ expands its own 1,023 transfers of an all-to-all and never the million of all ra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from chakram.core.collectives import CollectiveOp
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chakram.core.collectives import CollectiveOp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,9 @@ class Transfer:
 
 class Algorithm(Protocol):
     """How one collective is done; stateless, one instance serves all sizes."""
+
+    def __hash__(self) -> int:
+        """Return a hash: algorithms are keys of caches."""
 
     @property
     def name(self) -> str:

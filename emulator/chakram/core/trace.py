@@ -8,13 +8,16 @@ node ids) in one flat array.  118,560 nodes of a 32-rank trace take a few megaby
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
 
 _OPS = tuple(CollectiveOp)
 _OP_NUMBER = {op: number for number, op in enumerate(_OPS)}

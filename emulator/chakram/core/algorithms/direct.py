@@ -1,0 +1,174 @@
+"""Direct algorithms: whoever has a chunk sends it to who needs it, all in one step.
+
+A position begins with the one after itself and goes round, so that in a fabric without
+contention no two positions begin with the same receiver.  All messages are there at
+once; how they share the port is the transport's matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms.parts import OnePartPerRank, WholeBuffer
+from chakram.core.collectives import CollectiveOp
+from chakram.core.schedule import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class DirectAllToAll(OnePartPerRank):
+    """Chunk *c* of every send buffer goes to position *c*."""
+
+    @property
+    def name(self) -> str:
+        """Return ``direct``."""
+        return "direct"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.ALL_TO_ALL
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer to every other position."""
+        for peer in _others(position, nranks):
+            yield Transfer(step=0, src=position, dst=peer, chunk=peer)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer from every other position."""
+        for peer in _others(position, nranks):
+            yield Transfer(step=0, src=peer, dst=position, chunk=position)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectReduceScatter(OnePartPerRank):
+    """As an all_to_all; the receiver adds what comes."""
+
+    @property
+    def name(self) -> str:
+        """Return ``direct``."""
+        return "direct"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.REDUCE_SCATTER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer to every other position."""
+        for peer in _others(position, nranks):
+            yield Transfer(step=0, src=position, dst=peer, chunk=peer, reduce=True)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer from every other position."""
+        for peer in _others(position, nranks):
+            yield Transfer(step=0, src=peer, dst=position, chunk=position, reduce=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectAllGather(OnePartPerRank):
+    """Every position sends its shard to all others."""
+
+    @property
+    def name(self) -> str:
+        """Return ``direct``."""
+        return "direct"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.ALL_GATHER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer to every other position."""
+        for peer in _others(position, nranks):
+            yield Transfer(step=0, src=position, dst=peer, chunk=position)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer from every other position."""
+        for peer in _others(position, nranks):
+            yield Transfer(step=0, src=peer, dst=position, chunk=peer)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectGather(OnePartPerRank):
+    """All send their shard to the root: an incast."""
+
+    @property
+    def name(self) -> str:
+        """Return ``direct``."""
+        return "direct"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.GATHER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the shard, unless *position* is the root."""
+        if position != root:
+            yield Transfer(step=0, src=position, dst=root, chunk=position)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield all shards if *position* is the root."""
+        if position == root:
+            for peer in _others(root, nranks):
+                yield Transfer(step=0, src=peer, dst=root, chunk=peer)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectScatter(OnePartPerRank):
+    """The root sends every position its part."""
+
+    @property
+    def name(self) -> str:
+        """Return ``direct``."""
+        return "direct"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.SCATTER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield all parts if *position* is the root."""
+        if position == root:
+            for peer in _others(root, nranks):
+                yield Transfer(step=0, src=root, dst=peer, chunk=peer)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the part of *position*, unless it is the root."""
+        if position != root:
+            yield Transfer(step=0, src=root, dst=position, chunk=position)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectSendReceive(WholeBuffer):
+    """Every position sends its buffer to the next one, as nccl-tests' sendrecv."""
+
+    @property
+    def name(self) -> str:
+        """Return ``direct``."""
+        return "direct"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.SEND_RECV
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one message, if there is anybody to send to."""
+        if nranks > 1:
+            yield Transfer(step=0, src=position, dst=(position + 1) % nranks, chunk=0)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one message of the position before."""
+        return self.sends((position - 1) % nranks, nranks=nranks, root=root)
+
+
+def _others(position: int, nranks: int) -> Iterator[int]:
+    """Yield all other positions, beginning with the next one."""
+    return ((position + distance) % nranks for distance in range(1, nranks))

@@ -1,0 +1,134 @@
+"""Binomial trees: the number of positions that have it doubles in every step.
+
+Positions are counted from the root.  In step s of a broadcast every position below 2**s
+sends to the one 2**s further, so n ranks take ceil(log2 n) steps.  A reduce is the
+mirror image.  The whole buffer moves as one chunk: good for small buffers, where steps
+cost more than bytes.
+
+Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication
+operations in MPICH, 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms.parts import WholeBuffer
+from chakram.core.collectives import CollectiveOp
+from chakram.core.schedule import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class TreeBroadcast(WholeBuffer):
+    """From the root to all."""
+
+    @property
+    def name(self) -> str:
+        """Return ``tree``."""
+        return "tree"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.BROADCAST
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* hands on, to the nearest first."""
+        return _downwards(position, nranks, root)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer by which *position* gets the buffer."""
+        return _from_parent(position, nranks, root)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReduce(WholeBuffer):
+    """From all to the root; a broadcast backwards."""
+
+    @property
+    def name(self) -> str:
+        """Return ``tree``."""
+        return "tree"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.REDUCE
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer of the partial sum of *position*."""
+        return _mirrored(_from_parent(position, nranks, root), nranks)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the partial sums that come to *position*."""
+        return _mirrored(_downwards(position, nranks, root), nranks)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeAllReduce(WholeBuffer):
+    """A reduce to position 0, then a broadcast from it."""
+
+    @property
+    def name(self) -> str:
+        """Return ``tree``."""
+        return "tree"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.ALL_REDUCE
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends up and then down."""
+        yield from _mirrored(_from_parent(position, nranks, 0), nranks)
+        yield from _downwards(position, nranks, 0, first=_nsteps(nranks))
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what comes up to *position* and then down."""
+        yield from _mirrored(_downwards(position, nranks, 0), nranks)
+        yield from _from_parent(position, nranks, 0, first=_nsteps(nranks))
+
+
+def _nsteps(nranks: int) -> int:
+    return (nranks - 1).bit_length()
+
+
+def _downwards(
+    position: int, nranks: int, root: int, *, first: int = 0
+) -> Iterator[Transfer]:
+    relative = (position - root) % nranks
+    for step in range(relative.bit_length(), _nsteps(nranks)):
+        child = relative + (1 << step)
+        if child < nranks:
+            yield Transfer(
+                step=first + step, src=position, dst=(child + root) % nranks, chunk=0
+            )
+
+
+def _from_parent(
+    position: int, nranks: int, root: int, *, first: int = 0
+) -> Iterator[Transfer]:
+    relative = (position - root) % nranks
+    if relative:
+        step = relative.bit_length() - 1
+        parent = relative - (1 << step)
+        yield Transfer(
+            step=first + step, src=(parent + root) % nranks, dst=position, chunk=0
+        )
+
+
+def _mirrored(transfers: Iterator[Transfer], nranks: int) -> Iterator[Transfer]:
+    """Yield the transfers of the reduce that is this broadcast backwards."""
+    last = _nsteps(nranks) - 1
+    for transfer in reversed(list(transfers)):
+        yield Transfer(
+            step=last - transfer.step,
+            src=transfer.dst,
+            dst=transfer.src,
+            chunk=transfer.chunk,
+            reduce=True,
+        )
