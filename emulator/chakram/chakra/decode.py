@@ -98,6 +98,8 @@ class RankDecoder:
             None if options.dependencies is DependencyPolicy.DATA else []
         )
 
+        self._held_ids: set[int] = set()
+
     def take(self, offset: int, body: bytes) -> None:
         """Take the next record.
 
@@ -203,13 +205,20 @@ class RankDecoder:
         if self._held is None:
             self._builder.add(dependencies=data, **columns)
             return
+        if node.id in self._held_ids:
+            raise TraceError(
+                where,
+                f"node id {node.id} stands twice in the file",
+                "ids must be unique within one rank",
+            )
+        self._held_ids.add(node.id)
         self._held.append((columns, tuple(data)))
         if data and self._options.dependencies is DependencyPolicy.AUTO:
             self._add_held(with_control=False)
 
     def _add_held(self, *, with_control: bool) -> None:
         held, self._held = self._held or [], None
-        known = {columns["node_id"] for columns, _ in held} if with_control else set()
+        known, self._held_ids = self._held_ids, set()
         policy = self._options.dependencies
         for position, (columns, data) in enumerate(held):
             dependencies = () if policy is DependencyPolicy.CONTROL else data

@@ -44,12 +44,11 @@ def parse_group_file(text: bytes, source: str) -> dict[str, tuple[int, ...]]:
     """
     hint = 'e.g. {"1": [0, 1], "2": [2, 3]}'
     try:
-        pairs = json.loads(text, object_pairs_hook=list)
+        pairs = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         raise TraceError(source, f"is not JSON: {error}", hint) from error
-    if not isinstance(pairs, list) or not all(
-        isinstance(pair, tuple) for pair in pairs
-    ):
+    # Objects come as tuples of pairs, which shows a key that stands twice.
+    if not isinstance(pairs, tuple):
         raise TraceError(source, "is not one JSON object", hint)
     groups: dict[str, tuple[int, ...]] = {}
     for key, ranks in pairs:
