@@ -12,7 +12,9 @@ from fractions import Fraction
 
 from chakram.errors import ConfigError
 
-_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*$")
+_NUMBER = re.compile(
+    r"^\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*$"
+)
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -56,7 +58,9 @@ def _parse(
         raise ConfigError(where, f"{text!r} has no unit", f"e.g. {example}")
     factor = units.get(unit)
     if factor is None:
-        raise ConfigError(where, f"{text!r} has an unknown unit {unit!r}", f"e.g. {example}")
+        raise ConfigError(
+            where, f"{text!r} has an unknown unit {unit!r}", f"e.g. {example}"
+        )
     return round(Fraction(number) * factor)
 
 
@@ -134,7 +138,12 @@ def format_size(size_bytes: int) -> str:
 
 def format_rate(rate_bps: float) -> str:
     """Return a rate with three significant digits, e.g. ``250Mbit/s``."""
-    for unit, factor in (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+    for unit, factor in (
+        ("Tbit/s", 1e12),
+        ("Gbit/s", 1e9),
+        ("Mbit/s", 1e6),
+        ("kbit/s", 1e3),
+    ):
         if rate_bps >= factor:
             return f"{rate_bps / factor:.3g}{unit}"
     return f"{rate_bps:.3g}bit/s"

@@ -63,7 +63,9 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(agent=agents, counter=st.integers(0, 5))
     def progress(self, agent: str, counter: int) -> None:
         self.handle(
-            AgentProgress(agent=agent, now_ns=self.now_ns, counter=counter, iterations=0)
+            AgentProgress(
+                agent=agent, now_ns=self.now_ns, counter=counter, iterations=0
+            )
         )
 
     @rule(step_ns=st.integers(0, 600))

@@ -26,8 +26,7 @@ FLOW_FIELDS = (
     "rate_at_start_bps",  # 0: not limited by congestion control
     "packets",
     "retransmitted",
-    "ce",
-    "cnp",
+    "cnp",  # congestion notifications that its queue pair got meanwhile
     "generator_wait_ns",
     "cause_kind",  # a CAUSE_* number
     "cause_rank",  # CAUSE_MESSAGE: the rank that sent it
@@ -46,6 +45,7 @@ SHARE_FIELDS = (
     "received_bytes",
     "generator_wait_ns",
     "retransmitted",
+    "ce",  # received packets that were marked "congestion experienced"
 )
 """One rank's share of one collective or point-to-point operation."""
 

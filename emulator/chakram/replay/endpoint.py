@@ -13,21 +13,24 @@ the next deadline come out.  A shell's loop is::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from chakram.core.plan import PortPlan, RankPlan, RunSettings, TransportPlan
 from chakram.core.records import RecordRows
-from chakram.replay.rank import NEVER, Replay
-from chakram.roce.congestion import create_congestion_control
+from chakram.replay.rank import Replay
+from chakram.roce import congestion
+from chakram.roce.constants import Verb
+from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.faults import PacketFaults
 from chakram.roce.port import PortEngine
-from chakram.roce.queue_pair import (
-    MessageReceived,
-    QueuePair,
-    QueuePairFailed,
-    SendCompleted,
-    Verb,
-)
+from chakram.roce.queue_pair import QueuePair
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
+
+    from chakram.core.plan import PortPlan, RankPlan, RunSettings, TransportPlan
+
+_VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
 
 
 class Endpoint:
@@ -39,8 +42,7 @@ class Endpoint:
         transport: Settings of the queue pairs.
         settings: Iterations, faults, seed.
         rank_numbers: Number in the plan of every (job, rank) of the plan.
-        uniform: Source of uniform numbers in [0, 1) for random faults; seeded by the
-            shell, so that a run can be repeated.
+        rng: For random faults; seeded by the shell, so that a run can be repeated.
 
     Raises:
         PlanError: If a program needs a queue pair that the plan does not have.
@@ -54,7 +56,7 @@ class Endpoint:
         transport: TransportPlan,
         settings: RunSettings,
         rank_numbers: Mapping[tuple[str, int], int],
-        uniform: Callable[[], float],
+        rng: Random,
     ) -> None:
         self.port = port
         self.records = RecordRows()
@@ -64,7 +66,7 @@ class Endpoint:
             burst_bound_ns=transport.burst_bound_ns,
             max_burst_packets=transport.max_burst_packets,
             faults=(
-                PacketFaults(drop_ratio=settings.drop_ratio, uniform=uniform)
+                PacketFaults(drop_ratio=settings.drop_ratio, rng=rng)
                 if settings.drop_ratio > 0
                 else None
             ),
@@ -101,14 +103,14 @@ class Endpoint:
                         send_psn=pair.send_psn,
                         receive_psn=pair.receive_psn,
                         window_bytes=transport.window_bytes,
-                        congestion_control=create_congestion_control(
+                        congestion_control=congestion.make(
                             transport.congestion_control,
-                            dict(transport.congestion_parameters),
+                            **dict(transport.congestion_parameters),
                         ),
                         retransmit_timeout_ns=transport.retransmit_timeout_ns,
                         retry_limit=transport.retry_limit,
                         ack_interval_packets=transport.ack_interval_packets,
-                        verb=Verb(transport.verb),
+                        verb=_VERBS[transport.verb],
                     )
                 )
         self.destinations = list(destination_of)
@@ -139,7 +141,8 @@ class Endpoint:
             qpn, event = entry
             replay = self._replay_of_qpn[qpn]
             if isinstance(event, MessageReceived):
-                replay.message_received(qpn, event.message_id, now_ns)
+                if event.message_id is not None:
+                    replay.message_received(qpn, event.message_id, event.ce, now_ns)
             elif isinstance(event, SendCompleted):
                 replay.message_acknowledged(
                     qpn,
@@ -147,14 +150,13 @@ class Endpoint:
                     posted_ns=event.posted_ns,
                     first_sent_ns=event.first_sent_ns,
                     last_acked_ns=event.last_acked_ns,
-                    rate_at_start_bps=event.rate_at_start_bps,
+                    rate_at_start_bps=event.rate_at_start_bps or 0,
                     packets=event.packets,
                     retransmitted=event.retransmitted,
-                    ce=event.ce,
-                    cnp=event.cnp,
+                    cnp=event.cnps,
                     generator_wait_ns=event.generator_wait_ns,
                 )
-            elif isinstance(event, QueuePairFailed) and self._failure is None:
+            elif self._failure is None:
                 job, rank, peer = self._peer_of_qpn[qpn]
                 self._failure = (
                     f"job {job} rank {rank}: the queue pair to rank {peer} gave up: "
@@ -167,7 +169,7 @@ class Endpoint:
             self.engine.post_send(qpn, immediate, size_bytes, now_ns)
 
     def next_wakeup_ns(self) -> int:
-        """Return when ``advance`` or ``next_burst`` has work to do; NEVER if nothing."""
+        """Return when ``advance`` or ``next_burst`` has work; NEVER if none."""
         earliest = self.engine.next_wakeup_ns()
         for replay in self.replays:
             earliest = min(earliest, replay.next_timer_ns())
@@ -200,6 +202,3 @@ class Endpoint:
             if not replay.finished()
             for sentence in replay.waiting_for()
         ]
-
-
-__all__ = ["NEVER", "Endpoint"]

@@ -27,10 +27,9 @@ at the moment it was looked at; the difference shows up as waiting for the gener
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm
 from chakram.core.collectives import CollectiveOp
 from chakram.core.plan import POINT_TO_POINT, RankPlan, RunSettings
 from chakram.core.program import (
@@ -45,16 +44,14 @@ from chakram.core.records import (
     CAUSE_START,
     RecordRows,
 )
-from chakram.core.schedule import rank_schedule
-from chakram.errors import PlanError
+from chakram.replay.expansion import Expander, Expansion
+from chakram.replay.progress import ActiveCollective, Activity, Flow
+from chakram.roce.constants import NEVER
 
-NEVER = 2**63 - 1
-"""A time that does not come."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-MESSAGES_PER_PAIR = 1 << 16
-"""Messages of one collective from one rank to one other that immediates can name."""
-
-_CACHED_EXPANSIONS = 64
+_NEVER = NEVER
 
 _EARLY_LIMIT = 1 << 20
 """Messages kept for operations that were not reached; more are nobody's honest work."""
@@ -65,128 +62,7 @@ _RECEIVE = 2
 _COMPUTE = 3
 
 _TIMER_START = -1
-"""Heap entry that is not the end of a compute operation but the start of an iteration."""
-
-
-class Expansion:
-    """One rank's messages of one kind of collective, ready to post and to match.
-
-    Parallel lists over the sends: queue pair, number, size, step, channel, rank number
-    of the peer, how many arrivals each needs; over the receives: size, and which sends
-    each one releases.  ``receive_index`` maps ``qpn << 16 | message`` to a receive.
-    """
-
-    __slots__ = (
-        "dependents",
-        "needs",
-        "receive_index",
-        "receive_peers",
-        "receive_sizes",
-        "receive_steps",
-        "send_channels",
-        "send_messages",
-        "send_peers",
-        "send_qpns",
-        "send_sizes",
-        "send_steps",
-    )
-
-    def __init__(self) -> None:
-        self.send_qpns: list[int] = []
-        self.send_messages: list[int] = []
-        self.send_sizes: list[int] = []
-        self.send_steps: list[int] = []
-        self.send_channels: list[int] = []
-        self.send_peers: list[int] = []
-        self.needs: list[int] = []
-        self.receive_index: dict[int, int] = {}
-        self.receive_sizes: list[int] = []
-        self.receive_steps: list[int] = []
-        self.receive_peers: list[int] = []
-        self.dependents: list[list[int]] = []
-
-
-class ActiveCollective:
-    """A collective (or point-to-point operation) that has started and not ended."""
-
-    __slots__ = (
-        "arrived",
-        "expansion",
-        "generator_wait_ns",
-        "key",
-        "missing_needs",
-        "operation",
-        "ready_ns",
-        "received_bytes",
-        "receives_left",
-        "retransmitted",
-        "sends_left",
-        "sent_bytes",
-        "sequence",
-        "start_ns",
-    )
-
-    def __init__(
-        self,
-        operation: int,
-        key: int,
-        sequence: int,
-        expansion: Expansion,
-        ready_ns: int,
-        start_ns: int,
-    ) -> None:
-        self.operation = operation
-        self.key = key
-        self.sequence = sequence
-        self.expansion = expansion
-        self.missing_needs = list(expansion.needs)
-        self.arrived = bytearray(len(expansion.receive_sizes))
-        self.sends_left = len(expansion.send_qpns)
-        self.receives_left = len(expansion.receive_sizes)
-        self.ready_ns = ready_ns
-        self.start_ns = start_ns
-        self.sent_bytes = 0
-        self.received_bytes = 0
-        self.generator_wait_ns = 0
-        self.retransmitted = 0
-
-
-class Flow:
-    """A message on its way: where it belongs and what released it."""
-
-    __slots__ = (
-        "active",
-        "cause_kind",
-        "cause_number",
-        "cause_rank",
-        "channel",
-        "peer",
-        "ready_ns",
-        "size_bytes",
-        "step",
-    )
-
-    def __init__(
-        self,
-        active: ActiveCollective,
-        step: int,
-        channel: int,
-        peer: int,
-        size_bytes: int,
-        ready_ns: int,
-        cause_kind: int,
-        cause_rank: int,
-        cause_number: int,
-    ) -> None:
-        self.active = active
-        self.step = step
-        self.channel = channel
-        self.peer = peer
-        self.size_bytes = size_bytes
-        self.ready_ns = ready_ns
-        self.cause_kind = cause_kind
-        self.cause_rank = cause_rank
-        self.cause_number = cause_number
+"""Stands for the start of an iteration where else the index of an operation is."""
 
 
 class Replay:
@@ -227,18 +103,18 @@ class Replay:
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
         self._rank_of_number = {
-            number: rank for (job, rank), number in rank_numbers.items() if job == self.job
+            number: rank
+            for (job, rank), number in rank_numbers.items()
+            if job == self.job
         }
-        self._groups = {group.name: group for group in program.groups}
+        self._expander = Expander(plan=plan, rank_numbers=rank_numbers)
         self._group_number = {
             group.name: index for index, group in enumerate(program.groups)
         }
         self._point_to_point = len(self._group_number)
         self._group_of_qpn: dict[int, int] = {}
         self._peer_of_qpn: dict[int, int] = {}
-        self._qpn_of: dict[tuple[str, int, int], int] = {}
         for pair in plan.queue_pairs:
-            self._qpn_of[pair.group, pair.channel, pair.peer_rank] = pair.qpn
             self._peer_of_qpn[pair.qpn] = pair.peer_rank
             self._group_of_qpn[pair.qpn] = (
                 self._point_to_point
@@ -262,19 +138,14 @@ class Replay:
         self._per_iteration = self._count_numbers()
         self._active: dict[int, ActiveCollective] = {}
         self._receiving: dict[int, ActiveCollective] = {}
-        self._early: dict[int, list[tuple[int, int, int]]] = {}
+        self._early: dict[int, list[tuple[int, int, int, int]]] = {}
         self._flows: dict[int, Flow] = {}
-        self._expansions: dict[tuple[object, ...], Expansion] = {}
         self._stream_free_ns: dict[int | None, int] = {}
         self._stream_queue: dict[int | None, deque[tuple[int, int]]] = {}
         self._timers: list[tuple[int, int]] = []
         self._posts: deque[tuple[int, int, int]] = deque()
-        self._computing = 0
-        self._communicating = 0
-        self._since_ns = 0
+        self._activity = Activity()
         self._iteration_start_ns = 0
-        self._spent_ns = [0, 0, 0, 0]
-        self._expand_everything_once()
 
     # ---- what the shell calls ------------------------------------------------------
 
@@ -287,7 +158,7 @@ class Replay:
 
     def next_timer_ns(self) -> int:
         """Return when ``handle_timers`` has something to do, ``NEVER`` if nothing."""
-        return self._timers[0][0] if self._timers else NEVER
+        return self._timers[0][0] if self._timers else _NEVER
 
     def handle_timers(self, now_ns: int) -> None:
         """End the compute operations and pauses whose time is over."""
@@ -298,24 +169,28 @@ class Replay:
             else:
                 self._end_compute(operation, deadline_ns, now_ns)
 
-    def message_received(self, qpn: int, immediate: int, now_ns: int) -> None:
-        """Take note that the message *immediate* of a queue pair is complete."""
+    def message_received(self, qpn: int, immediate: int, ce: int, now_ns: int) -> None:
+        """Take note that the message *immediate* of a queue pair is complete.
+
+        *ce* of its packets were marked "congestion experienced".
+        """
         group = self._group_of_qpn[qpn]
         if group == self._point_to_point:
             key = (self._peer_of_qpn[qpn] << 32) | immediate
             active = self._receiving.get(key)
             if active is None:
-                self._keep_early(-1 - key, qpn, 0, now_ns)
+                self._keep_early(-1 - key, qpn, 0, ce, now_ns)
             else:
+                active.ce = ce
                 self._end_receive(active, key, now_ns)
                 self._run(now_ns)
             return
         key = (group << 16) | (immediate >> 16)
         active = self._active.get(key)
         if active is None:
-            self._keep_early(key, qpn, immediate & 0xFFFF, now_ns)
+            self._keep_early(key, qpn, immediate & 0xFFFF, ce, now_ns)
             return
-        self._arrive(active, qpn, immediate & 0xFFFF, now_ns)
+        self._arrive(active, qpn, immediate & 0xFFFF, ce, now_ns)
         if active.receives_left == 0 and active.sends_left == 0:
             self._end_collective(active, now_ns)
             self._run(now_ns)
@@ -331,7 +206,6 @@ class Replay:
         rate_at_start_bps: int,
         packets: int,
         retransmitted: int,
-        ce: int,
         cnp: int,
         generator_wait_ns: int,
     ) -> None:
@@ -360,7 +234,6 @@ class Replay:
                 rate_at_start_bps,
                 packets,
                 retransmitted,
-                ce,
                 cnp,
                 wait_ns,
                 flow.cause_kind,
@@ -374,13 +247,15 @@ class Replay:
             self._end_collective(active, last_acked_ns)
             self._run(last_acked_ns)
 
-    def _keep_early(self, key: int, qpn: int, message: int, now_ns: int) -> None:
+    def _keep_early(
+        self, key: int, qpn: int, message: int, ce: int, now_ns: int
+    ) -> None:
         """Keep a message for an operation that this rank has not reached yet."""
         if self._early_messages == _EARLY_LIMIT:
             self.stray_messages += 1
             return
         self._early_messages += 1
-        self._early.setdefault(key, []).append((qpn, message, now_ns))
+        self._early.setdefault(key, []).append((qpn, message, ce, now_ns))
 
     def next_post(self) -> tuple[int, int, int] | None:
         """Return the next (qpn, immediate, size in bytes) to post, or None."""
@@ -388,7 +263,7 @@ class Replay:
 
     def finished(self) -> bool:
         """Tell whether all iterations are done."""
-        return self.finished_ns != NEVER
+        return self.finished_ns != _NEVER
 
     def waiting_for(self) -> list[str]:
         """Return for each operation under way what it waits for, as a sentence."""
@@ -417,8 +292,7 @@ class Replay:
         self._missing = list(self._initial_missing)
         self._left = len(self._operations)
         self._iteration_start_ns = due_ns
-        self._since_ns = due_ns
-        self._spent_ns = [0, 0, 0, 0]
+        self._activity.begin(due_ns)
         for index, missing in enumerate(self._missing):
             if not missing:
                 self._ready_ns[index] = due_ns
@@ -429,14 +303,18 @@ class Replay:
             self._end_iteration(due_ns)
 
     def _end_iteration(self, now_ns: int) -> None:
-        self._account(now_ns)
+        activity = self._activity
+        activity.change(0, 0, now_ns)
         self.records.iterations.extend(
             (
                 self.iteration,
                 self.number,
                 self._iteration_start_ns,
                 now_ns,
-                *self._spent_ns,
+                activity.compute_ns,
+                activity.communication_ns,
+                activity.exposed_ns,
+                activity.idle_ns,
             )
         )
         self.iteration += 1
@@ -444,22 +322,6 @@ class Replay:
             self.finished_ns = now_ns
         else:
             heappush(self._timers, (now_ns + self._gap_ns, _TIMER_START))
-
-    def _account(self, now_ns: int) -> None:
-        """Add the time since the last change to what the rank was doing then."""
-        elapsed_ns = now_ns - self._since_ns
-        if elapsed_ns <= 0:
-            return
-        self._since_ns = now_ns
-        spent = self._spent_ns
-        if self._computing:
-            spent[0] += elapsed_ns
-        if self._communicating:
-            spent[1] += elapsed_ns
-            if not self._computing:
-                spent[2] += elapsed_ns
-        elif not self._computing:
-            spent[3] += elapsed_ns
 
     # ---- operations ----------------------------------------------------------------
 
@@ -503,14 +365,12 @@ class Replay:
             return
         self._stream_free_ns[stream] = ready_ns + operation.duration_ns
         heappush(self._timers, (ready_ns + operation.duration_ns, index))
-        self._account(ready_ns)
-        self._computing += 1
+        self._activity.change(1, 0, ready_ns)
 
     def _end_compute(self, index: int, deadline_ns: int, now_ns: int) -> None:
         operation = self._operations[index]
         assert isinstance(operation, ComputeOperation)
-        self._account(deadline_ns)
-        self._computing -= 1
+        self._activity.change(-1, 0, deadline_ns)
         del self._stream_free_ns[operation.stream]
         queue = self._stream_queue.get(operation.stream)
         if queue:
@@ -529,11 +389,10 @@ class Replay:
         ) & 0xFFFF
         key = (group << 16) | sequence
         ready_ns = self._ready_ns[index]
-        expansion = self._expansion_of(operation)
+        expansion = self._expander.expansion(operation)
         active = ActiveCollective(index, key, sequence, expansion, ready_ns, now_ns)
         if operation.op != CollectiveOp.BARRIER:
-            self._account(now_ns)
-            self._communicating += 1
+            self._activity.change(0, 1, now_ns)
         self._active[key] = active
         kind, number = self._cause_of(index)
         for send, needs in enumerate(active.missing_needs):
@@ -541,9 +400,9 @@ class Replay:
                 self._post(active, send, ready_ns, kind, self.number, number)
         early = self._early.pop(key, ())
         self._early_messages -= len(early)
-        for qpn, message, arrived_ns in early:
+        for qpn, message, ce, arrived_ns in early:
             # It was there before its rank was: what it releases is ready now.
-            self._arrive(active, qpn, message, max(arrived_ns, ready_ns))
+            self._arrive(active, qpn, message, ce, max(arrived_ns, ready_ns))
         if active.sends_left == 0 and active.receives_left == 0:
             self._end_collective(active, max(now_ns, ready_ns))
 
@@ -574,7 +433,7 @@ class Replay:
         self._posts.append((qpn, immediate, size_bytes))
 
     def _arrive(
-        self, active: ActiveCollective, qpn: int, message: int, now_ns: int
+        self, active: ActiveCollective, qpn: int, message: int, ce: int, now_ns: int
     ) -> None:
         expansion = active.expansion
         receive = expansion.receive_index.get((qpn << 16) | message, -1)
@@ -582,6 +441,7 @@ class Replay:
             self.stray_messages += 1
             return
         active.arrived[receive] = 1
+        active.ce += ce
         active.receives_left -= 1
         active.received_bytes += expansion.receive_sizes[receive]
         missing = active.missing_needs
@@ -608,8 +468,7 @@ class Replay:
         else:
             counted = True
         if counted:
-            self._account(now_ns)
-            self._communicating -= 1
+            self._activity.change(0, -1, now_ns)
         self.records.shares.extend(
             (
                 self.iteration,
@@ -622,6 +481,7 @@ class Replay:
                 active.received_bytes,
                 active.generator_wait_ns,
                 active.retransmitted,
+                active.ce,
             )
         )
         self._done(index, now_ns)
@@ -629,15 +489,14 @@ class Replay:
     def _start_send(self, index: int, now_ns: int) -> None:
         operation = self._operations[index]
         assert isinstance(operation, SendOperation)
-        qpn = self._qpn(POINT_TO_POINT, 0, operation.peer)
+        qpn = self._expander.qpn(POINT_TO_POINT, 0, operation.peer)
         immediate = (
-            self.iteration * self._sends_to(operation.peer) + operation.number
+            self.iteration * self._sends[operation.peer] + operation.number
         ) & 0xFFFFFFFF
         ready_ns = self._ready_ns[index]
         active = ActiveCollective(index, 0, 0, _NOTHING, ready_ns, now_ns)
         active.sends_left = 1
-        self._account(now_ns)
-        self._communicating += 1
+        self._activity.change(0, 1, now_ns)
         kind, number = self._cause_of(index)
         self._flows[(qpn << 32) | immediate] = Flow(
             active,
@@ -656,20 +515,20 @@ class Replay:
         operation = self._operations[index]
         assert isinstance(operation, ReceiveOperation)
         immediate = (
-            self.iteration * self._receives_from(operation.peer) + operation.number
+            self.iteration * self._receives[operation.peer] + operation.number
         ) & 0xFFFFFFFF
         key = (operation.peer << 32) | immediate
         ready_ns = self._ready_ns[index]
         active = ActiveCollective(index, key, 0, _NOTHING, ready_ns, now_ns)
         active.receives_left = 1
         active.received_bytes = operation.size_bytes
-        self._account(now_ns)
-        self._communicating += 1
+        self._activity.change(0, 1, now_ns)
         self._receiving[key] = active
         early = self._early.pop(-1 - key, None)
         if early is not None:
             self._early_messages -= 1
-            self._end_receive(active, key, max(early[0][2], now_ns))
+            active.ce = early[0][2]
+            self._end_receive(active, key, max(early[0][3], now_ns))
 
     def _end_receive(self, active: ActiveCollective, key: int, now_ns: int) -> None:
         del self._receiving[key]
@@ -682,86 +541,7 @@ class Replay:
             return CAUSE_START, 0
         return CAUSE_OPERATION, released_by
 
-    # ---- expansion -----------------------------------------------------------------
-
-    def _expansion_of(self, operation: CollectiveOperation) -> Expansion:
-        key = (
-            operation.group,
-            operation.op,
-            operation.algorithm,
-            operation.root,
-            operation.input_bytes,
-        )
-        expansion = self._expansions.get(key)
-        if expansion is None:
-            if len(self._expansions) >= _CACHED_EXPANSIONS:
-                del self._expansions[next(iter(self._expansions))]
-            expansion = self._expansions[key] = self._expand(operation)
-        return expansion
-
-    def _expand(self, operation: CollectiveOperation) -> Expansion:
-        group = self._groups[operation.group]
-        nranks = len(group.ranks)
-        how = algorithm(operation.op, operation.algorithm)
-        schedule = rank_schedule(
-            how,
-            position=group.position(self.rank),
-            nranks=nranks,
-            root=operation.root,
-        )
-        expansion = Expansion()
-        for receive in schedule.receives:
-            peer = group.ranks[receive.peer]
-            qpn = self._qpn(operation.group, receive.channel, peer)
-            size_bytes = how.chunk_bytes(
-                receive.chunk, nranks=nranks, input_bytes=operation.input_bytes
-            )
-            key = (qpn << 16) | receive.message
-            expansion.receive_index[key] = len(expansion.receive_sizes)
-            expansion.receive_sizes.append(size_bytes)
-            expansion.receive_steps.append(receive.step)
-            expansion.receive_peers.append(self._numbers[self.job, peer])
-            expansion.dependents.append([])
-        for index, send in enumerate(schedule.sends):
-            if send.message >= MESSAGES_PER_PAIR:
-                raise PlanError(
-                    f"job {self.job} rank {self.rank} {operation.name!r}",
-                    f"has over {MESSAGES_PER_PAIR} messages to one rank",
-                    "choose larger chunks",
-                )
-            peer = group.ranks[send.peer]
-            expansion.send_qpns.append(self._qpn(operation.group, send.channel, peer))
-            expansion.send_messages.append(send.message)
-            expansion.send_sizes.append(
-                how.chunk_bytes(
-                    send.chunk, nranks=nranks, input_bytes=operation.input_bytes
-                )
-            )
-            expansion.send_steps.append(send.step)
-            expansion.send_channels.append(send.channel)
-            expansion.send_peers.append(self._numbers[self.job, peer])
-            expansion.needs.append(len(send.needs))
-            for need in send.needs:
-                expansion.dependents[need].append(index)
-        return expansion
-
-    def _expand_everything_once(self) -> None:
-        """Find missing queue pairs now rather than in the middle of a run."""
-        for operation in self._operations:
-            if isinstance(operation, CollectiveOperation):
-                self._expansion_of(operation)
-            elif isinstance(operation, SendOperation | ReceiveOperation):
-                self._qpn(POINT_TO_POINT, 0, operation.peer)
-
-    def _qpn(self, group: str, channel: int, peer: int) -> int:
-        qpn = self._qpn_of.get((group, channel, peer))
-        if qpn is None:
-            raise PlanError(
-                f"job {self.job} rank {self.rank}",
-                f"has no queue pair to rank {peer} for group {group!r}",
-                "the plan does not belong to this program",
-            )
-        return qpn
+    # ---- counting ----
 
     def _count_numbers(self) -> list[int]:
         """Count collectives per group, and messages per peer, of one iteration."""
@@ -778,12 +558,6 @@ class Replay:
                     self._receives.get(operation.peer, 0) + 1
                 )
         return counts
-
-    def _sends_to(self, peer: int) -> int:
-        return self._sends[peer]
-
-    def _receives_from(self, peer: int) -> int:
-        return self._receives[peer]
 
     # ---- words for people ----------------------------------------------------------
 

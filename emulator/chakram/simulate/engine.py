@@ -11,11 +11,16 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
-from chakram.replay.endpoint import NEVER, Endpoint
-from chakram.roce.burst import Burst
+from chakram.roce.constants import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chakram.replay.endpoint import Endpoint
+    from chakram.roce.burst import Burst
 
 _EVENTS_PER_REPORT = 20_000
 
@@ -70,6 +75,8 @@ class VirtualFabric:
         self._heap: list[tuple[int, int, int, list[Wire], int, Burst | None]] = []
         self._number = 0
         self._wake_ns = [NEVER] * len(endpoints)
+        self._finished = [False] * len(endpoints)
+        self._unfinished = len(endpoints)
 
     def run(
         self,
@@ -90,7 +97,7 @@ class VirtualFabric:
             endpoint.arm(start_ns)
             self._wake(index)
         heap = self._heap
-        while heap:
+        while heap and self._unfinished:
             time_ns, _, index, wires, hop, burst = heappop(heap)
             if time_ns > limit_ns:
                 return False
@@ -108,12 +115,15 @@ class VirtualFabric:
             self._drive(index, time_ns)
             if self.events % _EVENTS_PER_REPORT == 0 and report is not None:
                 report(min(endpoint.iterations_done() for endpoint in endpoints))
-        return all(endpoint.finished() for endpoint in endpoints)
+        return not self._unfinished
 
     def _drive(self, index: int, now_ns: int) -> None:
         """Let an endpoint act now: completions, timers, whatever may leave."""
         endpoint = self._endpoints[index]
         endpoint.advance(now_ns)
+        if not self._finished[index] and endpoint.finished():
+            self._finished[index] = True
+            self._unfinished -= 1
         engine = endpoint.engine
         while (burst := engine.next_burst(now_ns)) is not None:
             key = (index, burst.destination, burst.source_port)

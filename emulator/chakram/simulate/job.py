@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from chakram.core.plan import Plan
 from chakram.core.records import RecordRows
 from chakram.errors import RunFailed
-from chakram.fabric.topology import PortRef, Topology
 from chakram.replay.endpoint import Endpoint
 from chakram.simulate.engine import VirtualFabric, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from chakram.core.plan import Plan
+    from chakram.fabric.topology import PortRef, Topology
 
 VIRTUAL_TIME_LIMIT_NS = 24 * 3600 * 10**9
 """A run that takes longer in virtual time does not end."""
@@ -36,7 +41,7 @@ def simulate_plan(
     plan: Plan,
     topology: Topology,
     *,
-    uniform: Callable[[], float],
+    rng: Random,
     warmup: int | None = None,
     measured: int | None = None,
     burst_packets: int = 1,
@@ -46,7 +51,8 @@ def simulate_plan(
 
     Args:
         plan: Its ports name hosts of the topology.
-        uniform: Source of uniform numbers in [0, 1), for random faults.
+        topology: Hosts, switches and links.
+        rng: For random faults.
         warmup: Iterations before the measured ones, if not those of the plan.
         measured: Measured iterations, if not those of the plan.
         burst_packets: Packets that cross a link as one; more is faster and
@@ -72,7 +78,7 @@ def simulate_plan(
                 transport=replace(agent.transport, max_burst_packets=burst_packets),
                 settings=settings,
                 rank_numbers=agent.numbers(),
-                uniform=uniform,
+                rng=rng,
             )
         )
     wires: dict[PortRef, Wire] = {}

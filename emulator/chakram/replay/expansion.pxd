@@ -1,0 +1,27 @@
+# C types of expansion.py, for the compiled form.
+
+cdef class Expansion:
+    cdef public list send_qpns
+    cdef public list send_messages
+    cdef public list send_sizes
+    cdef public list send_steps
+    cdef public list send_channels
+    cdef public list send_peers
+    cdef public list needs
+    cdef public dict receive_index
+    cdef public list receive_sizes
+    cdef public list receive_steps
+    cdef public list receive_peers
+    cdef public list dependents
+
+
+cdef class Expander:
+    cdef object _job
+    cdef long long _rank
+    cdef object _numbers
+    cdef dict _groups
+    cdef dict _qpn_of
+    cdef dict _expansions
+
+    cpdef Expansion expansion(self, object operation)
+    cpdef long long qpn(self, object group, long long channel, long long peer) except -1
