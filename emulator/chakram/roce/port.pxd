@@ -1,12 +1,16 @@
 cimport cython
 
 from chakram.roce.burst cimport Burst
+from chakram.roce.datagrams cimport Run, SegmentParser
 from chakram.roce.queue_pair cimport QueuePair
 
 cdef long long _NEVER
 cdef int _DATA
 cdef long long _BITS_PER_BYTE_NS
 cdef int _EXTENDED_BYTES
+cdef int _MALFORMED
+cdef int _CNP
+cdef int _ACKNOWLEDGE
 
 
 cdef class PortEngine:
@@ -14,6 +18,9 @@ cdef class PortEngine:
     cdef long long _burst_bound_ns
     cdef int _max_burst_packets
     cdef object _faults
+    cdef object _verifier
+    cdef SegmentParser _parser
+    cdef Run _run
     cdef dict _queue_pairs
     cdef object _events
     cdef object _answering
@@ -60,6 +67,19 @@ cdef class PortEngine:
     @cython.locals(packets="int", queue_pair=QueuePair, passing="int", marked="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
+    @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t", segment="int",
+                   size="Py_ssize_t", qpn="long long")
+    cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
+                                   Py_ssize_t length, Py_ssize_t segment_size,
+                                   long long now_ns, bint ce=*, int source_port=*)
+    cdef bint _admits(self, const unsigned char[::1] buffer, Py_ssize_t offset,
+                      Py_ssize_t size, int segment, int source_port)
+    cdef object _deliver(self, QueuePair queue_pair, Run run, bint ce, long long now_ns)
+    @cython.locals(opcode="int")
+    cdef object _receive_control(self, QueuePair queue_pair, long long now_ns)
+    @cython.locals(queue_pair=QueuePair)
+    cdef bint _is_intact(self, const unsigned char[::1] buffer, Py_ssize_t offset,
+                         Py_ssize_t size, int segment, int source_port)
     cdef long long _first_timer_ns(self)
     @cython.locals(wake_ns="long long", ready_ns="long long")
     cdef long long _wake_ns(self, QueuePair queue_pair)

@@ -33,6 +33,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
+from chakram.roce.headers import Opcode
 from chakram.roce.statistics import PortStatistics
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from chakram.roce.events import Event
     from chakram.roce.faults import PacketFaults
     from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.verify import IcrcVerifier
 
 __all__ = ["PortEngine"]
 
@@ -48,6 +51,14 @@ _DATA = int(BurstKind.DATA)
 _BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 # RETH, immediate data: what the packets of a burst may have beside payload.
 _EXTENDED_BYTES = 16 + 4
+_MALFORMED = MALFORMED
+_CNP = int(Opcode.CNP)
+_ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
+# Requests of the reliable connection service that a responder has to answer, but here
+# cannot: READ, atomics, SEND with invalidate.
+_REFUSED_OPCODES = frozenset(
+    (Opcode.READ_REQUEST, Opcode.COMPARE_SWAP, Opcode.FETCH_ADD, 0x16, 0x17)
+)
 
 
 class PortEngine:
@@ -70,12 +81,15 @@ class PortEngine:
         "_offered",
         "_offered_ns",
         "_offered_queue_pair",
+        "_parser",
         "_quantum_bytes",
         "_queue_pairs",
         "_rate_bps",
         "_remainder",
         "_ring",
+        "_run",
         "_timers",
+        "_verifier",
         "_was_offered",
         "bursts_sent",
         "bytes_sent",
@@ -97,6 +111,7 @@ class PortEngine:
         burst_bound_ns: int,
         max_burst_packets: int,
         faults: PacketFaults | None = None,
+        verifier: IcrcVerifier | None = None,
     ) -> None:
         """Make a port without queue pairs.
 
@@ -105,6 +120,7 @@ class PortEngine:
             burst_bound_ns: How late the shell may be without loss of rate.
             max_burst_packets: Packets in one burst at most.
             faults: What to drop of the packets that arrive.
+            verifier: Which packets to check, of those that arrive as bytes.
 
         Raises:
             ValueError: If one of them is out of range.
@@ -121,6 +137,10 @@ class PortEngine:
         self._burst_bound_ns = burst_bound_ns
         self._max_burst_packets = max_burst_packets
         self._faults = faults
+        self._verifier = verifier
+        # The packet looked at, and those before it that are not handed over yet.
+        self._parser = SegmentParser()
+        self._run = Run()
         self._queue_pairs: dict[int, QueuePair] = {}
         self._events: deque[tuple[int, Event]] = deque()
         self._answering: deque[QueuePair] = deque()
@@ -387,7 +407,141 @@ class PortEngine:
             packets -= passing + 1
         self._update(queue_pair, now_ns, now_ns)
 
+    def receive_datagrams(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        length: int,
+        segment_size: int,
+        now_ns: int,
+        ce: bool = False,
+        source_port: int = 0,
+    ) -> None:
+        """Take what a UDP socket has received: one datagram, or equal segments.
+
+        Whatever the bytes are, this raises nothing: what is no packet is counted.
+
+        Args:
+            buffer: Begins with the received bytes.
+            length: How many they are.
+            segment_size: Of each packet but the last, which may be shorter; 0: all is
+                one packet.
+            now_ns: When they arrived.
+            ce: Whether they are marked "congestion experienced": all of them, as the
+                kernel does not join packets that differ in that.
+            source_port: UDP port of the sender; 0: not known, so no ICRC is checked.
+        """
+        run = self._run
+        queue_pair: QueuePair | None = None
+        if length > len(buffer):
+            length = len(buffer)
+        if length <= 0:
+            self.packets_received += 1
+            self.malformed += 1
+            return
+        if segment_size <= 0 or segment_size > length:
+            segment_size = length
+        offset = 0
+        segment = 0
+        while offset < length:
+            size = segment_size if segment_size < length - offset else length - offset
+            if self._admits(buffer, offset, size, segment, source_port):
+                qpn = self._parser.qpn
+                if queue_pair is None or queue_pair.qpn != qpn:
+                    if queue_pair is not None:
+                        self._deliver(queue_pair, run, ce, now_ns)
+                        self._update(queue_pair, now_ns, now_ns)
+                    queue_pair = self._queue_pairs.get(qpn)
+                if queue_pair is None:
+                    self.unknown_queue_pair += 1
+                elif not run.extend(self._parser):
+                    self._deliver(queue_pair, run, ce, now_ns)
+                    if self._parser.is_data:
+                        run.begin(self._parser, queue_pair.path_mtu)
+                    else:
+                        self._receive_control(queue_pair, now_ns)
+            offset += size
+            segment += 1
+        if queue_pair is not None:
+            self._deliver(queue_pair, run, ce, now_ns)
+            self._update(queue_pair, now_ns, now_ns)
+
     # Inside.
+
+    def _admits(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        offset: int,
+        size: int,
+        segment: int,
+        source_port: int,
+    ) -> bool:
+        """Parse a received packet; tell whether it is one and is to be taken."""
+        self.packets_received += 1
+        if self._faults is not None and self._faults.passing(1) == 0:
+            self.faults_dropped += 1
+            return False
+        if self._parser.parse(buffer, offset, size) == _MALFORMED:
+            self.malformed += 1
+            return False
+        if self._verifier is None or source_port <= 0:
+            return True
+        return self._is_intact(buffer, offset, size, segment, source_port)
+
+    def _deliver(self, queue_pair: QueuePair, run: Run, ce: bool, now_ns: int) -> None:
+        """Hand over the packets that were collected, if there are any."""
+        if run.count == 0:
+            return
+        queue_pair.receive_run(
+            run.psn,
+            run.count,
+            run.verb,
+            run.is_first,
+            run.is_last,
+            run.payload_bytes,
+            run.dma_length_bytes,
+            run.immediate,
+            run.ack_request,
+            run.count if ce else 0,
+            now_ns,
+        )
+        run.count = 0
+
+    def _receive_control(self, queue_pair: QueuePair, now_ns: int) -> None:
+        """Hand over the packet that was parsed last, which is not data."""
+        opcode = self._parser.opcode
+        if opcode == _ACKNOWLEDGE:
+            queue_pair.receive_ack(self._parser.syndrome, self._parser.psn, now_ns)
+        elif opcode == _CNP:
+            queue_pair.receive_cnp(now_ns)
+        else:
+            self.unsupported += 1
+            if opcode in _REFUSED_OPCODES:
+                problem = f"opcode {opcode:#04x} is not supported"
+                queue_pair.refuse(self._parser.psn, problem, now_ns)
+
+    def _is_intact(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        offset: int,
+        size: int,
+        segment: int,
+        source_port: int,
+    ) -> bool:
+        """Tell whether the ICRC of a packet is right, or is not looked at."""
+        verifier = self._verifier
+        queue_pair = self._queue_pairs.get(self._parser.qpn)
+        if verifier is None or queue_pair is None or not verifier.is_due():
+            return True
+        self.icrc_checked += 1
+        if verifier.is_valid(
+            bytes(buffer[offset : offset + size]),
+            peer=queue_pair.destination,
+            source_port=source_port,
+            segment=segment,
+        ):
+            return True
+        self.icrc_errors += 1
+        return False
 
     def _first_timer_ns(self) -> int:
         """Return the time of the first entry, which may be stale."""

@@ -1,0 +1,57 @@
+cimport cython
+
+cdef int _MALFORMED
+cdef int _SERVED
+cdef int _UNSUPPORTED
+cdef int _BTH
+cdef int _ICRC
+cdef int _RETH
+cdef int _IMMEDIATE
+cdef int _AETH
+cdef int _SEND
+cdef int _WRITE
+cdef int _WRITE_FIRST
+cdef int _WRITE_ONLY_WITH_IMMEDIATE
+cdef int _ACKNOWLEDGE
+cdef int _CNP
+cdef int _FIRST
+cdef int _MIDDLE
+cdef int _LAST_WITH_IMMEDIATE
+cdef int _ONLY
+cdef int _ONLY_WITH_IMMEDIATE
+
+
+cdef class SegmentParser:
+    cdef readonly int opcode
+    cdef readonly long long qpn
+    cdef readonly long long psn
+    cdef readonly bint ack_request
+    cdef readonly bint is_data
+    cdef readonly int verb
+    cdef readonly bint is_first
+    cdef readonly bint is_last
+    cdef readonly long long payload_bytes
+    cdef readonly long long dma_length_bytes
+    cdef readonly long long immediate
+    cdef readonly int syndrome
+
+    @cython.locals(opcode="int", pad_bytes="int", rest="Py_ssize_t", at="Py_ssize_t")
+    cpdef int parse(self, const unsigned char[::1] data, Py_ssize_t offset,
+                    Py_ssize_t length)
+    cdef long long _word(self, const unsigned char[::1] data, Py_ssize_t at)
+
+
+cdef class Run:
+    cdef public long long count
+    cdef readonly long long psn
+    cdef readonly int verb
+    cdef readonly bint is_first
+    cdef readonly bint is_last
+    cdef readonly long long payload_bytes
+    cdef readonly long long dma_length_bytes
+    cdef readonly long long immediate
+    cdef readonly bint ack_request
+    cdef long long _path_mtu
+
+    cpdef object begin(self, SegmentParser packet, long long path_mtu)
+    cpdef bint extend(self, SegmentParser packet)
