@@ -1,0 +1,88 @@
+"""Faults inside the traces of single ranks, and in groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.chakra.lint import (
+    Problem,
+    ProblemKind,
+    check_trace_set,
+    require_replayable,
+)
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import WORLD, ProcessGroup, world_group
+from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.errors import TraceError
+
+COLLECTIVE: dict[str, Any] = {
+    "kind": NodeKind.COLLECTIVE,
+    "op": CollectiveOp.ALL_REDUCE,
+    "comm_bytes": 8,
+}
+SEND: dict[str, Any] = {"kind": NodeKind.SEND, "comm_bytes": 8, "peer": 1}
+
+
+def graph(*nodes: dict[str, Any], rank: int = 0) -> TraceGraph:
+    builder = TraceGraphBuilder(rank=rank, source=f"w.{rank}.et")
+    for number, columns in enumerate(nodes):
+        builder.add(node_id=number, name=f"n{number}", **columns)
+    return builder.build()
+
+
+def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[Problem]:
+    return check_trace_set(
+        {0: graph(*nodes), 1: graph(rank=1)},
+        {
+            WORLD: world_group(2),
+            **{name: ProcessGroup(name=name, ranks=r) for name, r in groups.items()},
+        },
+    )
+
+
+def test_what_can_be_replayed_has_no_problems() -> None:
+    assert problems(COLLECTIVE, SEND, {**COLLECTIVE, "group": "a"}, a=(0, 1)) == []
+    require_replayable({0: graph(COLLECTIVE)}, {WORLD: world_group(1)})
+
+
+@pytest.mark.parametrize(
+    ("node", "kind"),
+    [
+        ({**COLLECTIVE, "group": "b"}, ProblemKind.UNKNOWN_GROUP),
+        ({**COLLECTIVE, "group": "a"}, ProblemKind.NOT_A_MEMBER),
+        ({**COLLECTIVE, "comm_bytes": -1}, ProblemKind.NEGATIVE_SIZE),
+        ({**SEND, "comm_bytes": 0}, ProblemKind.NO_SIZE),
+        ({**SEND, "peer": None}, ProblemKind.NO_PEER),
+        ({**SEND, "peer": 2}, ProblemKind.RANK_OUT_OF_RANGE),
+        ({**SEND, "peer": 0}, ProblemKind.SELF_MESSAGE),
+        (
+            {"kind": NodeKind.COMPUTE, "dependencies": [1]},
+            ProblemKind.CYCLE,
+        ),
+    ],
+)
+def test_a_fault_is_found_at_its_place(node: dict[str, Any], kind: ProblemKind) -> None:
+    back = {"kind": NodeKind.COMPUTE, "dependencies": [0]}
+    (problem,) = problems(node, back, a=(1,))
+    assert (problem.kind, problem.rank) == (kind, 0)
+    assert problem.where.startswith("w.0.et: offset 0: rank 0 node ")
+    assert problem.found in str(problem)
+
+
+def test_a_group_of_ranks_that_are_not_there_is_a_fault_where_it_is_used() -> None:
+    (problem,) = problems({**COLLECTIVE, "group": "a"}, a=(0, 5), unused=(7,))
+    assert (problem.kind, problem.rank) == (ProblemKind.RANK_OUT_OF_RANGE, None)
+    assert "'a'" in problem.where
+
+
+def test_the_first_fault_is_raised_with_the_number_of_the_others() -> None:
+    with pytest.raises(TraceError, match="1 more: chakram trace lint") as caught:
+        require_replayable(
+            {0: graph({**SEND, "peer": None}, {**SEND, "peer": 9})},
+            {WORLD: world_group(1)},
+        )
+    assert "without its other side" in caught.value.found
+    with pytest.raises(TraceError, match=r"comm_src of a receive say it\)$"):
+        require_replayable({0: graph({**SEND, "peer": None})}, {WORLD: world_group(1)})
