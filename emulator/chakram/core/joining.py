@@ -41,6 +41,7 @@ class _Gathering:
     """What has been reported of one collective in one iteration."""
 
     __slots__ = (
+        "ce",
         "critical",
         "durations_ns",
         "end_ns",
@@ -64,6 +65,7 @@ class _Gathering:
         self.durations_ns = 0
         self.sent_bytes = 0
         self.retransmitted = 0
+        self.ce = 0
         self.flow_start_ns: int | None = None
         self.flow_end_ns: int | None = None
         self.critical: CriticalFlow | None = None
@@ -110,7 +112,7 @@ class CollectiveJoiner:
 
     def _add_flows(self, rows: array[int]) -> None:
         table = columns(rows, FLOW_FIELDS)
-        identity_of = self._operations.identity_of
+        operations = self._operations
         for (
             iteration,
             src,
@@ -133,8 +135,8 @@ class CollectiveJoiner:
             table["generator_wait_ns"],
             strict=True,
         ):
-            number = self._operations.operation_number(src, operation)
-            gathering = self._gather(iteration, identity_of[number])
+            number = operations.operation_number(src, operation)
+            gathering = self._gather(iteration, operations.identity_of[number])
             offset_ns = self._offsets_ns[src] if self._offsets_ns else 0
             start_ns, end_ns = posted_ns + offset_ns, acked_ns + offset_ns
             if gathering.flow_start_ns is None or start_ns < gathering.flow_start_ns:
@@ -142,8 +144,8 @@ class CollectiveJoiner:
             if gathering.flow_end_ns is None or end_ns > gathering.flow_end_ns:
                 gathering.flow_end_ns = end_ns
                 gathering.critical = CriticalFlow(
-                    src=src,
-                    dst=dst,
+                    src=operations.rank(src)[1],
+                    dst=operations.rank(dst)[1],
                     step=step,
                     posted_ns=start_ns,
                     last_acked_ns=end_ns,
@@ -165,6 +167,7 @@ class CollectiveJoiner:
             end_ns,
             sent_bytes,
             retransmitted,
+            ce,
         ) in zip(
             table["iteration"],
             table["rank"],
@@ -173,6 +176,7 @@ class CollectiveJoiner:
             table["end_ns"],
             table["sent_bytes"],
             table["retransmitted"],
+            table["ce"],
             strict=True,
         ):
             number = operations.operation_number(rank, operation)
@@ -182,6 +186,7 @@ class CollectiveJoiner:
             gathering.shares += 1
             gathering.sent_bytes += sent_bytes
             gathering.retransmitted += retransmitted
+            gathering.ce += ce
             if not operations.is_receive(number):
                 gathering.starts += 1
                 gathering.durations_ns += end_ns - start_ns
@@ -232,6 +237,7 @@ class CollectiveJoiner:
             start_spread_ns=0 if last_start_ns is None else last_start_ns - start_ns,
             sent_bytes=gathering.sent_bytes,
             retransmitted=gathering.retransmitted,
+            ce=gathering.ce,
             generator_wait_ns=max(waits_ns.values(), default=0),
             critical=gathering.critical,
         )

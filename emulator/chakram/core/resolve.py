@@ -86,7 +86,7 @@ class CollectiveIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticalFlow:
-    """The flow of a collective that was acknowledged last; ranks by number."""
+    """The flow of a collective that was acknowledged last; ranks of its job."""
 
     src: int
     dst: int
@@ -102,7 +102,8 @@ class CollectiveRecord:
     ``shares`` is how many ranks have reported; fewer than its identity has means that
     the run ended before (``complete`` is False).  ``mean_duration_ns`` is the mean over
     the ranks of own start to own end, as nccl-tests reports by default;
-    ``start_spread_ns`` is last start minus first start.
+    ``start_spread_ns`` is last start minus first start.  ``ce`` counts received packets
+    that a switch had marked "congestion experienced".
     """
 
     identity: CollectiveIdentity
@@ -115,6 +116,7 @@ class CollectiveRecord:
     start_spread_ns: int
     sent_bytes: int
     retransmitted: int
+    ce: int
     generator_wait_ns: int
     critical: CriticalFlow | None
 
@@ -153,8 +155,30 @@ class RankRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRecord:
+    """What went through one direction of a link between begin and end of a run.
+
+    ``kind`` is ``host`` (between a host and its switch) or ``uplink`` (between
+    switches); ``direction`` is ``up`` (away from the hosts) or ``down``.  Bytes are
+    counter values of layer 2; ``drops`` is None where nobody counts them.
+    """
+
+    link: str
+    kind: str
+    direction: str
+    bytes_before: int
+    bytes_after: int
+    drops: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the run."""
+        return self.bytes_after - self.bytes_before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlowRecord:
-    """One message between two ranks, by number; times on the controller's clock."""
+    """One message between two ranks of a job; times on the controller's clock."""
 
     key: CollectiveKey
     op: CollectiveOp
@@ -244,6 +268,16 @@ class OperationTable:
                 return self.first[rank] + operation
         raise ValueError(f"the plan has no operation {operation} of rank {rank}")
 
+    def rank(self, number: int) -> tuple[str, int]:
+        """Return job and rank in the job of the rank *number*.
+
+        Raises:
+            ValueError: If there is none.
+        """
+        if not 0 <= number < len(self.ranks):
+            raise ValueError(f"the plan has no rank number {number}")
+        return self.ranks[number]
+
     def is_receive(self, number: int) -> bool:
         """Tell whether an operation is the receiving side of a message."""
         return bool(self._receives[number])
@@ -319,8 +353,8 @@ def flow_records(
             key=identity.key,
             op=identity.op,
             iteration=table["iteration"][index],
-            src=src,
-            dst=table["peer"][index],
+            src=operations.rank(src)[1],
+            dst=operations.rank(table["peer"][index])[1],
             step=table["step"][index],
             channel=table["channel"][index],
             qpn=table["qpn"][index],
@@ -342,11 +376,15 @@ def rank_records(
     warmup: int,
     offsets_ns: Sequence[int] = (),
 ) -> list[RankRecord]:
-    """Return the iterations of ranks in *rows* (of ``ITERATION_FIELDS``)."""
+    """Return the iterations of ranks in *rows* (of ``ITERATION_FIELDS``).
+
+    Raises:
+        ValueError: If a row does not belong to the plan.
+    """
     table = columns(rows, ITERATION_FIELDS)
     records = []
     for index, number in enumerate(table["rank"]):
-        job, rank = operations.ranks[number]
+        job, rank = operations.rank(number)
         offset_ns = offsets_ns[number] if offsets_ns else 0
         iteration = table["iteration"][index]
         records.append(

@@ -31,6 +31,8 @@ from chakram.core.records import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
     CAUSE_START,
+    FLOW_FIELDS,
+    SHARE_FIELDS,
     RecordRows,
 )
 
@@ -44,6 +46,7 @@ ALL_TO_ALL_NS = 100_000
 MESSAGE_NS = 50_000
 COMPUTE_NS = 200_000
 ITERATION_NS = 1_000_000
+MARKED_PER_SHARE = 2
 
 _GROUPS = (
     ProcessGroup(name=WORLD, ranks=(0, 1, 2, 3)),
@@ -226,6 +229,11 @@ def small_rows(
     return rows
 
 
+def row_of(fields: Sequence[str], **values: int) -> list[int]:
+    """Return one row of a table with these values; all others are 0."""
+    return [values.get(name, 0) for name in fields]
+
+
 def _flow(
     rows: RecordRows,
     iteration: int,
@@ -241,32 +249,29 @@ def _flow(
     cause: int = CAUSE_START,
 ) -> None:
     posted_ns, acked_ns = times_ns
-    packets = -(-size_bytes // 4096)
-    rows.flows.extend(
-        (
-            iteration,
-            rank,
-            operation,
-            step,
-            0,  # channel
-            peer,
-            0x100 + rank,  # qpn
-            size_bytes,
-            posted_ns - wait_ns,  # ready
-            posted_ns,
-            posted_ns + 500,  # first sent
-            acked_ns,
-            0,
-            packets,
-            retransmitted,
-            0,
-            0,
-            wait_ns,
-            cause,
-            0,
-            0,
-        )
-    )
+    values = {
+        "iteration": iteration,
+        "rank": rank,
+        "operation": operation,
+        "step": step,
+        "channel": 0,
+        "peer": peer,
+        "qpn": 0x100 + rank,
+        "size_bytes": size_bytes,
+        "ready_ns": posted_ns - wait_ns,
+        "posted_ns": posted_ns,
+        "first_sent_ns": posted_ns + 500,
+        "last_acked_ns": acked_ns,
+        "rate_at_start_bps": 0,
+        "packets": -(-size_bytes // 4096),
+        "retransmitted": retransmitted,
+        "cnp": 0,
+        "generator_wait_ns": wait_ns,
+        "cause_kind": cause,
+        "cause_rank": 0,
+        "cause_number": 0,
+    }
+    rows.flows.extend(values[name] for name in FLOW_FIELDS)
 
 
 def _share(
@@ -279,17 +284,17 @@ def _share(
     retransmitted: int,
 ) -> None:
     start_ns, end_ns = times_ns
-    rows.shares.extend(
-        (
-            iteration,
-            rank,
-            operation,
-            start_ns,
-            start_ns,
-            end_ns,
-            sent_bytes,
-            sent_bytes,
-            0,
-            retransmitted,
-        )
-    )
+    values = {
+        "iteration": iteration,
+        "rank": rank,
+        "operation": operation,
+        "ready_ns": start_ns,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "sent_bytes": sent_bytes,
+        "received_bytes": sent_bytes,
+        "generator_wait_ns": 0,
+        "retransmitted": retransmitted,
+        "ce": MARKED_PER_SHARE,
+    }
+    rows.shares.extend(values[name] for name in SHARE_FIELDS)

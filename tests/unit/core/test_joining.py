@@ -8,14 +8,16 @@ from array import array
 import pytest
 
 from chakram.core.joining import CollectiveJoiner
-from chakram.core.records import RecordRows
+from chakram.core.records import CAUSE_OPERATION, FLOW_FIELDS, SHARE_FIELDS, RecordRows
 from chakram.core.resolve import CollectiveKey, CollectiveRecord, OperationTable
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
     COMPUTE_NS,
     ITERATION_NS,
+    MARKED_PER_SHARE,
     MESSAGE_NS,
+    row_of,
     small_plan,
     small_rows,
 )
@@ -43,6 +45,7 @@ def test_time_runs_from_first_start_to_last_end() -> None:
     assert record.mean_duration_ns == ALL_REDUCE_NS + 9000 // 4
     assert record.sent_bytes == 4 * 6 * 2**18
     assert record.start_spread_ns == 0
+    assert record.ce == 4 * MARKED_PER_SHARE
 
 
 def test_critical_flow_is_the_one_acknowledged_last() -> None:
@@ -114,9 +117,9 @@ def test_waits_of_steps_add_up() -> None:
 
 def test_waits_of_flows_released_together_do_not_add_up() -> None:
     rows = small_rows(1, ranks=[0], generator_wait_ns=100)
-    width = 21
+    width, cause = len(FLOW_FIELDS), FLOW_FIELDS.index("cause_kind")
     for start in range(0, len(rows.flows), width):
-        rows.flows[start + 18] = 1  # all released by an operation
+        rows.flows[start + cause] = CAUSE_OPERATION
     joining = joiner()
     joining.add(rows)
     assert by_key(joining.unfinished())[WORLD].generator_wait_ns == 100
@@ -137,6 +140,6 @@ def test_warm_up_is_told_apart() -> None:
 
 
 def test_communication_of_a_compute_operation_is_refused() -> None:
-    rows = RecordRows(shares=array("q", [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]))
+    rows = RecordRows(shares=array("q", row_of(SHARE_FIELDS, operation=0)))
     with pytest.raises(ValueError, match="compute operation"):
         joiner().add(rows)

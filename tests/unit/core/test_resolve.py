@@ -78,7 +78,7 @@ def test_ranks_that_are_not_numbered_through_are_refused() -> None:
 
 
 def test_part_of_a_row_is_refused() -> None:
-    with pytest.raises(ValueError, match="5 numbers are not rows of 21"):
+    with pytest.raises(ValueError, match="5 numbers are not rows of"):
         columns(array("q", [1, 2, 3, 4, 5]), FLOW_FIELDS)
 
 

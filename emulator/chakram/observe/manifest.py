@@ -1,0 +1,156 @@
+"""``run.json``: what a run was, how it ended, and where its numbers come from."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+from chakram.errors import RunDirectoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SCHEMA_VERSION = 1
+"""Version of the run directory; every file of it carries the number."""
+
+MANIFEST = "run.json"
+
+RUNNING = "running"
+COMPLETE = "complete"
+PARTIAL = "partial"
+FAILED = "failed"
+STATUSES = (RUNNING, COMPLETE, PARTIAL, FAILED)
+"""A run that was killed stays ``running``: nobody was left to say otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockReading:
+    """What to add to an agent's clock to get the controller's, and how sure that is."""
+
+    offset_ns: int
+    uncertainty_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunManifest:
+    """The contents of ``run.json``.
+
+    Attributes:
+        run_id: Identity of the run; every file of its directory names it.
+        name: Name of the experiment.
+        case: Case of the suite, None outside of suites.
+        world: ``namespaces``, ``loopback``, ``external`` or ``simulate``.
+        status: One of ``STATUSES``.
+        reason: Why it is partial or failed, None otherwise.
+        started_at: Wall-clock time, UTC, ISO 8601; for people, never for durations.
+        ended_at: Likewise; None while it runs.
+        fabric: The fabric in one line, for tables and reports.
+        transport: The transport in one line.
+        seed: Seed of everything that is random.
+        size_scale: Factor of all message sizes, as a fraction such as ``1/64``.
+        dilation: Factor by which time was stretched; records hold raw time.
+        warmup: Iterations before the measured ones.
+        measured: Measured iterations.
+        sync: What lies between iterations.
+        traces: By job, what was replayed (``provenance.describe_trace``).
+        experiment: The experiment with all defaults filled in.
+        versions: Of Python, Chakram, the kernel and the libraries.
+        compiled: Which hot modules ran compiled, and why others did not.
+        host: Facts about the controller's machine.
+        clocks: By agent.
+        banners: Warnings that belong on top of every report.
+        samples_dropped: Records lost on the way.
+        rows: By table, how many rows it has.
+    """
+
+    run_id: str
+    name: str
+    case: str | None = None
+    world: str
+    status: str = RUNNING
+    reason: str | None = None
+    started_at: str
+    ended_at: str | None = None
+    fabric: str = ""
+    transport: str = ""
+    seed: int = 1
+    size_scale: str = "1"
+    dilation: int = 1
+    warmup: int = 0
+    measured: int = 1
+    sync: str = "barrier"
+    traces: Mapping[str, Any] = field(default_factory=dict)
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    compiled: Mapping[str, Any] = field(default_factory=dict)
+    host: Mapping[str, Any] = field(default_factory=dict)
+    clocks: Mapping[str, ClockReading] = field(default_factory=dict)
+    banners: tuple[str, ...] = ()
+    samples_dropped: int = 0
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"status {self.status!r} is none of {', '.join(STATUSES)}")
+
+    @property
+    def clock_uncertainty_ns(self) -> int:
+        """Largest uncertainty of any agent's clock; 0 on one machine."""
+        return max(
+            (reading.uncertainty_ns for reading in self.clocks.values()), default=0
+        )
+
+
+def write_manifest(folder: Path, manifest: RunManifest) -> None:
+    """Write ``run.json``; a reader sees the old or the new one, never a part.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    document = {"schema_version": SCHEMA_VERSION, **asdict(manifest)}
+    text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    temporary = folder / f".{MANIFEST}.tmp"
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, folder / MANIFEST)
+
+
+def read_manifest(folder: Path) -> RunManifest:
+    """Return the contents of ``run.json`` in *folder*.
+
+    Raises:
+        RunDirectoryError: If it is not there, not one of ours, or of a newer version.
+    """
+    path = folder / MANIFEST
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunDirectoryError(
+            str(folder),
+            f"{MANIFEST} cannot be read: {error.strerror}",
+            "a run directory is a folder that `chakram run` has written",
+        ) from error
+    except ValueError as error:
+        raise RunDirectoryError(str(path), f"not JSON: {error}") from error
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if not isinstance(version, int):
+        raise RunDirectoryError(str(path), "has no schema_version: no run of Chakram")
+    if version > SCHEMA_VERSION:
+        raise RunDirectoryError(
+            str(path),
+            f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
+            "read it with a newer Chakram",
+        )
+    known = {item.name for item in fields(RunManifest)}
+    values = {key: value for key, value in document.items() if key in known}
+    try:
+        values["banners"] = tuple(values.get("banners", ()))
+        values["clocks"] = {
+            agent: ClockReading(**reading)
+            for agent, reading in values.get("clocks", {}).items()
+        }
+        return RunManifest(**values)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise RunDirectoryError(str(path), f"is damaged: {error}") from error

@@ -1,0 +1,107 @@
+"""A Parquet table that grows while a run goes and is readable whatever happens.
+
+Parquet is readable once its footer is written, i.e. when the file is closed.  So a
+table grows as a folder of small closed files, each put in place by a rename:
+``flows/part-00000.parquet`` ...; whoever kills the run loses what had not been flushed
+and nothing else.  At the end the parts are merged into ``flows.parquet``, again by
+rename, and removed.  A reader takes the merged file where it exists, else the parts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+_ROWS_PER_GROUP = 1 << 18
+
+
+class PartedTable:
+    """The writer of one table.
+
+    Args:
+        folder: The run directory.
+        name: Name of the table.
+        schema: Of all its parts.
+        metadata: Key-value pairs that every file carries.
+    """
+
+    def __init__(
+        self, folder: Path, name: str, *, schema: pa.Schema, metadata: Mapping[str, str]
+    ) -> None:
+        self.rows = 0
+        self._merged = folder / f"{name}.parquet"
+        self._parts = folder / name
+        self._count = 0
+        self._metadata = {
+            key.encode(): value.encode()
+            for key, value in {**metadata, "chakram.table": name}.items()
+        }
+        self._schema = schema.with_metadata(self._metadata)
+
+    def append(self, table: pa.Table) -> None:
+        """Write one part, unless *table* is empty.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        if table.num_rows == 0:
+            return
+        self._parts.mkdir(exist_ok=True)
+        part = self._parts / f"part-{self._count:05d}.parquet"
+        temporary = part.with_suffix(".tmp")
+        with _writer(temporary, self._schema) as writer:
+            writer.write_table(table.cast(self._schema))
+        os.replace(temporary, part)
+        self._count += 1
+        self.rows += table.num_rows
+
+    def merge(
+        self, complete: Callable[[pa.Table], pa.Table] = lambda table: table
+    ) -> None:
+        """Make one file of all parts, passing each through *complete*.
+
+        Raises:
+            OSError: If it cannot be written; then the parts are still there.
+        """
+        parts = sorted(self._parts.glob("part-*.parquet"))
+        empty = self._schema.empty_table()
+        schema = complete(empty).schema.with_metadata(self._metadata)
+        temporary = self._merged.with_suffix(".tmp")
+        with _writer(temporary, schema) as writer:
+            for part in parts:
+                table = complete(pq.read_table(part, partitioning=None))
+                writer.write_table(table.cast(schema), row_group_size=_ROWS_PER_GROUP)
+        os.replace(temporary, self._merged)
+        shutil.rmtree(self._parts, ignore_errors=True)
+
+
+def read_table(
+    folder: Path, name: str, *, column_names: list[str] | None = None
+) -> pa.Table | None:
+    """Return the table *name* of a run directory, None if it was never begun.
+
+    Raises:
+        OSError: If a file cannot be read.
+        pa.ArrowException: If one is damaged.
+    """
+    merged = folder / f"{name}.parquet"
+    if merged.exists():
+        return pq.read_table(merged, columns=column_names, partitioning=None)
+    parts = sorted((folder / name).glob("part-*.parquet"))
+    if not parts:
+        return None
+    return pa.concat_tables(
+        pq.read_table(part, columns=column_names, partitioning=None) for part in parts
+    )
+
+
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(path, schema, compression="zstd")

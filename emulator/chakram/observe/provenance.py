@@ -1,0 +1,122 @@
+"""Where the numbers of a run come from: machine, versions, traces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import chakram
+from chakram import _compiled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LIBRARIES = (
+    "grpcio",
+    "protobuf",
+    "prometheus-client",
+    "pyarrow",
+    "pydantic",
+    "pyroute2",
+)
+_READ_BYTES = 1 << 20
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that takes part, by name."""
+    found = {
+        "chakram": chakram.__version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+    }
+    for library in _LIBRARIES:
+        try:
+            found[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            found[library] = "not installed"
+    return found
+
+
+def compiled() -> dict[str, Any]:
+    """Return which form of the hot modules runs."""
+    status = _compiled.status()
+    return {**asdict(status), "all_compiled": status.is_compiled()}
+
+
+def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
+    """Return what about this machine bounds a run; None where it cannot be read."""
+    return {
+        "hostname": platform.node(),
+        "machine": platform.machine(),
+        "cpu_model": _cpu_model(proc / "cpuinfo"),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": _memory_bytes(proc / "meminfo"),
+        "rmem_max_bytes": _number(proc / "sys/net/core/rmem_max"),
+        "wmem_max_bytes": _number(proc / "sys/net/core/wmem_max"),
+    }
+
+
+def describe_trace(name: str, files: Iterable[Path]) -> dict[str, Any]:
+    """Return the identity of a trace: its files' sizes and one digest over them.
+
+    The digest is SHA-256 over the lines ``<sha256 of file>  <name of file>`` in the
+    order of the names, i.e. of what ``sha256sum *`` prints in that folder.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    total_bytes = 0
+    lines = []
+    for path in sorted(files, key=lambda path: path.name):
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_READ_BYTES):
+                digest.update(block)
+                total_bytes += len(block)
+        lines.append(f"{digest.hexdigest()}  {path.name}\n")
+    return {
+        "trace": name,
+        "files": len(lines),
+        "bytes": total_bytes,
+        "sha256": hashlib.sha256("".join(lines).encode()).hexdigest(),
+    }
+
+
+def text_digest(text: str) -> str:
+    """Return the SHA-256 of a text, e.g. of an experiment file."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _cpu_model(path: Path) -> str | None:
+    for line in _lines(path):
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model", "cpu model"):
+            return value.strip()
+    return None
+
+
+def _memory_bytes(path: Path) -> int | None:
+    for line in _lines(path):
+        parts = line.split()
+        if parts[:1] == ["MemTotal:"] and len(parts) > 1 and parts[1].isdigit():
+            return int(parts[1]) * 1024
+    return None
+
+
+def _number(path: Path) -> int | None:
+    for line in _lines(path):
+        return int(line) if line.strip().isdigit() else None
+    return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []

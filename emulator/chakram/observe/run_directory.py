@@ -1,0 +1,310 @@
+"""Writes the run directory: everything that a run leaves behind.
+
+::
+
+    runs/20260131T120000Z-quickstart/
+        run.json              what it was, how it ended, where it comes from
+        experiment.yaml       the experiment as it was given
+        plan.json             ranks, ports and addresses
+        flows.parquet         one row per message
+        collectives.parquet   one row per collective and iteration
+        ranks.parquet         one row per rank and iteration
+        links.parquet         one row per direction of a link
+
+While a run goes, the first three tables grow in parts (``chakram.observe.parts``).  The
+columns stand in ``chakram.observe.tables`` and in docs/reference/run-directory.md.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from chakram.core.joining import CollectiveJoiner
+from chakram.core.resolve import CollectiveKey, OperationTable, rank_records
+from chakram.errors import PeerError, RunDirectoryError
+from chakram.observe.manifest import (
+    COMPLETE,
+    SCHEMA_VERSION,
+    RunManifest,
+    write_manifest,
+)
+from chakram.observe.parts import PartedTable
+from chakram.observe.tables import (
+    SCHEMAS,
+    FlowTables,
+    collectives_table,
+    links_table,
+    ranks_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from chakram.core.plan import Plan
+    from chakram.core.records import RecordRows
+    from chakram.core.resolve import (
+        CollectiveRecord,
+        LinkRecord,
+        RankRecord,
+    )
+
+FLOWS_PER_PART = 100_000
+"""Flows that are kept in memory before a part is written."""
+
+_MAX_SAME_SECOND = 1000
+
+
+class RunDirectory:
+    """The writer of one run directory; made by ``create``.
+
+    Its calls are made by one thread at a time.  All of them may raise
+    ``RunDirectoryError``.
+    """
+
+    def __init__(self, path: Path, manifest: RunManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._pending_flows: list[pa.Table] = []
+        self._pending_collectives: list[CollectiveRecord] = []
+        self._pending_ranks: list[RankRecord] = []
+        self._operations: OperationTable | None = None
+        self._joiner: CollectiveJoiner | None = None
+        self._flow_tables: FlowTables | None = None
+        self._offsets_ns: Sequence[int] = ()
+        metadata = {
+            "chakram.schema_version": str(SCHEMA_VERSION),
+            "chakram.run_id": manifest.run_id,
+            "chakram.case": manifest.case or "",
+        }
+        self._tables = {
+            name: PartedTable(path, name, schema=schema, metadata=metadata)
+            for name, schema in SCHEMAS.items()
+        }
+
+    @classmethod
+    def create(
+        cls,
+        parent: Path,
+        *,
+        manifest: RunManifest,
+        started: datetime,
+        experiment_text: str = "",
+    ) -> RunDirectory:
+        """Make a new directory below *parent*; do it before anything starts.
+
+        Args:
+            parent: Folder of all runs; it is made if it is not there.
+            manifest: Its name ends the directory's name.
+            started: UTC; it begins the directory's name.
+            experiment_text: The experiment file, word for word.
+
+        Raises:
+            RunDirectoryError: If it cannot be made or written.
+        """
+        stem = f"{started:%Y%m%dT%H%M%SZ}-{_file_name(manifest.name)}"
+        with _explained(parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            path = _make_new(parent, stem)
+            write_manifest(path, manifest)
+            (path / "experiment.yaml").write_text(experiment_text, encoding="utf-8")
+        return cls(path, manifest)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the manifest."""
+        self.manifest = replace(self.manifest, **changes)
+        with _explained(self.path):
+            write_manifest(self.path, self.manifest)
+
+    def begin(self, plan: Plan, *, offsets_ns: Sequence[int] = ()) -> OperationTable:
+        """Note the plan; rows can come from now on.
+
+        Args:
+            plan: What is going to be executed.
+            offsets_ns: By rank number, what to add to the times of its clock to get
+                the controller's; nothing where it is empty.
+
+        Returns:
+            What the numbers in rows stand for.
+        """
+        operations = OperationTable(plan)
+        warmup = self.manifest.warmup
+        self._operations = operations
+        self._offsets_ns = offsets_ns
+        self._joiner = CollectiveJoiner(
+            operations, warmup=warmup, offsets_ns=offsets_ns
+        )
+        self._flow_tables = FlowTables(operations, warmup=warmup, offsets_ns=offsets_ns)
+        with _explained(self.path):
+            text = json.dumps(_describe_plan(plan), indent=1) + "\n"
+            (self.path / "plan.json").write_text(text, encoding="utf-8")
+        return operations
+
+    def add(self, rows: RecordRows) -> list[CollectiveRecord]:
+        """Take rows of any agent; return the collectives that they completed.
+
+        Raises:
+            PeerError: If a row does not belong to the plan.
+            ValueError: If ``begin`` has not been called.
+        """
+        if (
+            self._operations is None
+            or self._joiner is None
+            or self._flow_tables is None
+        ):
+            raise ValueError("rows came before the plan")
+        try:
+            completed = self._joiner.add(rows)
+            flows = self._flow_tables.table(rows.flows)
+            ranks = rank_records(
+                rows.iterations,
+                self._operations,
+                warmup=self.manifest.warmup,
+                offsets_ns=self._offsets_ns,
+            )
+        except (ValueError, pa.ArrowException) as error:
+            raise PeerError("records of an agent", f"do not fit: {error}") from error
+        self._pending_flows.append(flows)
+        self._pending_collectives += completed
+        self._pending_ranks += ranks
+        if sum(table.num_rows for table in self._pending_flows) >= FLOWS_PER_PART:
+            self.flush()
+        return completed
+
+    def flush(self) -> None:
+        """Write what has come so far; call it every few seconds."""
+        with _explained(self.path):
+            if self._pending_flows:
+                self._tables["flows"].append(pa.concat_tables(self._pending_flows))
+            self._tables["collectives"].append(
+                collectives_table(self._pending_collectives)
+            )
+            self._tables["ranks"].append(ranks_table(self._pending_ranks))
+        self._pending_flows = []
+        self._pending_collectives = []
+        self._pending_ranks = []
+
+    def finish(
+        self,
+        status: str = COMPLETE,
+        *,
+        ended: datetime,
+        reason: str | None = None,
+        links: Sequence[LinkRecord] = (),
+        ideal: Mapping[CollectiveKey, int] | None = None,
+        ceiling: Mapping[CollectiveKey, int] | None = None,
+        predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
+        **changes: Any,
+    ) -> None:
+        """Write the last rows, merge the parts and say how the run ended.
+
+        Args:
+            status: ``complete``, ``partial`` or ``failed``.
+            ended: UTC.
+            reason: Why it is not complete.
+            links: What went through the links.
+            ideal: By collective, its ideal time in ns.
+            ceiling: By collective, the time that no algorithm beats, in ns.
+            predictions: By source (e.g. ``simulate``) and collective, the time in ns.
+            changes: Further fields of the manifest.
+        """
+        if self._joiner is not None:
+            self._pending_collectives += self._joiner.unfinished()
+        self.flush()
+        references = {"ideal_ns": ideal or {}, "ceiling_ns": ceiling or {}}
+        for source, times_ns in (predictions or {}).items():
+            references[f"predicted_{source}_ns"] = times_ns
+        with _explained(self.path):
+            for name, table in self._tables.items():
+                if name == "collectives":
+                    table.merge(lambda part: _with_references(part, references))
+                elif name == "links":
+                    table.append(links_table(links))
+                    table.merge()
+                else:
+                    table.merge()
+        self.update(
+            status=status,
+            reason=reason,
+            ended_at=ended.isoformat(timespec="seconds"),
+            rows={name: table.rows for name, table in self._tables.items()},
+            **changes,
+        )
+
+
+def _with_references(
+    table: pa.Table, references: Mapping[str, Mapping[CollectiveKey, int]]
+) -> pa.Table:
+    """Append one column for each reference: its time of the row's collective."""
+    names = (table[name].to_pylist() for name in ("job", "group", "k"))
+    keys = [CollectiveKey(*key) for key in zip(*names, strict=True)]
+    for name, times_ns in references.items():
+        values = [times_ns.get(key) for key in keys]
+        table = table.append_column(name, pa.array(values, pa.int64()))
+    return table
+
+
+def _describe_plan(plan: Plan) -> dict[str, Any]:
+    """Return who runs where, without programs and queue pairs."""
+    first = plan.agents[0] if plan.agents else None
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "run_id": plan.run_id,
+        "agents": [
+            {"agent": agent.agent, "shards": agent.shards} for agent in plan.agents
+        ],
+        "ports": [asdict(port) for port in plan.ports()],
+        "ranks": [
+            {
+                "number": rank.number,
+                "job": rank.program.job,
+                "rank": rank.program.rank,
+                "agent": agent.agent,
+                "port": rank.port,
+                "shard": rank.shard,
+                "operations": len(rank.program.operations),
+                "queue_pairs": len(rank.queue_pairs),
+            }
+            for agent in plan.agents
+            for rank in agent.ranks
+        ],
+        "transport": asdict(first.transport) if first else {},
+        "settings": asdict(first.settings) if first else {},
+    }
+
+
+def _make_new(parent: Path, stem: str) -> Path:
+    """Make a directory that was not there: runs may start within one second."""
+    for number in range(1, _MAX_SAME_SECOND):
+        path = parent / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(0, f"{_MAX_SAME_SECOND} runs of one second are there")
+
+
+def _file_name(name: str) -> str:
+    """Return *name* with nothing in it that a file name should not have."""
+    safe = "".join(char if char.isalnum() or char in "._-" else "-" for char in name)
+    return safe.strip(".-")[:80] or "run"
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn failures of files below a folder into ``RunDirectoryError``."""
+    try:
+        yield
+    except OSError as error:
+        raise RunDirectoryError(
+            str(error.filename or path),
+            f"cannot be written: {error.strerror or error}",
+            "choose another folder for runs, or make room",
+        ) from error

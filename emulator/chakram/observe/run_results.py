@@ -1,0 +1,164 @@
+"""Reads a run directory, also one whose run was killed."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.resolve import (
+    CollectiveIdentity,
+    CollectiveKey,
+    CollectiveRecord,
+    CriticalFlow,
+    LinkRecord,
+    RankRecord,
+)
+from chakram.errors import RunDirectoryError
+from chakram.observe.manifest import RunManifest, read_manifest
+from chakram.observe.parts import read_table
+from chakram.observe.tables import SCHEMAS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PREDICTED = "predicted_"
+
+
+class RunResults:
+    """What a run directory holds; made by ``open_run``.
+
+    Tables are read when they are asked for.  All calls may raise
+    ``RunDirectoryError``.
+    """
+
+    def __init__(self, path: Path, manifest: RunManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    def table(self, name: str, *columns: str) -> pa.Table:
+        """Return a table, or only some columns of it.
+
+        Args:
+            name: ``flows``, ``collectives``, ``ranks`` or ``links``.
+            columns: Names of columns; all if none are given.
+        """
+        wanted = list(columns) or None
+        try:
+            table = read_table(self.path, name, column_names=wanted)
+        except (OSError, pa.ArrowException) as error:
+            raise RunDirectoryError(
+                str(self.path), f"table {name!r} cannot be read: {error}"
+            ) from error
+        if table is None:
+            table = SCHEMAS[name].empty_table()
+            table = table.select(wanted) if wanted else table
+        return table
+
+    def collectives(self) -> list[CollectiveRecord]:
+        """Return the records of all collectives and point-to-point messages."""
+        identities: dict[CollectiveKey, CollectiveIdentity] = {}
+        records = []
+        for row in self.table("collectives").to_pylist():
+            key = CollectiveKey(row["job"], row["group"], row["k"])
+            identity = identities.get(key)
+            if identity is None:
+                identity = identities[key] = CollectiveIdentity(
+                    key=key,
+                    name=row["name"],
+                    op=CollectiveOp(row["collective"]),
+                    algorithm=row["algorithm"],
+                    nranks=row["nranks"],
+                    root=row["root"],
+                    input_bytes=row["input_bytes"],
+                    trace_bytes=row["trace_input_bytes"],
+                    shares=row["expected_shares"],
+                )
+            critical = None
+            if row["critical_src"] is not None:
+                critical = CriticalFlow(
+                    src=row["critical_src"],
+                    dst=row["critical_dst"],
+                    step=row["critical_step"],
+                    posted_ns=row["critical_posted_ns"],
+                    last_acked_ns=row["critical_last_acked_ns"],
+                )
+            records.append(
+                CollectiveRecord(
+                    identity=identity,
+                    iteration=row["iteration"],
+                    measured=row["measured"],
+                    shares=row["shares"],
+                    start_ns=row["start_ns"],
+                    end_ns=row["end_ns"],
+                    mean_duration_ns=row["mean_duration_ns"],
+                    start_spread_ns=row["start_spread_ns"],
+                    sent_bytes=row["sent_bytes"],
+                    retransmitted=row["retransmitted"],
+                    ce=row["ce"],
+                    generator_wait_ns=row["generator_wait_ns"],
+                    critical=critical,
+                )
+            )
+        return records
+
+    def ranks(self) -> list[RankRecord]:
+        """Return the iterations of all ranks."""
+        return [RankRecord(**row) for row in self.table("ranks").to_pylist()]
+
+    def links(self) -> list[LinkRecord]:
+        """Return what went through the links."""
+        table = self.table("links").drop_columns(["bytes"])
+        return [LinkRecord(**row) for row in table.to_pylist()]
+
+    def completion_times(self) -> dict[CollectiveKey, array[int]]:
+        """Return the completion times in ns of measured flows, by collective."""
+        names = ["job", "group", "k"]
+        flows = self.table("flows", *names, "measured", "fct_ns")
+        flows = flows.filter(pc.field("measured")).unify_dictionaries()
+        grouped = flows.group_by(names).aggregate([("fct_ns", "list")])
+        keys = zip(*(grouped[name].to_pylist() for name in names), strict=True)
+        times = grouped["fct_ns_list"].combine_chunks()
+        return {
+            CollectiveKey(*key): array("q", times[index].values.to_pylist())
+            for index, key in enumerate(keys)
+        }
+
+    def ideals(self) -> dict[CollectiveKey, int]:
+        """Return the ideal times in ns that were known when the run ended."""
+        return self._reference("ideal_ns")
+
+    def ceilings(self) -> dict[CollectiveKey, int]:
+        """Return the times in ns that no algorithm beats, likewise."""
+        return self._reference("ceiling_ns")
+
+    def predictions(self) -> dict[str, dict[CollectiveKey, int]]:
+        """Return the predicted times in ns by source, likewise."""
+        return {
+            name.removeprefix(_PREDICTED).removesuffix("_ns"): self._reference(name)
+            for name in self.table("collectives").column_names
+            if name.startswith(_PREDICTED)
+        }
+
+    def _reference(self, column: str) -> dict[CollectiveKey, int]:
+        table = self.table("collectives")
+        if column not in table.column_names:
+            return {}
+        rows = table.select(["job", "group", "k", column]).to_pylist()
+        return {
+            CollectiveKey(row["job"], row["group"], row["k"]): row[column]
+            for row in rows
+            if row[column] is not None
+        }
+
+
+def open_run(path: Path) -> RunResults:
+    """Return the results in a run directory.
+
+    Raises:
+        RunDirectoryError: If it is none, or of a newer version.
+    """
+    return RunResults(path, read_manifest(path))

@@ -1,0 +1,267 @@
+"""The tables of a run directory: Arrow schemas, and how records become rows of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.core.records import FLOW_FIELDS
+from chakram.core.resolve import columns
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable, Sequence
+
+    from chakram.core.resolve import (
+        CollectiveRecord,
+        LinkRecord,
+        OperationTable,
+        RankRecord,
+    )
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+
+FLOWS = pa.schema(
+    [
+        ("iteration", pa.int32()),
+        ("measured", pa.bool_()),
+        ("job", _NAME),
+        ("group", _NAME),
+        ("k", pa.int32()),
+        ("collective", _NAME),
+        ("step", pa.int32()),
+        ("channel", pa.int32()),
+        ("src", pa.int32()),
+        ("dst", pa.int32()),
+        ("qpn", pa.int64()),
+        ("bytes", pa.int64()),
+        ("ready_ns", pa.int64()),
+        ("posted_ns", pa.int64()),
+        ("first_sent_ns", pa.int64()),
+        ("last_acked_ns", pa.int64()),
+        ("fct_ns", pa.int64()),
+        ("rate_at_start_bps", pa.int64()),
+        ("packets", pa.int64()),
+        ("retransmitted", pa.int64()),
+        ("cnp", pa.int64()),
+        ("generator_wait_ns", pa.int64()),
+        ("cause", _NAME),
+        ("cause_rank", pa.int32()),
+        ("cause_number", pa.int64()),
+    ]
+)
+"""One row per message."""
+
+CAUSES = ("start", "operation", "message")
+"""Names of the CAUSE_* numbers of ``chakram.core.records``."""
+
+COLLECTIVES = pa.schema(
+    [
+        ("iteration", pa.int32()),
+        ("measured", pa.bool_()),
+        ("job", _NAME),
+        ("group", _NAME),
+        ("k", pa.int32()),
+        ("name", _NAME),
+        ("collective", _NAME),
+        ("algorithm", _NAME),
+        ("nranks", pa.int32()),
+        ("root", pa.int32()),
+        ("input_bytes", pa.int64()),
+        ("trace_input_bytes", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("trace_size_bytes", pa.int64()),
+        ("shares", pa.int32()),
+        ("expected_shares", pa.int32()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("duration_ns", pa.int64()),
+        ("mean_duration_ns", pa.int64()),
+        ("start_spread_ns", pa.int64()),
+        ("sent_bytes", pa.int64()),
+        ("retransmitted", pa.int64()),
+        ("ce", pa.int64()),
+        ("generator_wait_ns", pa.int64()),
+        ("generator_bound", pa.bool_()),
+        ("critical_src", pa.int32()),
+        ("critical_dst", pa.int32()),
+        ("critical_step", pa.int32()),
+        ("critical_posted_ns", pa.int64()),
+        ("critical_last_acked_ns", pa.int64()),
+    ]
+)
+"""One row per collective or point-to-point message and iteration."""
+
+RANKS = pa.schema(
+    [
+        ("iteration", pa.int32()),
+        ("measured", pa.bool_()),
+        ("number", pa.int32()),
+        ("job", _NAME),
+        ("rank", pa.int32()),
+        ("start_ns", pa.int64()),
+        ("end_ns", pa.int64()),
+        ("compute_ns", pa.int64()),
+        ("communication_ns", pa.int64()),
+        ("exposed_ns", pa.int64()),
+        ("idle_ns", pa.int64()),
+    ]
+)
+"""One row per rank and iteration."""
+
+LINKS = pa.schema(
+    [
+        ("link", pa.string()),
+        ("kind", pa.string()),
+        ("direction", pa.string()),
+        ("bytes_before", pa.int64()),
+        ("bytes_after", pa.int64()),
+        ("bytes", pa.int64()),
+        ("drops", pa.int64()),
+    ]
+)
+"""One row per direction of a link."""
+
+SCHEMAS = {"flows": FLOWS, "collectives": COLLECTIVES, "ranks": RANKS, "links": LINKS}
+
+
+class FlowTables:
+    """Turns rows of flows into tables, column by column.
+
+    Args:
+        operations: Of the plan that the rows were recorded under.
+        warmup: Iterations that are not measured.
+        offsets_ns: By rank number, what to add to the times of its clock.
+    """
+
+    def __init__(
+        self,
+        operations: OperationTable,
+        *,
+        warmup: int,
+        offsets_ns: Sequence[int] = (),
+    ) -> None:
+        self._warmup = warmup
+        self._offsets_ns = pa.array(offsets_ns, pa.int64()) if any(offsets_ns) else None
+        self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
+        self._first = _int64(operations.first)
+        self._identity_of = _int64(operations.identity_of)
+        found = operations.identities
+        self._named = {
+            "job": _names([identity.key.job for identity in found]),
+            "group": _names([identity.key.group for identity in found]),
+            "k": pa.array([identity.key.k for identity in found], pa.int32()),
+            "collective": _names([str(identity.op) for identity in found]),
+        }
+        self._causes = _names(CAUSES)
+
+    def table(self, rows: array[int]) -> pa.Table:
+        """Return the table of *rows* (of ``FLOW_FIELDS``, checked by the joiner)."""
+        raw = {
+            name: _int64(column) for name, column in columns(rows, FLOW_FIELDS).items()
+        }
+        rank = raw["rank"]
+        identity = pc.take(
+            self._identity_of, pc.add(pc.take(self._first, rank), raw["operation"])
+        )
+        made = dict(raw)
+        for name, names in self._named.items():
+            made[name] = pc.take(names, identity)
+        if self._offsets_ns is not None:
+            offset_ns = pc.take(self._offsets_ns, rank)
+            for name in ("ready_ns", "posted_ns", "first_sent_ns", "last_acked_ns"):
+                made[name] = pc.add(raw[name], offset_ns)
+        made["measured"] = pc.greater_equal(raw["iteration"], self._warmup)
+        made["src"] = pc.take(self._ranks, rank)
+        made["dst"] = pc.take(self._ranks, raw["peer"])
+        made["bytes"] = raw["size_bytes"]
+        made["fct_ns"] = pc.subtract(raw["last_acked_ns"], raw["posted_ns"])
+        made["cause"] = pc.take(self._causes, raw["cause_kind"])
+        # Only a message has a rank that sent it.
+        from_message = pc.equal(raw["cause_kind"], CAUSES.index("message"))
+        made["cause_rank"] = pc.take(
+            self._ranks, pc.if_else(from_message, raw["cause_rank"], None)
+        )
+        return pa.table(
+            [made[item.name].cast(item.type) for item in FLOWS], schema=FLOWS
+        )
+
+
+def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
+    """Return the rows of ``COLLECTIVES``."""
+    rows = []
+    for record in records:
+        identity, critical = record.identity, record.critical
+        rows.append(
+            {
+                "iteration": record.iteration,
+                "measured": record.measured,
+                "job": identity.key.job,
+                "group": identity.key.group,
+                "k": identity.key.k,
+                "name": identity.name,
+                "collective": str(identity.op),
+                "algorithm": identity.algorithm,
+                "nranks": identity.nranks,
+                "root": identity.root,
+                "input_bytes": identity.input_bytes,
+                "trace_input_bytes": identity.trace_bytes,
+                "size_bytes": identity.size_bytes,
+                "trace_size_bytes": identity.trace_size_bytes,
+                "shares": record.shares,
+                "expected_shares": identity.shares,
+                "start_ns": record.start_ns,
+                "end_ns": record.end_ns,
+                "duration_ns": record.duration_ns,
+                "mean_duration_ns": record.mean_duration_ns,
+                "start_spread_ns": record.start_spread_ns,
+                "sent_bytes": record.sent_bytes,
+                "retransmitted": record.retransmitted,
+                "ce": record.ce,
+                "generator_wait_ns": record.generator_wait_ns,
+                "generator_bound": record.generator_bound,
+                "critical_src": critical.src if critical else None,
+                "critical_dst": critical.dst if critical else None,
+                "critical_step": critical.step if critical else None,
+                "critical_posted_ns": critical.posted_ns if critical else None,
+                "critical_last_acked_ns": critical.last_acked_ns if critical else None,
+            }
+        )
+    return _from_rows(rows, COLLECTIVES)
+
+
+def ranks_table(records: Iterable[RankRecord]) -> pa.Table:
+    """Return the rows of ``RANKS``."""
+    return _from_rows(
+        [{name: getattr(record, name) for name in RANKS.names} for record in records],
+        RANKS,
+    )
+
+
+def links_table(records: Iterable[LinkRecord]) -> pa.Table:
+    """Return the rows of ``LINKS``."""
+    return _from_rows(
+        [{name: getattr(record, name) for name in LINKS.names} for record in records],
+        LINKS,
+    )
+
+
+def _from_rows(rows: list[dict[str, object]], schema: pa.Schema) -> pa.Table:
+    plain = pa.schema(
+        [
+            (item.name, pa.string() if item.type == _NAME else item.type)
+            for item in schema
+        ]
+    )
+    return pa.Table.from_pylist(rows, schema=plain).cast(schema)
+
+
+def _int64(values: array[int]) -> pa.Array:
+    """Return *values* as they lie in memory, without a copy."""
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _names(values: Sequence[str]) -> pa.DictionaryArray:
+    return pa.array(values, pa.string()).dictionary_encode()

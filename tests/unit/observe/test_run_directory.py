@@ -1,0 +1,288 @@
+"""What a run leaves behind, and that it can be read back."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS, RecordRows
+from chakram.core.resolve import CollectiveKey, LinkRecord, flow_records
+from chakram.errors import PeerError, RunDirectoryError
+from chakram.observe import run_directory
+from chakram.observe.manifest import RunManifest
+from chakram.observe.run_directory import RunDirectory
+from chakram.observe.run_results import open_run
+from chakram.testing.results import (
+    ALL_REDUCE_NS,
+    ALL_TO_ALL_NS,
+    row_of,
+    small_plan,
+    small_rows,
+)
+
+_SAME_NAMES = [
+    "iteration",
+    "src",
+    "dst",
+    "step",
+    "channel",
+    "qpn",
+    "ready_ns",
+    "posted_ns",
+    "first_sent_ns",
+    "last_acked_ns",
+    "fct_ns",
+    "packets",
+    "retransmitted",
+    "generator_wait_ns",
+]
+STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
+WORLD = CollectiveKey("moe", "world", 0)
+EP1 = CollectiveKey("moe", "ep1", 0)
+
+
+def begin(parent: Path, **fields: object) -> RunDirectory:
+    manifest = RunManifest(
+        run_id="r1",
+        name="quick start",
+        world="namespaces",
+        started_at=STARTED.isoformat(),
+        warmup=1,
+        measured=3,
+    )
+    directory = RunDirectory.create(
+        parent, manifest=manifest, started=STARTED, experiment_text="version: 1\n"
+    )
+    directory.update(**fields)
+    directory.begin(small_plan())
+    return directory
+
+
+def files(path: Path) -> list[str]:
+    return sorted(
+        str(item.relative_to(path)) for item in path.rglob("*") if item.is_file()
+    )
+
+
+def test_a_run_becomes_seven_files(tmp_path: Path) -> None:
+    directory = begin(tmp_path / "runs")
+    for iteration in range(4):
+        directory.add(small_rows(iteration))
+    directory.finish(ended=STARTED)
+    assert directory.path.name == "20260131T120000Z-quick-start"
+    assert files(directory.path) == [
+        "collectives.parquet",
+        "experiment.yaml",
+        "flows.parquet",
+        "links.parquet",
+        "plan.json",
+        "ranks.parquet",
+        "run.json",
+    ]
+    manifest = open_run(directory.path).manifest
+    assert manifest.status == "complete"
+    assert manifest.rows == {"flows": 116, "collectives": 16, "ranks": 16, "links": 0}
+    assert (directory.path / "experiment.yaml").read_text() == "version: 1\n"
+    assert len(json.loads((directory.path / "plan.json").read_text())["ranks"]) == 4
+
+
+def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+    directory.finish(ended=STARTED)
+    for name in ("flows", "collectives", "ranks", "links"):
+        metadata = pq.read_schema(directory.path / f"{name}.parquet").metadata
+        assert metadata[b"chakram.schema_version"] == b"1"
+        assert metadata[b"chakram.run_id"] == b"r1"
+        assert metadata[b"chakram.table"] == name.encode()
+
+
+def test_collectives_and_ranks_come_back_as_they_were(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    written = directory.add(small_rows(1, slower_ns=7, retransmitted=2))
+    directory.finish(ended=STARTED)
+    results = open_run(directory.path)
+    assert results.collectives() == written
+    assert [(rank.rank, rank.measured) for rank in results.ranks()] == [
+        (0, True),
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
+
+
+def test_flow_columns_agree_with_flow_records(tmp_path: Path) -> None:
+    manifest = RunManifest(run_id="r", name="r", world="loopback", started_at="")
+    directory = RunDirectory.create(tmp_path, manifest=manifest, started=STARTED)
+    offsets_ns = (0, 10, -20, 30)
+    operations = directory.begin(small_plan(), offsets_ns=offsets_ns)
+    rows = small_rows(1, generator_wait_ns=5, retransmitted=3)
+    directory.add(rows)
+    directory.finish(ended=STARTED)
+    found = open_run(directory.path).table("flows").to_pylist()
+    expected = list(flow_records(rows.flows, operations, offsets_ns=offsets_ns))
+    assert len(found) == len(expected)
+    for row, flow in zip(found, expected, strict=True):
+        assert (row["job"], row["group"], row["k"]) == flow.key
+        assert CollectiveOp(row["collective"]) is flow.op
+        assert row["bytes"] == flow.size_bytes
+        for name in _SAME_NAMES:
+            assert row[name] == getattr(flow, name), name
+    assert {row["cause"] for row in found} == {"start", "operation", "message"}
+    assert all(
+        (row["cause_rank"] is not None) == (row["cause"] == "message") for row in found
+    )
+
+
+def test_completion_times_come_back_by_collective(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    for iteration in range(3):
+        directory.add(small_rows(iteration))
+        directory.flush()
+    directory.finish(ended=STARTED)
+    times = open_run(directory.path).completion_times()
+    assert {key: len(values) for key, values in times.items()} == {
+        WORLD: 48,
+        CollectiveKey("moe", "ep0", 0): 4,
+        EP1: 4,
+        CollectiveKey("moe", "p2p:0>1", 0): 2,
+    }
+    assert times[EP1] == array("q", [ALL_TO_ALL_NS] * 4)
+
+
+def test_a_killed_run_is_readable_up_to_the_last_flush(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+    directory.flush()
+    directory.add(small_rows(1))
+    # Killed while the next part was being written.
+    (directory.path / "flows/part-00001.tmp").write_bytes(b"PAR1 and then nothing")
+    results = open_run(directory.path)
+    assert results.manifest.status == "running"
+    assert len(results.collectives()) == 4
+    assert results.table("flows").num_rows == 29
+    assert len(results.ranks()) == 4
+    assert results.links() == []
+    assert results.completion_times() == {}
+
+
+def test_many_flows_are_written_without_being_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_directory, "FLOWS_PER_PART", 50)
+    directory = begin(tmp_path)
+    for iteration in range(5):
+        directory.add(small_rows(iteration))
+    parts = [name for name in files(directory.path) if name.startswith("flows/")]
+    assert parts == ["flows/part-00000.parquet", "flows/part-00001.parquet"]
+    directory.finish(ended=STARTED)
+    assert open_run(directory.path).table("flows").num_rows == 5 * 29
+
+
+def test_unfinished_collectives_are_kept_as_such(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(1, ranks=[0, 1]))
+    directory.finish("partial", ended=STARTED, reason="interrupted")
+    results = open_run(directory.path)
+    complete = {
+        record.identity.key.group: record.complete for record in results.collectives()
+    }
+    assert complete == {"world": False, "ep0": True, "p2p:0>1": True}
+    assert (results.manifest.status, results.manifest.reason) == (
+        "partial",
+        "interrupted",
+    )
+
+
+def test_models_stand_beside_what_was_measured(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(1))
+    directory.finish(
+        ended=STARTED,
+        ideal={WORLD: 300_000},
+        predictions={"simulate": {WORLD: 390_000, EP1: 99_000}},
+    )
+    results = open_run(directory.path)
+    assert results.ideals() == {WORLD: 300_000}
+    assert results.ceilings() == {}
+    assert results.predictions() == {"simulate": {WORLD: 390_000, EP1: 99_000}}
+    row = next(
+        row
+        for row in results.table("collectives").to_pylist()
+        if row["group"] == "world"
+    )
+    assert (row["duration_ns"], row["ideal_ns"]) == (ALL_REDUCE_NS, 300_000)
+
+
+def test_links_come_back(tmp_path: Path) -> None:
+    links = [
+        LinkRecord(
+            link="leaf1-spine1",
+            kind="uplink",
+            direction="up",
+            bytes_before=10,
+            bytes_after=110,
+        )
+    ]
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED, links=links)
+    (link,) = open_run(directory.path).links()
+    assert link == links[0]
+    assert link.bytes == 100
+
+
+def test_runs_of_the_same_second_get_a_directory_each(tmp_path: Path) -> None:
+    names = [begin(tmp_path).path.name for _ in range(3)]
+    assert names == [
+        "20260131T120000Z-quick-start",
+        "20260131T120000Z-quick-start-2",
+        "20260131T120000Z-quick-start-3",
+    ]
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("a file is in the way")
+    with pytest.raises(RunDirectoryError, match="runs: cannot be written") as caught:
+        begin(tmp_path / "runs")
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        RecordRows(flows=array("q", [0] * (len(FLOW_FIELDS) - 1))),
+        RecordRows(flows=array("q", row_of(FLOW_FIELDS, rank=9))),
+        RecordRows(shares=array("q", row_of(SHARE_FIELDS, operation=99))),
+        RecordRows(iterations=array("q", row_of(ITERATION_FIELDS, rank=-1))),
+        # A cause that does not exist.
+        RecordRows(flows=array("q", row_of(FLOW_FIELDS, operation=1, cause_kind=7))),
+    ],
+)
+def test_rows_that_do_not_fit_the_plan_are_the_agents_fault(
+    tmp_path: Path, rows: RecordRows
+) -> None:
+    directory = begin(tmp_path)
+    with pytest.raises(PeerError, match="do not fit"):
+        directory.add(rows)
+
+
+def test_rows_before_the_plan_are_refused(tmp_path: Path) -> None:
+    manifest = RunManifest(run_id="r", name="../..", world="loopback", started_at="")
+    directory = RunDirectory.create(tmp_path, manifest=manifest, started=STARTED)
+    assert directory.path.parent == tmp_path
+    with pytest.raises(ValueError, match="before the plan"):
+        directory.add(small_rows(0))
+
+
+def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED)
+    (directory.path / "flows.parquet").write_bytes(b"no parquet")
+    with pytest.raises(RunDirectoryError, match="table 'flows' cannot be read"):
+        open_run(directory.path).table("flows")
