@@ -43,7 +43,7 @@ FORWARDINGS = ("kernel", "model")
 
 # The longest path in a lab's directory is that of a socket, and a socket's path has
 # at most 107 bytes; lower case, because names end up in host names of reports.
-_LAB_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
+_LAB_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 
 # Smallest and largest MTU of a veth device.
 _MTU_RANGE = (576, 65535)
@@ -53,13 +53,13 @@ def check_lab_name(name: str) -> None:
     """Refuse a name that cannot be part of a file or host name.
 
     Raises:
-        FabricError: If *name* is not 1 to 31 lower-case letters, digits or dashes.
+        FabricError: If *name* is not 1 to 32 lower-case letters, digits or dashes.
     """
     if not _LAB_NAME.match(name):
         raise FabricError(
             f"lab {name!r}",
-            "a lab's name has 1 to 31 lower-case letters, digits and dashes"
-            " and does not begin or end with a dash",
+            "a lab's name has 1 to 32 lower-case letters, digits and dashes"
+            " and does not begin with a dash",
             "e.g. lab1",
         )
 

@@ -348,7 +348,9 @@ class NetlinkSocket:
                 if what is not None and number and failure is None:
                     failure = (what, number, text)
         if failure is not None:
-            raise _refusal(self.where, *failure)
+            what, number, text = failure
+            cause = OSError(number, os.strerror(number))
+            raise _refusal(self.where, what, number, text) from cause
 
     def _acknowledgements(self) -> list[tuple[int, int, str]]:
         """Return sequence number, error number (0: done) and text of each answer."""
@@ -367,15 +369,35 @@ class NetlinkSocket:
             offset += (length + 3) & ~3
         return found
 
+    def errno_of(self, request: Request) -> int:
+        """Send one request; return 0 if it was done, else the kernel's error number."""
+        try:
+            self.execute([request])
+        except (FabricError, PrivilegeError) as error:
+            cause = error.__cause__
+            return cause.errno or 0 if isinstance(cause, OSError) else errno.EIO
+        return 0
+
+    def get(self, message: Any, kind: int, what: str) -> Any:
+        """Return the one object that a filled pyroute2 message asks for.
+
+        Raises:
+            FabricError: If the kernel has none.
+        """
+        return self._ask(message, kind, 0, what)[0]
+
     def dump(self, message: Any, kind: int) -> list[Any]:
         """Return all objects of a kind, as decoded pyroute2 messages.
 
         Raises:
             FabricError: If the kernel refused.
         """
+        return self._ask(message, kind, NLM_F_DUMP, "reading its state")
+
+    def _ask(self, message: Any, kind: int, flags: int, what: str) -> list[Any]:
         self._sequence += 1
         message["header"]["type"] = kind
-        message["header"]["flags"] = NLM_F_REQUEST | NLM_F_DUMP
+        message["header"]["flags"] = NLM_F_REQUEST | flags
         message["header"]["sequence_number"] = self._sequence
         message.encode()
         self._socket.sendto(bytes(message.data), (0, 0))
@@ -385,11 +407,13 @@ class NetlinkSocket:
             (kind_of_first,) = struct.unpack_from("=H", data, 4)
             if kind_of_first == _NLMSG_ERROR:
                 number = -struct.unpack_from("=i", data, 16)[0]
-                raise _refusal(self.where, "reading its state", number, "")
+                raise _refusal(self.where, what, number, "") from OSError(number, what)
             for answer in self._marshal.parse(data):
                 if answer["header"]["type"] == _NLMSG_DONE:
                     return found
                 found.append(answer)
+            if not flags:
+                return found
 
 
 def _message_attribute(attributes: bytes) -> str:

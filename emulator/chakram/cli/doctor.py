@@ -1,0 +1,39 @@
+"""``chakram doctor``: what this machine and this user can do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from chakram.errors import EnvironmentProblem
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON instead of a table.")
+    ] = False,
+) -> None:
+    """Try what runs are made of; exit status 3 if no namespace lab can be built."""
+    from chakram.fabric.probe import probe_all
+
+    probes = probe_all()
+    missing = [probe for probe in probes if probe.needed and not probe.ok]
+    if as_json:
+        print(json.dumps({"probes": [asdict(probe) for probe in probes]}, indent=2))
+    else:
+        table = Table("probe", "", "finding")
+        for probe in probes:
+            mark = "ok" if probe.ok else "MISSING" if probe.needed else "-"
+            table.add_row(probe.name, mark, probe.reason)
+        Console().print(table)
+        if missing:
+            print("no namespace lab can be built here; fabric kind loopback still runs")
+    if missing:
+        raise typer.Exit(EnvironmentProblem.exit_code)

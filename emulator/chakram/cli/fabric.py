@@ -1,0 +1,171 @@
+"""``chakram fabric``: build a lab and keep it, look at it, take it down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from chakram.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chakram.fabric.description import LabState
+    from chakram.fabric.lab import LabStatus
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="fabric",
+    help="Build a namespace lab and keep it, look at it, take it down.",
+    no_args_is_help=True,
+)
+
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+@app.command()
+def up(
+    experiment: Annotated[
+        Path, typer.Argument(help="Experiment file; its fabric section is built.")
+    ],
+    lab: Annotated[
+        str | None,
+        typer.Option(help="Name of the lab, instead of the experiment's."),
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Build the fabric of an experiment; it stays until `chakram fabric down`."""
+    from chakram.config.experiment import load_experiment
+    from chakram.config.fabric import NamespaceFabric
+    from chakram.fabric.from_config import topology_from_config
+    from chakram.fabric.lab import start_lab
+
+    settings = load_experiment(experiment)
+    fabric = settings.fabric
+    topology = topology_from_config(fabric)
+    if not isinstance(fabric, NamespaceFabric) or topology is None:
+        raise ConfigError(
+            f"{experiment}: fabric.kind",
+            f"there is nothing to build for {fabric.kind!r}",
+            "only kind: namespaces is built",
+        )
+    handle = asyncio.run(
+        start_lab(
+            topology,
+            lab_name=lab or settings.lab_name,
+            seed=settings.seed,
+            mtu=fabric.mtu,
+            capture_hosts=fabric.capture,
+            lifetime="up",
+        )
+    )
+    if as_json:
+        _print_json(_state_fields(handle.state))
+    else:
+        _print_state(handle.state)
+
+
+@app.command()
+def down(
+    lab: Annotated[str | None, typer.Argument(help="Name of the lab.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All labs of this user.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """End a lab with its processes and remove all it made, also after a crash."""
+    from chakram.fabric import lab as labs
+
+    if (lab is None) != every:
+        raise ConfigError(
+            "chakram fabric down",
+            "names both a lab and --all" if every else "names no lab",
+            "write either a lab's name or --all",
+        )
+    ended = asyncio.run(labs.down(lab))
+    if as_json:
+        _print_json({"ended": ended})
+    elif ended:
+        print(f"ended: {', '.join(ended)}")
+    else:
+        print("there was nothing to end")
+
+
+@app.command()
+def status(as_json: _Json = False) -> None:
+    """Show the labs of this user, also those that a crash left behind."""
+    from chakram.fabric import lab as labs
+
+    found = labs.status()
+    if as_json:
+        _print_json({"labs": [_status_fields(each) for each in found]})
+        return
+    if not found:
+        print("there is no lab")
+        return
+    table = Table("lab", "state", "holder", "hosts", "switches", "processes")
+    for each in found:
+        state = each.state
+        processes = ", ".join(f"{one.role} {one.pid}" for one in each.processes)
+        table.add_row(
+            each.name,
+            _condition(each),
+            str(state.holder_pid) if state else "",
+            str(len(state.hosts)) if state else "",
+            str(len(state.switches)) if state else "",
+            processes,
+        )
+    Console().print(table)
+
+
+def _condition(status: LabStatus) -> str:
+    if not status.alive:
+        return f"dead: chakram fabric down {status.name}"
+    return "up" if status.state is not None else "being built"
+
+
+def _state_fields(state: LabState) -> dict[str, object]:
+    from chakram.fabric.description import encode_state
+
+    fields: dict[str, object] = json.loads(encode_state(state))
+    return fields
+
+
+def _status_fields(status: LabStatus) -> dict[str, object]:
+    return {
+        "name": status.name,
+        "alive": status.alive,
+        "state": None if status.state is None else _state_fields(status.state),
+        "processes": [{"pid": one.pid, "role": one.role} for one in status.processes],
+    }
+
+
+def _print_json(fields: object) -> None:
+    print(json.dumps(fields, indent=2))
+
+
+def _print_state(state: LabState) -> None:
+    table = Table("host", "address", "interface", "MAC", "network namespace")
+    for host in state.hosts:
+        table.add_row(
+            host.name,
+            f"{host.address}/{host.prefix_length}",
+            host.interface,
+            host.mac,
+            host.netns_name or host.netns,
+        )
+    Console().print(table)
+    first = state.hosts[0]
+    enter = f"ip netns exec {first.netns_name}"
+    if first.netns_name is None:
+        own = f"{state.holder_pid} --netns {first.netns}"
+        enter = f"python -m chakram.fabric.enter {own} --"
+    for note in state.notes:
+        print(f"note: {note}")
+    print(f"lab {state.name} is up; a command on {first.name}: {enter} COMMAND")
+    print(f"take it down: chakram fabric down {state.name}")

@@ -1,0 +1,139 @@
+"""The process in which ``probe`` tries what labs are made of.
+
+It prints one JSON list of (name, works, reason) and ends; the kernel removes the
+namespaces with it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from chakram.errors import ChakramError
+from chakram.fabric.userns import enter_new_user_namespace, has_net_admin
+
+if TYPE_CHECKING:
+    from chakram.fabric.namespaces import Namespace
+
+__all__ = ["main"]
+
+_BRIDGE_INDEX = 100
+_PORT_INDEX = 101
+_RATE_BPS = 10**9
+_LIMIT_BYTES = 1 << 20
+
+_Result = tuple[str, bool, str]
+
+# Not needed by labs, but good to know; with these a kernel could do more.
+_FURTHER_QUEUES = (
+    ("netem", "delay and loss of links"),
+    ("fq", "pacing by the kernel"),
+    ("red", "ECN marking by the kernel"),
+)
+
+
+def main() -> int:
+    """Try everything; return 0, whatever was found."""
+    sys.stdout.write(json.dumps(_try_all()))
+    return 0
+
+
+def _try_all() -> list[_Result]:
+    try:
+        how = "as root"
+        if not has_net_admin():
+            enter_new_user_namespace()
+            how = "in a user namespace"
+        return _try_lab(how)
+    except ChakramError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return [("namespaces", False, error.found + hint)]
+
+
+def _try_lab(how: str) -> list[_Result]:
+    # Only now: pyroute2 takes 0.15 s to import, and a user namespace wants a process
+    # of one thread.
+    from chakram.fabric.namespaces import (
+        close_namespaces,
+        host_sysctls,
+        make_namespaces,
+        switch_sysctls,
+    )
+
+    made, notes = make_namespaces({"a": switch_sysctls(1, 0), "b": host_sysctls()})
+    try:
+        results = [("namespaces", True, how)]
+        results += _try_devices(made["a"], made["b"])
+        for setting in ("fib_multipath_hash_policy", "fib_multipath_hash_seed"):
+            missing = next((note for note in notes if setting in note), None)
+            results.append((setting, missing is None, missing or "settable"))
+        return results
+    finally:
+        close_namespaces(made)
+
+
+def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
+    from chakram.fabric.netlink import new_bridge, new_veth
+    from chakram.fabric.shaping import shape
+
+    bridge = new_bridge("br0", index=_BRIDGE_INDEX, mac="02:cb:00:00:00:00", mtu=1500)
+    pair = new_veth(
+        "port",
+        index=_PORT_INDEX,
+        mac=None,
+        master=None,
+        mtu=1500,
+        peer_name="eth0",
+        peer_index=_PORT_INDEX,
+        peer_mac=None,
+        peer_namespace=far.descriptor,
+    )
+    results = [
+        _result("veth", near.netlink.errno_of(pair), "pairs of interfaces"),
+        _result("bridge", near.netlink.errno_of(bridge), "switches of one subnet"),
+    ]
+    if not results[0][1]:
+        return results
+    root, shaping_class, leaf = shape(
+        _PORT_INDEX, rate_bps=_RATE_BPS, limit_bytes=_LIMIT_BYTES
+    )
+    number = near.netlink.errno_of(root) or near.netlink.errno_of(shaping_class)
+    results.append(_result("htb", number, "rates of links"))
+    results.append(
+        _result("bfifo", near.netlink.errno_of(leaf), "queues limited in bytes")
+    )
+    results += [_try_queue(far, kind, purpose) for kind, purpose in _FURTHER_QUEUES]
+    return results
+
+
+def _try_queue(namespace: Namespace, kind: str, purpose: str) -> _Result:
+    from pyroute2.netlink import rtnl
+    from pyroute2.netlink.rtnl.tcmsg import tcmsg
+
+    from chakram.fabric.netlink import create
+
+    message = tcmsg()
+    message["index"] = _PORT_INDEX
+    message["handle"] = 0x10000
+    message["parent"] = 0xFFFF_FFFF
+    message["attrs"] = [("TCA_KIND", kind)]
+    number = namespace.netlink.errno_of(
+        create(message, rtnl.RTM_NEWQDISC, kind, replace=True)
+    )
+    # A discipline that exists may want options; one that does not is not found.
+    return _result(kind, number if number == errno.ENOENT else 0, purpose)
+
+
+def _result(name: str, number: int, purpose: str) -> _Result:
+    if number == 0:
+        return (name, True, purpose)
+    if number in (errno.ENOENT, errno.EOPNOTSUPP):
+        return (name, False, f"this kernel has none: no {purpose}")
+    return (name, False, f"{os.strerror(number)}: no {purpose}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
