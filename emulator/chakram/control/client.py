@@ -1,0 +1,394 @@
+"""The controller's side of a conversation with one agent."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Self, cast
+
+import grpc
+from grpc.aio import AioRpcError, insecure_channel, secure_channel
+
+from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
+from chakram.control.codec import encode_plan
+from chakram.control.details import METADATA_KEY, decode_error
+from chakram.control.event_codec import decode_description, decode_event
+from chakram.control.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
+from chakram.control.service import (
+    CHANNEL_OPTIONS,
+    HEARTBEAT_INTERVAL_NS,
+    agent_stub,
+    channel_credentials,
+    host_clock,
+    is_local,
+)
+from chakram.errors import AgentError, ChakramError, PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from types import TracebackType
+
+    from grpc.aio import StreamStreamCall
+
+    from chakram.control.events import AgentDescription, AgentEvent
+    from chakram.control.service import TlsFiles
+    from chakram.core.plan import AgentPlan
+
+__all__ = ["AgentClient"]
+
+CONNECT_TIMEOUT_S = 5.0
+CALL_TIMEOUT_S = 5.0
+PREPARE_TIMEOUT_S = 60.0
+"""An agent of 64 ranks and 64 namespaces starts in a second; hosts may be slow."""
+CLOSE_TIMEOUT_S = 2.0
+
+
+class AgentClient:
+    """A connection to one agent; ``connect`` makes it.
+
+    A session begins with ``attach``, or with the first call that needs one, and ends
+    with ``close``: then the agent ends its traffic and forgets the plan.  While it
+    lasts a task keeps the agent's lease alive, so the event loop must not be blocked
+    for more than a second while traffic runs.
+
+    Attributes:
+        name: Of the agent in the plan.
+        target: ``unix:/path`` or ``host:port``.
+        description: What the agent said about itself when the connection was made.
+    """
+
+    def __init__(
+        self, channel: grpc.aio.Channel, *, name: str, target: str, tls: bool
+    ) -> None:
+        self.name = name
+        self.target = target
+        self.description: AgentDescription
+        self.session = secrets.token_hex(8)
+        self._channel = channel
+        self._stub = agent_stub(channel)
+        self._tls = tls
+        self._watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
+        self._first: list[AgentEvent] = []
+        self._closed = False
+
+    @classmethod
+    async def connect(
+        cls,
+        target: str,
+        *,
+        name: str,
+        tls: TlsFiles | None = None,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> Self:
+        """Return a connection to the agent that listens at *target*.
+
+        It is tried again until *timeout_s* is over: an agent may be about to start.
+
+        Raises:
+            AgentError: If it cannot be reached, refuses our certificate or shows a
+                wrong one, or speaks another protocol.
+            ConfigError: If a certificate cannot be read.
+        """
+        if tls is None:
+            if not is_local(target):
+                raise AgentError(
+                    f"agent {name} ({target})",
+                    "another host is controlled with certificates only",
+                    "make them with `chakram certs` and name them in fabric.tls",
+                )
+            channel = insecure_channel(target, options=CHANNEL_OPTIONS)
+        else:
+            channel = secure_channel(
+                target, channel_credentials(tls), options=CHANNEL_OPTIONS
+            )
+        client = cls(channel, name=name, target=target, tls=tls is not None)
+        try:
+            client.description = await client._first_answer(timeout_s)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def _first_answer(self, timeout_s: float) -> AgentDescription:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                description = await self.describe()
+                break
+            except AgentError as error:
+                again = isinstance(error.__cause__, AioRpcError) and _may_pass(
+                    error.__cause__
+                )
+                if not again or time.monotonic() + 0.1 > deadline_s:
+                    raise
+            await asyncio.sleep(0.05)
+        if description.protocol != PROTOCOL_VERSION:
+            raise AgentError(
+                self.where,
+                f"it speaks version {description.protocol} of the protocol "
+                f"(chakram {description.version}), we speak {PROTOCOL_VERSION}",
+                "install the same version of chakram on both sides",
+            )
+        return description
+
+    @property
+    def where(self) -> str:
+        """Name and address, for errors."""
+        return f"agent {self.name} ({self.target})"
+
+    async def describe(self) -> AgentDescription:
+        """Return what the agent says about itself now."""
+        async with self._errors():
+            message = await self._stub.Describe(
+                pb.DescribeRequest(), timeout=CALL_TIMEOUT_S
+            )
+        return decode_description(message)
+
+    async def attach(self, *, controller: str = "") -> None:
+        """Begin the session: from now on the agent is ours, and lives on our lease.
+
+        Args:
+            controller: Who we are, for others that find the agent taken.
+
+        Raises:
+            AgentError: If another controller has it, or it cannot be reached.
+        """
+        if self._watch is not None:
+            return
+        call = self._stub.Watch()  # type: ignore[call-arg] # the stub wants an iterator
+        self._watch = call
+        try:
+            async with self._errors(), asyncio.timeout(CALL_TIMEOUT_S):
+                await call.write(self._heartbeat(0, controller))
+                first = await call.read()
+        except TimeoutError:
+            call.cancel()
+            raise AgentError(
+                self.where, f"it did not answer within {CALL_TIMEOUT_S:g} s"
+            ) from None
+        except BaseException:
+            call.cancel()
+            raise
+        if isinstance(first, pb.AgentEvent):
+            event = decode_event(first, where=self.where)
+            self._first = [] if event is None else [event]
+        self._heartbeats = asyncio.create_task(
+            self._keep_alive(call, controller), name=f"heartbeats-{self.name}"
+        )
+
+    async def _keep_alive(
+        self, call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent], controller: str
+    ) -> None:
+        sequence = 0
+        while not call.done():
+            await asyncio.sleep(HEARTBEAT_INTERVAL_NS / 1e9)
+            sequence += 1
+            try:
+                await call.write(self._heartbeat(sequence, controller))
+            except (AioRpcError, asyncio.InvalidStateError):
+                return  # whoever reads the events is told why the stream has ended
+
+    def _heartbeat(self, sequence: int, controller: str) -> pb.Heartbeat:
+        return pb.Heartbeat(
+            session=self.session, controller=controller, sequence=sequence
+        )
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        """Yield what the agent tells until the session ends; attach if necessary.
+
+        Raises:
+            AgentError: If the connection to the agent is lost.
+            PeerError: If it sends what is no event.
+        """
+        await self.attach()
+        call = self._watch
+        if call is None:
+            return
+        while self._first:
+            yield self._first.pop(0)
+        while not self._closed:
+            async with self._errors():
+                message = await call.read()
+            if not isinstance(message, pb.AgentEvent):
+                break
+            event = decode_event(message, where=self.where)
+            if event is not None:
+                yield event
+        if not self._closed:
+            raise AgentError(
+                self.where,
+                "it has ended the session",
+                "was it stopped? see its own log",
+            )
+
+    async def prepare(self, plan: AgentPlan) -> None:
+        """Give the agent its plan; it has opened all ports when this returns.
+
+        Raises:
+            PlanError: If the plan is wrong, or too long for a message.
+            AgentError: If the agent cannot be reached or is busy.
+            ChakramError: Whatever the agent refuses it with.
+        """
+        await self.attach()
+        request = pb.PrepareRequest(session=self.session, plan=encode_plan(plan))
+        length = request.ByteSize()
+        if length > MAX_MESSAGE_BYTES:
+            raise PlanError(
+                f"plan {plan.run_id}: agent {plan.agent}",
+                f"it takes {length} bytes, a message has at most {MAX_MESSAGE_BYTES}",
+                "spread the ranks over more agents",
+            )
+        async with self._errors():
+            await self._stub.Prepare(request, timeout=PREPARE_TIMEOUT_S)
+
+    async def arm(self, start_ns: int) -> None:
+        """Let all ranks start at *start_ns* of the agent's clock.
+
+        Raises:
+            AgentError: If it is too late for that, or the agent cannot be reached.
+        """
+        async with self._errors():
+            await self._stub.Arm(
+                pb.ArmRequest(session=self.session, start_ns=start_ns),
+                timeout=CALL_TIMEOUT_S,
+            )
+
+    async def abort(self, reason: str) -> None:
+        """End the run; the agent's traffic has ended when this returns.
+
+        It needs no session, and it is no error if nothing runs.
+        """
+        async with self._errors():
+            await self._stub.Abort(
+                pb.AbortRequest(reason=reason), timeout=CALL_TIMEOUT_S
+            )
+
+    async def reset(self) -> None:
+        """Let the agent forget the run: ready for the next plan when this returns.
+
+        Raises:
+            AgentError: If a run is under way; it has to be aborted first.
+        """
+        async with self._errors():
+            await self._stub.Reset(
+                pb.ResetRequest(session=self.session), timeout=CALL_TIMEOUT_S
+            )
+
+    async def measure_clock(self, *, pings: int = 8) -> ClockOffset:
+        """Return what the agent's monotonic clock shows more than ours."""
+        if self.description.clock and self.description.clock == host_clock():
+            return ClockOffset(offset_ns=0, uncertainty_ns=0)
+        times = []
+        for _ in range(pings):
+            sent_ns = time.monotonic_ns()
+            async with self._errors():
+                pong = await self._stub.ClockPing(
+                    pb.ClockPingRequest(), timeout=CALL_TIMEOUT_S
+                )
+            times.append(
+                PingTimes(
+                    sent_ns=sent_ns,
+                    remote_received_ns=pong.received_ns,
+                    remote_sent_ns=pong.sent_ns,
+                    answered_ns=time.monotonic_ns(),
+                )
+            )
+        return estimate_offset(times)
+
+    async def close(self) -> None:
+        """End the session and the connection; may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.gather(self._heartbeats, return_exceptions=True)
+        if self._watch is not None:
+            self._watch.cancel()
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await self._channel.close(None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @asynccontextmanager
+    async def _errors(self) -> AsyncIterator[None]:
+        """Turn what gRPC raises into errors of ours."""
+        try:
+            yield
+        except AioRpcError as error:
+            raise self._translated(error) from error
+        except asyncio.InvalidStateError as error:
+            # What grpc.aio raises for a write to a call that has just ended.
+            raise AgentError(self.where, "it has ended the session") from error
+
+    def _translated(self, error: AioRpcError) -> ChakramError:
+        trailing = cast(
+            "Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ()
+        )
+        for key, value in trailing:
+            if key == METADATA_KEY and isinstance(value, bytes):
+                return decode_error(value, where=self.where)
+        found, hint = _explain(error, tls=self._tls)
+        return AgentError(self.where, found, hint)
+
+
+def _may_pass(error: AioRpcError) -> bool:
+    """Tell whether trying again may help: the agent may be about to start."""
+    text = error.details() or ""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and "handshake" not in text
+
+
+def _explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
+    """Return what a failed call means, and what to do."""
+    code, text = error.code(), error.details() or ""
+    lowered = text.lower()
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "it does not answer in time", "is its host overloaded or suspended?"
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return f"a message is too long ({text})", "spread the ranks over more agents"
+    if code is not grpc.StatusCode.UNAVAILABLE:
+        return f"the call failed: {code.name} ({text})", None
+    if "certificate_verify_failed" in lowered or "peer name" in lowered:
+        return (
+            "its certificate is not one that we trust for this address",
+            "make it with the same CA: chakram certs DIR --agent NAME=ADDRESS",
+        )
+    if "handshake failed" in lowered:
+        return (
+            f"no TLS session could be agreed on ({_last_clause(text)})",
+            "does the agent run with --tls-ca, --tls-cert and --tls-key?",
+        )
+    if "refused" in lowered or "no such file" in lowered or "enoent" in lowered:
+        return (
+            "nobody listens there",
+            "start it: chakram-agent serve --listen ADDRESS",
+        )
+    if "socket closed" in lowered or "reset" in lowered or "broken pipe" in lowered:
+        if tls:
+            return (
+                "it closed the connection, as it does when it does not accept our "
+                "certificate",
+                "the controller's certificate must be signed by the agent's CA",
+            )
+        return (
+            "the connection was lost",
+            "the agent has ended, or it wants certificates",
+        )
+    return f"it cannot be reached ({_last_clause(text)})", None
+
+
+def _last_clause(text: str) -> str:
+    """Return the end of gRPC's long chain of causes."""
+    return text.rpartition(": ")[2].strip() or text

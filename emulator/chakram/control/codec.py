@@ -1,0 +1,166 @@
+"""Plans as messages, and back.
+
+Data-plane processes use this module too: it needs protobuf, but not gRPC.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.control.decoding import decode_plan
+from chakram.control.messages import decode_message, pb
+from chakram.core.program import (
+    CollectiveOperation,
+    ComputeOperation,
+    Operation,
+    SendOperation,
+)
+
+if TYPE_CHECKING:
+    from chakram.core.plan import AgentPlan, RankPlan
+
+__all__ = ["decode_plan", "encode_plan", "parse_plan", "plan_bytes"]
+
+
+def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
+    """Return the message of a plan."""
+    transport = plan.transport
+    settings = plan.settings
+    return pb.AgentPlan(
+        run_id=plan.run_id,
+        agent=plan.agent,
+        shards=plan.shards,
+        ports=[
+            pb.PortPlan(
+                number=port.number,
+                agent=port.agent,
+                host=port.host,
+                open=port.open,
+                netns=port.netns,
+                address=port.address,
+                udp_port=port.udp_port,
+                rate_bps=port.rate_bps,
+                mtu=port.mtu,
+            )
+            for port in plan.ports
+        ],
+        ranks=[_encode_rank(rank) for rank in plan.ranks],
+        transport=pb.TransportPlan(
+            path_mtu=transport.path_mtu,
+            window_bytes=transport.window_bytes,
+            congestion_control=transport.congestion_control,
+            congestion_parameters=[
+                pb.Parameter(name=name, value=value)
+                for name, value in transport.congestion_parameters
+            ],
+            verb=transport.verb,
+            dscp_data=transport.dscp_data,
+            dscp_ack=transport.dscp_ack,
+            ecn=transport.ecn,
+            ack_interval_packets=transport.ack_interval_packets,
+            retransmit_timeout_ns=transport.retransmit_timeout_ns,
+            retry_limit=transport.retry_limit,
+            max_burst_packets=transport.max_burst_packets,
+            burst_bound_ns=transport.burst_bound_ns,
+        ),
+        settings=pb.RunSettings(
+            warmup=settings.warmup,
+            measured=settings.measured,
+            sync=settings.sync,
+            gap_ns=settings.gap_ns,
+            drop_ratio=settings.drop_ratio,
+            seed=settings.seed,
+            hang_timeout_ns=settings.hang_timeout_ns,
+        ),
+        peers=plan.peers,
+        rank_numbers=[
+            pb.RankNumber(job=job, rank=rank, number=number)
+            for job, rank, number in plan.rank_numbers
+        ],
+    )
+
+
+def plan_bytes(plan: AgentPlan) -> bytes:
+    """Return the bytes of a plan's message."""
+    return encode_plan(plan).SerializeToString()
+
+
+def _encode_rank(rank: RankPlan) -> pb.RankPlan:
+    program = rank.program
+    return pb.RankPlan(
+        number=rank.number,
+        port=rank.port,
+        shard=rank.shard,
+        program=pb.RankProgram(
+            job=program.job,
+            rank=program.rank,
+            groups=[
+                pb.ProcessGroup(name=group.name, ranks=group.ranks)
+                for group in program.groups
+            ],
+            operations=[
+                _encode_operation(operation) for operation in program.operations
+            ],
+        ),
+        queue_pairs=[
+            pb.QueuePairPlan(
+                group=pair.group,
+                channel=pair.channel,
+                peer_rank=pair.peer_rank,
+                qpn=pair.qpn,
+                remote_qpn=pair.remote_qpn,
+                remote_port=pair.remote_port,
+                remote_address=pair.remote_address,
+                source_port=pair.source_port,
+                send_psn=pair.send_psn,
+                receive_psn=pair.receive_psn,
+            )
+            for pair in rank.queue_pairs
+        ],
+    )
+
+
+def _encode_operation(operation: Operation) -> pb.Operation:
+    message = pb.Operation(
+        node_id=operation.node_id,
+        name=operation.name,
+        dependencies=operation.dependencies,
+    )
+    if isinstance(operation, CollectiveOperation):
+        message.collective.CopyFrom(
+            pb.Collective(
+                group=operation.group,
+                number=operation.number,
+                op=operation.op.value,
+                algorithm=operation.algorithm,
+                input_bytes=operation.input_bytes,
+                trace_bytes=operation.trace_bytes,
+                root=operation.root,
+            )
+        )
+    elif isinstance(operation, ComputeOperation):
+        message.compute.CopyFrom(
+            pb.Compute(duration_ns=operation.duration_ns, stream=operation.stream)
+        )
+    else:
+        part = message.send if isinstance(operation, SendOperation) else message.receive
+        part.CopyFrom(
+            pb.PointToPoint(
+                peer=operation.peer,
+                number=operation.number,
+                tag=operation.tag,
+                size_bytes=operation.size_bytes,
+                trace_bytes=operation.trace_bytes,
+            )
+        )
+    return message
+
+
+def parse_plan(data: bytes, *, where: str) -> AgentPlan:
+    """Return the plan whose message *data* holds.
+
+    Raises:
+        PeerError: At *where*, if it holds no such message.
+        PlanError: If the plan is wrong.
+    """
+    return decode_plan(decode_message(pb.AgentPlan, data, where=where))

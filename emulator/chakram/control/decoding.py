@@ -1,0 +1,349 @@
+"""Plans that came as messages, checked.
+
+Nothing is trusted: counts and sizes are bounded, numbers stand in the ranges of their
+fields, addresses parse, programs are whole, and every reference inside the plan finds
+what it names.  Whatever is wrong becomes a ``PlanError`` with its path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.control.fields import (
+    MAX_SIZE_BYTES,
+    MAX_TEXT,
+    MAX_TIME_NS,
+    Fault,
+    address,
+    between,
+    check_count,
+    inside,
+    name_text,
+    one_of,
+    rows,
+    size,
+    text,
+)
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import ProcessGroup
+from chakram.core.plan import (
+    POINT_TO_POINT,
+    AgentPlan,
+    PortPlan,
+    QueuePairPlan,
+    RankPlan,
+    RunSettings,
+    TransportPlan,
+)
+from chakram.core.program import (
+    CollectiveOperation,
+    ComputeOperation,
+    Operation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+    check_program,
+)
+from chakram.errors import PlanError
+from chakram.roce.constants import PATH_MTUS
+
+if TYPE_CHECKING:
+    from chakram.control.messages import pb
+
+__all__ = ["decode_plan"]
+
+MAX_PORTS = 1024
+MAX_RANKS = 4096
+MAX_QUEUE_PAIRS = 2**17
+"""Of one rank.  A job of 4,096 ranks with 8 channels to each peer needs 2**15."""
+MAX_OPERATIONS = 2**20
+MAX_GROUPS = 2**14
+MAX_SHARDS = 256
+MAX_NAMES = 2**17
+"""Ranks, or addresses, of a whole plan."""
+MAX_ITERATIONS = 10**9
+MAX_MTU = 65535
+MAX_RATE_BPS = 10**15
+MAX_BURST_PACKETS = 128
+
+_OPS = {op.value: op for op in CollectiveOp}
+_VERBS = ("write", "send")
+_SYNCS = ("barrier", "free", "gap")
+
+
+def decode_plan(message: pb.AgentPlan) -> AgentPlan:
+    """Return the plan of a message.
+
+    Raises:
+        PlanError: If the plan is wrong; it names the path of what is.
+    """
+    try:
+        plan = _plan(message)
+        _check_references(plan)
+    except Fault as fault:
+        run_id = message.run_id if len(message.run_id) <= MAX_TEXT else "?"
+        raise PlanError(
+            f"plan {run_id or '?'}: {fault.path}", fault.found, fault.hint
+        ) from None
+    return plan
+
+
+def _plan(message: pb.AgentPlan) -> AgentPlan:
+    return AgentPlan(
+        run_id=name_text("run_id", message.run_id),
+        agent=name_text("agent", message.agent),
+        shards=between("shards", message.shards, 1, MAX_SHARDS),
+        ports=rows("ports", message.ports, _port, most=MAX_PORTS),
+        ranks=rows("ranks", message.ranks, _rank, most=MAX_RANKS),
+        transport=inside("transport", message.transport, _transport),
+        settings=inside("settings", message.settings, _settings),
+        peers=rows(
+            "peers", message.peers, lambda text: address("", text), most=MAX_NAMES
+        ),
+        rank_numbers=rows(
+            "rank_numbers",
+            message.rank_numbers,
+            lambda row: (name_text("job", row.job), row.rank, row.number),
+            most=MAX_NAMES,
+        ),
+    )
+
+
+def _port(message: pb.PortPlan) -> PortPlan:
+    return PortPlan(
+        number=message.number,
+        agent=name_text("agent", message.agent),
+        host=name_text("host", message.host),
+        open=name_text("open", message.open),
+        netns=name_text("netns", message.netns) if message.HasField("netns") else None,
+        address=address("address", message.address),
+        udp_port=between("udp_port", message.udp_port, 1, 65535),
+        rate_bps=(
+            between("rate_bps", message.rate_bps, 1, MAX_RATE_BPS)
+            if message.HasField("rate_bps")
+            else None
+        ),
+        mtu=between("mtu", message.mtu, 68, MAX_MTU),
+    )
+
+
+def _rank(message: pb.RankPlan) -> RankPlan:
+    return RankPlan(
+        number=message.number,
+        port=message.port,
+        shard=message.shard,
+        program=inside("program", message.program, _program),
+        queue_pairs=rows(
+            "queue_pairs", message.queue_pairs, _queue_pair, most=MAX_QUEUE_PAIRS
+        ),
+    )
+
+
+def _queue_pair(message: pb.QueuePairPlan) -> QueuePairPlan:
+    return QueuePairPlan(
+        group=name_text("group", message.group),
+        channel=between("channel", message.channel, 0, 2**16),
+        peer_rank=between("peer_rank", message.peer_rank, 0, MAX_NAMES),
+        qpn=between("qpn", message.qpn, 0, 2**24 - 1),
+        remote_qpn=between("remote_qpn", message.remote_qpn, 0, 2**24 - 1),
+        remote_port=message.remote_port,
+        remote_address=address("remote_address", message.remote_address),
+        source_port=between("source_port", message.source_port, 1, 65535),
+        send_psn=between("send_psn", message.send_psn, 0, 2**24 - 1),
+        receive_psn=between("receive_psn", message.receive_psn, 0, 2**24 - 1),
+    )
+
+
+def _program(message: pb.RankProgram) -> RankProgram:
+    program = RankProgram(
+        job=name_text("job", message.job),
+        rank=between("rank", message.rank, 0, MAX_NAMES),
+        groups=rows("groups", message.groups, _group, most=MAX_GROUPS),
+        operations=rows(
+            "operations", message.operations, _operation, most=MAX_OPERATIONS
+        ),
+    )
+    names = [group.name for group in program.groups]
+    if len(set(names)) != len(names):
+        raise Fault("groups", "two process groups have one name")
+    problems = check_program(program)
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise Fault("operations", problems[0] + more)
+    return program
+
+
+def _group(message: pb.ProcessGroup) -> ProcessGroup:
+    check_count("ranks", message.ranks, MAX_NAMES)
+    try:
+        return ProcessGroup(
+            name=name_text("name", message.name), ranks=tuple(message.ranks)
+        )
+    except ValueError as error:
+        raise Fault("ranks", str(error)) from None
+
+
+def _operation(message: pb.Operation) -> Operation:
+    node_id = message.node_id if message.HasField("node_id") else None
+    name = text("name", message.name)
+    dependencies = tuple(message.dependencies)
+    kind = message.WhichOneof("kind")
+    if kind == "collective":
+        part = message.collective
+        op = _OPS.get(part.op)
+        if op is None:
+            raise Fault("collective.op", f"{part.op[:40]!r} is no collective")
+        return CollectiveOperation(
+            node_id=node_id,
+            name=name,
+            dependencies=dependencies,
+            group=name_text("collective.group", part.group),
+            number=part.number,
+            op=op,
+            algorithm=text("collective.algorithm", part.algorithm),
+            input_bytes=size("collective.input_bytes", part.input_bytes),
+            trace_bytes=size("collective.trace_bytes", part.trace_bytes),
+            root=part.root,
+        )
+    if kind == "compute":
+        compute = message.compute
+        return ComputeOperation(
+            node_id=node_id,
+            name=name,
+            dependencies=dependencies,
+            duration_ns=between(
+                "compute.duration_ns", compute.duration_ns, 0, MAX_TIME_NS
+            ),
+            stream=compute.stream if compute.HasField("stream") else None,
+        )
+    if kind is None:
+        raise Fault("kind", "an operation of no kind that this version knows")
+    message_part = message.send if kind == "send" else message.receive
+    make = SendOperation if kind == "send" else ReceiveOperation
+    return make(
+        node_id=node_id,
+        name=name,
+        dependencies=dependencies,
+        peer=between(f"{kind}.peer", message_part.peer, 0, MAX_NAMES),
+        number=message_part.number,
+        tag=message_part.tag,
+        size_bytes=size(f"{kind}.size_bytes", message_part.size_bytes),
+        trace_bytes=size(f"{kind}.trace_bytes", message_part.trace_bytes),
+    )
+
+
+def _transport(message: pb.TransportPlan) -> TransportPlan:
+    if message.path_mtu not in PATH_MTUS:
+        raise Fault(
+            "path_mtu",
+            f"{message.path_mtu} is no path MTU",
+            f"one of {', '.join(map(str, PATH_MTUS))}",
+        )
+    check_count("congestion_parameters", message.congestion_parameters, 100)
+    return TransportPlan(
+        path_mtu=message.path_mtu,
+        window_bytes=between("window_bytes", message.window_bytes, 1, MAX_SIZE_BYTES),
+        congestion_control=name_text("congestion_control", message.congestion_control),
+        congestion_parameters=tuple(
+            (name_text("congestion_parameters", parameter.name), parameter.value)
+            for parameter in message.congestion_parameters
+        ),
+        verb=one_of("verb", message.verb, _VERBS),
+        dscp_data=between("dscp_data", message.dscp_data, 0, 63),
+        dscp_ack=between("dscp_ack", message.dscp_ack, 0, 63),
+        ecn=between("ecn", message.ecn, 0, 3),
+        ack_interval_packets=between(
+            "ack_interval_packets", message.ack_interval_packets, 1, 2**16
+        ),
+        retransmit_timeout_ns=between(
+            "retransmit_timeout_ns", message.retransmit_timeout_ns, 1, MAX_TIME_NS
+        ),
+        retry_limit=between("retry_limit", message.retry_limit, 0, 2**16),
+        max_burst_packets=between(
+            "max_burst_packets", message.max_burst_packets, 1, MAX_BURST_PACKETS
+        ),
+        burst_bound_ns=between(
+            "burst_bound_ns", message.burst_bound_ns, 0, MAX_TIME_NS
+        ),
+    )
+
+
+def _settings(message: pb.RunSettings) -> RunSettings:
+    if not 0.0 <= message.drop_ratio < 1.0:
+        raise Fault("drop_ratio", f"{message.drop_ratio} is not in [0, 1)")
+    return RunSettings(
+        warmup=between("warmup", message.warmup, 0, MAX_ITERATIONS),
+        measured=between("measured", message.measured, 0, MAX_ITERATIONS),
+        sync=one_of("sync", message.sync, _SYNCS),
+        gap_ns=between("gap_ns", message.gap_ns, 0, MAX_TIME_NS),
+        drop_ratio=message.drop_ratio,
+        seed=message.seed,
+        hang_timeout_ns=between(
+            "hang_timeout_ns", message.hang_timeout_ns, 1, MAX_TIME_NS
+        ),
+    )
+
+
+def _check_references(plan: AgentPlan) -> None:
+    """Find what ports, ranks, shards and queue pairs name, and what is there twice."""
+    ports = {port.number for port in plan.ports}
+    if len(ports) != len(plan.ports):
+        raise Fault("ports", "two ports have one number")
+    if len({rank.number for rank in plan.ranks}) != len(plan.ranks):
+        raise Fault("ranks", "two ranks have one number")
+    numbers = plan.numbers()
+    if len(numbers) != len(plan.rank_numbers):
+        raise Fault("rank_numbers", "a rank stands there twice")
+    peers = set(plan.peers)
+    shard_of_port: dict[int, int] = {}
+    taken: set[tuple[int, int]] = set()
+    for index, rank in enumerate(plan.ranks):
+        path = f"ranks[{index}]"
+        program = rank.program
+        if rank.port not in ports:
+            raise Fault(f"{path}.port", f"port {rank.port} is not in the plan")
+        if rank.shard >= plan.shards:
+            raise Fault(f"{path}.shard", f"shard {rank.shard} of {plan.shards} shards")
+        if shard_of_port.setdefault(rank.port, rank.shard) != rank.shard:
+            raise Fault(
+                f"{path}.shard",
+                f"port {rank.port} has ranks in two shards",
+                "all ranks of a port live in one shard",
+            )
+        if numbers.get((program.job, program.rank)) != rank.number:
+            raise Fault(
+                f"{path}.number",
+                f"{rank.number} is not what rank_numbers says of job "
+                f"{program.job} rank {program.rank}",
+            )
+        groups = {group.name for group in program.groups}
+        for place, pair in enumerate(rank.queue_pairs):
+            _check_queue_pair(
+                pair, rank, groups, peers, numbers, f"{path}.queue_pairs[{place}]"
+            )
+            if (rank.port, pair.qpn) in taken:
+                raise Fault(
+                    f"{path}.queue_pairs[{place}].qpn",
+                    f"port {rank.port} has two queue pairs {pair.qpn}",
+                )
+            taken.add((rank.port, pair.qpn))
+
+
+def _check_queue_pair(
+    pair: QueuePairPlan,
+    rank: RankPlan,
+    groups: set[str],
+    peers: set[str],
+    numbers: dict[tuple[str, int], int],
+    path: str,
+) -> None:
+    if pair.remote_address not in peers:
+        raise Fault(
+            f"{path}.remote_address",
+            f"{pair.remote_address} is not among the peers of the plan",
+            "an agent sends to members of the plan only",
+        )
+    if (rank.program.job, pair.peer_rank) not in numbers:
+        raise Fault(f"{path}.peer_rank", f"there is no rank {pair.peer_rank}")
+    if pair.group != POINT_TO_POINT and pair.group not in groups:
+        raise Fault(f"{path}.group", f"there is no process group {pair.group!r}")

@@ -1,0 +1,149 @@
+"""The gRPC side of the protocol: stub, servicer, channel options, TLS.
+
+This is the only module that touches the generated service.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from chakram.control.chakram_pb2_grpc import (
+    AgentServicer,
+    AgentStub,
+    add_AgentServicer_to_server,
+)
+from chakram.control.messages import MAX_MESSAGE_BYTES
+from chakram.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chakram.control.chakram_pb2_grpc import AgentAsyncStub
+
+__all__ = [
+    "CHANNEL_OPTIONS",
+    "HEARTBEAT_INTERVAL_NS",
+    "LEASE_NS",
+    "SERVER_OPTIONS",
+    "AgentServicer",
+    "TlsFiles",
+    "add_AgentServicer_to_server",
+    "agent_stub",
+    "channel_credentials",
+    "host_clock",
+    "is_local",
+    "server_credentials",
+]
+
+LEASE_NS = 1_500_000_000
+"""Without a heartbeat for so long an agent ends its traffic: it has to be silent 2 s
+after the controller is gone."""
+
+HEARTBEAT_INTERVAL_NS = 300_000_000
+"""Four of them may be late or lost before a lease ends."""
+
+_SIZES = [
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+]
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    *_SIZES,
+    # A proxy of the environment is for the web, not for a lab.
+    ("grpc.enable_http_proxy", 0),
+    # Channels to one address are told apart: agents come and go on it.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Connecting is tried again by the caller, who knows how long it may last.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
+SERVER_OPTIONS: list[tuple[str, int]] = [
+    *_SIZES,
+    # Two agents on one port would answer in turn, unnoticed.
+    ("grpc.so_reuseport", 0),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Where the certificates of one side are: its own, its key, and who signs."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+    def read(self) -> tuple[bytes, bytes, bytes]:
+        """Return the contents of ca, cert and key.
+
+        Raises:
+            ConfigError: If one cannot be read.
+        """
+        contents = []
+        for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
+            try:
+                contents.append(path.read_bytes())
+            except OSError as error:
+                raise ConfigError(
+                    f"tls.{name}: {path}",
+                    f"cannot be read ({error.strerror})",
+                    "chakram certs makes them",
+                ) from error
+        return contents[0], contents[1], contents[2]
+
+
+def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:
+    """Return the credentials of a controller.
+
+    Raises:
+        ConfigError: If a file cannot be read.
+    """
+    ca, cert, key = tls.read()
+    return grpc.ssl_channel_credentials(
+        root_certificates=ca, private_key=key, certificate_chain=cert
+    )
+
+
+def server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    """Return the credentials of an agent: who calls must show a certificate as well.
+
+    Raises:
+        ConfigError: If a file cannot be read.
+    """
+    ca, cert, key = tls.read()
+    return grpc.ssl_server_credentials(
+        [(key, cert)], root_certificates=ca, require_client_auth=True
+    )
+
+
+def agent_stub(channel: grpc.aio.Channel) -> AgentAsyncStub:
+    """Return the calls of an agent."""
+    return AgentStub(channel)
+
+
+def host_clock() -> str:
+    """Return a name of the monotonic clock that this process reads.
+
+    Processes with the same name read the same clock: one boot of one machine, and one
+    time namespace.  Where that cannot be told the name is empty.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/time')}"
+    except OSError:
+        return ""
+
+
+def is_local(target: str) -> bool:
+    """Tell whether *target* (unix:path or host:port) stays on this machine."""
+    if target.startswith("unix:"):
+        return True
+    host = target.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,117 @@
+"""Small plans for tests of agents and of the protocol."""
+
+from __future__ import annotations
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import world_group
+from chakram.core.plan import (
+    AgentPlan,
+    PortPlan,
+    QueuePairPlan,
+    RankPlan,
+    RunSettings,
+    TransportPlan,
+)
+from chakram.core.program import CollectiveOperation, RankProgram
+
+JOB = "job"
+
+
+def ring_plan(
+    *,
+    nranks: int = 2,
+    agent: str = "a",
+    shards: int = 1,
+    input_bytes: int = 100_000,
+    iterations: int = 3,
+    settings: RunSettings | None = None,
+    transport: TransportPlan | None = None,
+    open_spec: str = "udp:lo",
+    first_address: int = 1,
+    prefix: str = "127.18.0",
+    udp_port: int = 14791,
+    netns: tuple[str | None, ...] | None = None,
+    rate_bps: int | None = 1_000_000_000,
+    collectives: int = 1,
+) -> AgentPlan:
+    """Return a plan of *nranks* ranks that all-reduce over a ring, a port for each.
+
+    Every rank has a queue pair to its two neighbours; those of 2 ranks are the same.
+    """
+    addresses = [f"{prefix}.{first_address + rank}" for rank in range(nranks)]
+    world = world_group(nranks)
+    ports = tuple(
+        PortPlan(
+            number=rank,
+            agent=agent,
+            host=f"h{rank}",
+            open=open_spec,
+            netns=None if netns is None else netns[rank],
+            address=address,
+            udp_port=udp_port,
+            rate_bps=rate_bps,
+            mtu=4200,
+        )
+        for rank, address in enumerate(addresses)
+    )
+    operations = tuple(
+        CollectiveOperation(
+            node_id=number + 1,
+            name=f"all_reduce {number}",
+            dependencies=(number - 1,) if number else (),
+            group=world.name,
+            number=number,
+            op=CollectiveOp.ALL_REDUCE,
+            algorithm="ring",
+            input_bytes=input_bytes,
+            trace_bytes=input_bytes,
+        )
+        for number in range(collectives)
+    )
+    ranks = tuple(
+        RankPlan(
+            number=rank,
+            port=rank,
+            shard=rank % shards,
+            program=RankProgram(
+                job=JOB, rank=rank, groups=(world,), operations=operations
+            ),
+            queue_pairs=tuple(
+                queue_pair(rank, peer, world.name, addresses[peer])
+                for peer in sorted({(rank - 1) % nranks, (rank + 1) % nranks} - {rank})
+            ),
+        )
+        for rank in range(nranks)
+    )
+    return AgentPlan(
+        run_id="run-1",
+        agent=agent,
+        shards=shards,
+        ports=ports,
+        ranks=ranks,
+        transport=transport or TransportPlan(),
+        settings=settings or RunSettings(warmup=1, measured=iterations - 1),
+        peers=tuple(addresses),
+        rank_numbers=tuple((JOB, rank, rank) for rank in range(nranks)),
+    )
+
+
+def queue_pair(rank: int, peer: int, group: str, address: str) -> QueuePairPlan:
+    """Return the end at *rank* of the queue pair between two ranks."""
+    return QueuePairPlan(
+        group=group,
+        channel=0,
+        peer_rank=peer,
+        qpn=qpn(rank, peer),
+        remote_qpn=qpn(peer, rank),
+        remote_port=peer,
+        remote_address=address,
+        source_port=49152 + rank * 16 + peer,
+        send_psn=1000 * rank + peer,
+        receive_psn=1000 * peer + rank,
+    )
+
+
+def qpn(rank: int, peer: int) -> int:
+    """Return the number of the queue pair of *rank* to *peer*."""
+    return 0x100 + rank * 0x40 + peer

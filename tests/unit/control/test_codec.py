@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.control.codec import decode_plan, encode_plan, parse_plan, plan_bytes
+from chakram.control.messages import MAX_MESSAGE_BYTES, pb
+from chakram.core.plan import POINT_TO_POINT, AgentPlan, RunSettings, TransportPlan
+from chakram.core.program import (
+    ComputeOperation,
+    ReceiveOperation,
+    SendOperation,
+)
+from chakram.errors import PeerError, PlanError
+from tests.plans import queue_pair, ring_plan
+
+
+def plan_of_every_operation() -> AgentPlan:
+    plan = ring_plan(nranks=3, shards=3)
+    rank = plan.ranks[0]
+    program = rank.program
+    operations = (
+        *program.operations,
+        ComputeOperation(
+            node_id=None, name="", dependencies=(0,), duration_ns=5, stream=7
+        ),
+        ComputeOperation(node_id=2**64 - 1, name="x", dependencies=(1,), duration_ns=0),
+        SendOperation(
+            node_id=9,
+            name="send",
+            dependencies=(0, 2),
+            peer=1,
+            number=0,
+            tag=-3,
+            size_bytes=0,
+            trace_bytes=0,
+        ),
+        ReceiveOperation(
+            node_id=10,
+            name="receive",
+            dependencies=(),
+            peer=2,
+            number=4,
+            tag=2**62,
+            size_bytes=5,
+            trace_bytes=320,
+        ),
+    )
+    pair = replace(queue_pair(0, 1, POINT_TO_POINT, plan.ports[1].address), qpn=0x900)
+    ranks = (
+        replace(
+            rank,
+            program=replace(program, operations=operations),
+            queue_pairs=(*rank.queue_pairs, pair),
+        ),
+        *plan.ranks[1:],
+    )
+    ports = (replace(plan.ports[0], netns="/run/netns/x", rate_bps=None),)
+    return replace(plan, ranks=ranks, ports=ports + plan.ports[1:])
+
+
+@pytest.mark.parametrize("plan", [ring_plan(), plan_of_every_operation()])
+def test_decoding_what_was_encoded_gives_the_plan(plan: AgentPlan) -> None:
+    assert parse_plan(plan_bytes(plan), where="x") == plan
+
+
+@given(
+    transport=st.builds(
+        TransportPlan,
+        path_mtu=st.sampled_from([256, 1024, 4096]),
+        window_bytes=st.integers(1, 2**40),
+        congestion_parameters=st.lists(
+            st.tuples(st.text("abc_", min_size=1), st.integers(-(2**63), 2**63 - 1)),
+            max_size=5,
+        ).map(tuple),
+        verb=st.sampled_from(["write", "send"]),
+        ecn=st.integers(0, 3),
+    ),
+    settings=st.builds(
+        RunSettings,
+        warmup=st.integers(0, 10**6),
+        drop_ratio=st.floats(0, 0.99),
+        seed=st.integers(-(2**63), 2**63 - 1),
+    ),
+    nranks=st.integers(2, 5),
+)
+def test_plans_survive_the_wire(
+    transport: TransportPlan, settings: RunSettings, nranks: int
+) -> None:
+    plan = ring_plan(nranks=nranks, transport=transport, settings=settings)
+    assert decode_plan(encode_plan(plan)) == plan
+
+
+@given(data=st.binary(max_size=300))
+def test_arbitrary_bytes_raise_only_our_errors(data: bytes) -> None:
+    with pytest.raises((PlanError, PeerError)):
+        parse_plan(data, where="peer")
+
+
+@given(place=st.integers(0, 10**6), value=st.integers(0, 255), cut=st.integers(0, 1500))
+def test_damaged_plans_raise_only_our_errors(place: int, value: int, cut: int) -> None:
+    data = bytearray(plan_bytes(ring_plan(nranks=3)))
+    data[place % len(data)] = value
+    try:
+        plan = parse_plan(bytes(data[: len(data) - cut]), where="peer")
+    except (PlanError, PeerError):
+        return
+    assert decode_plan(encode_plan(plan)) == plan
+
+
+def test_too_long_a_message_is_refused_unread() -> None:
+    with pytest.raises(PeerError, match="longer than"):
+        parse_plan(bytes(MAX_MESSAGE_BYTES + 1), where="peer")
+
+
+def test_bytes_of_no_message_say_whose_they_are() -> None:
+    with pytest.raises(PeerError, match=r"shard 3: 4 bytes are no AgentPlan"):
+        parse_plan(b"\xff\xff\xff\xff", where="shard 3")
+
+
+def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
+    message = encode_plan(plan)
+    exec(f"message.{change}")
+    return message
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("run_id = ''", "plan ?: run_id: '' is no name"),
+        ("shards = 0", "plan run-1: shards: 0 is not in 1..256"),
+        (
+            "ports[1].address = '127.0.0.256'",
+            "plan run-1: ports[1].address: '127.0.0.256' is no IPv4 address",
+        ),
+        ("ports[0].mtu = 3", "plan run-1: ports[0].mtu: 3 is not in 68..65535"),
+        ("ports[1].number = 0", "plan run-1: ports: two ports have one number"),
+        ("ranks[0].number = 1", "plan run-1: ranks: two ranks have one number"),
+        ("ranks[0].port = 5", "plan run-1: ranks[0].port: port 5 is not in the plan"),
+        ("ranks[1].shard = 2", "plan run-1: ranks[1].shard: shard 2 of 1 shards"),
+        (
+            "ranks[1].queue_pairs[0].qpn = 1 << 24",
+            "plan run-1: ranks[1].queue_pairs[0].qpn: 16777216 is not in 0..16777215",
+        ),
+        (
+            "ranks[0].queue_pairs[0].remote_address = '192.0.2.1'",
+            "plan run-1: ranks[0].queue_pairs[0].remote_address: 192.0.2.1 is not "
+            "among the peers of the plan (an agent sends to members of the plan only)",
+        ),
+        (
+            "ranks[0].queue_pairs[0].group = 'tp'",
+            "plan run-1: ranks[0].queue_pairs[0].group: there is no process group 'tp'",
+        ),
+        (
+            "ranks[0].queue_pairs[0].peer_rank = 9",
+            "plan run-1: ranks[0].queue_pairs[0].peer_rank: there is no rank 9",
+        ),
+        (
+            "ranks[0].program.operations[0].dependencies.append(4)",
+            "plan run-1: ranks[0].program.operations: job job rank 0 operation 0: "
+            "depends on 4, which is not there",
+        ),
+        (
+            "ranks[0].program.operations[0].collective.op = 'all_regret'",
+            "plan run-1: ranks[0].program.operations[0].collective.op: "
+            "'all_regret' is no collective",
+        ),
+        (
+            "ranks[0].program.operations[0].ClearField('collective')",
+            "plan run-1: ranks[0].program.operations[0].kind: an operation of no kind "
+            "that this version knows",
+        ),
+        (
+            "ranks[0].program.groups[0].ranks.append(1)",
+            "plan run-1: ranks[0].program.groups[0].ranks: process group 'world' "
+            "names a rank twice",
+        ),
+        (
+            "transport.path_mtu = 1500",
+            "plan run-1: transport.path_mtu: 1500 is no path MTU "
+            "(one of 256, 512, 1024, 2048, 4096)",
+        ),
+        ("transport.verb = 'read'", "transport.verb: 'read' is none of write, send"),
+        ("settings.drop_ratio = 1.0", "settings.drop_ratio: 1.0 is not in [0, 1)"),
+        ("settings.drop_ratio = float('nan')", "settings.drop_ratio: nan is not in"),
+        ("rank_numbers[0].number = 7", "ranks[0].number: 0 is not what rank_numbers"),
+        ("rank_numbers[1].rank = 0", "rank_numbers: a rank stands there twice"),
+        ("agent = 'x' * 1025", "agent: 1025 characters, at most 1024 are allowed"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_path(change: str, sentence: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        decode_plan(damaged(ring_plan(), change))
+    assert sentence in str(caught.value)
+
+
+def test_two_queue_pairs_of_one_port_need_two_numbers() -> None:
+    message = encode_plan(ring_plan(nranks=3))
+    pairs = message.ranks[0].queue_pairs
+    pairs[1].qpn = pairs[0].qpn
+    with pytest.raises(PlanError, match="port 0 has two queue pairs"):
+        decode_plan(message)
+
+
+def test_the_ranks_of_a_port_live_in_one_shard() -> None:
+    message = encode_plan(ring_plan(nranks=2, shards=2))
+    message.ranks[1].port = 0
+    with pytest.raises(PlanError, match="all ranks of a port live in one shard"):
+        decode_plan(message)
+
+
+def test_too_many_ports_are_refused() -> None:
+    message = encode_plan(ring_plan())
+    message.ports.extend([message.ports[0]] * 1024)
+    with pytest.raises(PlanError, match="1026 of them, at most 1024"):
+        decode_plan(message)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.control.event_codec import (
+    decode_description,
+    decode_event,
+    encode_description,
+    encode_event,
+    pack_numbers,
+    unpack_numbers,
+)
+from chakram.control.events import (
+    AgentDescription,
+    AgentEvent,
+    CountersSnapshot,
+    Failed,
+    Finished,
+    LogLine,
+    PhaseChanged,
+    Progress,
+    RecordBatch,
+    ShardLoad,
+)
+from chakram.control.messages import pb
+from chakram.core.counters import TOTAL_SLOTS
+from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
+from chakram.errors import PeerError
+
+
+def some_rows() -> RecordRows:
+    return RecordRows(
+        flows=array("q", range(-3, 2 * len(FLOW_FIELDS) - 3)),
+        iterations=array("q", [2**63 - 1] * len(ITERATION_FIELDS)),
+    )
+
+
+EVENTS: list[AgentEvent] = [
+    PhaseChanged(time_ns=1, phase="ARMED"),
+    Progress(time_ns=2, counter=9, iterations=((0, 3), (7, 2))),
+    Progress(time_ns=2, counter=9, iterations=(), waiting_for=("rank 1 waits",)),
+    RecordBatch(time_ns=3, rows=some_rows()),
+    CountersSnapshot(
+        time_ns=4,
+        values=array("q", range(TOTAL_SLOTS)),
+        loads=(
+            ShardLoad(
+                shard=1, wall_ns=5, cpu_ns=4, max_lag_ns=3, late_rounds=2, rounds=9
+            ),
+        ),
+    ),
+    LogLine(time_ns=5, level="warning", text="small buffers"),
+    Finished(time_ns=6),
+    Failed(time_ns=7, reason="the queue pair gave up", waiting_for=("a", "b")),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
+def test_events_survive_the_wire(event: AgentEvent) -> None:
+    message = pb.AgentEvent.FromString(encode_event(event).SerializeToString())
+    assert decode_event(message, where="x") == event
+
+
+def test_events_of_a_later_version_are_passed_over() -> None:
+    assert decode_event(pb.AgentEvent(time_ns=1), where="x") is None
+
+
+def test_progress_is_that_of_the_slowest_rank() -> None:
+    assert (
+        Progress(time_ns=0, counter=0, iterations=((0, 3), (1, 2))).iterations_done == 2
+    )
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=50))
+def test_numbers_survive_packing(values: list[int]) -> None:
+    data = pack_numbers(array("q", values))
+    assert list(unpack_numbers(data, per_row=1, where="x")) == values
+
+
+def test_broken_rows_are_refused() -> None:
+    message = pb.AgentEvent()
+    message.records.flows = bytes(9)
+    with pytest.raises(PeerError, match="agent a: 9 bytes are no rows of 21 integers"):
+        decode_event(message, where="agent a")
+
+
+def test_counters_of_another_layout_are_refused() -> None:
+    message = pb.AgentEvent()
+    message.counters.values = b""
+    with pytest.raises(PeerError, match="0 counters instead of"):
+        decode_event(message, where="agent a")
+
+
+@pytest.mark.parametrize("limit", [None, 10**10])
+def test_a_description_survives_the_wire(limit: int | None) -> None:
+    description = AgentDescription(
+        protocol=1,
+        version="0.1.0",
+        host="h1",
+        kernel="6.1",
+        python="3.11",
+        cores=2,
+        compiled=False,
+        uncompiled_modules=("chakram.roce.port",),
+        port_kinds=("memory", "udp"),
+        allow=("127.0.0.0/8",),
+        max_rate_bps=limit,
+        free_shards=1,
+        phase="IDLE",
+        monotonic_ns=5,
+        receive_buffer_bytes=limit,
+        clock="boot",
+    )
+    assert decode_description(encode_description(description)) == description
