@@ -429,7 +429,7 @@ def test_a_dangling_data_dependency_is_refused_or_dropped(chakram_data: Path) ->
     path = chakram_data / "traces/edge_synthetic/dangling_data_dep"
     with pytest.raises(TraceError, match="depends on node 99"):
         load_trace_set(path)
-    options = ReadOptions(drop_missing_data_dependencies=True)
+    options = ReadOptions(drop_missing_dependencies=True)
     traces = load_trace_set(path, options=options)
     (warning,) = traces.warnings
     assert warning.kind is WarningKind.MISSING_DATA_DEPENDENCY

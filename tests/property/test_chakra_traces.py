@@ -25,7 +25,7 @@ OPTIONS = st.builds(
     ReadOptions,
     bytes_per_element=st.sampled_from([None, 1, 2, 2**40]),
     dependencies=st.sampled_from(DependencyPolicy),
-    drop_missing_data_dependencies=st.booleans(),
+    drop_missing_dependencies=st.booleans(),
     record_limit_bytes=st.just(10_000),
 )
 

@@ -256,11 +256,11 @@ class RankDecoder:
 
     def _missing_data_dependency(self, position: int, node_id: int) -> None:
         where = self._builder.locate(position)
-        if not self._options.drop_missing_data_dependencies:
+        if not self._options.drop_missing_dependencies:
             raise TraceError(
                 where,
                 f"depends on node {node_id}, which is not in the file",
-                "incomplete trace? drop_missing_data_dependencies goes on without",
+                "incomplete trace? drop_missing_dependencies goes on without",
             )
         self._warn(
             WarningKind.MISSING_DATA_DEPENDENCY,

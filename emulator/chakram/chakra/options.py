@@ -31,7 +31,7 @@ class ReadOptions:
         bytes_per_element: What one unit of ``comm_size`` and ``tensor_size`` is worth.
             None means bytes, and is refused for the producers that write elements.
         dependencies: Which edges count.
-        drop_missing_data_dependencies: Go on where a data dependency names a node that
+        drop_missing_dependencies: Go on where a data dependency names a node that
             is not in the file, instead of refusing the file.
         duration_unit_ns: What one unit of ``duration_micros`` is worth.  1000 by its
             name, but the text converter copies cycles into it.
@@ -41,7 +41,7 @@ class ReadOptions:
 
     bytes_per_element: int | None = None
     dependencies: DependencyPolicy = DependencyPolicy.AUTO
-    drop_missing_data_dependencies: bool = False
+    drop_missing_dependencies: bool = False
     duration_unit_ns: int = 1_000
     record_limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES
     node_limit: int = 10_000_000

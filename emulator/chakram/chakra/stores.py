@@ -143,8 +143,10 @@ class ArchiveStore:
         return members
 
     def _damaged(self, error: Exception) -> TraceError:
+        # tarfile lists what every decompressor said, a line each.
+        reason = str(error).partition("\n")[0].rstrip(":")
         return TraceError(
-            self.place, f"cannot be read as an archive: {error}", "is it complete?"
+            self.place, f"cannot be read as an archive: {reason}", "is it complete?"
         )
 
     def names(self) -> Sequence[str]:

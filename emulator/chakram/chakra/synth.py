@@ -69,14 +69,14 @@ class MoeParameters:
         micro_batch: Samples of one rank.
         top_k: Experts that each token is sent to.
         experts_per_rank: Experts of one layer that a rank holds.
-        element_bytes: Bytes of one number, of activations and of gradients.
+        bytes_per_element: Bytes of one number, of activations and of gradients.
         peak_flops: Operations per second that a rank computes.
         all_to_all_bytes: Send buffer of one rank in one all-to-all; by default
-            ``micro_batch * sequence * top_k * hidden * element_bytes``.
+            ``micro_batch * sequence * top_k * hidden * bytes_per_element``.
         all_reduce_bytes: Gradients of the experts of one layer and rank; by default
-            ``experts_per_rank * 2 * hidden * ffn_hidden * element_bytes``.
+            ``experts_per_rank * 2 * hidden * ffn_hidden * bytes_per_element``.
         dense_bytes: Gradients of the dense part of one layer; by default
-            ``4 * hidden**2 * element_bytes``.  0 leaves its all-reduce out.
+            ``4 * hidden**2 * bytes_per_element``.  0 leaves its all-reduce out.
         attention_ns: Time of one layer's attention, forward; by default its operations
             at *peak_flops*.  Backward takes twice as long.
         expert_ns: Time of one layer's experts, likewise.
@@ -92,7 +92,7 @@ class MoeParameters:
     micro_batch: int = 1
     top_k: int = 2
     experts_per_rank: int = 1
-    element_bytes: int = 2
+    bytes_per_element: int = 2
     peak_flops: int = 50 * 10**9
     all_to_all_bytes: int | None = None
     all_reduce_bytes: int | None = None
@@ -144,7 +144,7 @@ class MoeParameters:
         """Send buffer of one rank in one all-to-all."""
         if self.all_to_all_bytes is not None:
             return self.all_to_all_bytes
-        return self.tokens * self.top_k * self.hidden * self.element_bytes
+        return self.tokens * self.top_k * self.hidden * self.bytes_per_element
 
     @property
     def expert_gradient_bytes(self) -> int:
@@ -153,14 +153,14 @@ class MoeParameters:
             return self.all_reduce_bytes
         return (
             self.experts_per_rank * 2 * self.hidden * self.ffn_hidden
-        ) * self.element_bytes
+        ) * self.bytes_per_element
 
     @property
     def dense_gradient_bytes(self) -> int:
         """Gradients of the dense part of one layer: four square matrices."""
         if self.dense_bytes is not None:
             return self.dense_bytes
-        return 4 * self.hidden**2 * self.element_bytes
+        return 4 * self.hidden**2 * self.bytes_per_element
 
     @property
     def attention_ops(self) -> int:

@@ -438,7 +438,7 @@ def test_a_data_dependency_without_node_may_be_dropped() -> None:
         metadata(),
         node(1),
         node(2, data_deps=[9, 1]),
-        drop_missing_data_dependencies=True,
+        drop_missing_dependencies=True,
     )
     assert trace.graph.node(1).dependencies == (0,)
     assert [w.kind for w in trace.warnings] == [WarningKind.MISSING_DATA_DEPENDENCY]

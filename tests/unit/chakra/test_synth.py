@@ -123,7 +123,7 @@ def test_sizes_follow_from_the_model() -> None:
         micro_batch=2,
         top_k=3,
         experts_per_rank=2,
-        element_bytes=4,
+        bytes_per_element=4,
     )
     sizes = {n.name: n.comm_bytes for n in made.nodes() if n.op}
     assert sizes["layer0.forward.dispatch"] == 2 * 7 * 3 * 10 * 4

@@ -1,0 +1,127 @@
+"""The verbs of ``chakram trace``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from chakram.chakra.trace_set import load_trace_set
+from chakram.cli.trace import app
+from chakram.errors import ConfigError, RunDirectoryError, TraceError
+from tests.trace_bytes import collective, metadata, node
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def fails(*arguments: object) -> BaseException:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exception is not None
+    return result.exception
+
+
+def run_json(*arguments: object, code: int = 0) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(run(*arguments, "--json", code=code))
+    return fields
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    run("synth", "moe", "--out", tmp_path / "moe", "--layers", 2)
+    return tmp_path / "moe"
+
+
+def test_synth_writes_what_load_reads(made: Path) -> None:
+    traces = load_trace_set(made)
+    assert traces.nranks == 8
+    assert set(traces.groups) == {"1", "2", "3", "4", "5", "6", "world"}
+
+
+def test_synth_takes_sizes_and_times_with_units(tmp_path: Path) -> None:
+    fields = run_json(
+        *("synth", "moe", "--out", tmp_path, "--layers", 1, "--all-to-all", "4KiB"),
+        *("--all-reduce", "8KiB", "--dense", "0B", "--attention", "1ms"),
+        *("--expert", "2ms"),
+    )
+    assert len(fields["written"]) == 9
+    nodes = {n.name: n for n in load_trace_set(tmp_path).graphs[0].nodes()}
+    assert nodes["layer0.forward.dispatch"].comm_bytes == 4096
+    assert nodes["layer0.gradients.expert"].comm_bytes == 8192
+    assert "layer0.gradients.dense" not in nodes
+    assert nodes["layer0.forward.attention"].duration_ns == 1_000_000
+    assert nodes["layer0.forward.expert"].duration_ns == 2_000_000
+
+
+def test_synth_refuses_what_does_not_fit(tmp_path: Path, made: Path) -> None:
+    error = fails("synth", "moe", "--out", tmp_path, "--ranks", 7)
+    assert isinstance(error, ConfigError)
+    assert "ranks is 7, but ep x dp is 4 x 2 = 8" in str(error)
+    error = fails("synth", "moe", "--out", tmp_path, "--dense", "4")
+    assert isinstance(error, ConfigError)
+    assert error.where == "--dense"
+    assert isinstance(fails("synth", "moe", "--out", made), RunDirectoryError)
+    run("synth", "moe", "--out", made, "--replace")
+
+
+def test_show_sums_up_the_traffic(made: Path) -> None:
+    fields = run_json("show", made)
+    assert (fields["ranks"], fields["nodes"]) == (8, 200)
+    assert fields["nodes_by_kind"] == {"compute": 104, "collective": 96}
+    assert fields["producer"] == "chakram synth moe"
+    assert fields["groups"]["3"] == [0, 4]
+    assert fields["communication"][0] == {
+        "what": "all_to_all",
+        "group_ranks": 4,
+        "groups": 2,
+        "nodes": 64,
+        "min_bytes": 524_288,
+        "max_bytes": 524_288,
+        "total_bytes": 64 * 524_288,
+    }
+    text = run("show", made)
+    assert "chakram synth moe" in text
+    assert "all_to_all" in text
+
+
+def test_show_tells_oddities(tmp_path: Path) -> None:
+    (tmp_path / "w.0.et").write_bytes(node(1) + node(2, 5, comm_dst=0))
+    text = run("show", tmp_path / "w.0.et")
+    assert "warning: " in text
+    assert "no metadata" in text
+    rows = run_json("show", tmp_path)["communication"]
+    assert [(row["what"], row["group_ranks"]) for row in rows] == [("send", None)]
+
+
+def test_lint_finds_nothing_in_a_good_set(made: Path) -> None:
+    assert run("lint", made).endswith("8 ranks, 200 nodes: 0 problems, 0 warnings\n")
+    assert run_json("lint", made)["problems"] == []
+
+
+def test_lint_exits_with_2_where_there_are_problems(tmp_path: Path) -> None:
+    records = [collective(number, pg_name="7") for number in range(60)]
+    (tmp_path / "w.0.et").write_bytes(metadata() + b"".join(records))
+    text = run("lint", tmp_path, code=2)
+    assert text.count("problem: ") == 50
+    assert "and 10 more problems (--json)" in text
+    problems = run_json("lint", tmp_path, code=2)["problems"]
+    assert len(problems) == 60
+    assert problems[0]["kind"] == "unknown-group"
+
+
+def test_reading_options_reach_the_reader(tmp_path: Path) -> None:
+    trace = metadata(schema="symbolic_tensor_network") + collective(1, data_deps=[9])
+    (tmp_path / "w.0.et").write_bytes(trace)
+    assert isinstance(fails("show", tmp_path), TraceError)
+    options = ("--bytes-per-element", 2, "--drop-missing-dependencies")
+    fields = run_json("show", tmp_path, *options)
+    assert fields["communication"][0]["total_bytes"] == 2048
+    error = fails("show", tmp_path, "--dependencies", "none")
+    assert isinstance(error, ConfigError)
+    assert "none of auto, data, control, both" in str(error)
