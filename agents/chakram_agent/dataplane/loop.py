@@ -1,0 +1,198 @@
+"""The main loop of a data-plane process: receive, advance, send, wait.
+
+A ``Line`` is an endpoint with its port.  The loop serves all lines of the process
+round robin.  It never uses asyncio, whose timers are a millisecond late; it spins while
+packets flow, since waking up costs more than a packet, and sleeps once
+nothing has happened for a while.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.wire import WireEncoder
+
+if TYPE_CHECKING:
+    from chakram.core.plan import TransportPlan
+    from chakram.replay.endpoint import Endpoint
+    from chakram_agent.dataplane.port import Port
+
+__all__ = ["DataPlane", "Line"]
+
+_DATA = int(BurstKind.DATA)
+
+# A line that receives or sends without end must not keep the others waiting: about
+# one bandwidth-delay product of a fast link.
+_RECEIVES_PER_ROUND = 16
+_SENDS_PER_ROUND = 16
+
+# Waking from sleep costs 30-60 us; between two packets of a flow at 1 Gbit/s lie
+# 30-300 us.  So sleep only when nothing came for longer than that.
+_SPIN_NS = 300_000
+# How much earlier than due to wake up, to be on time after the way out of the kernel.
+_WAKE_MARGIN_NS = 60_000
+# Shorter waits than this are naps, because poll counts in milliseconds.
+_POLL_NS = 2_000_000
+_NAP_NS = 100_000
+_RETRY_NS = 50_000
+"""When to try again after the kernel had no room."""
+
+_LATE_NS = 1_000_000
+
+
+class Line:
+    """One endpoint on its port."""
+
+    __slots__ = ("blocked", "encoder", "endpoint", "port", "wake_ns")
+
+    def __init__(
+        self, endpoint: Endpoint, port: Port, transport: TransportPlan
+    ) -> None:
+        self.endpoint = endpoint
+        self.port = port
+        self.encoder = WireEncoder(
+            local_address=endpoint.port.address,
+            path_mtu=transport.path_mtu,
+            max_burst_packets=max(2, transport.max_burst_packets),
+            udp_port=endpoint.port.udp_port,
+        )
+        for index, (address, _) in enumerate(endpoint.destinations):
+            self.encoder.set_destination(index, address)
+        self.blocked = False
+        self.wake_ns = 0
+
+    def receive(self, now_ns: int) -> bool:
+        """Take what has arrived; tell whether anything had."""
+        port = self.port
+        engine = self.endpoint.engine
+        received = False
+        for _ in range(_RECEIVES_PER_ROUND):
+            arrival = port.receive_burst()
+            if arrival is None:
+                break
+            length, segment_size, marked, source_port = arrival
+            engine.receive_datagrams(
+                port.buffer, length, segment_size, now_ns, marked, source_port
+            )
+            received = True
+        return received
+
+    def send(self, now_ns: int) -> bool:
+        """Send what may leave now; tell whether anything did."""
+        engine = self.endpoint.engine
+        sent = False
+        self.blocked = False
+        for _ in range(_SENDS_PER_ROUND):
+            burst = engine.peek_burst(now_ns)
+            if burst is None:
+                break
+            view, segment_size = self.encoder.encode(burst)
+            if not self.port.send_burst(
+                view,
+                segment_size,
+                burst.destination,
+                burst.source_port,
+                burst.kind != _DATA,
+            ):
+                self.blocked = True
+                break
+            engine.commit_burst(burst, now_ns)
+            sent = True
+        return sent
+
+
+class DataPlane:
+    """All lines of one process.
+
+    Attributes:
+        max_lag_ns: The most that something due had to wait for the loop.
+        late_rounds: Times that this was more than a millisecond.
+        rounds: Rounds so far.
+    """
+
+    def __init__(self, lines: list[Line]) -> None:
+        self.lines = lines
+        self.max_lag_ns = 0
+        self.late_rounds = 0
+        self.rounds = 0
+        self._epoll = select.epoll(max(1, len(lines)))
+        self._line_of = {line.port.fileno(): line for line in lines}
+        for descriptor in self._line_of:
+            self._epoll.register(descriptor, select.EPOLLIN)
+        self._active_ns = 0
+
+    def arm(self, start_ns: int) -> None:
+        """Let all ranks start at *start_ns* (CLOCK_MONOTONIC)."""
+        for line in self.lines:
+            line.endpoint.arm(start_ns)
+            line.wake_ns = line.endpoint.next_wakeup_ns()
+
+    def round(self) -> None:
+        """Serve every line that has something to do."""
+        self.rounds += 1
+        now_ns = time.monotonic_ns()
+        readable = self._epoll.poll(0)
+        for descriptor, _ in readable:
+            line = self._line_of.get(descriptor)
+            if line is not None:
+                line.receive(now_ns)
+                line.wake_ns = 0
+        for line in self.lines:
+            due_ns = line.wake_ns
+            if due_ns > now_ns:
+                continue
+            now_ns = time.monotonic_ns()
+            if due_ns > 0:
+                self._note_lag(now_ns - due_ns)
+            endpoint = line.endpoint
+            endpoint.advance(now_ns)
+            if line.send(now_ns):
+                self._active_ns = now_ns
+            line.wake_ns = (
+                now_ns + _RETRY_NS if line.blocked else endpoint.next_wakeup_ns()
+            )
+        if readable:
+            self._active_ns = now_ns
+
+    def watch(self, descriptor: int) -> None:
+        """Wake up from ``wait`` when *descriptor* is readable, too."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def wait(self, limit_ns: int) -> None:
+        """Return when there is work: soon, or after *limit_ns* at the latest."""
+        now_ns = time.monotonic_ns()
+        wake_ns = min((line.wake_ns for line in self.lines), default=NEVER)
+        sleep_ns = min(wake_ns - _WAKE_MARGIN_NS - now_ns, limit_ns)
+        if sleep_ns <= 0 or now_ns - self._active_ns < _SPIN_NS:
+            return
+        if sleep_ns < _POLL_NS:
+            time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
+        else:
+            # The kernel's interface rounds up to milliseconds, hence one less.
+            self._epoll.poll((sleep_ns // 1_000_000 - 1) / 1000)
+
+    def finished(self) -> bool:
+        """Tell whether all ranks have done all iterations."""
+        return all(line.endpoint.finished() for line in self.lines)
+
+    def failure(self) -> str | None:
+        """Return why the work cannot be done, or None."""
+        for line in self.lines:
+            reason = line.endpoint.failed()
+            if reason is not None:
+                return reason
+        return None
+
+    def close(self) -> None:
+        """Close all ports; nothing is sent after that."""
+        self._epoll.close()
+        for line in self.lines:
+            line.port.close()
+
+    def _note_lag(self, lag_ns: int) -> None:
+        self.max_lag_ns = max(self.max_lag_ns, lag_ns)
+        if lag_ns > _LATE_NS:
+            self.late_rounds += 1

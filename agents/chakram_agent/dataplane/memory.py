@@ -1,0 +1,90 @@
+"""Ports that join endpoints in one process, for tests: no kernel, no loss.
+
+``memory:`` ports find each other by address in a ``MemoryNetwork``.  They carry bytes,
+so encoder and parser are exercised as on a real port.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+
+from chakram_agent.dataplane.port import PortCapabilities
+
+if TYPE_CHECKING:
+    from chakram_agent.dataplane.port import PortOptions
+
+__all__ = ["MemoryNetwork", "MemoryPort"]
+
+_BUFFER_BYTES = 65_536
+_QUEUED_BURSTS = 4096
+
+
+class MemoryNetwork:
+    """What ``memory:`` ports of one process are connected to."""
+
+    def __init__(self) -> None:
+        self.ports: dict[tuple[str, int], MemoryPort] = {}
+
+
+class MemoryPort:
+    """A port whose bursts go straight into the queue of another one."""
+
+    def __init__(self, network: MemoryNetwork, options: PortOptions) -> None:
+        self.buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self.send_retries = 0
+        self.socket_drops = 0
+        self._network = network
+        self._address = (options.address, options.udp_port)
+        self._destinations = list(options.destinations)
+        self._arrived: deque[tuple[bytes, int, int]] = deque()
+        # Counts what waits, so that a shell can poll this port like any other.
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
+        network.ports[self._address] = self
+
+    @property
+    def capabilities(self) -> PortCapabilities:
+        """What this port can do."""
+        return PortCapabilities(
+            segmentation=True,
+            coalescing=True,
+            receive_buffer_bytes=_QUEUED_BURSTS * _BUFFER_BYTES,
+        )
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when something has arrived."""
+        return self._event
+
+    def send_burst(
+        self,
+        view: memoryview,
+        segment_size: int,
+        destination: int,
+        source_port: int,
+        control: bool,
+    ) -> bool:
+        """Put one burst into the queue of its destination; False if that is full."""
+        receiver = self._network.ports.get(self._destinations[destination])
+        if receiver is None:
+            return True  # as on a network: nobody is there to tell
+        if len(receiver._arrived) >= _QUEUED_BURSTS:
+            self.send_retries += 1
+            return False
+        receiver._arrived.append((bytes(view), segment_size, source_port))
+        os.eventfd_write(receiver._event, 1)
+        return True
+
+    def receive_burst(self) -> tuple[int, int, bool, int] | None:
+        """Put what has arrived into ``buffer``; None if nothing has."""
+        if not self._arrived:
+            return None
+        os.eventfd_read(self._event)
+        data, segment_size, source_port = self._arrived.popleft()
+        self.buffer[: len(data)] = data
+        return len(data), segment_size, False, source_port
+
+    def close(self) -> None:
+        """Leave the network."""
+        if self._network.ports.pop(self._address, None) is not None:
+            os.close(self._event)
