@@ -184,34 +184,37 @@ class RankDecoder:
         return first is FirstRecord.METADATA
 
     def _take_node(self, offset: int, node: Node) -> None:
-        where = f"{self._source}: offset {offset}: rank {self._rank} node {node.id}"
+        # Every look at a field of a message costs; an id is needed often.
+        node_id = node.id
+        where = f"{self._source}: offset {offset}: rank {self._rank} node {node_id}"
         columns, oddity = self._reader.columns(node, where)
-        columns["node_id"] = node.id
+        columns["node_id"] = node_id
         columns["name"] = node.name
         columns["file_offset"] = offset
         if oddity is not None:
             self._warn(oddity[0], where, oddity[1])
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
             self._groups.update(process_groups_of_init(node.inputs.values, where))
-        if node.id in node.ctrl_deps:
+        control = node.ctrl_deps
+        if node_id in control:
             self._warn(
                 WarningKind.SELF_CONTROL_DEPENDENCY,
                 where,
                 "lists itself as control dependency; dropped",
             )
-        self._control.extend(node.ctrl_deps)
+        self._control.extend(control)
         self._control_offsets.append(len(self._control))
         data = node.data_deps
         if self._held is None:
             self._builder.add(dependencies=data, **columns)
             return
-        if node.id in self._held_ids:
+        if node_id in self._held_ids:
             raise TraceError(
                 where,
-                f"node id {node.id} stands twice in the file",
+                f"node id {node_id} stands twice in the file",
                 "ids must be unique within one rank",
             )
-        self._held_ids.add(node.id)
+        self._held_ids.add(node_id)
         self._held.append((columns, tuple(data)))
         if data and self._options.dependencies is DependencyPolicy.AUTO:
             self._add_held(with_control=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chakram.chakra import trace_set
 from chakram.chakra.et_pb2 import IOInfo, Node
 from chakram.chakra.framing import frame
 from chakram.chakra.trace_set import load_trace_set
@@ -214,6 +215,13 @@ def test_a_given_group_file_goes_before_one_beside(tmp_path: Path) -> None:
 
 def test_a_wrong_group_file_is_refused(tmp_path: Path) -> None:
     refused(with_groups(tmp_path, "comm_group.json", "{"), "is not JSON")
+
+
+def test_a_group_file_without_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_set, "_GROUP_FILE_LIMIT_BYTES", 10)
+    refused(with_groups(tmp_path, "comm_group.json"), "is longer than 10 bytes")
 
 
 def test_group_0_of_a_group_file_is_that_group(tmp_path: Path) -> None:
