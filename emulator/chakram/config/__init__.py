@@ -1,1 +1,1 @@
-"""The experiment file: its model, its checks, its JSON Schema."""
+"""The experiment file: what it may say, and what is wrong with one."""

@@ -1,0 +1,456 @@
+"""Checks across keys: what is right by itself and wrong together.
+
+A check takes the sections of an experiment that it needs and returns mistakes.  It
+runs whenever those sections are right on their own, even if others are not, so that one
+reading tells everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from chakram.config.fabric import (
+    ExternalFabric,
+    Fabric,
+    LoopbackFabric,
+    NamespaceFabric,
+    TopologySettings,
+)
+from chakram.config.jobs import Job, MoeTrace
+from chakram.config.mistakes import Location, Mistake
+from chakram.config.transport import (
+    HEADER_ALLOWANCE_BYTES,
+    CongestionSettings,
+    Transport,
+    largest_path_mtu,
+)
+from chakram.core.algorithms import algorithm
+from chakram.core.collectives import CollectiveOp
+from chakram.errors import ScheduleError
+from chakram.units import format_size
+
+Check = Callable[..., list[Mistake]]
+
+
+def check_jobs(jobs: tuple[Job, ...]) -> list[Mistake]:
+    """Check each job, and that their names differ."""
+    mistakes: list[Mistake] = []
+    first: dict[str, int] = {}
+    for index, job in enumerate(jobs):
+        where: Location = ("jobs", index)
+        if job.name in first:
+            mistakes.append(
+                Mistake(
+                    location=(*where, "name"),
+                    found=f"job {first[job.name]} is called {job.name!r} as well",
+                    hint="give every job a name of its own",
+                )
+            )
+        first.setdefault(job.name, index)
+        mistakes += _check_roofline(job, where)
+        if isinstance(job.trace, MoeTrace):
+            mistakes += _check_moe(job.trace, (*where, "trace"))
+        mistakes += _check_order(job, (*where, "placement", "order"))
+    return mistakes
+
+
+def _check_roofline(job: Job, where: Location) -> list[Mistake]:
+    compute = job.compute
+    given = compute.peak_flops is not None
+    if compute.source == "roofline" and not given:
+        return [
+            Mistake(
+                location=(*where, "compute"),
+                found="roofline needs to know how fast a rank computes",
+                hint="add peak, e.g. peak: 989 TFLOPS",
+            )
+        ]
+    if compute.peak_flops == 0 or compute.memory_bytes_per_s == 0:
+        return [
+            Mistake(
+                location=(*where, "compute"),
+                found="a rate of zero would never end",
+                hint="e.g. peak: 989 TFLOPS, memory: 3.35 TB/s",
+            )
+        ]
+    return []
+
+
+def _check_moe(trace: MoeTrace, where: Location) -> list[Mistake]:
+    mistakes: list[Mistake] = []
+    if trace.ep * trace.dp != trace.ranks:
+        mistakes.append(
+            Mistake(
+                location=(*where, "ranks"),
+                found=(
+                    f"ranks is {trace.ranks}, but ep x dp is {trace.ep} x {trace.dp}"
+                    f" = {trace.ep * trace.dp}"
+                ),
+                hint="ranks must be ep x dp",
+            )
+        )
+    experts = trace.ep * trace.experts_per_rank
+    if trace.top_k > experts:
+        mistakes.append(
+            Mistake(
+                location=(*where, "top_k"),
+                found=f"{trace.top_k} is more than the {experts} experts of a layer",
+                hint="a layer has ep x experts_per_rank experts",
+            )
+        )
+    return mistakes
+
+
+def _check_order(job: Job, where: Location) -> list[Mistake]:
+    order = job.placement.order
+    if order == "linear":
+        return []
+    twice = sorted({rank for rank in order if order.count(rank) > 1})
+    if twice:
+        return [
+            Mistake(
+                location=where,
+                found=f"rank {twice[0]} stands in two places",
+                hint="name every rank once",
+            )
+        ]
+    if isinstance(job.trace, MoeTrace) and set(order) != set(range(job.trace.ranks)):
+        return [
+            Mistake(
+                location=where,
+                found=f"does not name the ranks 0 to {job.trace.ranks - 1}",
+                hint="name every rank once, or write order: linear",
+            )
+        ]
+    return []
+
+
+def check_collectives(collectives: Mapping[CollectiveOp, str]) -> list[Mistake]:
+    """Check that every algorithm exists for its collective."""
+    mistakes: list[Mistake] = []
+    for op, name in collectives.items():
+        if name == "auto":
+            continue
+        try:
+            algorithm(op, name)
+        except ScheduleError as error:
+            mistakes.append(
+                Mistake(
+                    location=("collectives", op.value),
+                    found=error.found,
+                    hint=error.hint,
+                )
+            )
+    return mistakes
+
+
+def check_iterations(iterations: Any) -> list[Mistake]:
+    """Check that a gap is given where and only where one is used."""
+    if (iterations.sync == "gap") == (iterations.gap_ns > 0):
+        return []
+    if iterations.sync == "gap":
+        return [
+            Mistake(
+                location=("iterations", "sync"),
+                found="sync: gap has no gap",
+                hint="add gap, e.g. gap: 10ms",
+            )
+        ]
+    return [
+        Mistake(
+            location=("iterations", "gap"),
+            found=f"means nothing with sync: {iterations.sync}",
+            hint="write sync: gap, or remove it",
+        )
+    ]
+
+
+def check_fabric(fabric: Fabric) -> list[Mistake]:
+    """Check the fabric by itself."""
+    mistakes: list[Mistake] = []
+    if isinstance(fabric, NamespaceFabric):
+        mistakes += _check_shape(fabric.topology)
+        mistakes += _check_captures(fabric)
+    if isinstance(fabric, ExternalFabric):
+        if fabric.topology is not None:
+            mistakes += _check_shape(fabric.topology)
+        mistakes += _check_hosts(fabric)
+        mistakes += _check_addresses(fabric)
+        mistakes += _check_isolation(fabric)
+        mistakes += _check_tls(fabric)
+    return mistakes
+
+
+def _check_shape(topology: TopologySettings) -> list[Mistake]:
+    given = [topology.single_switch, topology.clos]
+    if sum(each is not None for each in given) == 1:
+        return []
+    return [
+        Mistake(
+            location=("fabric", "topology"),
+            found="names two shapes" if all(given) else "names no shape",
+            hint="write either single_switch or clos",
+        )
+    ]
+
+
+def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:
+    count = fabric.topology.hosts
+    hosts = {f"h{number}" for number in range(count)}
+    return [
+        Mistake(
+            location=("fabric", "capture", index),
+            found=f"there is no host {name!r}",
+            hint=f"hosts are h0 to h{count - 1}",
+        )
+        for index, name in enumerate(fabric.capture)
+        if count and name not in hosts
+    ]
+
+
+def _check_hosts(fabric: ExternalFabric) -> list[Mistake]:
+    mistakes: list[Mistake] = []
+    for key in ("name", "agent"):
+        values = [getattr(host, key) for host in fabric.hosts]
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                mistakes.append(
+                    Mistake(
+                        location=("fabric", "hosts", index, key),
+                        found=f"host {values.index(value)} has {value!r} as well",
+                        hint=f"give every host {key} of its own"
+                        if key == "name"
+                        else "list all ports of an agent under one host",
+                    )
+                )
+    return mistakes
+
+
+def _check_addresses(fabric: ExternalFabric) -> list[Mistake]:
+    mistakes: list[Mistake] = []
+    first: dict[object, str] = {}
+    allowed = ", ".join(str(each) for each in fabric.allow)
+    for location, host, port in _ports(fabric):
+        address = port.address.ip
+        if address in first:
+            mistakes.append(
+                Mistake(
+                    location=(*location, "address"),
+                    found=f"{address} is the address of a port of {first[address]}",
+                    hint="give every port an address of its own",
+                )
+            )
+        first.setdefault(address, host.name)
+        if not any(address in prefix for prefix in fabric.allow):
+            mistakes.append(
+                Mistake(
+                    location=(*location, "address"),
+                    found=f"{address} lies outside the allowed prefixes {allowed}",
+                    hint="name its prefix in fabric.allow, and start the agents "
+                    "with it as --allow",
+                )
+            )
+    return mistakes
+
+
+def _check_isolation(fabric: ExternalFabric) -> list[Mistake]:
+    """Refuse ports of one host that would reach each other without the fabric."""
+    mistakes: list[Mistake] = []
+    for index, host in enumerate(fabric.hosts):
+        seen: set[object] = set()
+        for number, port in enumerate(host.ports):
+            location: Location = ("fabric", "hosts", index, "ports", number)
+            if port.address.ip.is_loopback:
+                continue
+            if fabric.defaults.isolate == "namespace" and port.netns is None:
+                mistakes.append(
+                    Mistake(
+                        location=location,
+                        found="has no netns, but fabric.defaults.isolate is namespace",
+                        hint="e.g. netns: /run/netns/port0",
+                    )
+                )
+            elif port.netns in seen:
+                mistakes.append(
+                    Mistake(
+                        location=location,
+                        found=f"shares a network namespace with another port of "
+                        f"{host.name}; their traffic would not leave the host",
+                        hint="move each interface into a namespace of its own and "
+                        "name it, e.g. netns: /run/netns/port1",
+                    )
+                )
+            seen.add(port.netns)
+    return mistakes
+
+
+def _check_tls(fabric: ExternalFabric) -> list[Mistake]:
+    if fabric.tls is not None:
+        return []
+    return [
+        Mistake(
+            location=("fabric", "hosts", index, "agent"),
+            found=f"{host.agent} is on another machine, and there are no certificates",
+            hint="make some with chakram certs and name them in fabric.tls",
+        )
+        for index, host in enumerate(fabric.hosts)
+        if not host.agent.startswith(("unix:", "127.", "localhost:", "[::1]:"))
+    ]
+
+
+def _ports(fabric: ExternalFabric) -> Iterable[tuple[Location, Any, Any]]:
+    for index, host in enumerate(fabric.hosts):
+        for number, port in enumerate(host.ports):
+            yield ("fabric", "hosts", index, "ports", number), host, port
+
+
+def smallest_mtu(fabric: Fabric) -> int:
+    """Return the smallest MTU of all ports."""
+    if not isinstance(fabric, ExternalFabric):
+        return fabric.mtu
+    return min(port.mtu or fabric.defaults.mtu for _, _, port in _ports(fabric))
+
+
+def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
+    """Check the transport against what the fabric carries."""
+    mistakes = _check_congestion(transport.congestion_control, fabric)
+    mtu = smallest_mtu(fabric)
+    fitting = largest_path_mtu(mtu)
+    path_mtu = transport.path_mtu or fitting
+    if fitting is None or path_mtu is None:
+        mistakes.append(
+            Mistake(
+                location=("fabric", "mtu"),
+                found=f"{mtu} has no room for the smallest path MTU of 256",
+                hint=f"at least {256 + HEADER_ALLOWANCE_BYTES}",
+            )
+        )
+        return mistakes
+    if path_mtu > fitting:
+        mistakes.append(
+            Mistake(
+                location=("transport", "path_mtu"),
+                found=f"{path_mtu} and {HEADER_ALLOWANCE_BYTES} bytes of headers do "
+                f"not fit into the fabric's MTU of {mtu}",
+                hint=f"at most {fitting} fits, or raise the MTU to "
+                f"{path_mtu + HEADER_ALLOWANCE_BYTES}",
+            )
+        )
+    if transport.window_bytes < path_mtu:
+        mistakes.append(
+            Mistake(
+                location=("transport", "window"),
+                found=f"{format_size(transport.window_bytes)} is less than one packet "
+                f"of {path_mtu} bytes",
+                hint=f"at least {format_size(path_mtu)}, better 64KiB",
+            )
+        )
+    return mistakes
+
+
+def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mistake]:
+    where: Location = ("transport", "congestion_control")
+    if congestion.none is not None and congestion.fixed_rate is not None:
+        return [
+            Mistake(
+                location=where,
+                found="names two congestion controls",
+                hint="write one of them",
+            )
+        ]
+    fixed = congestion.fixed_rate
+    if fixed is None or fixed.rate_bps is not None or port_rate(fabric) is not None:
+        return []
+    return [
+        Mistake(
+            location=where,
+            found="fixed_rate has no rate, and the fabric's ports have none either",
+            hint="e.g. congestion_control: {fixed_rate: {rate: 100Mbit}}",
+        )
+    ]
+
+
+def port_rate(fabric: Fabric) -> int | None:
+    """Return the rate of the slowest port that has one."""
+    if isinstance(fabric, NamespaceFabric):
+        return fabric.links.host.rate_bps
+    if isinstance(fabric, LoopbackFabric):
+        return fabric.rate_bps
+    rates = [port.rate_bps or fabric.defaults.rate_bps for _, _, port in _ports(fabric)]
+    return min((rate for rate in rates if rate is not None), default=None)
+
+
+def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:
+    """Check that there is a port for every rank, as far as one knows already."""
+    ports = available_ports(fabric)
+    if ports is None:
+        return []
+    mistakes: list[Mistake] = []
+    next_port = 0
+    for index, job in enumerate(jobs):
+        if not isinstance(job.trace, MoeTrace):
+            return mistakes  # how many ranks it has stands in its files
+        first = job.placement.first_port
+        first = next_port if first is None else first
+        # Where ranks is not ep x dp, that is told; here it would only be repeated.
+        ranks = job.trace.ep * job.trace.dp
+        needed = -(-ranks // job.placement.ranks_per_port)
+        if first + needed > ports:
+            mistakes.append(
+                Mistake(
+                    location=("jobs", index),
+                    found=f"needs ports {first} to {first + needed - 1}, and the "
+                    f"fabric has {ports}",
+                    hint="use a larger fabric, fewer ranks, or more ranks_per_port",
+                )
+            )
+        next_port = max(next_port, first + needed)
+    return mistakes
+
+
+def available_ports(fabric: Fabric) -> int | None:
+    """Return how many ports the fabric has, None if as many as are needed."""
+    if isinstance(fabric, NamespaceFabric):
+        return fabric.topology.hosts or None
+    if isinstance(fabric, LoopbackFabric):
+        return fabric.ports
+    return sum(len(host.ports) for host in fabric.hosts)
+
+
+def check_predictions(predict: tuple[str, ...], fabric: Fabric) -> list[Mistake]:
+    """Check that what is to be predicted has a topology to be predicted on."""
+    if not isinstance(fabric, ExternalFabric):
+        return []
+    if fabric.topology is None:
+        if "simulate" not in predict:
+            return []
+        return [
+            Mistake(
+                location=("predict",),
+                found="simulate needs to know the fabric",
+                hint="describe it in fabric.topology and fabric.links",
+            )
+        ]
+    ports, hosts = available_ports(fabric), fabric.topology.hosts
+    if hosts and ports is not None and ports != hosts:
+        return [
+            Mistake(
+                location=("fabric", "topology"),
+                found=f"has {hosts} hosts, but fabric.hosts has {ports} ports",
+                hint="every port is one host of the topology, in order",
+            )
+        ]
+    return []
+
+
+CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
+    (("jobs",), check_jobs),
+    (("collectives",), check_collectives),
+    (("iterations",), check_iterations),
+    (("fabric",), check_fabric),
+    (("transport", "fabric"), check_transport),
+    (("jobs", "fabric"), check_places),
+    (("predict", "fabric"), check_predictions),
+)
+"""Every check with the sections it takes."""

@@ -1,0 +1,217 @@
+"""The experiment file: one file for ``run``, ``simulate`` and ``plan``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+
+from chakram.config import document as documents
+from chakram.config.checks import CHECKS
+from chakram.config.fabric import ExternalFabric, Fabric
+from chakram.config.jobs import Job
+from chakram.config.mistakes import from_validation, report
+from chakram.config.quantities import (
+    BASE_DIRECTORY,
+    AlgorithmName,
+    LabName,
+    ListenAddress,
+    Model,
+    Name,
+    Time,
+    Whole,
+    WorkingPath,
+)
+from chakram.config.transport import Faults, Transport
+from chakram.core.collectives import CollectiveOp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Experiment", "load_experiment", "parse_experiment"]
+
+VERSION = 1
+
+_LAB_LENGTH = 32
+
+
+class Iterations(Model):
+    """How often the trace is replayed."""
+
+    warmup: Whole = Field(default=2, ge=0, le=1_000_000)
+    measured: Whole = Field(default=20, ge=1, le=1_000_000)
+    sync: Literal["barrier", "free", "gap"] = "barrier"
+    """What lies between two iterations."""
+    gap_ns: Time = Field(default=0, alias="gap")
+
+
+class AgentSettings(Model):
+    """What agents use of their machine."""
+
+    shards: Whole | None = Field(default=None, ge=1, le=64)
+    """Data-plane processes per agent; None: one less than its cores."""
+
+
+class Metrics(Model):
+    """Where Prometheus finds the run."""
+
+    listen: ListenAddress | None = None
+    """None: no metrics are served."""
+
+
+class StopIf(Model):
+    """When a run ends before its work is done."""
+
+    duration_ns: Time | None = Field(default=None, alias="duration")
+
+
+def _metrics(value: object) -> object:
+    """Turn ``off`` into no address and an address into a section."""
+    if isinstance(value, str):
+        return {} if value == "off" else {"listen": value}
+    if isinstance(value, dict) and value.get("listen") == "off":
+        return {**value, "listen": None}
+    return value
+
+
+class Experiment(Model):
+    """What is to be run, where and how often."""
+
+    version: Literal[1]
+    name: Name
+    description: str | None = Field(default=None, max_length=10_000)
+    lab: LabName | None = None
+    """Prefix of everything that the run creates; None: from ``name``."""
+    jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
+    collectives: dict[CollectiveOp, AlgorithmName] = Field(default_factory=dict)
+    """Algorithm by collective; ``auto`` for those that are not named."""
+    iterations: Iterations = Iterations()
+    fabric: Fabric
+    transport: Transport = Transport()
+    faults: Faults = Faults()
+    seed: Whole = Field(default=1, ge=0, lt=1 << 63)
+    predict: tuple[Literal["ideal", "simulate"], ...] = ("ideal",)
+    """What the measured times are compared with."""
+    agents: AgentSettings = AgentSettings()
+    metrics: Annotated[
+        Metrics, BeforeValidator(_metrics, json_schema_input_type=Metrics | str)
+    ] = Metrics()
+    runs: WorkingPath = Path("runs")
+    """Folder of the run directories."""
+    hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)
+    """Without progress for so long, the run has failed."""
+    stop_if: StopIf = StopIf()
+
+    @property
+    def lab_name(self) -> str:
+        """``lab``, or what the name gives for it."""
+        if self.lab is not None:
+            return self.lab
+        kept = "".join(
+            letter if letter.isalnum() else "-" for letter in self.name.lower()
+        )
+        return kept[:_LAB_LENGTH]
+
+    @property
+    def udp_port(self) -> int:
+        """UDP port that all ports of the fabric receive on."""
+        if isinstance(self.fabric, ExternalFabric):
+            return self.fabric.defaults.udp_port
+        return self.fabric.udp_port
+
+    def algorithm_of(self, op: CollectiveOp) -> str:
+        """Return the algorithm that the experiment names for *op*, or ``auto``."""
+        return self.collectives.get(op, "auto")
+
+
+def load_experiment(
+    path: str | Path, *, overrides: Mapping[str, str] | None = None
+) -> Experiment:
+    """Return the experiment in the file at *path*.
+
+    Args:
+        path: The file; relative paths in it start at its folder, except for ``runs``,
+            which starts at the current one.
+        overrides: Values by their path, e.g. ``iterations.measured: "3"``; a value is
+            what would stand in the file.
+
+    Raises:
+        ConfigError: With every mistake of the file: its path, its line, what was
+            found and what to do.
+    """
+    path = Path(path)
+    return _experiment(
+        documents.read_document(path), source=str(path), path=path, overrides=overrides
+    )
+
+
+def parse_experiment(
+    text: str | bytes,
+    *,
+    source: str = "experiment",
+    overrides: Mapping[str, str] | None = None,
+) -> Experiment:
+    """Return the experiment that *text* is; relative paths start at the current folder.
+
+    Raises:
+        ConfigError: As ``load_experiment``; *source* names the text.
+    """
+    raw = text.encode() if isinstance(text, str) else text
+    return _experiment(
+        documents.parse_document(raw, source=source),
+        source=source,
+        path=None,
+        overrides=overrides,
+    )
+
+
+def _experiment(
+    document: documents.Document,
+    *,
+    source: str,
+    path: Path | None,
+    overrides: Mapping[str, str] | None,
+) -> Experiment:
+    for key, value in (overrides or {}).items():
+        documents.override(document, key, value)
+    context = {} if path is None else {BASE_DIRECTORY: path.parent}
+    mistakes = list(document.mistakes)
+    experiment: Experiment | None = None
+    try:
+        experiment = Experiment.model_validate(document.data, context=context)
+    except ValidationError as error:
+        mistakes += from_validation(error, model=Experiment, data=document.data)
+        sections = _sound_sections(document.data, context)
+    else:
+        sections = {name: getattr(experiment, name) for name in Experiment.model_fields}
+    for needed, check in CHECKS:
+        if all(name in sections for name in needed):
+            mistakes += check(*(sections[name] for name in needed))
+    if mistakes or experiment is None:
+        raise report(source, mistakes, document.line)
+    return experiment
+
+
+def _sound_sections(data: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+    """Return the sections that are right on their own.
+
+    So that checks across sections still run when some other section has a mistake.
+    """
+    sections: dict[str, Any] = {}
+    for name, field in Experiment.model_fields.items():
+        key = field.alias or name
+        if key not in data:
+            if not field.is_required():
+                sections[name] = field.get_default(call_default_factory=True)
+            continue
+        # The field's own type, with what stands beside it (bounds, validators).
+        annotation: Any = field.annotation
+        if field.metadata:
+            annotation = Annotated[annotation, *field.metadata]
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        try:
+            sections[name] = adapter.validate_python(data[key], context=context)
+        except ValidationError:
+            continue
+    return sections

@@ -1,0 +1,157 @@
+"""The jobs of an experiment: their traces, their compute, their place."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+
+from chakram.config.mistakes import tag_of
+from chakram.config.quantities import (
+    ByteRate,
+    ComputeRate,
+    FilePath,
+    Model,
+    Name,
+    Ratio,
+    Size,
+    Time,
+    Whole,
+    ZeroableSize,
+    problem,
+)
+
+MAX_RANKS = 65_536
+
+
+class TraceFiles(Model):
+    """A trace set that lies in files."""
+
+    path: FilePath
+    """Folder, prefix, archive, or one of the files."""
+    bytes_per_element: Whole | None = Field(default=None, ge=1, le=64)
+    """What one unit of a stored size is worth; None: the sizes are bytes."""
+    comm_groups: FilePath | None = None
+    """Group file, where it does not lie beside the traces."""
+    dependencies: Literal["auto", "data", "control", "both"] = "auto"
+    """Which edges of the trace order its nodes."""
+    drop_missing_dependencies: bool = Field(default=False, strict=True)
+    """Go on where a dependency names a node that the file does not have."""
+    duration_unit_ns: Time = Field(default=1_000, alias="duration_unit")
+    """What one unit of the trace's durations is worth."""
+
+
+class MoeTrace(Model):
+    """A made-up trace of one training iteration of a mixture-of-experts model."""
+
+    synth: Literal["moe"]
+    ranks: Whole = Field(ge=1, le=MAX_RANKS)
+    ep: Whole = Field(ge=1, le=MAX_RANKS)
+    """Ranks over which the experts of a layer are spread."""
+    dp: Whole = Field(ge=1, le=MAX_RANKS)
+    """Copies of each expert."""
+    layers: Whole = Field(default=4, ge=1, le=10_000)
+    hidden: Whole = Field(default=256, ge=1, le=1 << 20)
+    """Length of a token's vector."""
+    ffn_hidden: Whole = Field(default=1024, ge=1, le=1 << 22)
+    """Inner width of an expert."""
+    sequence: Whole = Field(default=512, ge=1, le=1 << 24)
+    """Tokens of one sample."""
+    micro_batch: Whole = Field(default=1, ge=1, le=1 << 16)
+    """Samples of one rank."""
+    top_k: Whole = Field(default=2, ge=1, le=1 << 16)
+    """Experts that each token is sent to."""
+    experts_per_rank: Whole = Field(default=1, ge=1, le=1 << 16)
+    bytes_per_element: Whole = Field(default=2, ge=1, le=64)
+    peak_flops: ComputeRate = Field(default=50 * 10**9, alias="peak", ge=1)
+    """Speed of a rank, which gives the durations of its compute nodes."""
+    all_to_all_bytes: Size | None = Field(default=None, alias="all_to_all")
+    """Send buffer of one rank in one all-to-all, instead of what the model gives."""
+    all_reduce_bytes: Size | None = Field(default=None, alias="all_reduce")
+    """Expert gradients of one layer and rank, instead of what the model gives."""
+    dense_bytes: ZeroableSize | None = Field(default=None, alias="dense")
+    """Dense gradients of one layer, instead of what the model gives; 0B: none."""
+    attention_ns: Time | None = Field(default=None, alias="attention")
+    """Forward time of one layer's attention, instead of what the model gives."""
+    expert_ns: Time | None = Field(default=None, alias="expert")
+    """Forward time of one layer's experts, instead of what the model gives."""
+
+
+def _trace_tag(value: Any) -> str:
+    synthesized = isinstance(value, MoeTrace)
+    if isinstance(value, dict):
+        synthesized = "synth" in value
+    return tag_of(MoeTrace if synthesized else TraceFiles)
+
+
+Trace = Annotated[
+    Annotated[TraceFiles, Tag(tag_of(TraceFiles))]
+    | Annotated[MoeTrace, Tag(tag_of(MoeTrace))],
+    Discriminator(_trace_tag),
+]
+
+
+class Compute(Model):
+    """How compute nodes become delays."""
+
+    source: Literal["none", "trace", "roofline"] = Field(default="trace", alias="from")
+    """``none``: no delay; ``trace``: its durations; ``roofline``: operations over
+    ``peak`` or bytes over ``memory``, whichever takes longer."""
+    scale: Ratio = Fraction(1)
+    """Factor on every delay."""
+    peak_flops: ComputeRate | None = Field(default=None, alias="peak")
+    memory_bytes_per_s: ByteRate | None = Field(default=None, alias="memory")
+
+
+def _order(value: object) -> str | tuple[int, ...]:
+    if value == "linear":
+        return "linear"
+    if not isinstance(value, list | tuple) or not value:
+        raise problem(f"{value!r} is not an order of ranks", "e.g. linear or [0, 1]")
+    for rank in value:
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
+            raise problem(f"{rank!r} is not a rank", "ranks are whole numbers from 0")
+    return tuple(value)
+
+
+Order = Annotated[
+    Literal["linear"] | tuple[int, ...],
+    PlainValidator(_order),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "linear"},
+                {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": 0},
+                    "minItems": 1,
+                },
+            ]
+        }
+    ),
+]
+"""``linear``, or all ranks in the order in which they are placed."""
+
+
+class Placement(Model):
+    """Which rank uses which port."""
+
+    order: Order = "linear"
+    """Ranks in the order of the ports; ``linear``: ascending."""
+    ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
+    first_port: Whole | None = Field(default=None, ge=0)
+    """Port of the first rank; None: the first one that no earlier job uses."""
+
+
+class Job(Model):
+    """One trace with its place on the fabric."""
+
+    name: Name
+    trace: Trace
+    compute: Compute = Compute()
+    size_scale: Ratio = Fraction(1)
+    """Factor on the size of every message."""
+    placement: Placement = Placement()
+    ordering: Literal["serial", "overlap"] = "serial"
+    """Whether collectives of one process group run one at a time."""

@@ -1,0 +1,365 @@
+"""The types of the experiment file: text with units outside, integers inside."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from chakram import units
+from chakram.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic import ValidationInfo
+
+_NUMBER = r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+
+BASE_DIRECTORY = "base_directory"
+"""Key of the validation context: the folder that relative paths start from."""
+
+
+class Model(BaseModel):
+    """Base of all sections: unknown keys are mistakes, nothing changes once read.
+
+    A field whose Python name carries a unit has its name in the file as alias.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def problem(found: str, hint: str) -> PydanticCustomError:
+    """Return the error of a validator: what was *found* and what to do."""
+    # Braces would be taken for fields of a template.
+    return PydanticCustomError("chakram", "{found}", {"found": found, "hint": hint})
+
+
+def _with_units(parse: Callable[..., Any], kind: str) -> Callable[[object], Any]:
+    def validate(value: object) -> Any:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            shown = "nothing" if value is None else f"{value!r}"
+            raise problem(f"{shown} is not a {kind}", f"e.g. {_EXAMPLES[kind]}")
+        try:
+            return parse(str(value), where="")
+        except ConfigError as error:
+            raise problem(error.found, error.hint or "") from None
+
+    return validate
+
+
+_EXAMPLES = {
+    "size": "64KiB",
+    "rate": "400Gbit",
+    "time": "10us",
+    "compute rate": "989 TFLOPS",
+    "byte rate": "3.35 TB/s",
+    "ratio": "1/64",
+}
+
+
+def _text_of(units_of: dict[str, int], *shown: str) -> PlainSerializer:
+    """Return what writes a value exactly, in the largest unit that divides it."""
+
+    def write(value: int) -> str:
+        for unit in shown:
+            if value and value % units_of[unit] == 0:
+                return f"{value // units_of[unit]}{unit}"
+        return f"{value}{shown[-1]}"
+
+    return PlainSerializer(write, return_type=str, when_used="json")
+
+
+_SIZE_TEXT = _text_of(units.SIZE_UNITS, "GiB", "MiB", "KiB", "B")
+_RATE_TEXT = _text_of(units.RATE_UNITS, "Gbit", "Mbit", "kbit", "bit")
+_TIME_TEXT = _text_of(units.TIME_UNITS, "s", "ms", "us", "ns")
+_FLOPS_TEXT = _text_of(units.FLOPS_UNITS, "TFLOPS", "GFLOPS", "MFLOPS", "kFLOPS")
+_BYTE_RATE_TEXT = _text_of(units.BYTE_RATE_UNITS, "GB/s", "MB/s", "kB/s", "B/s")
+
+
+def _schema(kind: str, units_of: dict[str, int]) -> WithJsonSchema:
+    ordered = sorted(units_of, key=lambda unit: (units_of[unit], unit))
+    return WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": rf"^\s*{_NUMBER}\s*({'|'.join(ordered)})\s*$",
+            "description": f"A {kind} with its unit, e.g. {_EXAMPLES[kind]}",
+            "examples": [_EXAMPLES[kind]],
+        }
+    )
+
+
+def _positive(value: int, kind: str) -> int:
+    if value <= 0:
+        raise problem("is zero", f"e.g. {_EXAMPLES[kind]}")
+    return value
+
+
+def _positive_rate(value: object) -> int:
+    return _positive(_with_units(units.parse_rate, "rate")(value), "rate")
+
+
+def _positive_size(value: object) -> int:
+    return _positive(_with_units(units.parse_size, "size")(value), "size")
+
+
+Rate = Annotated[
+    int, PlainValidator(_positive_rate), _RATE_TEXT, _schema("rate", units.RATE_UNITS)
+]
+"""Bits per second, above 0."""
+
+Size = Annotated[
+    int, PlainValidator(_positive_size), _SIZE_TEXT, _schema("size", units.SIZE_UNITS)
+]
+"""Bytes, above 0."""
+
+ZeroableSize = Annotated[
+    int,
+    PlainValidator(_with_units(units.parse_size, "size")),
+    _SIZE_TEXT,
+    _schema("size", units.SIZE_UNITS),
+]
+"""Bytes; 0 means something."""
+
+Time = Annotated[
+    int,
+    PlainValidator(_with_units(units.parse_time, "time")),
+    _TIME_TEXT,
+    _schema("time", units.TIME_UNITS),
+]
+"""Nanoseconds."""
+
+ComputeRate = Annotated[
+    int,
+    PlainValidator(_with_units(units.parse_flops, "compute rate")),
+    _FLOPS_TEXT,
+    _schema("compute rate", units.FLOPS_UNITS),
+]
+"""Floating-point operations per second."""
+
+ByteRate = Annotated[
+    int,
+    PlainValidator(_with_units(units.parse_byte_rate, "byte rate")),
+    _BYTE_RATE_TEXT,
+    _schema("byte rate", units.BYTE_RATE_UNITS),
+]
+"""Bytes per second."""
+
+Ratio = Annotated[
+    Fraction,
+    PlainValidator(_with_units(units.parse_fraction, "ratio")),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9.]+\s*(/\s*[0-9]+)?\s*$"},
+                {"type": "number", "exclusiveMinimum": 0},
+            ],
+            "description": "A positive ratio, e.g. 1/64",
+            "examples": ["1/64"],
+        }
+    ),
+]
+"""A positive ratio."""
+
+
+def _path(value: object, info: ValidationInfo) -> Path:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise problem("is not a path", "e.g. traces/mixtral")
+    base = (info.context or {}).get(BASE_DIRECTORY)
+    return Path(base) / value if base is not None else Path(value)
+
+
+FilePath = Annotated[
+    Path, PlainValidator(_path), WithJsonSchema({"type": "string", "minLength": 1})
+]
+"""A path; a relative one starts at the folder of the experiment file."""
+
+
+def _working_path(value: object) -> Path:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise problem("is not a path", "e.g. runs")
+    return Path(value)
+
+
+WorkingPath = Annotated[
+    Path,
+    PlainValidator(_working_path),
+    WithJsonSchema({"type": "string", "minLength": 1}),
+]
+"""A path; a relative one starts at the folder that the command runs in."""
+
+
+def _interface(value: object) -> ipaddress.IPv4Interface:
+    example = "e.g. 198.18.1.1/24"
+    if not isinstance(value, str) or "/" not in value:
+        raise problem(f"{value!r} is not an address with its prefix length", example)
+    try:
+        interface = ipaddress.IPv4Interface(value)
+    except ValueError:
+        raise problem(
+            f"{value!r} is not an IPv4 address with prefix", example
+        ) from None
+    address = interface.ip
+    if (
+        address.is_multicast
+        or address.is_unspecified
+        or int(address) == 0xFFFFFFFF
+        or (
+            interface.network.prefixlen < 31
+            and address
+            in (interface.network.network_address, interface.network.broadcast_address)
+        )
+    ):
+        raise problem(f"{address} is not the address of a single port", example)
+    return interface
+
+
+InterfaceAddress = Annotated[
+    ipaddress.IPv4Interface,
+    PlainValidator(_interface),
+    WithJsonSchema({"type": "string", "examples": ["198.18.1.1/24"]}),
+]
+"""An IPv4 address with its prefix length."""
+
+# The widest that is ever allowed: no prefix may open the Internet to a generator.
+_WIDEST_PREFIX = 8
+
+
+def prefix(value: object) -> ipaddress.IPv4Network:
+    """Return the prefix that *value* is.
+
+    Raises:
+        PydanticCustomError: If it is not one, or is wider than any fabric.
+    """
+    example = "e.g. 198.18.0.0/15"
+    try:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        network = ipaddress.IPv4Network(value)
+    except ValueError:
+        raise problem(f"{value!r} is not an IPv4 prefix", example) from None
+    if network.prefixlen < _WIDEST_PREFIX:
+        raise problem(
+            f"{value!r} is wider than /{_WIDEST_PREFIX}",
+            "name the prefixes of the fabric under test only",
+        )
+    return network
+
+
+Prefix = Annotated[
+    ipaddress.IPv4Network,
+    PlainValidator(prefix),
+    WithJsonSchema({"type": "string", "examples": ["198.18.0.0/15"]}),
+]
+"""An IPv4 prefix, /8 or longer."""
+
+
+def _listen(value: object) -> str:
+    example = "e.g. 127.0.0.1:9464"
+    if not isinstance(value, str):
+        raise problem(f"{value!r} is not an address and port", example)
+    host, colon, port = value.rpartition(":")
+    if not (colon and host and port.isdecimal() and len(port) <= 5):
+        raise problem(f"{value!r} is not an address and port", example)
+    if int(port) > 65535:
+        raise problem(f"there is no port {port}", "ports are 0 to 65535")
+    return value
+
+
+ListenAddress = Annotated[
+    str,
+    PlainValidator(_listen),
+    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9464"]}),
+]
+"""``address:port`` of a TCP socket."""
+
+
+def _agent(value: object) -> str:
+    if isinstance(value, str) and value.startswith("unix:"):
+        if not value.startswith("unix:/") or len(value) > _UNIX_LENGTH:
+            raise problem(
+                f"{value!r} is not an absolute path of at most 107 characters",
+                "e.g. unix:/run/chakram/h1.sock",
+            )
+        return value
+    try:
+        return _listen(value)
+    except PydanticCustomError:
+        raise problem(
+            f"{value!r} is not the address of an agent",
+            "e.g. 192.0.2.11:7411 or unix:/run/chakram/h1.sock",
+        ) from None
+
+
+# sockaddr_un holds 108 bytes with the closing zero.
+_UNIX_LENGTH = len("unix:") + 107
+
+AgentAddress = Annotated[
+    str,
+    PlainValidator(_agent),
+    WithJsonSchema({"type": "string", "examples": ["192.0.2.11:7411"]}),
+]
+"""``address:port`` of an agent, or ``unix:/path``."""
+
+PORT_KINDS = ("udp", "packet", "verbs", "memory")
+_INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,15}")
+
+
+def _port_specification(value: object) -> str:
+    text = value if isinstance(value, str) else ""
+    kind, colon, name = text.partition(":")
+    if not colon or kind not in PORT_KINDS:
+        raise problem(
+            f"{value!r} is not a port specification",
+            f"e.g. udp:ens1f0; kinds: {', '.join(PORT_KINDS)}",
+        )
+    if kind != "memory" and _INTERFACE_NAME.fullmatch(name) is None:
+        raise problem(f"{name!r} is not the name of an interface", "e.g. udp:ens1f0")
+    return text
+
+
+PortSpecification = Annotated[
+    str,
+    PlainValidator(_port_specification),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": rf"^({'|'.join(PORT_KINDS)}):.*$",
+            "examples": ["udp:ens1f0"],
+        }
+    ),
+]
+"""What a port is opened by: ``kind:name``."""
+
+
+def _text(pattern: str, examples: list[str], limit: int) -> Any:
+    return Field(pattern=pattern, max_length=limit, examples=examples)
+
+
+Whole = Annotated[int, Field(strict=True)]
+"""A whole number; neither ``true`` nor text that looks like one."""
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A number, whole or not."""
+
+Name = Annotated[str, _text(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", ["quickstart"], 64)]
+"""Name of an experiment, a job or a host: letters, digits, ``_``, ``.``, ``-``."""
+
+AlgorithmName = Annotated[str, _text(r"^[a-z][a-z0-9_]*$", ["ring"], 64)]
+"""Name of a collective algorithm."""
+
+LabName = Annotated[str, _text(r"^[a-z0-9][a-z0-9-]*$", ["quickstart"], 32)]
+"""Prefix of everything that a run creates on a machine."""

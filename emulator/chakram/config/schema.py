@@ -1,0 +1,51 @@
+"""The JSON Schema of the experiment file, for editors.
+
+``python -m chakram.config.schema`` prints it; ``configs/schema/experiment.schema.json``
+is what it printed last, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from chakram.config.experiment import Experiment
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import core_schema
+
+
+class _Generator(GenerateJsonSchema):
+    """Writes defaults as a file would, with their units."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        result = super().default_schema(schema)
+        default = schema.get("default")
+        inner: Any = schema["schema"]
+        # Bounds stand around the type that knows how it is written.
+        while isinstance(inner, dict) and default is not None:
+            serialization = inner.get("serialization", {})
+            plain = serialization.get("type") == "function-plain"
+            if plain and not serialization.get("info_arg"):
+                result["default"] = serialization["function"](default)
+                break
+            inner = inner.get("schema")
+        return result
+
+
+def schema_text() -> str:
+    """Return the schema as JSON."""
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Experiment.model_json_schema(by_alias=True, schema_generator=_Generator),
+        "title": "Chakram experiment",
+    }
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(schema_text())

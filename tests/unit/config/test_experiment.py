@@ -1,0 +1,340 @@
+"""The experiment file: what it gives, and what is wrong with a wrong one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.config.experiment import Experiment, load_experiment, parse_experiment
+from chakram.config.fabric import ExternalFabric, NamespaceFabric
+from chakram.config.jobs import TraceFiles
+from chakram.config.schema import schema_text
+from chakram.core.collectives import CollectiveOp
+from chakram.errors import ConfigError
+from tests.support import REPO_ROOT
+
+QUICKSTART = """\
+version: 1
+name: quickstart
+jobs:
+  - name: moe
+    trace: {synth: moe, ranks: 8, ep: 4, dp: 2, layers: 4}
+    compute: {from: trace, scale: 1.0}
+collectives: {all_reduce: ring, all_to_all: direct}
+iterations: {warmup: 2, measured: 20, sync: barrier}
+fabric:
+  kind: namespaces
+  switch: kernel
+  topology: {clos: {leaves: 2, spines: 2, hosts_per_leaf: 4}}
+  links: {host: {rate: 250Mbit}, uplink: {rate: 500Mbit}}
+  mtu: 4200
+transport: {congestion_control: fixed_rate, window: 64KiB, path_mtu: 4096}
+"""
+
+EXTERNAL = """\
+version: 1
+name: leaf-burn-in
+jobs:
+  - name: mixtral
+    trace: {path: traces/mixtral, bytes_per_element: 2}
+    compute: {from: roofline, peak: 989 TFLOPS, memory: 3.35 TB/s}
+    size_scale: 1/16
+fabric:
+  kind: external
+  defaults: {rate: 100Gbit, mtu: 9000, isolate: namespace}
+  hosts:
+    - name: h1
+      agent: "192.0.2.11:7411"
+      ports:
+        - {open: "udp:ens1f0", address: 198.18.1.1/24, netns: /run/netns/p0}
+        - {open: "udp:ens1f1", address: 198.18.2.1/24, netns: /run/netns/p1}
+    - name: h2
+      agent: "unix:/run/chakram/h2.sock"
+      ports: [{open: "udp:ens1f0", address: 198.18.1.2/24, netns: /run/netns/p0}]
+  tls: {ca: certs/ca.pem, cert: certs/controller.pem, key: certs/controller.key}
+"""
+
+
+def mistakes_of(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(text, source="x.yaml")
+    return str(caught.value)
+
+
+def test_quickstart_is_read_into_integers() -> None:
+    experiment = parse_experiment(QUICKSTART)
+    assert isinstance(experiment.fabric, NamespaceFabric)
+    assert experiment.fabric.links.host.rate_bps == 250_000_000
+    assert experiment.fabric.topology.hosts == 8
+    assert experiment.transport.window_bytes == 65_536
+    assert experiment.transport.congestion_control.name == "fixed_rate"
+    assert experiment.algorithm_of(CollectiveOp.ALL_REDUCE) == "ring"
+    assert experiment.algorithm_of(CollectiveOp.ALL_GATHER) == "auto"
+    assert experiment.lab_name == "quickstart"
+    assert experiment.udp_port == 4791
+
+
+def test_external_fabric_is_read() -> None:
+    experiment = parse_experiment(EXTERNAL)
+    assert isinstance(experiment.fabric, ExternalFabric)
+    first = experiment.fabric.hosts[0].ports[0]
+    assert str(first.address) == "198.18.1.1/24"
+    assert experiment.jobs[0].size_scale == Fraction(1, 16)
+    assert experiment.jobs[0].compute.memory_bytes_per_s == 3_350_000_000_000
+
+
+def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(EXTERNAL)
+    experiment = load_experiment(file)
+    trace = experiment.jobs[0].trace
+    assert isinstance(trace, TraceFiles)
+    assert trace.path == tmp_path / "traces/mixtral"
+    assert experiment.runs == Path("runs")
+
+
+@pytest.mark.parametrize("text", [QUICKSTART, EXTERNAL])
+def test_what_was_read_can_be_written_and_read_again(text: str) -> None:
+    experiment = parse_experiment(text)
+    written = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert parse_experiment(json.dumps(written)) == experiment
+
+
+def test_a_single_mistake_is_a_single_line() -> None:
+    assert mistakes_of(QUICKSTART.replace("250Mbit", "250")) == (
+        "x.yaml:13: fabric.links.host.rate: '250' has no unit (e.g. 400Gbit)"
+    )
+
+
+def test_all_mistakes_are_told_in_the_order_of_their_lines() -> None:
+    text = (
+        QUICKSTART.replace("ep: 4", "epp: 4")
+        .replace("from: trace", "from: rooflin")
+        .replace("all_to_all", "all_to_al")
+        .replace("mtu: 4200", "mtu: 4200\n  mtu: 1500")
+    )
+    assert mistakes_of(text).splitlines() == [
+        "x.yaml: 5 mistakes",
+        "  - line 5: jobs[0].trace.ep: is missing (it has no default)",
+        "  - line 5: jobs[0].trace.epp: unknown key (did you mean 'ep'?)",
+        "  - line 6: jobs[0].compute.from: 'rooflin' is not known"
+        " (did you mean 'roofline'?)",
+        "  - line 7: collectives.all_to_al: 'all_to_al' is not known"
+        " (did you mean 'all_to_all'?)",
+        "  - line 15: fabric.mtu: stands twice, first on line 14"
+        " (remove one of the two)",
+    ]
+
+
+def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
+    text = QUICKSTART.replace("mtu: 4200", "mtu: 1500") + "sede: 3\n"
+    told = mistakes_of(text)
+    assert "sede: unknown key (did you mean 'seed'?)" in told
+    assert "at most 1024 fits" in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("version: 1", "version: 2", "version: 2 is not known"),
+        ("name: quickstart", "name: quick start", "'quick start' is not a name"),
+        ("ranks: 8", "ranks: 9", "ranks is 9, but ep x dp is 4 x 2 = 8"),
+        ("ranks: 8", "ranks: '8'", "'8' is not a whole number"),
+        ("ranks: 8", "ranks: true", "True is not a whole number"),
+        ("layers: 4", "layers: 0", "0 is too small (must be at least 1)"),
+        ("layers: 4", "top_k: 5", "5 is more than the 4 experts of a layer"),
+        ("all_reduce: ring", "all_reduce: rung", "there is no algorithm 'rung'"),
+        ("sync: barrier", "sync: gap", "sync: gap has no gap"),
+        ("sync: barrier", "gap: 1ms", "means nothing with sync: barrier"),
+        ("sync: barrier", "gap: 1", "'1' has no unit (e.g. 10us)"),
+        ("kind: namespaces", "kind: names", "fabric.kind: 'names' is not known"),
+        ("kind: namespaces", "knd: x", "fabric.kind: is missing"),
+        ("switch: kernel", "switch: model", "'model' is not known (known: kernel)"),
+        (
+            "switch: kernel",
+            "capture: [h8]",
+            "there is no host 'h8' (hosts are h0 to h7)",
+        ),
+        ("hosts_per_leaf: 4", "hosts_per_leaf: 3", "the fabric has 6"),
+        ("{clos:", "{single_switch: {hosts: 8}, clos:", "names two shapes"),
+        ("mtu: 4200", "mtu: 4100", "at most 2048 fits"),
+        ("250Mbit", "250Mbyte", "'250Mbyte' has an unknown unit 'Mbyte'"),
+        ("250Mbit", "0Mbit", "rate: is zero"),
+        ("window: 64KiB", "window: 1KiB", "1KiB is less than one packet of 4096"),
+        ("window: 64KiB", "window: [1]", "[1] is not a size"),
+        ("path_mtu: 4096", "path_mtu: 4000", "4000 is not known"),
+        ("fixed_rate", "dcqcn", "'dcqcn' is not a congestion control"),
+        ("fixed_rate", "{fixed_rate: {rat: 1}}", "rat: unknown key"),
+        ("fixed_rate", "{none: {}, fixed_rate: {}}", "names two congestion controls"),
+        ("host: {rate: 250Mbit}, ", "", "fixed_rate has no rate"),
+        ("from: trace", "from: roofline", "roofline needs to know how fast"),
+        ("from: trace", "from: trace, peak: 0 TFLOPS", "a rate of zero"),
+        ("scale: 1.0", "scale: 1/0", "'1/0' is not a ratio"),
+        ("compute:", "placement: {order: [0, 0]}\n    compute:", "in two places"),
+        ("compute:", "placement: {order: [0]}\n    compute:", "ranks 0 to 7"),
+        ("compute:", "placement: {order: up}\n    compute:", "not an order"),
+        ("compute:", "size_scale: 0\n    compute:", "'0' is not positive"),
+    ],
+)
+def test_a_mistake_says_what_was_found(old: str, new: str, expected: str) -> None:
+    assert old in QUICKSTART
+    told = mistakes_of(QUICKSTART.replace(old, new))
+    assert expected in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("198.18.1.1/24", "10.0.0.1/24", "outside the allowed prefixes 198.18.0.0/15"),
+        ("198.18.1.1/24", "198.18.1.1", "not an address with its prefix length"),
+        ("198.18.1.1/24", "198.18.1.0/24", "not the address of a single port"),
+        ("198.18.1.1/24", "224.0.0.1/24", "not the address of a single port"),
+        ("198.18.1.2/24", "198.18.1.1/24", "198.18.1.1 is the address of a port of h1"),
+        ("netns: /run/netns/p1", "mtu: 9000", "has no netns"),
+        ("netns: /run/netns/p1", "netns: /run/netns/p0", "shares a network namespace"),
+        ("udp:ens1f1", "tcp:ens1f1", "is not a port specification"),
+        ("udp:ens1f1", "udp:../etc", "'../etc' is not the name of an interface"),
+        ("192.0.2.11:7411", "192.0.2.11", "is not the address of an agent"),
+        ("192.0.2.11:7411", "192.0.2.11:74110", "is not the address of an agent"),
+        ("unix:/run/chakram/h2.sock", "unix:h2.sock", "is not an absolute path"),
+        ("name: h2", "name: h1", "host 0 has 'h1' as well"),
+        ("  tls:", "  allow: [0.0.0.0/0]\n  tls:", "is wider than /8"),
+        ("rate: 100Gbit", "topology: 3", "unknown key"),
+    ],
+)
+def test_a_mistake_in_an_external_fabric(old: str, new: str, expected: str) -> None:
+    assert old in EXTERNAL
+    assert expected in mistakes_of(EXTERNAL.replace(old, new, 1))
+
+
+def test_agents_on_other_machines_need_certificates() -> None:
+    text = "\n".join(line for line in EXTERNAL.splitlines() if "tls:" not in line)
+    told = mistakes_of(text)
+    assert "192.0.2.11:7411 is on another machine" in told
+    assert "\n" not in told
+
+
+def test_predicting_by_simulation_needs_a_topology() -> None:
+    text = EXTERNAL + "predict: [simulate]\n"
+    assert "simulate needs to know the fabric" in mistakes_of(text)
+    with_topology = text.replace(
+        "  tls:", "  topology: {single_switch: {hosts: 3}}\n  tls:"
+    )
+    parse_experiment(with_topology)
+    too_small = with_topology.replace("{hosts: 3}", "{hosts: 2}")
+    assert "has 2 hosts, but fabric.hosts has 3 ports" in mistakes_of(too_small)
+
+
+def test_overrides_replace_what_the_file_says() -> None:
+    experiment = parse_experiment(
+        QUICKSTART,
+        overrides={
+            "iterations.measured": "3",
+            "jobs[0].trace.layers": "1",
+            "stop_if.duration": "1min",
+            "predict": "[ideal, simulate]",
+        },
+    )
+    assert experiment.iterations.measured == 3
+    assert experiment.stop_if.duration_ns == 60 * 10**9
+    assert experiment.predict == ("ideal", "simulate")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("iterations.measurd", "3", "did you mean 'measured'?"),
+        ("jobs.3.name", "x", "there is no entry 3"),
+        ("jobs.moe.name", "x", "leads nowhere"),
+        ("seed", "[", "is not YAML"),
+    ],
+)
+def test_a_wrong_override_is_refused(key: str, value: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(QUICKSTART, overrides={key: value})
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("metrics: off", None),
+        ("metrics: {listen: off}", None),
+        ("metrics: 127.0.0.1:9464", "127.0.0.1:9464"),
+        ("metrics: {listen: '127.0.0.1:9464'}", "127.0.0.1:9464"),
+    ],
+)
+def test_metrics_are_off_or_an_address(text: str, address: str | None) -> None:
+    assert parse_experiment(QUICKSTART + text).metrics.listen == address
+
+
+def test_the_lab_is_named_after_the_experiment_unless_it_has_a_name() -> None:
+    named = QUICKSTART.replace("name: quickstart", "name: Leaf_Burn.In")
+    assert parse_experiment(named).lab_name == "leaf-burn-in"
+    assert parse_experiment(QUICKSTART + "lab: mine\n").lab_name == "mine"
+
+
+def test_the_published_schema_is_that_of_the_models() -> None:
+    published = REPO_ROOT / "configs/schema/experiment.schema.json"
+    assert published.read_text(encoding="utf-8") == schema_text(), (
+        "run: python -m chakram.config.schema > configs/schema/experiment.schema.json"
+    )
+
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(max_size=8),
+    st.sampled_from(["1Gbit", "64KiB", "10us", "auto", "linear", "udp:eth0", "off"]),
+)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "kind",
+                    "name",
+                    "trace",
+                    "synth",
+                    "path",
+                    "hosts",
+                    "rate",
+                    "clos",
+                    "order",
+                ]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@given(section=st.sampled_from(list(Experiment.model_fields)), value=values)
+def test_any_value_is_read_or_refused_with_our_error(
+    section: str, value: object
+) -> None:
+    data = yaml.safe_load(QUICKSTART)
+    alias = Experiment.model_fields[section].alias or section
+    data[alias] = value
+    with contextlib.suppress(ConfigError):
+        parse_experiment(json.dumps(data))
+
+
+@given(text=st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused_with_our_error(text: bytes) -> None:
+    with pytest.raises(ConfigError):
+        parse_experiment(text)
