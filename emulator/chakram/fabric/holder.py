@@ -38,6 +38,7 @@ from chakram.fabric.leftovers import remove_leftovers
 from chakram.fabric.names import bind_names, unbind_names
 from chakram.fabric.process import die_with_parent, process_start_ticks
 from chakram.fabric.state import (
+    STATE_ROOT_VARIABLE,
     Holder,
     lab_directory,
     locked,
@@ -57,7 +58,7 @@ __all__ = ["main"]
 log = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_S = 2.0
-_NO_CONNECTION = 64
+_REQUESTS_WAITING = 64
 
 
 def main() -> int:
@@ -96,7 +97,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
     signal.set_wakeup_fd(wake_writer.fileno())
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    directory, holder = _claim(spec, root)
+    directory, holder = _claim(spec, root, parent)
     try:
         lab, state = _build(spec, directory, holder, rootless=rootless)
         listener = _listen(directory)
@@ -114,7 +115,7 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
     return 0
 
 
-def _claim(spec: LabSpec, root: Path) -> tuple[Path, Holder]:
+def _claim(spec: LabSpec, root: Path, parent: int) -> tuple[Path, Holder]:
     """Make the lab's directory ours, or refuse if the lab runs."""
     directory = lab_directory(spec.name, root)
     ticks = process_start_ticks(os.getpid())
@@ -122,9 +123,9 @@ def _claim(spec: LabSpec, root: Path) -> tuple[Path, Holder]:
         raise FabricError(f"lab {spec.name}", "/proc is not mounted", "mount it")
     holder = Holder(pid=os.getpid(), start_ticks=ticks)
     with locked(root):
-        remove_leftovers(spec.name, root, spare=frozenset({os.getppid()}))
-        (directory / "pids").mkdir(mode=0o700, parents=True)
-        (directory / "sockets").mkdir(mode=0o700)
+        remove_leftovers(spec.name, root, spare=frozenset({parent}))
+        for each in (directory, directory / "pids", directory / "sockets"):
+            each.mkdir(mode=0o700)
         write_holder(directory, holder)
     return directory, holder
 
@@ -221,9 +222,18 @@ def _describe(
 
 
 def _listen(directory: Path) -> socket.socket:
+    path = directory / SOCKET_NAME
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(directory / SOCKET_NAME))
-    listener.listen(_NO_CONNECTION)
+    try:
+        listener.bind(str(path))
+        listener.listen(_REQUESTS_WAITING)
+    except OSError as error:
+        listener.close()
+        raise FabricError(
+            str(path),
+            f"cannot listen there ({error})",
+            f"set {STATE_ROOT_VARIABLE} to a directory with a shorter name",
+        ) from error
     return listener
 
 

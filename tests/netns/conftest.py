@@ -1,0 +1,27 @@
+"""Labs for tests: only where they can be built, each test with a state of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.fabric.probe import why_no_lab
+from chakram.fabric.state import STATE_ROOT_VARIABLE
+from tests.support import require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def state_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the directory of this test's labs; its path is short, as sockets need."""
+    require("netns", why_no_lab())
+    root = Path(tempfile.mkdtemp(prefix="ck-"))
+    monkeypatch.setenv(STATE_ROOT_VARIABLE, str(root))
+    yield root
+    shutil.rmtree(root)

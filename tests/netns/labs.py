@@ -1,0 +1,54 @@
+"""What tests of labs share: topologies, and traffic made inside a lab."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chakram.fabric.description import encode_state
+from chakram.fabric.enter import enter_command
+from chakram.fabric.topology import Topology, clos, single_switch
+
+if TYPE_CHECKING:
+    from chakram.fabric.description import LabState
+
+GBIT = 10**9
+QUEUE_BYTES = 2 << 20
+
+_TRAFFIC = Path(__file__).with_name("traffic.py")
+
+
+def star(nhosts: int, rate_bps: int | None = GBIT) -> Topology:
+    """Return hosts on one switch."""
+    return single_switch(nhosts, rate_bps, host_queue_bytes=QUEUE_BYTES)
+
+
+def leaf_spine() -> Topology:
+    """Return two leaves, two spines and four hosts per leaf, at 1 Gbit/s."""
+    return clos(
+        *(2, 2, 4, GBIT, GBIT),
+        host_queue_bytes=QUEUE_BYTES,
+        uplink_queue_bytes=QUEUE_BYTES,
+    )
+
+
+def traffic(lab: LabState, kind: str, *arguments: str) -> Any:
+    """Return what a kind of traffic found; see ``traffic.py`` for the kinds.
+
+    It is made by a process that entered the lab as an agent would, so that the same
+    tests hold with and without root.
+    """
+    command = [sys.executable, str(_TRAFFIC), kind, *arguments]
+    done = subprocess.run(
+        enter_command(lab.holder_pid, command),
+        input=encode_state(lab),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

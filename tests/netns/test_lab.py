@@ -1,0 +1,437 @@
+"""Labs: what they carry, how they are found again, and that nothing remains."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.errors import FabricError
+from chakram.fabric.counters import (
+    LinkCounters,
+    difference,
+    max_over_mean,
+    read_link_counters,
+)
+from chakram.fabric.description import LabState
+from chakram.fabric.exchange import ask_holder
+from chakram.fabric.lab import (
+    down,
+    lab_status,
+    read_states,
+    register_process,
+    sockets_directory,
+    start_lab,
+    status,
+    unregister,
+)
+from chakram.fabric.process import is_alive, process_start_ticks
+from chakram.fabric.topology import Topology, single_switch
+from chakram.fabric.userns import has_net_admin
+from tests.netns.labs import GBIT, leaf_spine, star, traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NETNS = Path("/run/netns")
+
+
+def names_of(lab: str) -> list[str]:
+    """Return the names of network namespaces that belong to a lab."""
+    return sorted(path.name for path in NETNS.glob(f"{lab}-*"))
+
+
+def uplink_bytes(lab: LabState) -> dict[str, int]:
+    """Return the bytes that went up from leaf0, by uplink, for 64 flows."""
+    before = read_link_counters(lab)
+    assert traffic(lab, "flows", "h0", "h4", "64", "1000") == 64
+    added = difference(read_link_counters(lab), before)
+    return {name: added[name].tx_bytes for name in ("leaf0-spine0", "leaf0-spine1")}
+
+
+@pytest.mark.asyncio
+async def test_single_switch_carries_packets_between_all_hosts(
+    state_root: Path,
+) -> None:
+    async with await start_lab(star(8), lab_name="star", mtu=4200) as handle:
+        lab = handle.state
+
+        assert traffic(lab, "pairs") == 8 * 7
+        assert traffic(lab, "addresses_seen") == [host.address for host in lab.hosts]
+        assert lab.host("h3").address == "198.18.0.4"
+        assert lab.host("h3").mac == "02:ca:00:00:00:03"
+        assert {host.mtu for host in lab.hosts} == {4200}
+        assert [switch.name for switch in lab.switches] == ["s0"]
+        assert [port.interface for port in lab.switches[0].ports] == [
+            f"h{number}" for number in range(8)
+        ]
+        assert lab.directory == str(state_root / "star")
+        assert lab.rootless is not has_net_admin()
+        assert read_states() == [lab]
+    assert status() == []
+    assert names_of("star") == []
+
+
+@pytest.mark.asyncio
+async def test_leaf_spine_carries_packets_between_all_hosts() -> None:
+    async with await start_lab(leaf_spine(), lab_name="clos") as handle:
+        assert traffic(handle.state, "pairs") == 8 * 7
+
+
+@pytest.mark.asyncio
+async def test_namespaces_have_names_only_where_root_made_them() -> None:
+    async with await start_lab(star(2), lab_name="named") as handle:
+        hosts = handle.state.hosts
+        if has_net_admin():
+            assert names_of("named") == ["named-h0", "named-h1", "named-s0"]
+            assert [host.netns_name for host in hosts] == ["named-h0", "named-h1"]
+            same = os.stat(NETNS / "named-h1").st_ino
+            assert same == os.stat(hosts[1].netns).st_ino
+        else:
+            assert names_of("named") == []
+            assert [host.netns_name for host in hosts] == [None, None]
+
+
+@pytest.mark.asyncio
+async def test_ecmp_uses_all_uplinks_and_the_seed_decides_how() -> None:
+    found: dict[tuple[str, int], dict[str, int]] = {}
+    for lab_name, seed in (("one", 7), ("two", 7), ("three", 8)):
+        handle = await start_lab(leaf_spine(), lab_name=lab_name, seed=seed)
+        async with handle:
+            found[lab_name, seed] = uplink_bytes(handle.state)
+
+    for by_uplink in found.values():
+        assert sum(by_uplink.values()) == 64 * (1000 + 42)
+        balance = max_over_mean(by_uplink.values())
+        assert balance is not None
+        assert balance < 1.5
+    assert found["one", 7] == found["two", 7]
+    assert found["one", 7] != found["three", 8]
+
+
+@pytest.mark.asyncio
+async def test_a_host_reaches_its_peer_at_the_rate_of_the_link() -> None:
+    rate_bps = 100 * 10**6
+    async with await start_lab(star(2, rate_bps), lab_name="rate") as handle:
+        found_bps = traffic(handle.state, "rate", "h0", "h1", "600", "4000")
+
+    # 42 bytes of headers count as well; the burst of an idle port is under 1 %.
+    assert found_bps / (rate_bps * 4000 / 4042) == pytest.approx(1, abs=0.08)
+
+
+@pytest.mark.asyncio
+async def test_a_full_queue_drops_and_counts_what_it_drops() -> None:
+    topology = star(2)
+    slow = replace(topology.links[1], rate_bps=10**6, queue_bytes=20_000)
+    topology = replace(topology, links=(topology.links[0], slow))
+    async with await start_lab(topology, lab_name="full") as handle:
+        lab = handle.state
+        arrived = traffic(lab, "flows", "h0", "h1", "64", "1000")
+        # 64 packets of 1042 bytes meet room for 19, and 15 KB that leave at once.
+        counters = read_link_counters(lab)["h1-s0"]
+
+    assert counters.rx_drops == counters.drops > 0
+    assert counters.rx_packets + counters.rx_drops == 64
+    assert arrived == counters.rx_packets
+
+
+@pytest.mark.asyncio
+async def test_nothing_but_the_packet_itself_crosses_the_links() -> None:
+    """No ARP, no flooding, no IPv6 noise."""
+    async with await start_lab(star(4), lab_name="quiet") as handle:
+        assert traffic(handle.state, "flows", "h0", "h1", "1", "1000") == 1
+        counters = read_link_counters(handle.state)
+
+    silent = LinkCounters(
+        tx_bytes=0, tx_packets=0, tx_drops=0, rx_bytes=0, rx_packets=0, rx_drops=0
+    )
+    assert counters == {
+        "h0-s0": replace(silent, tx_bytes=1042, tx_packets=1),
+        "h1-s0": replace(silent, rx_bytes=1042, rx_packets=1),
+        "h2-s0": silent,
+        "h3-s0": silent,
+    }
+
+
+@pytest.mark.asyncio
+async def test_links_without_a_rate_are_counted_too() -> None:
+    async with await start_lab(star(2, None), lab_name="open") as handle:
+        assert traffic(handle.state, "flows", "h0", "h1", "3", "100") == 3
+        counters = read_link_counters(handle.state)
+
+    assert (counters["h0-s0"].tx_packets, counters["h0-s0"].tx_bytes) == (3, 3 * 142)
+
+
+@pytest.mark.asyncio
+async def test_bursts_cross_whole_except_from_hosts_that_are_captured() -> None:
+    handle = await start_lab(star(3), lab_name="burst", capture_hosts=["h1"])
+    async with handle:
+        assert traffic(handle.state, "burst", "h0", "h2") == [8042]
+        assert traffic(handle.state, "burst", "h1", "h2") == [1042] * 8
+
+
+@pytest.mark.asyncio
+async def test_model_forwarding_gives_bare_ports_in_one_namespace() -> None:
+    handle = await start_lab(leaf_spine(), lab_name="model", forwarding="model")
+    async with handle:
+        lab = handle.state
+
+        (switch,) = lab.switches
+        assert switch.name == "switch"
+        assert [port.interface for port in switch.ports] == list(lab.topology.hosts)
+        # All hosts are neighbours: the program between them sees their addresses.
+        assert {host.prefix_length for host in lab.hosts} == {15}
+        assert traffic(lab, "burst", "h0", "h7") == [1042] * 8
+        assert "h0-leaf0" in read_link_counters(lab)
+        assert "leaf0-spine0" not in read_link_counters(lab)
+
+
+@pytest.mark.asyncio
+async def test_a_delay_is_not_silently_left_out() -> None:
+    topology = single_switch(2, GBIT, host_delay_ns=5000)
+    async with await start_lab(topology, lab_name="late") as handle:
+        assert any("delays" in note for note in handle.state.notes)
+    async with await start_lab(star(2), lab_name="late") as handle:
+        assert not any("delays" in note for note in handle.state.notes)
+
+
+@pytest.mark.asyncio
+async def test_64_hosts_stand_within_seconds(
+    record_property: pytest.RecordProperty,
+) -> None:
+    started_s = time.monotonic()
+    handle = await start_lab(star(64), lab_name="many")
+    elapsed_s = time.monotonic() - started_s
+    async with handle:
+        record_property("seconds", round(elapsed_s, 3))
+        assert len(handle.state.hosts) == 64
+        assert traffic(handle.state, "flows", "h0", "h63", "1", "1000") == 1
+    assert elapsed_s < 5
+
+
+@pytest.mark.asyncio
+async def test_own_addresses_route_through_lo_and_others_do_not() -> None:
+    async with await start_lab(star(2), lab_name="routes") as handle:
+        assert traffic(handle.state, "lo") == {"own": True, "other": False}
+
+
+@pytest.mark.asyncio
+async def test_entering_for_a_while_comes_back_or_is_refused_beforehand() -> None:
+    async with await start_lab(star(2), lab_name="back") as handle:
+        found = traffic(handle.state, "coming_back")
+
+    if has_net_admin():
+        assert found == "came back"
+    else:
+        assert found == "refused: this process could enter it but not come back"
+
+
+@pytest.mark.asyncio
+async def test_two_labs_with_the_same_addresses_do_not_meet() -> None:
+    async with (
+        await start_lab(star(2), lab_name="left") as left,
+        await start_lab(star(2), lab_name="left-2") as right,
+    ):
+        assert left.state.host("h0").address == right.state.host("h0").address
+        assert traffic(left.state, "flows", "h0", "h1", "5", "100") == 5
+        assert read_link_counters(left.state)["h0-s0"].tx_packets == 5
+        assert read_link_counters(right.state)["h0-s0"].tx_packets == 0
+
+        # One lab's name is the beginning of the other's.
+        assert await down("left") == ["left"]
+        assert names_of("left-2") == names_of("left")
+        assert traffic(right.state, "pairs") == 2
+
+
+@pytest.mark.asyncio
+async def test_a_lab_that_runs_is_not_built_twice() -> None:
+    async with await start_lab(star(2), lab_name="once") as handle:
+        with pytest.raises(FabricError, match="lab once: it runs already"):
+            await start_lab(star(2), lab_name="once")
+        assert traffic(handle.state, "pairs") == 2
+
+
+@pytest.mark.asyncio
+async def test_stopping_twice_is_stopping_once() -> None:
+    handle = await start_lab(star(2), lab_name="twice")
+    await handle.stop()
+    await handle.stop()
+    assert status() == []
+
+
+@pytest.mark.asyncio
+async def test_a_lab_that_is_up_stays_until_it_is_taken_down() -> None:
+    await start_lab(star(2), lab_name="stays", lifetime="up")
+
+    (state,) = read_states()
+    assert os.getsid(state.holder_pid) == state.holder_pid
+    assert traffic(state, "pairs") == 2
+    assert await down("stays") == ["stays"]
+    assert not is_alive(state.holder_pid, state.holder_start_ticks)
+    assert names_of("stays") == []
+    assert await down("stays") == []
+
+
+@pytest.mark.asyncio
+async def test_down_without_a_name_ends_all_labs() -> None:
+    for name in ("b", "a"):
+        await start_lab(star(2), lab_name=name, lifetime="up")
+    assert await down() == ["a", "b"]
+    assert status() == []
+
+
+@pytest.mark.asyncio
+async def test_down_removes_what_a_killed_holder_left(state_root: Path) -> None:
+    handle = await start_lab(star(3), lab_name="killed", lifetime="up")
+    state = handle.state
+    kill(state)
+
+    found = lab_status("killed")
+    assert found is not None
+    assert not found.alive
+    assert read_states() == []
+    assert len(names_of("killed")) == (4 if has_net_admin() else 0)
+    with pytest.raises(FabricError, match="its holder does not answer"):
+        read_link_counters(state)
+
+    assert await down("killed") == ["killed"]
+    assert names_of("killed") == []
+    assert not (state_root / "killed").exists()
+
+
+@pytest.mark.asyncio
+async def test_a_lab_starts_in_the_place_of_a_killed_one() -> None:
+    first = await start_lab(star(3), lab_name="again", lifetime="up")
+    kill(first.state)
+    async with await start_lab(star(2), lab_name="again") as handle:
+        assert traffic(handle.state, "pairs") == 2
+        assert lab_status("again") is not None
+    assert names_of("again") == []
+
+
+def kill(state: LabState) -> None:
+    """Kill a lab's holder and wait until it is gone."""
+    os.kill(state.holder_pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(state.holder_pid, state.holder_start_ticks))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, but not for ever."""
+    deadline_s = time.monotonic() + 5
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def test_down_ends_the_processes_of_the_lab_and_no_others() -> None:
+    asyncio.run(start_lab(star(2), lab_name="owned", lifetime="up"))
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with (
+        subprocess.Popen(sleeping) as ours,
+        subprocess.Popen(sleeping) as not_ours,
+        subprocess.Popen(sleeping) as left,
+    ):
+        register_process("owned", ours.pid, "agent")
+        register_process("owned", left.pid, "shard")
+        register_process("owned", os.getpid(), "controller")
+        unregister("owned", left.pid)
+        found = lab_status("owned")
+        assert found is not None
+        assert [(each.pid, each.role) for each in found.processes] == sorted(
+            [(ours.pid, "agent"), (os.getpid(), "controller")]
+        )
+
+        assert asyncio.run(down("owned")) == ["owned"]
+
+        assert ours.wait(5) == -signal.SIGTERM
+        assert (not_ours.poll(), left.poll()) == (None, None)
+        not_ours.kill()
+        left.kill()
+
+
+@pytest.mark.asyncio
+async def test_the_directory_for_sockets_belongs_to_the_user_alone() -> None:
+    async with await start_lab(star(2), lab_name="priv") as handle:
+        path = sockets_directory("priv")
+        assert path.parent == Path(handle.state.directory)
+        for each in (path, path.parent, path.parent.parent):
+            assert each.stat().st_mode & 0o077 == 0
+
+
+STARTER = """
+import asyncio, os, signal, sys
+from chakram.fabric.lab import start_lab
+from tests.netns.labs import star
+async def main():
+    handle = await start_lab(star(2), lab_name="orphan")
+    print(handle.state.holder_pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+
+
+def test_a_lab_ends_with_the_process_that_started_it(state_root: Path) -> None:
+    path = [entry or os.getcwd() for entry in sys.path]
+    starter = subprocess.run(
+        [sys.executable, "-c", STARTER],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+    )
+    assert starter.returncode == -signal.SIGKILL
+    wait_until(lambda: not (state_root / "orphan").exists())
+    assert names_of("orphan") == []
+    wait_until(lambda: process_start_ticks(int(starter.stdout)) is None)
+
+
+@pytest.mark.asyncio
+async def test_the_holder_refuses_requests_that_it_does_not_know() -> None:
+    async with await start_lab(star(2), lab_name="asks") as handle:
+        with pytest.raises(FabricError, match="lab asks: unknown request 'x'"):
+            ask_holder(handle.state.directory, "x")
+        assert ask_holder(handle.state.directory, "counters")["links"]
+
+
+@pytest.mark.asyncio
+async def test_a_directory_with_too_long_a_name_is_refused(
+    state_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAKRAM_STATE_DIR", str(state_root / ("x" * 100)))
+    with pytest.raises(FabricError, match="a directory with a shorter name"):
+        await start_lab(star(2), lab_name="long")
+    assert names_of("long") == []
+    assert status() == []
+
+
+@pytest.mark.asyncio
+async def test_an_impossible_lab_is_refused_with_the_kernels_words() -> None:
+    topology: Topology = star(2)
+    # A name that the kernel's own loopback interface has already.
+    port = replace(topology.links[1].b, port="lo")
+    links = (topology.links[0], replace(topology.links[1], b=port))
+    with pytest.raises(FabricError, match=r"s0: interface lo: the kernel refused \("):
+        await start_lab(replace(topology, links=links), lab_name="bad")
+    assert status() == []
+    assert names_of("bad") == []
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_start_leaves_nothing() -> None:
+    task = asyncio.create_task(start_lab(star(16), lab_name="cancelled"))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await down("cancelled")
+    assert status() == []
+    assert names_of("cancelled") == []

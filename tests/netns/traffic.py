@@ -1,0 +1,174 @@
+"""Traffic inside a lab, made by a process of its own.
+
+``python traffic.py KIND ARGUMENTS...`` reads a lab's state from standard input and
+prints what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from chakram.errors import PrivilegeError
+from chakram.fabric.description import LabState, decode_state
+from chakram.fabric.netns import in_namespace, run_in_namespace
+from chakram.fabric.routing_check import routes_through_lo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PORT = 4791
+_UDP_SEGMENT = 103
+_ETH_P_ALL = 3
+_OWN_NAMESPACE = "/proc/thread-self/ns/net"
+
+
+def udp_socket(lab: LabState, host: str, port: int = PORT) -> socket.socket:
+    """Return a socket at a host's address."""
+    state = lab.host(host)
+    opened = run_in_namespace(
+        state.netns, socket.socket, socket.AF_INET, socket.SOCK_DGRAM
+    )
+    opened.settimeout(2)
+    opened.bind((state.address, port))
+    return opened
+
+
+def frames_at(path: str, interface: str) -> socket.socket:
+    """Return a socket that gets every frame at an interface."""
+    kind = socket.htons(_ETH_P_ALL)
+    opened = run_in_namespace(
+        path, socket.socket, socket.AF_PACKET, socket.SOCK_RAW, kind
+    )
+    opened.settimeout(2)
+    opened.bind((interface, _ETH_P_ALL))
+    return opened
+
+
+def pairs(lab: LabState) -> int:
+    """Return how many of all ordered pairs of hosts a packet crossed."""
+    sockets = {host.name: udp_socket(lab, host.name) for host in lab.hosts}
+    for sender in sockets:
+        for receiver in lab.hosts:
+            if receiver.name != sender:
+                sockets[sender].sendto(sender.encode(), (receiver.address, PORT))
+    arrived = 0
+    for receiver, opened in sockets.items():
+        missing = set(sockets) - {receiver}
+        while missing:
+            missing.discard(opened.recv(100).decode())
+            arrived += 1
+    return arrived
+
+
+def flows(lab: LabState, sender: str, receiver: str, count: str, size: str) -> int:
+    """Send one packet from each of many source ports; return how many arrived."""
+    target = udp_socket(lab, receiver)
+    for port in range(49152, 49152 + int(count)):
+        with udp_socket(lab, sender, port) as source:
+            source.sendto(bytes(int(size)), target.getsockname())
+    arrived = 0
+    while select.select([target], [], [], 0.1)[0]:
+        target.recv(65536)
+        arrived += 1
+    return arrived
+
+
+def rate(lab: LabState, sender: str, receiver: str, count: str, size: str) -> float:
+    """Return the payload rate at which many packets arrive, in bit/s."""
+    source, target = udp_socket(lab, sender), udp_socket(lab, receiver)
+    address, payload = target.getsockname(), bytes(int(size))
+
+    def send() -> None:
+        for _ in range(int(count)):
+            source.sendto(payload, address)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    target.recv(65536)
+    started_ns = time.monotonic_ns()
+    for _ in range(int(count) - 1):
+        target.recv(65536)
+    elapsed_ns = time.monotonic_ns() - started_ns
+    thread.join()
+    return (int(count) - 1) * len(payload) * 8 * 10**9 / elapsed_ns
+
+
+def burst(lab: LabState, sender: str, receiver: str) -> list[int]:
+    """Send one burst of eight packets; return the lengths of frames at the switch."""
+    state = lab.host(sender)
+    switch = next(each for each in lab.switches if _has_port(each, state))
+    frames = frames_at(switch.netns, state.switch_interface)
+    source = udp_socket(lab, sender)
+    segment = [(socket.SOL_UDP, _UDP_SEGMENT, struct.pack("=H", 1000))]
+    target = (lab.host(receiver).address, PORT)
+    source.sendmsg([bytes(8000)], segment, 0, target)
+    lengths: list[int] = []
+    while sum(length - 42 for length in lengths) < 8000:
+        lengths.append(len(frames.recv(1 << 17)))
+    return lengths
+
+
+def _has_port(switch: Any, host: Any) -> bool:
+    return any(
+        port.interface == host.switch_interface
+        and port.link.startswith(f"{host.name}-")
+        for port in switch.ports
+    )
+
+
+def lo(lab: LabState) -> dict[str, bool]:
+    """Return whether a host's own address, and another's, route through lo."""
+    first, second = lab.hosts[:2]
+    return {
+        "own": routes_through_lo(first.address, first.netns),
+        "other": routes_through_lo(second.address, first.netns),
+    }
+
+
+def addresses_seen(lab: LabState) -> list[str]:
+    """Return the address of eth0 that is seen inside each host, one after another."""
+    found: list[str] = []
+    for host in lab.hosts:
+        with (
+            in_namespace(host.netns, may_stay=True),
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
+        ):
+            request = struct.pack("16s16x", b"eth0")
+            answer = fcntl.ioctl(probe.fileno(), 0x8915, request)  # SIOCGIFADDR
+            found.append(socket.inet_ntoa(answer[20:24]))
+    return found
+
+
+def coming_back(lab: LabState) -> str:
+    """Return whether entering a namespace for a while comes back or is refused."""
+    home = os.readlink(_OWN_NAMESPACE)
+    try:
+        with in_namespace(lab.hosts[0].netns):
+            inside = os.readlink(_OWN_NAMESPACE)
+    except PrivilegeError as error:
+        assert os.readlink(_OWN_NAMESPACE) == home
+        return f"refused: {error.found}"
+    assert inside != home
+    assert os.readlink(_OWN_NAMESPACE) == home
+    return "came back"
+
+
+_KINDS: dict[str, Callable[..., Any]] = {
+    each.__name__: each
+    for each in (pairs, flows, rate, burst, lo, addresses_seen, coming_back)
+}
+
+
+if __name__ == "__main__":
+    kind, *arguments = sys.argv[1:]
+    lab_state = decode_state(sys.stdin.read())
+    json.dump(_KINDS[kind](lab_state, *arguments), sys.stdout)
