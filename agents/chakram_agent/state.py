@@ -1,0 +1,477 @@
+"""The life of an agent as a state machine: events in, instructions out. Pure.
+
+::
+
+    IDLE --Prepare--> PREPARING --all shards ready--> PREPARED --Arm--> ARMED
+    ARMED --the start comes--> RUNNING --all shards finished--> DONE
+    PREPARING ... RUNNING --Abort, ShardFailed, ShardStopped--> DRAINING --> FAILED
+    PREPARING ... DONE --the controller is lost--> DRAINING --all stopped--> IDLE
+    PREPARED, DONE --Reset--> DRAINING --all stopped--> IDLE
+    FAILED --Reset, the controller is lost--> IDLE
+
+In DONE the shards still answer packets of their peers, who may not have got every
+acknowledgement; in DRAINING they have been told to stop and hand over what they have
+recorded.  A session is the time during which one controller has the agent: it ends
+with the controller's stream, or when its heartbeats cease.
+
+The shell (``chakram_agent.shell``) carries out the instructions and turns what comes of
+them into the next events.  A refused event raises and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from chakram.errors import AgentError, UnexpectedEvent
+
+NEVER = 2**63 - 1
+TRAFFIC_LEASE_NS = 1_500_000_000
+"""Heartbeats may be away for so long while there is traffic, or about to be."""
+QUIET_LEASE_NS = 15_000_000_000
+"""And otherwise: a controller that plans or writes results may be slow to answer."""
+LATEST_START_NS = 3600 * 10**9
+"""A start further away than this is a mistake of clocks."""
+
+
+class Phase(Enum):
+    """Where an agent is."""
+
+    IDLE = auto()
+    PREPARING = auto()
+    PREPARED = auto()
+    ARMED = auto()
+    RUNNING = auto()
+    DRAINING = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+TRAFFIC = frozenset({Phase.ARMED, Phase.RUNNING})
+ACTIVE = frozenset({Phase.PREPARING, Phase.PREPARED, *TRAFFIC})
+
+
+# ---- events --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """A controller wants a session; ``controller`` says who it is."""
+
+    session: str
+    controller: str
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The controller lives."""
+
+    session: str
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detach:
+    """The stream of a session has ended."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    """The controller gives a plan for so many shards; it has been checked."""
+
+    session: str
+    run_id: str
+    shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """The controller names the start."""
+
+    session: str
+    start_ns: int
+    now_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """Somebody wants the traffic to end."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """The controller has all that it wants of this run."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReady:
+    """A shard has opened its ports."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFinished:
+    """The ranks of a shard have done all iterations; its records are here."""
+
+    shard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFailed:
+    """A shard cannot go on."""
+
+    shard: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardStopped:
+    """The process of a shard has ended; nothing more will come from it."""
+
+    shard: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """Time goes by."""
+
+    now_ns: int
+
+
+Event = (
+    Attach
+    | Heartbeat
+    | Detach
+    | Prepare
+    | Arm
+    | Abort
+    | Reset
+    | ShardReady
+    | ShardFinished
+    | ShardFailed
+    | ShardStopped
+    | Tick
+)
+
+
+# ---- instructions --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartShards:
+    """Start the data-plane processes of the plan."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmShards:
+    """Tell all shards the start."""
+
+    start_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopShards:
+    """Make all shards end, willing or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndSession:
+    """Close the controller's stream, if it is still there."""
+
+    session: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFinished:
+    """Tell the controller that all work is done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFailed:
+    """Tell the controller that the run has ended early, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Forget the plan and everything that belonged to the run."""
+
+
+Instruction = (
+    StartShards
+    | ArmShards
+    | StopShards
+    | EndSession
+    | ReportFinished
+    | ReportFailed
+    | Release
+)
+
+
+@dataclass(slots=True)
+class AgentState:
+    """Decides what an agent does next."""
+
+    phase: Phase = Phase.IDLE
+    session: str | None = None
+    controller: str = ""
+    run_id: str | None = None
+    start_ns: int | None = None
+    reason: str | None = None
+    """Why the run ends early."""
+    _shards: int = 0
+    _live: set[int] = field(default_factory=set)
+    _ready: set[int] = field(default_factory=set)
+    _finished: set[int] = field(default_factory=set)
+    _releasing: bool = False
+    """DRAINING leads to IDLE: nobody waits for a report."""
+    _heartbeat_ns: int = 0
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take an event; return what is to be done, in this order.
+
+        Raises:
+            UnexpectedEvent: If the phase does not allow it; nothing has changed.
+            AgentError: If the one who asks may not, or asks for what cannot be;
+                nothing has changed.
+        """
+        match event:
+            case Attach():
+                return self._attach(event)
+            case Heartbeat():
+                self._require_session(event.session)
+                self._heartbeat_ns = max(self._heartbeat_ns, event.now_ns)
+                return []
+            case Detach():
+                return self._lost(event.session, "the controller has left")
+            case Prepare():
+                return self._prepare(event)
+            case Arm():
+                return self._arm(event)
+            case Abort():
+                if self.phase in ACTIVE or self.phase is Phase.DONE:
+                    return self._drain(event.reason)
+                return []
+            case Reset():
+                return self._reset(event)
+            case Tick():
+                return self._tick(event.now_ns)
+            case _:
+                return self._shard_event(event)
+
+    def next_deadline_ns(self) -> int:
+        """Return when a ``Tick`` may change something; NEVER if none does."""
+        deadline_ns = NEVER
+        if self.session is not None:
+            deadline_ns = self._heartbeat_ns + self._lease_ns()
+        if self.phase is Phase.ARMED and self.start_ns is not None:
+            deadline_ns = min(deadline_ns, self.start_ns)
+        return deadline_ns
+
+    def check(self) -> list[str]:
+        """Return the invariants that do not hold; empty if all do."""
+        problems: list[str] = []
+        everyone = set(range(self._shards))
+        if not self._finished <= self._ready <= everyone:
+            problems.append("a shard finished before it was ready")
+        if not self._live <= everyone:
+            problems.append("a shard lives that was not started")
+        if self.phase is Phase.IDLE:
+            if self.run_id is not None or self._shards or self.reason is not None:
+                problems.append("idle, but a run is remembered")
+        elif self.run_id is None:
+            problems.append(f"{self.phase.name} without a run")
+        if self.session is None and self.phase not in (Phase.IDLE, Phase.DRAINING):
+            problems.append(f"{self.phase.name} without a controller")
+        if self.phase in ACTIVE and (self._live != everyone or self.reason is not None):
+            problems.append(f"{self.phase.name}, but a shard has ended")
+        if self.phase in (Phase.PREPARED, *TRAFFIC) and self._ready != everyone:
+            problems.append(f"{self.phase.name}, but a shard is not ready")
+        if self.phase in TRAFFIC and self.start_ns is None:
+            problems.append(f"{self.phase.name} without a start")
+        if self.phase is Phase.DONE and self._finished != everyone:
+            problems.append("done, but a shard is not")
+        if self.phase is Phase.DRAINING and not self._live:
+            problems.append("drains nobody")
+        if self.phase is Phase.FAILED and (self._live or self.reason is None):
+            problems.append("failed with live shards or without a reason")
+        return problems
+
+    # ---- the controller --------------------------------------------------------------
+
+    def _attach(self, event: Attach) -> list[Instruction]:
+        if self.session is not None:
+            raise AgentError(
+                "session",
+                f"the agent belongs to {self.controller or 'another controller'}",
+                "one controller has an agent at a time; end the other one",
+            )
+        if self.phase is not Phase.IDLE:
+            raise AgentError(
+                "session",
+                "the agent is still ending a run whose controller was lost",
+                "try again in a second",
+            )
+        self.session = event.session
+        self.controller = event.controller
+        self._heartbeat_ns = event.now_ns
+        return []
+
+    def _require_session(self, session: str) -> None:
+        if session != self.session:
+            raise AgentError(
+                "session",
+                "it has ended" if self.session is None else "another controller has it",
+                "attach again",
+            )
+
+    def _prepare(self, event: Prepare) -> list[Instruction]:
+        self._require_session(event.session)
+        if self.phase is not Phase.IDLE:
+            raise self._unexpected("prepare", "reset it first")
+        if event.shards < 1:
+            raise AgentError(f"plan {event.run_id}", "it has no shards")
+        self.phase = Phase.PREPARING
+        self.run_id = event.run_id
+        self._shards = event.shards
+        self._live = set(range(event.shards))
+        return [StartShards(count=event.shards)]
+
+    def _arm(self, event: Arm) -> list[Instruction]:
+        self._require_session(event.session)
+        if self.phase is not Phase.PREPARED:
+            raise self._unexpected("arm", "prepare it first")
+        ahead_ns = event.start_ns - event.now_ns
+        if not 0 < ahead_ns <= LATEST_START_NS:
+            raise AgentError(
+                "start",
+                f"{event.start_ns} is {ahead_ns / 1e9:.6f} s from now",
+                "a start lies in the next hour of the agent's own clock",
+            )
+        self.phase = Phase.ARMED
+        self.start_ns = event.start_ns
+        return [ArmShards(start_ns=event.start_ns)]
+
+    def _reset(self, event: Reset) -> list[Instruction]:
+        self._require_session(event.session)
+        match self.phase:
+            case Phase.IDLE:
+                return []
+            case Phase.FAILED:
+                return self._release()
+            case Phase.PREPARED | Phase.DONE:
+                self._releasing = True
+                return self._drain("reset")
+        raise self._unexpected("reset", "abort it first")
+
+    def _lost(self, session: str, reason: str) -> list[Instruction]:
+        """End the session; what it was for ends with it."""
+        if session != self.session:
+            return []  # its end has been noticed before
+        self.session = None
+        self.controller = ""
+        ended = EndSession(session=session, reason=reason)
+        match self.phase:
+            case Phase.IDLE:
+                return [ended]
+            case Phase.FAILED:
+                return [ended, *self._release()]
+            case Phase.DRAINING:
+                self._releasing = True
+                return [ended]
+        self._releasing = True
+        return [*self._drain(reason), ended]
+
+    def _tick(self, now_ns: int) -> list[Instruction]:
+        if self.session is not None and now_ns - self._heartbeat_ns >= self._lease_ns():
+            seconds = self._lease_ns() / 1e9
+            return self._lost(
+                self.session, f"no heartbeat of the controller for {seconds:g} s"
+            )
+        if (
+            self.phase is Phase.ARMED
+            and self.start_ns is not None
+            and now_ns >= self.start_ns
+        ):
+            self.phase = Phase.RUNNING
+        return []
+
+    def _lease_ns(self) -> int:
+        return TRAFFIC_LEASE_NS if self.phase in TRAFFIC else QUIET_LEASE_NS
+
+    # ---- the shards ------------------------------------------------------------------
+
+    def _shard_event(
+        self, event: ShardReady | ShardFinished | ShardFailed | ShardStopped
+    ) -> list[Instruction]:
+        if event.shard not in self._live:
+            raise UnexpectedEvent(
+                f"agent in phase {self.phase.name}",
+                f"got {event}, but that shard does not live",
+            )
+        if isinstance(event, ShardStopped):
+            return self._shard_stopped(event)
+        if self.phase in (Phase.DRAINING, Phase.DONE):
+            return []  # said before it heard that it is to stop
+        match event:
+            case ShardReady() if self.phase is Phase.PREPARING:
+                self._ready.add(event.shard)
+                if len(self._ready) == self._shards:
+                    self.phase = Phase.PREPARED
+                return []
+            case ShardFinished() if self.phase in TRAFFIC:
+                self._finished.add(event.shard)
+                if len(self._finished) < self._shards:
+                    return []
+                self.phase = Phase.DONE
+                return [ReportFinished()]
+            case ShardFailed():
+                return self._drain(event.reason)
+        raise UnexpectedEvent(f"agent in phase {self.phase.name}", f"got {event}")
+
+    def _shard_stopped(self, event: ShardStopped) -> list[Instruction]:
+        self._live.discard(event.shard)
+        if self.phase in ACTIVE:
+            return self._drain(event.reason)
+        if self.phase is Phase.DRAINING and not self._live:
+            return self._drained()
+        return []
+
+    def _drain(self, reason: str) -> list[Instruction]:
+        self.reason = reason
+        if not self._live:
+            return self._drained()
+        self.phase = Phase.DRAINING
+        return [StopShards()]
+
+    def _drained(self) -> list[Instruction]:
+        if self._releasing:
+            return self._release()
+        self.phase = Phase.FAILED
+        return [ReportFailed(reason=self.reason or "")]
+
+    def _release(self) -> list[Instruction]:
+        self.phase = Phase.IDLE
+        self.run_id = self.start_ns = self.reason = None
+        self._shards = 0
+        self._live, self._ready, self._finished = set(), set(), set()
+        self._releasing = False
+        return [Release()]
+
+    def _unexpected(self, asked: str, hint: str) -> UnexpectedEvent:
+        return UnexpectedEvent(
+            f"agent in phase {self.phase.name}", f"cannot {asked} now", hint
+        )
