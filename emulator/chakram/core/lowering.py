@@ -1,0 +1,397 @@
+"""From traces to programs: what every rank of a job does, with dependencies kept.
+
+Communication becomes one row each.  Computation becomes a delay; delays of nothing are
+left out where that needs no more dependencies than it saves, and whatever waited for
+them waits for what they waited for.  Collectives of one rank alone, and those that are
+not selected, are such delays too.  Collectives of one group wait for one another in
+their order (``chakram.core.ordering``).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms import AUTO, algorithm
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import WORLD, ProcessGroup
+from chakram.core.matching import CollectiveId, Matching, MessageId, match_ranks
+from chakram.core.ordering import Ordering, order_collectives
+from chakram.core.plan import POINT_TO_POINT
+from chakram.core.program import (
+    CollectiveOperation,
+    ComputeOperation,
+    Operation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+)
+from chakram.core.trace import NodeKind
+from chakram.errors import ConfigError, MatchingError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chakram.core.trace import TraceGraph, TraceNode
+
+__all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
+
+BARRIER_NAME = "barrier between iterations"
+"""Name of the operation that ``sync: barrier`` adds to every rank."""
+
+_COMPUTE = (NodeKind.COMPUTE, NodeKind.MEMORY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweringOptions:
+    """How traces become programs.
+
+    Attributes:
+        compute_from: ``none`` (computation takes no time), ``trace`` (the durations in
+            the trace) or ``roofline`` (the longer of operations / peak and bytes /
+            memory rate).
+        scale: What durations of computation are multiplied with.
+        peak_flops: Operations per second, for ``roofline``.
+        memory_bytes_per_s: Memory rate, for ``roofline``; None: no bound.
+        size_scale: What sizes are multiplied with, rounded up: a message of one byte
+            or more keeps at least one.
+        algorithms: Name of the algorithm by operation; ``auto`` where there is none.
+        sync_barrier: End every iteration with a barrier of all ranks.
+        ordering: ``serial`` (one collective of a group at a time) or ``overlap``.
+        select: Operations that are kept (``send_recv`` stands for messages); the rest
+            takes no time and moves nothing.  None: all.
+    """
+
+    compute_from: str = "trace"
+    scale: Fraction = Fraction(1)
+    peak_flops: int | None = None
+    memory_bytes_per_s: int | None = None
+    size_scale: Fraction = Fraction(1)
+    algorithms: Mapping[CollectiveOp, str] = field(default_factory=dict)
+    sync_barrier: bool = True
+    ordering: str = "serial"
+    select: frozenset[CollectiveOp] | None = None
+
+    def __post_init__(self) -> None:
+        if self.compute_from not in ("none", "trace", "roofline"):
+            raise ConfigError(
+                "compute.from",
+                f"{self.compute_from!r} is no source of durations",
+                "choose from none, trace, roofline",
+            )
+        if self.compute_from == "roofline" and self.peak_flops is None:
+            raise ConfigError(
+                "compute.peak", "is missing", "roofline needs it, e.g. 989 TFLOPS"
+            )
+        if self.ordering not in ("serial", "overlap"):
+            raise ConfigError(
+                "ordering",
+                f"{self.ordering!r} is no order of collectives",
+                "choose from serial, overlap",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoweredJob:
+    """The programs of all ranks of a job, ascending, and what was odd."""
+
+    programs: tuple[RankProgram, ...]
+    warnings: tuple[str, ...]
+
+
+def lower_job(
+    job_name: str,
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    options: LoweringOptions,
+) -> LoweredJob:
+    """Return the programs of all ranks of one job.
+
+    Args:
+        job_name: Its name in the plan.
+        graphs: The trace of every rank.
+        groups: The process groups by name; ``world``, all ranks, needs no entry.
+        options: How.
+
+    Raises:
+        MatchingError: If the ranks' traces do not fit together.
+        TraceError: If dependencies of a rank form a cycle.
+        ScheduleError: If there is no algorithm of a name that the options give.
+    """
+    matching = match_ranks(graphs, groups)
+    if POINT_TO_POINT in matching.groups:
+        raise MatchingError(
+            f"process group {POINT_TO_POINT!r}",
+            "has the name that queue pairs of messages between two ranks have",
+            "rename the group in the trace",
+        )
+    matching = _without_instant(graphs, matching, options.select)
+    ordering = order_collectives(
+        graphs, matching, overlap=options.ordering == "overlap"
+    )
+    names = {
+        op: algorithm(op, options.algorithms.get(op, AUTO)).name for op in CollectiveOp
+    }
+    world = matching.groups.get(WORLD) or ProcessGroup(
+        name=WORLD, ranks=tuple(sorted(graphs))
+    )
+    lowering = _Lowering(
+        job_name=job_name,
+        options=options,
+        names=names,
+        groups={**matching.groups, WORLD: world},
+        ordering=ordering,
+    )
+    return LoweredJob(
+        programs=tuple(
+            lowering.rank(graphs[rank], matching.orders[rank], matching.messages[rank])
+            for rank in sorted(graphs)
+        ),
+        warnings=(
+            *matching.warnings,
+            *ordering.warnings,
+            *lowering.warnings(),
+        ),
+    )
+
+
+def _without_instant(
+    graphs: Mapping[int, TraceGraph],
+    matching: Matching,
+    select: frozenset[CollectiveOp] | None,
+) -> Matching:
+    """Return the matching without what moves nothing; the rest is counted anew."""
+
+    def kept(identity: CollectiveId, rank: int, position: int) -> bool:
+        if len(matching.groups[identity.group].ranks) == 1:
+            return False
+        return select is None or graphs[rank].node(position).op in select
+
+    remaining = {
+        rank: {
+            position: identity
+            for position, identity in collectives.items()
+            if kept(identity, rank, position)
+        }
+        for rank, collectives in matching.collectives.items()
+    }
+    counts: dict[str, int] = {}
+    number_of: dict[CollectiveId, CollectiveId] = {}
+    for identity in sorted({each for of in remaining.values() for each in of.values()}):
+        number = counts.get(identity.group, 0)
+        counts[identity.group] = number + 1
+        number_of[identity] = CollectiveId(identity.group, number)
+    messages = matching.messages
+    if select is not None and CollectiveOp.SEND_RECV not in select:
+        messages = {rank: {} for rank in messages}
+    return replace(
+        matching,
+        collectives={
+            rank: {position: number_of[each] for position, each in of_rank.items()}
+            for rank, of_rank in remaining.items()
+        },
+        messages=messages,
+    )
+
+
+@dataclass(slots=True)
+class _Row:
+    """A node that becomes an operation."""
+
+    node: TraceNode
+    dependencies: dict[int, None]
+    duration_ns: int
+
+
+class _Lowering:
+    """What is the same for all ranks of a job, and what was found on the way."""
+
+    def __init__(
+        self,
+        *,
+        job_name: str,
+        options: LoweringOptions,
+        names: Mapping[CollectiveOp, str],
+        groups: Mapping[str, ProcessGroup],
+        ordering: Ordering,
+    ) -> None:
+        self._job_name = job_name
+        self._options = options
+        self._names = names
+        self._groups = groups
+        self._ordering = ordering
+        self._computes = 0
+        self._computes_with_time = 0
+
+    def warnings(self) -> list[str]:
+        """Return what was odd in the computation of all ranks."""
+        source = self._options.compute_from
+        if source == "none" or self._computes_with_time or not self._computes:
+            return []
+        if source == "trace":
+            return [
+                "the trace has no durations, so computation takes no time; "
+                "compute.from: roofline estimates it"
+            ]
+        return [
+            "the trace has neither operations nor tensor sizes, so computation takes "
+            "no time; compute.from: trace takes its durations"
+        ]
+
+    def rank(
+        self,
+        graph: TraceGraph,
+        order: Sequence[int],
+        messages: Mapping[int, MessageId],
+    ) -> RankProgram:
+        """Return the program of one rank."""
+        collectives = self._ordering.collectives[graph.rank]
+        rows = self._rows(graph, order, collectives.keys() | messages.keys())
+        row_of = {row.node.position: index for index, row in enumerate(rows)}
+        if self._ordering.chained:
+            in_order = sorted(
+                (identity, row_of[position])
+                for position, identity in collectives.items()
+            )
+            for (before, row), (after, following) in itertools.pairwise(in_order):
+                if before.group == after.group:
+                    rows[following].dependencies[row] = None
+        operations = [self._operation(row, collectives, messages) for row in rows]
+        used = {identity.group for identity in collectives.values()}
+        if self._options.sync_barrier and len(self._groups[WORLD].ranks) > 1:
+            operations.append(self._barrier(operations))
+            used.add(WORLD)
+        return RankProgram(
+            job=self._job_name,
+            rank=graph.rank,
+            groups=tuple(self._groups[name] for name in sorted(used)),
+            operations=tuple(operations),
+        )
+
+    def _rows(
+        self, graph: TraceGraph, order: Sequence[int], communication: set[int]
+    ) -> list[_Row]:
+        """Return the nodes that become operations, dependencies first.
+
+        A node without duration is left out if its predecessors and successors can be
+        joined by no more edges than it has itself.
+        """
+        successors = [0] * len(graph)
+        for position in order:
+            for dependency in graph.dependencies(position):
+                successors[dependency] += 1
+        rows: list[_Row] = []
+        # By position: the row of the node, or those that stand for it.
+        stands_for: list[tuple[int, ...]] = [()] * len(graph)
+        for position in order:
+            dependencies = dict.fromkeys(
+                row
+                for dependency in graph.dependencies(position)
+                for row in stands_for[dependency]
+            )
+            kind = graph.kind(position)
+            duration_ns = 0
+            if kind in _COMPUTE:
+                duration_ns = self._duration_ns(graph, position)
+            before, after = len(dependencies), successors[position]
+            if (
+                not duration_ns
+                and position not in communication
+                and before * after <= before + after
+            ):
+                stands_for[position] = tuple(dependencies)
+                continue
+            stands_for[position] = (len(rows),)
+            rows.append(_Row(graph.node(position), dependencies, duration_ns))
+        return rows
+
+    def _duration_ns(self, graph: TraceGraph, position: int) -> int:
+        options = self._options
+        if options.compute_from == "none":
+            return 0
+        self._computes += 1
+        node = graph.node(position)
+        if options.compute_from == "trace":
+            exact = Fraction(node.duration_ns)
+        else:
+            assert options.peak_flops is not None  # LoweringOptions sees to it
+            exact = Fraction(node.num_ops * 10**9, options.peak_flops)
+            if options.memory_bytes_per_s is not None:
+                memory_ns = Fraction(
+                    node.tensor_bytes * 10**9, options.memory_bytes_per_s
+                )
+                exact = max(exact, memory_ns)
+        if exact:
+            self._computes_with_time += 1
+        return round(exact * options.scale)
+
+    def _operation(
+        self,
+        row: _Row,
+        collectives: Mapping[int, CollectiveId],
+        messages: Mapping[int, MessageId],
+    ) -> Operation:
+        node, dependencies = row.node, tuple(row.dependencies)
+        identity = collectives.get(node.position)
+        if identity is not None:
+            assert node.op is not None  # it is a collective
+            trace_bytes = 0 if node.op == CollectiveOp.BARRIER else node.comm_bytes
+            return CollectiveOperation(
+                node_id=node.node_id,
+                name=node.name,
+                dependencies=dependencies,
+                group=identity.group,
+                number=identity.number,
+                op=node.op,
+                algorithm=self._names[node.op],
+                input_bytes=self._scaled(trace_bytes),
+                trace_bytes=trace_bytes,
+                root=node.root or 0,
+            )
+        message = messages.get(node.position)
+        if message is not None:
+            kind = SendOperation if node.kind == NodeKind.SEND else ReceiveOperation
+            return kind(
+                node_id=node.node_id,
+                name=node.name,
+                dependencies=dependencies,
+                peer=message.peer,
+                number=message.number,
+                tag=node.tag or 0,
+                size_bytes=self._scaled(node.comm_bytes),
+                trace_bytes=node.comm_bytes,
+            )
+        return ComputeOperation(
+            node_id=node.node_id,
+            name=node.name,
+            dependencies=dependencies,
+            duration_ns=row.duration_ns,
+            stream=node.stream,
+        )
+
+    def _scaled(self, size_bytes: int) -> int:
+        scale = self._options.size_scale
+        return -(-size_bytes * scale.numerator // scale.denominator)
+
+    def _barrier(self, operations: Sequence[Operation]) -> CollectiveOperation:
+        """Return a barrier of all ranks after everything else."""
+        awaited = {index for each in operations for index in each.dependencies}
+        number = sum(
+            isinstance(each, CollectiveOperation) and each.group == WORLD
+            for each in operations
+        )
+        return CollectiveOperation(
+            node_id=None,
+            name=BARRIER_NAME,
+            dependencies=tuple(
+                index for index in range(len(operations)) if index not in awaited
+            ),
+            group=WORLD,
+            number=number,
+            op=CollectiveOp.BARRIER,
+            algorithm=self._names[CollectiveOp.BARRIER],
+            input_bytes=0,
+            trace_bytes=0,
+        )
