@@ -58,7 +58,7 @@ cdef class PortEngine:
     cpdef Burst next_burst(self, long long now_ns)
     @cython.locals(burst=Burst, queue_pair=QueuePair)
     cpdef Burst peek_burst(self, long long now_ns)
-    @cython.locals(queue_pair=QueuePair, since_ns="long long")
+    @cython.locals(queue_pair=QueuePair, since_ns="long long", ready_ns="long long")
     cpdef object commit_burst(self, Burst burst, long long now_ns)
     @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)
     cpdef long long next_wakeup_ns(self)
@@ -67,19 +67,19 @@ cdef class PortEngine:
     @cython.locals(packets="int", queue_pair=QueuePair, passing="int", marked="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
-    @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t", segment="int",
+    @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
                    size="Py_ssize_t", qpn="long long")
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
                                    long long now_ns, bint ce=*, int source_port=*)
     cdef bint _admits(self, const unsigned char[::1] buffer, Py_ssize_t offset,
-                      Py_ssize_t size, int segment, int source_port)
+                      Py_ssize_t size, int source_port)
     cdef object _deliver(self, QueuePair queue_pair, Run run, bint ce, long long now_ns)
     @cython.locals(opcode="int")
     cdef object _receive_control(self, QueuePair queue_pair, long long now_ns)
     @cython.locals(queue_pair=QueuePair)
     cdef bint _is_intact(self, const unsigned char[::1] buffer, Py_ssize_t offset,
-                         Py_ssize_t size, int segment, int source_port)
+                         Py_ssize_t size, int source_port)
     cdef long long _first_timer_ns(self)
     @cython.locals(wake_ns="long long", ready_ns="long long")
     cdef long long _wake_ns(self, QueuePair queue_pair)

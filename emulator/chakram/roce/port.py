@@ -311,8 +311,11 @@ class PortEngine:
                 queue_pair.is_answering = False
             return
         queue_pair.deficit_bytes -= burst.wire_bytes
-        if queue_pair.requester.ready_ns() <= now_ns:
-            queue_pair.ready_since_ns = now_ns
+        ready_ns = queue_pair.requester.ready_ns()
+        if ready_ns <= now_ns:
+            # It has been ready all the time, but for what its own rate held it back.
+            if ready_ns > queue_pair.ready_since_ns:
+                queue_pair.ready_since_ns = ready_ns
             if queue_pair.deficit_bytes <= 0:
                 self._ring.rotate(-1)
         else:
@@ -441,10 +444,9 @@ class PortEngine:
         if segment_size <= 0 or segment_size > length:
             segment_size = length
         offset = 0
-        segment = 0
         while offset < length:
             size = segment_size if segment_size < length - offset else length - offset
-            if self._admits(buffer, offset, size, segment, source_port):
+            if self._admits(buffer, offset, size, source_port):
                 qpn = self._parser.qpn
                 if queue_pair is None or queue_pair.qpn != qpn:
                     if queue_pair is not None:
@@ -460,7 +462,6 @@ class PortEngine:
                     else:
                         self._receive_control(queue_pair, now_ns)
             offset += size
-            segment += 1
         if queue_pair is not None:
             self._deliver(queue_pair, run, ce, now_ns)
             self._update(queue_pair, now_ns, now_ns)
@@ -472,7 +473,6 @@ class PortEngine:
         buffer: bytes | bytearray | memoryview,
         offset: int,
         size: int,
-        segment: int,
         source_port: int,
     ) -> bool:
         """Parse a received packet; tell whether it is one and is to be taken."""
@@ -485,7 +485,7 @@ class PortEngine:
             return False
         if self._verifier is None or source_port <= 0:
             return True
-        return self._is_intact(buffer, offset, size, segment, source_port)
+        return self._is_intact(buffer, offset, size, source_port)
 
     def _deliver(self, queue_pair: QueuePair, run: Run, ce: bool, now_ns: int) -> None:
         """Hand over the packets that were collected, if there are any."""
@@ -524,7 +524,6 @@ class PortEngine:
         buffer: bytes | bytearray | memoryview,
         offset: int,
         size: int,
-        segment: int,
         source_port: int,
     ) -> bool:
         """Tell whether the ICRC of a packet is right, or is not looked at."""
@@ -537,7 +536,6 @@ class PortEngine:
             bytes(buffer[offset : offset + size]),
             peer=queue_pair.destination,
             source_port=source_port,
-            segment=segment,
         ):
             return True
         self.icrc_errors += 1

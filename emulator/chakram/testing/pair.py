@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
+    from chakram.roce.wire import WireEncoder
 
 __all__ = ["Departure", "Livelock", "Pair", "Side", "make_queue_pair"]
 
@@ -36,6 +37,44 @@ class Departure:
 
     time_ns: int
     burst: Burst
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A packet on the wire; those on one wire compare by time and order."""
+
+    time_ns: int
+    order: int
+    side: Side
+    burst: Burst
+    position: int
+    data: bytes | None
+    ce: bool
+
+    def __lt__(self, other: Arrival) -> bool:
+        return (self.time_ns, self.order) < (other.time_ns, other.order)
+
+    def follows(self, last: Arrival, *, first: Arrival) -> bool:
+        """Tell whether this packet is received together with those up to *last*.
+
+        As bytes they must be what the kernel joins: equal in size, but the last may be
+        shorter, and equal in marks.
+        """
+        return (
+            self.time_ns == last.time_ns
+            and self.side is last.side
+            and self.burst is last.burst
+            and self.position == last.position + 1
+            and (
+                self.data is None
+                or last.data is None
+                or first.data is None
+                or (
+                    self.ce == first.ce
+                    and len(last.data) == len(first.data) >= len(self.data)
+                )
+            )
+        )
 
 
 class Side:
@@ -84,7 +123,7 @@ class Pair:
         duplicate: Callable[[], bool] | None = None,
         extra_delay_ns: Callable[[], int] | None = None,
         ce: Callable[[], bool] | None = None,
-        encoders: tuple[Callable[[Burst], list[bytes]], ...] | None = None,
+        encoders: tuple[WireEncoder, WireEncoder] | None = None,
     ) -> None:
         """Join two ends.
 
@@ -97,8 +136,8 @@ class Pair:
             extra_delay_ns: Asked for each arrival: how much later does it come? This
                 is what changes the order.
             ce: Asked for each arrival: is it marked "congestion experienced"?
-            encoders: For each end what turns a burst into its packets (UDP payloads):
-                then bytes travel, and the other end decodes them. None: bursts travel.
+            encoders: Those of the two ends: then bytes travel, and the other end
+                decodes them. None: bursts travel.
         """
         self.left = Side(left)
         self.right = Side(right)
@@ -111,8 +150,7 @@ class Pair:
         self._ce = ce
         self._encoders = encoders
         self._order = count()
-        # (arrival, order of sending, end, burst, first, packets or bytes, ce)
-        self._wire: list[tuple[int, int, Side, Burst, int, int | bytes, int]] = []
+        self._wire: list[Arrival] = []
 
     @property
     def now_ns(self) -> int:
@@ -140,12 +178,12 @@ class Pair:
         time_ns = min(
             self.left.port.next_wakeup_ns(),
             self.right.port.next_wakeup_ns(),
-            self._wire[0][0] if self._wire else NEVER,
+            self._wire[0].time_ns if self._wire else NEVER,
         )
         if time_ns == NEVER:
             return False
         self.clock.advance_to(time_ns)
-        while self._wire and self._wire[0][0] <= self.clock.now_ns:
+        while self._wire and self._wire[0].time_ns <= self.clock.now_ns:
             self._arrive()
         self._serve(self.left, self.right)
         self._serve(self.right, self.left)
@@ -164,37 +202,58 @@ class Pair:
         """Put the packets of a burst on the wire."""
         packets: list[bytes] | None = None
         if self._encoders is not None:
-            packets = self._encoders[side is self.right](burst)
-        for first in range(burst.count):
+            packets = split(*self._encoders[side is self.right].encode(burst))
+        for position in range(burst.count):
             if self._drop is not None and self._drop():
                 self.dropped += 1
                 continue
             copies = 1 + (self._duplicate is not None and self._duplicate())
             for _ in range(copies):
                 extra_ns = self._extra_delay_ns() if self._extra_delay_ns else 0
-                ce = int(self._ce is not None and self._ce())
-                arrival_ns = self.clock.now_ns + self._delay_ns + extra_ns
-                what: int | bytes = 1 if packets is None else packets[first]
-                entry = (arrival_ns, next(self._order), other, burst, first, what, ce)
-                heappush(self._wire, entry)
+                arrival = Arrival(
+                    time_ns=self.clock.now_ns + self._delay_ns + extra_ns,
+                    order=next(self._order),
+                    side=other,
+                    burst=burst,
+                    position=position,
+                    data=None if packets is None else packets[position],
+                    ce=self._ce is not None and self._ce(),
+                )
+                heappush(self._wire, arrival)
 
     def _arrive(self) -> None:
-        time_ns, _, side, burst, first, what, ce = heappop(self._wire)
-        if isinstance(what, bytes):
-            side.port.receive_datagrams(what, len(what), 0, time_ns, bool(ce))
-            return
-        # Neighbours that arrive together are delivered together, as a burst would be.
-        packets = what
-        while self._wire:
-            next_ns, _, other, following, position, _, mark = self._wire[0]
-            if (next_ns, other, following) != (time_ns, side, burst):
-                break
-            if position != first + packets:
-                break
-            heappop(self._wire)
-            packets += 1
-            ce += mark
-        side.port.receive_burst(burst, time_ns, first, packets, ce)
+        """Hand over the next packet, and what of its burst comes right behind it."""
+        arrival = heappop(self._wire)
+        together = [arrival]
+        while self._wire and self._wire[0].follows(together[-1], first=arrival):
+            together.append(heappop(self._wire))
+        port = arrival.side.port
+        if arrival.data is None:
+            port.receive_burst(
+                arrival.burst,
+                arrival.time_ns,
+                arrival.position,
+                len(together),
+                sum(each.ce for each in together),
+            )
+        else:
+            data = b"".join(each.data or b"" for each in together)
+            port.receive_datagrams(
+                data,
+                len(data),
+                len(arrival.data) if len(together) > 1 else 0,
+                arrival.time_ns,
+                arrival.ce,
+                arrival.burst.source_port,
+            )
+
+
+def split(data: memoryview, segment_size: int) -> list[bytes]:
+    """Return the packets of an encoded burst."""
+    return [
+        bytes(data[start : start + segment_size])
+        for start in range(0, len(data), segment_size)
+    ]
 
 
 def make_queue_pair(

@@ -1,0 +1,140 @@
+"""Hypothesis strategies shared by the property tests.
+
+They need `hypothesis`, which is not a dependency of the library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from chakram.roce.constants import PATH_MTUS, Verb
+from chakram.roce.headers import (
+    Aeth,
+    Bth,
+    ImmDt,
+    Opcode,
+    Packet,
+    Reth,
+    has_aeth,
+    has_immediate,
+    has_reth,
+)
+from chakram.roce.psn import PSN_MODULUS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "WireFaults",
+    "first_psns",
+    "message_sizes",
+    "packets",
+    "path_mtus",
+    "psns",
+    "verbs",
+    "wire_faults",
+]
+
+path_mtus = st.sampled_from(PATH_MTUS)
+verbs = st.sampled_from(Verb)
+psns = st.integers(0, PSN_MODULUS - 1)
+# Half of the connections wrap within the first packets.
+first_psns = st.one_of(psns, st.integers(PSN_MODULUS - 40, PSN_MODULUS - 1))
+
+
+def message_sizes(
+    path_mtu: int, *, max_packets: int = 40, max_messages: int = 12
+) -> st.SearchStrategy[list[int]]:
+    """Sizes of messages that follow each other: odd ones, and around whole packets."""
+    around = st.builds(
+        lambda count, change: max(0, count * path_mtu + change),
+        st.integers(0, max_packets - 1),
+        st.integers(-5, 5),
+    )
+    size = st.one_of(st.integers(0, 8), around, st.integers(0, max_packets * path_mtu))
+    return st.lists(size, min_size=1, max_size=max_messages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireFaults:
+    """What a wire does to the packets at its beginning; later ones pass unharmed.
+
+    Args:
+        drops: Whether packet 0, 1, 2 .. is lost.
+        duplicates: Whether it arrives twice.
+        extra_delays_ns: How much later it arrives.
+    """
+
+    drops: tuple[bool, ...]
+    duplicates: tuple[bool, ...]
+    extra_delays_ns: tuple[int, ...]
+
+    def drop(self) -> Callable[[], bool]:
+        """Return what a `Pair` asks for each packet."""
+        decisions = iter(self.drops)
+        return lambda: next(decisions, False)
+
+    def duplicate(self) -> Callable[[], bool]:
+        """Return what a `Pair` asks for each packet that is not lost."""
+        decisions = iter(self.duplicates)
+        return lambda: next(decisions, False)
+
+    def extra_delay_ns(self) -> Callable[[], int]:
+        """Return what a `Pair` asks for each arrival."""
+        delays = iter(self.extra_delays_ns)
+        return lambda: next(delays, 0)
+
+
+def _flags(max_size: int) -> st.SearchStrategy[tuple[bool, ...]]:
+    return st.lists(st.booleans(), max_size=max_size).map(tuple)
+
+
+wire_faults: st.SearchStrategy[WireFaults] = st.builds(
+    WireFaults,
+    drops=_flags(120),
+    duplicates=_flags(60),
+    extra_delays_ns=st.lists(
+        st.sampled_from([0, 0, 0, 700, 1_500, 40_000, 3_000_000]), max_size=80
+    ).map(tuple),
+)
+
+
+@st.composite
+def packets(draw: st.DrawFn) -> Packet:
+    """Any packet that can be encoded."""
+    opcode = draw(st.sampled_from([each for each in Opcode if each not in _ATOMICS]))
+    word = st.integers(0, (1 << 32) - 1)
+    return Packet(
+        bth=Bth(
+            opcode=opcode,
+            destination_qpn=draw(psns),
+            psn=draw(psns),
+            ack_request=draw(st.booleans()),
+            solicited=draw(st.booleans()),
+            migrated=draw(st.booleans()),
+            partition_key=draw(st.integers(0, 0xFFFF)),
+            forward_congestion=draw(st.booleans()),
+            backward_congestion=draw(st.booleans()),
+            reserved=draw(st.integers(0, 63)),
+            reserved_ack=draw(st.integers(0, 127)),
+        ),
+        reth=Reth(
+            virtual_address=draw(st.integers(0, (1 << 64) - 1)),
+            remote_key=draw(word),
+            dma_length_bytes=draw(word),
+        )
+        if has_reth(opcode)
+        else None,
+        immediate=ImmDt(value=draw(word)) if has_immediate(opcode) else None,
+        aeth=Aeth(syndrome=draw(st.integers(0, 255)), msn=draw(psns))
+        if has_aeth(opcode)
+        else None,
+        payload=draw(st.binary(max_size=64)),
+        icrc=draw(st.binary(min_size=4, max_size=4)),
+    )
+
+
+_ATOMICS = (Opcode.ATOMIC_ACKNOWLEDGE, Opcode.COMPARE_SWAP, Opcode.FETCH_ADD)

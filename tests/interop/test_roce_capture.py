@@ -1,0 +1,233 @@
+"""A capture of another implementation: Linux Soft-RoCE (rdma_rxe)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from chakram.errors import PacketError
+from chakram.roce.events import MessageReceived
+from chakram.roce.headers import (
+    ACK_CREDITS_UNUSED,
+    NakCode,
+    Opcode,
+    Packet,
+    decode_packet,
+    encode_packet,
+)
+from chakram.roce.icrc import ip_icrc
+from chakram.roce.port import PortEngine
+from chakram.roce.verify import IcrcVerifier
+from chakram.testing.pair import make_queue_pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One captured packet; frames count from 1, as in every decoder."""
+
+    number: int
+    ip: bytes
+
+    @property
+    def is_ipv4(self) -> bool:
+        return self.ip[0] >> 4 == 4
+
+    @property
+    def source(self) -> str:
+        return ".".join(str(byte) for byte in self.ip[12:16])
+
+    @property
+    def source_port(self) -> int:
+        return int.from_bytes(self.ip[20:22], "big")
+
+    @property
+    def datagram(self) -> bytes:
+        return self.ip[28:] if self.is_ipv4 else self.ip[48:]
+
+    @property
+    def is_reliable(self) -> bool:
+        return self.datagram[0] >> 5 == 0
+
+
+def read_pcap(path: Path) -> list[Frame]:
+    """Read an Ethernet capture in the classic format."""
+    data = path.read_bytes()
+    (magic,) = struct.unpack_from("<I", data)
+    order = "<" if magic in (0xA1B2C3D4, 0xA1B23C4D) else ">"
+    assert struct.unpack_from(order + "I", data, 20)[0] == 1  # Ethernet
+    frames, offset = [], 24
+    while offset < len(data):
+        captured, original = struct.unpack_from(order + "8xII", data, offset)
+        assert captured == original
+        frame = data[offset + 16 : offset + 16 + captured]
+        offset += 16 + captured
+        length = struct.unpack_from(">H", frame, 16)[0]
+        if frame[12:14] == b"\x86\xdd":
+            length = struct.unpack_from(">H", frame, 18)[0] + 40
+        frames.append(Frame(number=len(frames) + 1, ip=frame[14 : 14 + length]))
+    return frames
+
+
+@pytest.fixture(scope="module")
+def frames(chakram_data: Path) -> list[Frame]:
+    return read_pcap(chakram_data / "reference" / "rxe.pcap")
+
+
+def test_every_icrc_is_as_we_compute_it(frames: list[Frame]) -> None:
+    assert len(frames) == 162
+    assert {frame.is_ipv4 for frame in frames} == {True, False}
+    for frame in frames:
+        assert ip_icrc(frame.ip) == frame.ip[-4:], frame.number
+
+
+def test_packets_decode_and_encode_to_the_same_bytes(frames: list[Frame]) -> None:
+    opcodes = set()
+    for frame in frames:
+        try:
+            packet = decode_packet(frame.datagram)
+        except PacketError:
+            # Atomics, unreliable service, connection manager.
+            assert not frame.is_reliable or frame.datagram[0] in (0x12, 0x13, 0x14)
+            continue
+        opcodes.add(packet.bth.opcode)
+        assert encode_packet(packet) == frame.datagram, frame.number
+
+    served = {opcode for opcode in Opcode if opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE}
+    assert served | {Opcode.ACKNOWLEDGE} <= opcodes
+
+
+def test_headers_hold_what_the_sender_put_there(frames: list[Frame]) -> None:
+    def packet(number: int) -> Packet:
+        return decode_packet(frames[number - 1].datagram)
+
+    # WRITE of 3075 bytes with immediate; its ACK; the wrong key; a lost packet.
+    first, last = packet(66), packet(69)
+    assert first.reth is not None
+    assert first.reth.dma_length_bytes == 3_075
+    assert last.immediate is not None
+    assert last.immediate.value == 0x12345678
+    assert last.bth.ack_request
+    assert len(last.payload) == 3
+    pattern = bytes((7 * i + (i >> 8)) & 0xFF for i in range(3_075))
+    assert b"".join(packet(number).payload for number in range(66, 70)) == pattern
+    ack = packet(70).aeth
+    assert ack is not None
+    assert ack.is_ack()
+    assert ack.syndrome == ACK_CREDITS_UNUSED
+    assert packet(70).bth.psn == last.bth.psn
+    syndromes = {
+        decoded.aeth.syndrome
+        for frame in frames
+        if frame.datagram[0] == Opcode.ACKNOWLEDGE
+        and (decoded := decode_packet(frame.datagram)).aeth is not None
+    }
+    assert {NakCode.PSN_SEQUENCE_ERROR, NakCode.REMOTE_ACCESS_ERROR} <= syndromes
+    assert any(syndrome >> 5 == 1 for syndrome in syndromes)  # receiver not ready
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "sizes"),
+    [
+        (60, 70, [0, 5, 1_024, 3_075]),  # WRITE with immediate
+        (1, 10, [0, 1, 64, 3_001]),  # SEND
+        (103, 113, [0, 5, 1_024, 3_075]),  # WRITE with immediate over IPv6
+    ],
+)
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_we_answer_a_requester_as_its_own_kind_does(
+    frames: list[Frame], first: int, last: int, sizes: list[int], as_bytes: bool
+) -> None:
+    conversation = frames[first - 1 : last]
+    requests = [each for each in conversation if each.datagram[0] != Opcode.ACKNOWLEDGE]
+    answers = [
+        decode_packet(each.datagram)
+        for each in conversation
+        if each.datagram[0] == Opcode.ACKNOWLEDGE
+    ]
+    start = decode_packet(requests[0].datagram).bth
+    port = PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=15)
+    port.add_queue_pair(
+        make_queue_pair(start.destination_qpn, 0x99, receive_psn=start.psn)
+    )
+    assert answers[0].aeth is not None
+    said_before = answers[0].aeth.msn - 1
+    given_answers = []
+    for request in requests:
+        if as_bytes:
+            port.receive_datagrams(request.datagram, len(request.datagram), 0, 0)
+            burst = port.next_burst(0)
+        else:
+            queue_pair = port.queue_pair(start.destination_qpn)
+            queue_pair.receive_packet(decode_packet(request.datagram), 0)
+            burst = queue_pair.next_burst(0, 1)
+        if burst is not None:
+            given_answers.append((burst.psn, burst.syndrome, burst.msn))
+    events = [event for _, event in iter(port.next_event, None)]
+
+    assert given_answers == [
+        (answer.bth.psn, answer.aeth.syndrome, answer.aeth.msn - said_before)
+        for answer in answers
+        if answer.aeth is not None
+    ]
+    assert all(isinstance(event, MessageReceived) for event in events)
+    assert [event.size_bytes for event in events] == sizes
+
+
+def test_we_ask_for_a_lost_packet_as_its_own_kind_does(frames: list[Frame]) -> None:
+    # A WRITE of 22 packets of which the second was lost: its end, the NAK, the retry.
+    packets = [decode_packet(frame.datagram) for frame in frames[147:155]]
+    late, nak, again = packets[:4], packets[4], packets[5:]
+    assert nak.aeth is not None
+    lost_psn = nak.bth.psn
+    responder = make_queue_pair(0x1A, 0x1B, receive_psn=lost_psn - 1)
+    responder.receive_run(
+        lost_psn - 1, 1, 0, True, False, 1024, 22 * 1024, -1, False, 0, 0
+    )
+    answers = []
+    for packet in late + again:
+        responder.receive_packet(packet, 0)
+        answers += list(iter(lambda: responder.next_burst(0, 1), None))
+
+    assert [(each.psn, each.syndrome, each.msn) for each in answers] == [
+        (lost_psn, nak.aeth.syndrome, nak.aeth.msn)
+    ]
+    assert responder.statistics().out_of_sequence == 4
+    assert responder.statistics().bytes_received == 4 * 1024
+
+
+def test_we_go_back_as_its_own_kind_does(frames: list[Frame]) -> None:
+    nak = decode_packet(frames[151].datagram)
+    again = [decode_packet(frame.datagram).bth for frame in frames[152:155]]
+    requester = make_queue_pair(0x1B, 0x1A, send_psn=nak.bth.psn - 1)
+    requester.post_send(1, 22 * 1024, 0)
+    while requester.next_burst(0, 1) is not None:
+        pass
+    requester.receive_packet(nak, 0)
+
+    for header in again:
+        burst = requester.next_burst(0, 1)
+        assert burst is not None
+        assert burst.psn == header.psn
+        assert burst.is_retransmission
+        assert burst.ack_request == header.ack_request
+
+
+def test_a_sample_can_be_checked_at_the_socket(frames: list[Frame]) -> None:
+    # Soft-RoCE numbers its packets; only those that happen to have a number that a
+    # segment could have pass the check without it.
+    verifier = IcrcVerifier(local_address="10.9.0.2", every=1)
+    verifier.set_destination(7, "10.9.0.1")
+    checked = 0
+    for frame in frames:
+        if not frame.is_ipv4 or frame.source != "10.9.0.1":
+            continue
+        identification = int.from_bytes(frame.ip[4:6], "big")
+        is_valid = verifier.is_valid(
+            frame.datagram, peer=7, source_port=frame.source_port
+        )
+        assert is_valid == (identification < 128)
+        checked += 1
+    assert checked > 40

@@ -1,0 +1,195 @@
+"""Laws of the port: rate, fairness, strict answers, honest lateness."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.roce.burst import Burst
+from chakram.roce.congestion import FixedRate
+from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.port import PortEngine
+from chakram.testing.pair import Pair, make_queue_pair
+
+rates = st.integers(10**6, 4 * 10**11)
+
+
+def busy_port(
+    *,
+    rate_bps: int | None,
+    burst_bound_ns: int,
+    max_burst_packets: int = 15,
+    queue_pairs: int = 3,
+    path_mtu: int = 1024,
+    size_bytes: int = 10**7,
+) -> PortEngine:
+    """A port whose queue pairs have more to send than any test takes."""
+    port = PortEngine(
+        rate_bps=rate_bps,
+        burst_bound_ns=burst_bound_ns,
+        max_burst_packets=max_burst_packets,
+    )
+    for qpn in range(queue_pairs):
+        port.add_queue_pair(
+            make_queue_pair(
+                qpn,
+                100 + qpn,
+                path_mtu=path_mtu,
+                window_bytes=10**12,
+                retransmit_timeout_ns=NEVER,
+            )
+        )
+        port.post_send(qpn, 0, size_bytes, 0)
+    return port
+
+
+def departures(port: PortEngine, lags_ns: list[int]) -> list[tuple[int, Burst]]:
+    """Drive a port that is served *lags_ns* later than it asks for."""
+    now_ns, left = 0, []
+    for lag_ns in lags_ns:
+        now_ns = max(now_ns, port.next_wakeup_ns()) + lag_ns
+        while (burst := port.next_burst(now_ns)) is not None:
+            left.append((now_ns, burst))
+            if len(left) > 4 * len(lags_ns):
+                return left
+    return left
+
+
+@given(
+    rate_bps=rates,
+    burst_bound_ns=st.integers(0, 100_000),
+    lags_ns=st.lists(st.integers(0, 200_000), min_size=1, max_size=60),
+)
+def test_a_port_never_exceeds_its_rate(
+    rate_bps: int, burst_bound_ns: int, lags_ns: list[int]
+) -> None:
+    port = busy_port(rate_bps=rate_bps, burst_bound_ns=burst_bound_ns)
+    sent = departures(port, lags_ns)
+
+    for start in range(len(sent)):
+        total_bytes = 0
+        for time_ns, burst in sent[start:]:
+            # What left before this burst fits the time, the bound and the first burst.
+            elapsed_ns = time_ns - sent[start][0] + burst_bound_ns
+            allowed_bits = elapsed_ns * rate_bps / 1e9
+            assert (total_bytes - sent[start][1].wire_bytes) * 8 <= allowed_bits + 8
+            total_bytes += burst.wire_bytes
+
+
+@given(
+    rate_bps=rates,
+    burst_bound_ns=st.integers(0, 100_000),
+    lags_ns=st.lists(st.integers(0, 400_000), min_size=1, max_size=40),
+)
+def test_time_is_either_used_or_accounted_for(
+    rate_bps: int, burst_bound_ns: int, lags_ns: list[int]
+) -> None:
+    port = busy_port(rate_bps=rate_bps, burst_bound_ns=burst_bound_ns)
+    sent = departures(port, lags_ns)
+
+    if not sent:
+        return
+    statistics = port.statistics()
+    # The line is busy from the start on, but for what the generator lost.
+    bits = statistics.bytes_sent * 8
+    free_ns = bits * 10**9 // rate_bps + statistics.generator_wait_ns
+    wakeup_ns = port.next_wakeup_ns()
+    assert abs(wakeup_ns - free_ns) <= 1
+    if max(lags_ns) <= burst_bound_ns and all(
+        later - earlier <= burst_bound_ns for (earlier, _), (later, _) in pairwise(sent)
+    ):
+        assert statistics.generator_wait_ns == 0
+
+
+@given(
+    queue_pairs=st.integers(2, 8),
+    max_burst_packets=st.integers(1, 15),
+    bursts=st.integers(1, 150),
+    path_mtu=st.sampled_from([256, 1024, 4096]),
+    first_sizes=st.lists(st.integers(0, 9_000), max_size=8),
+)
+def test_backlogged_queue_pairs_get_equal_shares(
+    queue_pairs: int,
+    max_burst_packets: int,
+    bursts: int,
+    path_mtu: int,
+    first_sizes: list[int],
+) -> None:
+    port = busy_port(
+        rate_bps=None,
+        burst_bound_ns=0,
+        max_burst_packets=max_burst_packets,
+        queue_pairs=queue_pairs,
+        path_mtu=path_mtu,
+        size_bytes=0,
+    )
+    for qpn in range(queue_pairs):
+        for size_bytes in [*first_sizes[qpn:], 10**8]:
+            port.post_send(qpn, 1, size_bytes, 0)
+    shares = dict.fromkeys(range(queue_pairs), 0)
+    quantum_bytes = max_burst_packets * (path_mtu + 58 + 20)
+
+    for _ in range(bursts):
+        burst = port.next_burst(0)
+        assert burst is not None
+        shares[burst.source_qpn] += burst.wire_bytes
+        assert max(shares.values()) - min(shares.values()) <= 2 * quantum_bytes
+
+
+@given(
+    rate_bps=st.integers(10**6, 10**11),
+    burst_bound_ns=st.integers(0, 50_000),
+    size_bytes=st.integers(10_000, 200_000),
+    lags_ns=st.lists(st.integers(0, 60_000), max_size=20),
+)
+def test_a_queue_pair_never_exceeds_its_rate(
+    rate_bps: int, burst_bound_ns: int, size_bytes: int, lags_ns: list[int]
+) -> None:
+    port = PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=15)
+    port.add_queue_pair(
+        make_queue_pair(
+            congestion_control=FixedRate(rate_bps=rate_bps),
+            burst_bound_ns=burst_bound_ns,
+            window_bytes=10**9,
+            retransmit_timeout_ns=NEVER,
+        )
+    )
+    port.post_send(0x11, 0, size_bytes, 0)
+    lags = iter(lags_ns)
+    now_ns, first_bytes, sent_bytes = 0, 0, 0
+    while (wakeup_ns := port.next_wakeup_ns()) != NEVER:
+        now_ns = max(now_ns, wakeup_ns) + next(lags, 0)
+        while (burst := port.next_burst(now_ns)) is not None:
+            bound_bits = rate_bps * burst_bound_ns / 1e9
+            assert burst.count == 1 or burst.wire_bytes * 8 <= bound_bits
+            first_bytes = first_bytes or burst.wire_bytes
+            allowed_bits = (now_ns + burst_bound_ns) * rate_bps / 1e9
+            assert (sent_bytes - first_bytes) * 8 <= allowed_bits + 8
+            sent_bytes += burst.wire_bytes
+
+
+@given(delays_ns=st.lists(st.integers(0, 30_000), max_size=30))
+def test_answers_leave_before_data(delays_ns: list[int]) -> None:
+    ports = [
+        PortEngine(rate_bps=10**9, burst_bound_ns=0, max_burst_packets=2)
+        for _ in range(2)
+    ]
+    ports[0].add_queue_pair(make_queue_pair(0x11, 0x12, window_bytes=10**9))
+    ports[1].add_queue_pair(make_queue_pair(0x12, 0x11, window_bytes=10**9))
+    delays = iter(delays_ns)
+    pair = Pair(*ports, extra_delay_ns=lambda: next(delays, 0))
+    pair.post(0, 200_000)
+    pair.right.port.post_send(0x12, 0, 200_000, 0)
+    pair.run()
+
+    data_since_ack = 0
+    for departure in pair.right.departures:
+        data_since_ack += departure.burst.kind == BurstKind.DATA
+    acks = [each for each in pair.right.departures if each.burst.kind == BurstKind.ACK]
+    # An ACK that is due waits for the burst on the line at most, so it cannot be that
+    # all data leaves first.
+    assert data_since_ack > 10
+    assert acks
+    assert acks[0].time_ns < pair.right.departures[-1].time_ns
