@@ -1,7 +1,8 @@
-"""What is wrong inside each rank's trace and its groups; nothing of it raises.
+"""What is wrong in traces: inside each rank's, in groups, and between ranks.
 
-What ranks must agree about, the matching of collectives and messages, is checked by
-``chakram.core.matching``.
+A check gives problems instead of raising.  What stands in one rank's trace is checked
+here, all of it; what ranks must agree about is checked by ``chakram.core.matching``,
+which ends at the first disagreement.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from chakram.core.groups import WORLD
+from chakram.core.matching import match_ranks
 from chakram.core.trace import NodeKind
-from chakram.errors import TraceError
+from chakram.errors import MatchingError, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -34,13 +36,14 @@ class ProblemKind(StrEnum):
     NO_PEER = "no-peer"
     SELF_MESSAGE = "self-message"
     CYCLE = "cycle"
+    MISMATCH = "mismatch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One fault: where, what was found, what to do.
 
-    ``rank`` is None for a fault of a group, which belongs to no single rank.
+    ``rank`` is None for a fault that belongs to no single rank.
     """
 
     kind: ProblemKind
@@ -69,6 +72,27 @@ def check_trace_set(
         problems.extend(_cycle(graph))
     problems.extend(_group_problems(groups, used, len(graphs)))
     return problems
+
+
+def check_across_ranks(
+    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+) -> tuple[list[Problem], tuple[str, ...]]:
+    """Return what ranks disagree about, and what is odd about their agreement.
+
+    The traces must have passed ``check_trace_set``.
+    """
+    try:
+        matching = match_ranks(graphs, groups)
+    except MatchingError as error:
+        problem = Problem(
+            kind=ProblemKind.MISMATCH,
+            rank=None,
+            where=error.where,
+            found=error.found,
+            hint=error.hint or "do the traces come from one run?",
+        )
+        return [problem], ()
+    return [], matching.warnings
 
 
 def require_replayable(

@@ -16,6 +16,7 @@ from chakram.errors import ConfigError
 from chakram.units import format_size, format_time, parse_flops, parse_size, parse_time
 
 if TYPE_CHECKING:
+    from chakram.chakra.options import TraceWarning
     from chakram.chakra.trace_set import TraceSet
 
 __all__ = ["app"]
@@ -119,8 +120,8 @@ def show(
             format_size(row.total_bytes),
         )
     console.print(rows)
-    for warning in traces.warnings:
-        console.print(f"warning: {warning}", markup=False, highlight=False)
+    for line in _warning_lines(traces):
+        console.print(line, markup=False, highlight=False)
 
 
 @app.command()
@@ -133,23 +134,29 @@ def lint(
     as_json: _Json = False,
 ) -> None:
     """Check whether a trace set can be replayed; exit code 2 if it cannot."""
-    from chakram.chakra.lint import check_trace_set
+    from chakram.chakra.lint import check_across_ranks, check_trace_set
 
     traces = _load(
         path, bytes_per_element, comm_groups, dependencies, drop_missing_dependencies
     )
     problems = check_trace_set(traces.graphs, traces.groups)
+    notes: tuple[str, ...] = ()
+    if not problems:
+        problems, notes = check_across_ranks(traces.graphs, traces.groups)
     if as_json:
         _print_json(
             {
                 "name": traces.name,
                 "problems": [asdict(problem) for problem in problems],
                 "warnings": [asdict(warning) for warning in traces.warnings],
+                "notes": notes,
             }
         )
     else:
-        for warning in traces.warnings:
-            print(f"warning: {warning}")
+        for line in _warning_lines(traces):
+            print(line)
+        for note in notes:
+            print(f"warning: {note}")
         for problem in problems[:_PROBLEMS_SHOWN]:
             print(f"problem: {problem}")
         if len(problems) > _PROBLEMS_SHOWN:
@@ -157,7 +164,7 @@ def lint(
         nodes = sum(map(len, traces.graphs.values()))
         print(
             f"{traces.nranks} ranks, {nodes} nodes: {len(problems)} problems, "
-            f"{len(traces.warnings)} warnings"
+            f"{len(traces.warnings) + len(notes)} warnings"
         )
     if problems:
         raise typer.Exit(2)
@@ -279,6 +286,18 @@ def _load(
                 task, completed=done, total=total
             ),
         )
+
+
+def _warning_lines(traces: TraceSet) -> list[str]:
+    """Return a line for every kind of warning: ranks are mostly odd alike."""
+    by_kind: dict[str, list[TraceWarning]] = {}
+    for warning in traces.warnings:
+        by_kind.setdefault(warning.kind, []).append(warning)
+    return [
+        f"warning: {alike[0]}"
+        + (f" [and so on {len(alike) - 1} more ranks]" if len(alike) > 1 else "")
+        for alike in by_kind.values()
+    ]
 
 
 def _print_json(fields: object) -> None:

@@ -9,6 +9,7 @@ import pytest
 from chakram.chakra.lint import (
     Problem,
     ProblemKind,
+    check_across_ranks,
     check_trace_set,
     require_replayable,
 )
@@ -86,3 +87,14 @@ def test_the_first_fault_is_raised_with_the_number_of_the_others() -> None:
     assert "without its other side" in caught.value.found
     with pytest.raises(TraceError, match=r"comm_src of a receive say it\)$"):
         require_replayable({0: graph({**SEND, "peer": None})}, {WORLD: world_group(1)})
+
+
+def test_ranks_that_disagree_are_told_of() -> None:
+    groups = {WORLD: world_group(2)}
+    agreed = {rank: graph(COLLECTIVE, rank=rank) for rank in range(2)}
+    assert check_across_ranks(agreed, groups) == ([], ())
+    agreed[1] = graph({**COLLECTIVE, "comm_bytes": 9}, rank=1)
+    (problem,), _ = check_across_ranks(agreed, groups)
+    assert problem.kind is ProblemKind.MISMATCH
+    assert problem.found
+    assert problem.hint

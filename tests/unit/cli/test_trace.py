@@ -99,6 +99,14 @@ def test_show_tells_oddities(tmp_path: Path) -> None:
     assert [(row["what"], row["group_ranks"]) for row in rows] == [("send", None)]
 
 
+def test_ranks_that_are_odd_alike_share_a_line(tmp_path: Path) -> None:
+    for rank in range(3):
+        (tmp_path / f"w.{rank}.et").write_bytes(node(1))
+    assert run("lint", tmp_path).count("warning: ") == 1
+    assert "[and so on 2 more ranks]" in run("lint", tmp_path)
+    assert len(run_json("lint", tmp_path)["warnings"]) == 3
+
+
 def test_lint_finds_nothing_in_a_good_set(made: Path) -> None:
     assert run("lint", made).endswith("8 ranks, 200 nodes: 0 problems, 0 warnings\n")
     assert run_json("lint", made)["problems"] == []
@@ -113,6 +121,13 @@ def test_lint_exits_with_2_where_there_are_problems(tmp_path: Path) -> None:
     problems = run_json("lint", tmp_path, code=2)["problems"]
     assert len(problems) == 60
     assert problems[0]["kind"] == "unknown-group"
+
+
+def test_lint_compares_ranks(tmp_path: Path) -> None:
+    (tmp_path / "w.0.et").write_bytes(metadata() + collective(1, comm_size=1))
+    (tmp_path / "w.1.et").write_bytes(metadata() + collective(1, comm_size=2))
+    (problem,) = run_json("lint", tmp_path, code=2)["problems"]
+    assert problem["kind"] == "mismatch"
 
 
 def test_reading_options_reach_the_reader(tmp_path: Path) -> None:
