@@ -49,6 +49,7 @@ class _Gathering:
         "flow_end_ns",
         "flow_start_ns",
         "last_start_ns",
+        "packets",
         "retransmitted",
         "sent_bytes",
         "shares",
@@ -64,6 +65,7 @@ class _Gathering:
         self.end_ns: int | None = None
         self.durations_ns = 0
         self.sent_bytes = 0
+        self.packets = 0
         self.retransmitted = 0
         self.ce = 0
         self.flow_start_ns: int | None = None
@@ -121,6 +123,7 @@ class CollectiveJoiner:
             step,
             posted_ns,
             acked_ns,
+            packets,
             cause,
             wait_ns,
         ) in zip(
@@ -131,6 +134,7 @@ class CollectiveJoiner:
             table["step"],
             table["posted_ns"],
             table["last_acked_ns"],
+            table["packets"],
             table["cause_kind"],
             table["generator_wait_ns"],
             strict=True,
@@ -150,6 +154,7 @@ class CollectiveJoiner:
                     posted_ns=start_ns,
                     last_acked_ns=end_ns,
                 )
+            gathering.packets += packets
             if wait_ns:
                 key = (src, step if cause == CAUSE_MESSAGE else _RELEASED_TOGETHER)
                 if wait_ns > gathering.waits_ns.get(key, 0):
@@ -236,6 +241,7 @@ class CollectiveJoiner:
             mean_duration_ns=gathering.durations_ns // max(1, gathering.starts),
             start_spread_ns=0 if last_start_ns is None else last_start_ns - start_ns,
             sent_bytes=gathering.sent_bytes,
+            packets=gathering.packets,
             retransmitted=gathering.retransmitted,
             ce=gathering.ce,
             generator_wait_ns=max(waits_ns.values(), default=0),

@@ -102,8 +102,9 @@ class CollectiveRecord:
     ``shares`` is how many ranks have reported; fewer than its identity has means that
     the run ended before (``complete`` is False).  ``mean_duration_ns`` is the mean over
     the ranks of own start to own end, as nccl-tests reports by default;
-    ``start_spread_ns`` is last start minus first start.  ``ce`` counts received packets
-    that a switch had marked "congestion experienced".
+    ``start_spread_ns`` is last start minus first start.  ``packets`` are those of
+    its messages, each counted once, ``retransmitted`` those sent again; ``ce`` counts
+    received packets that a switch had marked "congestion experienced".
     """
 
     identity: CollectiveIdentity
@@ -115,6 +116,7 @@ class CollectiveRecord:
     mean_duration_ns: int
     start_spread_ns: int
     sent_bytes: int
+    packets: int
     retransmitted: int
     ce: int
     generator_wait_ns: int

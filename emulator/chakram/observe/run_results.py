@@ -17,6 +17,8 @@ from chakram.core.resolve import (
     LinkRecord,
     RankRecord,
 )
+from chakram.core.summarise import summarise
+from chakram.core.summary import Measurements, RunFacts, Summary
 from chakram.errors import RunDirectoryError
 from chakram.observe.manifest import RunManifest, read_manifest
 from chakram.observe.parts import read_table
@@ -97,6 +99,7 @@ class RunResults:
                     mean_duration_ns=row["mean_duration_ns"],
                     start_spread_ns=row["start_spread_ns"],
                     sent_bytes=row["sent_bytes"],
+                    packets=row["packets"],
                     retransmitted=row["retransmitted"],
                     ce=row["ce"],
                     generator_wait_ns=row["generator_wait_ns"],
@@ -126,6 +129,45 @@ class RunResults:
             CollectiveKey(*key): array("q", times[index].values.to_pylist())
             for index, key in enumerate(keys)
         }
+
+    def measurements(self) -> Measurements:
+        """Return everything that a summary is made of."""
+        manifest = self.manifest
+        facts = RunFacts(
+            run_id=manifest.run_id,
+            name=manifest.name,
+            world=manifest.world,
+            status=manifest.status,
+            reason=manifest.reason,
+            case=manifest.case,
+            fabric=manifest.fabric,
+            transport=manifest.transport,
+            sync=manifest.sync,
+            warmup=manifest.warmup,
+            measured=manifest.measured,
+            size_scale=manifest.size_scale,
+            dilation=manifest.dilation,
+            clock_uncertainty_ns=manifest.clock_uncertainty_ns,
+            samples_dropped=manifest.samples_dropped,
+            banners=manifest.banners,
+            directory=str(self.path),
+        )
+        return Measurements(
+            facts=facts,
+            collectives=self.collectives(),
+            ranks=self.ranks(),
+            links=self.links(),
+            completion_times=self.completion_times(),
+        )
+
+    def summary(self) -> Summary:
+        """Return the summary, with the models that were known when the run ended."""
+        ideals = self.ideals()
+        return summarise(
+            self.measurements(),
+            ideal=lambda identity: ideals.get(identity.key),
+            predictions=self.predictions(),
+        )
 
     def ideals(self) -> dict[CollectiveKey, int]:
         """Return the ideal times in ns that were known when the run ended."""

@@ -12,7 +12,16 @@ import pytest
 
 from chakram.core.collectives import CollectiveOp
 from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS, RecordRows
-from chakram.core.resolve import CollectiveKey, LinkRecord, flow_records
+from chakram.core.resolve import (
+    CollectiveKey,
+    LinkRecord,
+    OperationTable,
+    completion_times,
+    flow_records,
+    rank_records,
+)
+from chakram.core.summarise import summarise
+from chakram.core.summary import Measurements
 from chakram.errors import PeerError, RunDirectoryError
 from chakram.observe import run_directory
 from chakram.observe.manifest import RunManifest
@@ -218,6 +227,30 @@ def test_models_stand_beside_what_was_measured(tmp_path: Path) -> None:
         if row["group"] == "world"
     )
     assert (row["duration_ns"], row["ideal_ns"]) == (ALL_REDUCE_NS, 300_000)
+
+
+def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
+    directory = begin(tmp_path, dilation=10, size_scale="1/16")
+    rows = RecordRows()
+    for iteration in range(4):
+        rows.extend(small_rows(iteration))
+    collectives = directory.add(rows)
+    directory.finish(ended=STARTED, ideal={WORLD: ALL_REDUCE_NS // 2})
+    found = open_run(directory.path).summary()
+    operations = OperationTable(small_plan())
+    expected = summarise(
+        Measurements(
+            facts=found.facts,
+            collectives=collectives,
+            ranks=rank_records(rows.iterations, operations, warmup=1),
+            completion_times=completion_times(rows.flows, operations, warmup=1),
+        ),
+        ideal=lambda identity: {WORLD: ALL_REDUCE_NS // 2}.get(identity.key),
+    )
+    assert found == expected
+    assert found.facts.directory == str(directory.path)
+    assert found.rows[0].ideal_share == 0.5
+    assert len(found.banners) == 2
 
 
 def test_links_come_back(tmp_path: Path) -> None:

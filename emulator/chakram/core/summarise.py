@@ -1,0 +1,299 @@
+"""Makes the summary of a run from its records.
+
+``chakram.core.summary`` says what its numbers mean.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.core.bandwidth import (
+    algorithm_bandwidth,
+    bus_factor,
+    coefficient_of_variation,
+    percentile,
+)
+from chakram.core.collectives import CollectiveOp
+from chakram.core.resolve import GENERATOR_BOUND_PERCENT
+from chakram.core.summary import (
+    COMPLETE,
+    Balance,
+    CompletionTimes,
+    IterationSummary,
+    Measurements,
+    Prediction,
+    RankSummary,
+    RunFacts,
+    Summary,
+    SummaryRow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from chakram.core.resolve import (
+        CollectiveIdentity,
+        CollectiveKey,
+        CollectiveRecord,
+        RankRecord,
+    )
+
+
+def summarise(
+    measurements: Measurements,
+    *,
+    predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
+    ideal: Callable[[CollectiveIdentity], int | None] = lambda _: None,
+) -> Summary:
+    """Return the summary of a run.
+
+    Args:
+        measurements: Its records.
+        predictions: By source (e.g. ``simulate``) and collective, the predicted time
+            in ns, dilated like the measured ones.
+        ideal: The ideal time of a collective in ns, likewise; None if unknown.
+    """
+    facts = measurements.facts
+    measured = [record for record in measurements.collectives if record.measured]
+    complete = [record for record in measured if record.complete]
+    grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
+    for record in complete:
+        identity = record.identity
+        kind = (
+            list(CollectiveOp).index(identity.op),
+            identity.algorithm,
+            identity.nranks,
+            identity.size_bytes,
+            identity.trace_size_bytes,
+        )
+        grouped.setdefault(kind, []).append(record)
+    rows = tuple(
+        _row(grouped[kind], measurements, predictions or {}, ideal)
+        for kind in sorted(grouped)
+    )
+    bandwidths = [row.busbw for row in rows if row.busbw is not None]
+    # A barrier moves no data: what it waits for says nothing about the network.
+    judged = [row for row in rows if row.op is not CollectiveOp.BARRIER]
+    unfinished = sum(not record.complete for record in measurements.collectives)
+    uplinks = [link.bytes for link in measurements.links if link.kind == "uplink"]
+    bound, verdicts = (
+        sum(row.generator_bound for row in judged),
+        sum(row.samples for row in judged),
+    )
+    return Summary(
+        facts=facts,
+        banners=_banners(facts, judged, unfinished),
+        rows=rows,
+        average_busbw=sum(bandwidths) / len(bandwidths) if bandwidths else None,
+        iterations=_iterations(measurements.ranks, facts.dilation),
+        ranks=_ranks(measurements.ranks, facts.dilation),
+        links=tuple(measurements.links),
+        uplinks=_balance(uplinks),
+        generator_bound=bound,
+        verdicts=verdicts,
+        unfinished=unfinished,
+        packets=sum(row.packets for row in rows),
+        retransmitted=sum(row.retransmitted for row in rows),
+        marked=sum(row.marked for row in rows),
+    )
+
+
+def _row(
+    records: Sequence[CollectiveRecord],
+    measurements: Measurements,
+    predictions: Mapping[str, Mapping[CollectiveKey, int]],
+    ideal: Callable[[CollectiveIdentity], int | None],
+) -> SummaryRow:
+    dilation = measurements.facts.dilation
+    first = records[0].identity
+    identities = {record.identity.key: record.identity for record in records}
+    durations_ns = [record.duration_ns for record in records]
+    mean_ns = _mean(durations_ns)
+    algbw = busbw = None
+    if first.op is not CollectiveOp.BARRIER:
+        elapsed_ns = max(1, round(mean_ns))
+        raw = algorithm_bandwidth(size_bytes=first.size_bytes, elapsed_ns=elapsed_ns)
+        algbw = raw * dilation
+        busbw = algbw * float(bus_factor(first.op, nranks=first.nranks))
+    ideals = {
+        key: time_ns
+        for key, identity in identities.items()
+        if (time_ns := ideal(identity)) is not None
+    }
+    against_ideal = _compared(records, ideals)
+    predicted = {}
+    for source, times_ns in predictions.items():
+        pair = _compared(records, times_ns)
+        if pair is not None:
+            predicted[source] = Prediction(
+                time_ns=pair[1] / dilation, deviation=pair[0] / pair[1] - 1
+            )
+    return SummaryRow(
+        op=first.op,
+        algorithm=first.algorithm,
+        nranks=first.nranks,
+        root=first.root,
+        size_bytes=first.size_bytes,
+        trace_size_bytes=first.trace_size_bytes,
+        groups=len({(key.job, key.group) for key in identities}),
+        per_iteration=len(identities),
+        iterations=len({record.iteration for record in records}),
+        samples=len(records),
+        time_ns=mean_ns / dilation,
+        min_ns=min(durations_ns) / dilation,
+        p99_ns=percentile(durations_ns, 99) / dilation,
+        max_ns=max(durations_ns) / dilation,
+        mean_over_ranks_ns=_mean([r.mean_duration_ns for r in records]) / dilation,
+        cv=coefficient_of_variation(durations_ns),
+        algbw=algbw,
+        busbw=busbw,
+        ideal_ns=against_ideal[1] / dilation if against_ideal else None,
+        ideal_share=against_ideal[1] / against_ideal[0] if against_ideal else None,
+        predictions=predicted,
+        completion=_completion(identities, measurements),
+        packets=sum(record.packets for record in records),
+        retransmitted=sum(record.retransmitted for record in records),
+        marked=sum(record.ce for record in records),
+        generator_bound=sum(record.generator_bound for record in records),
+    )
+
+
+def _compared(
+    records: Sequence[CollectiveRecord], times_ns: Mapping[CollectiveKey, int]
+) -> tuple[float, float] | None:
+    """Return mean measured and mean other time of the collectives that have one."""
+    pairs = [
+        (record.duration_ns, times_ns[record.identity.key])
+        for record in records
+        if times_ns.get(record.identity.key)
+    ]
+    if not pairs or not any(measured_ns for measured_ns, _ in pairs):
+        return None
+    return _mean([pair[0] for pair in pairs]), _mean([pair[1] for pair in pairs])
+
+
+def _completion(
+    keys: Iterable[CollectiveKey], measurements: Measurements
+) -> CompletionTimes | None:
+    times_ns = array("q")
+    for key in keys:
+        times_ns.extend(measurements.completion_times.get(key, ()))
+    if not times_ns:
+        return None
+    dilation = measurements.facts.dilation
+    ordered = sorted(times_ns)
+    p50, p95, p99, p999 = (
+        percentile(ordered, percent) / dilation for percent in (50, 95, 99, 99.9)
+    )
+    return CompletionTimes(
+        flows=len(ordered),
+        p50_ns=p50,
+        p95_ns=p95,
+        p99_ns=p99,
+        p999_ns=p999,
+        p100_ns=ordered[-1] / dilation,
+    )
+
+
+def _ranks(records: Sequence[RankRecord], dilation: int) -> tuple[RankSummary, ...]:
+    by_rank: dict[tuple[str, int], list[RankRecord]] = {}
+    for record in records:
+        if record.measured:
+            by_rank.setdefault((record.job, record.rank), []).append(record)
+    return tuple(
+        RankSummary(
+            job=job,
+            rank=rank,
+            iterations=len(own),
+            iteration_ns=_mean([r.end_ns - r.start_ns for r in own]) / dilation,
+            compute_ns=_mean([r.compute_ns for r in own]) / dilation,
+            communication_ns=_mean([r.communication_ns for r in own]) / dilation,
+            exposed_ns=_mean([r.exposed_ns for r in own]) / dilation,
+            idle_ns=_mean([r.idle_ns for r in own]) / dilation,
+        )
+        for (job, rank), own in sorted(by_rank.items())
+    )
+
+
+def _iterations(
+    records: Sequence[RankRecord], dilation: int
+) -> tuple[IterationSummary, ...]:
+    bounds: dict[tuple[str, int], tuple[int, int]] = {}
+    for record in records:
+        if record.measured:
+            key = (record.job, record.iteration)
+            start_ns, end_ns = bounds.get(key, (record.start_ns, record.end_ns))
+            bounds[key] = min(start_ns, record.start_ns), max(end_ns, record.end_ns)
+    by_job: dict[str, list[int]] = {}
+    for (job, _), (start_ns, end_ns) in bounds.items():
+        by_job.setdefault(job, []).append(end_ns - start_ns)
+    return tuple(
+        IterationSummary(
+            job=job,
+            iterations=len(times_ns),
+            mean_ns=_mean(times_ns) / dilation,
+            p50_ns=percentile(times_ns, 50) / dilation,
+            p99_ns=percentile(times_ns, 99) / dilation,
+            max_ns=max(times_ns) / dilation,
+            cv=coefficient_of_variation(times_ns),
+        )
+        for job, times_ns in sorted(by_job.items())
+    )
+
+
+def _balance(loads_bytes: Sequence[int]) -> Balance | None:
+    squares = sum(load**2 for load in loads_bytes)
+    if not squares:
+        return None
+    total, count = sum(loads_bytes), len(loads_bytes)
+    return Balance(
+        links=count,
+        max_over_mean=max(loads_bytes) * count / total,
+        jain=total**2 / (count * squares),
+    )
+
+
+def _banners(
+    facts: RunFacts, judged: Sequence[SummaryRow], unfinished: int
+) -> tuple[str, ...]:
+    banners = []
+    if facts.status != COMPLETE:
+        reason = facts.reason or "the run did not come to its end"
+        left_out = f"; {unfinished} unfinished collectives are left out"
+        banners.append(
+            f"{facts.status.upper()}: {reason}{left_out if unfinished else ''}"
+        )
+    bound = [row for row in judged if row.generator_bound]
+    if bound:
+        counts: dict[str, int] = {}
+        for row in bound:
+            counts[row.op] = counts.get(row.op, 0) + row.generator_bound
+        listed = ", ".join(f"{count} {op}" for op, count in counts.items())
+        total = sum(row.samples for row in judged)
+        banners.append(
+            f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
+            f"({listed}) waited for this generator for more than "
+            f"{GENERATOR_BOUND_PERCENT} % of their time: those times are the "
+            "generator's, not the network's"
+        )
+    if facts.samples_dropped:
+        banners.append(
+            f"SAMPLES DROPPED: {facts.samples_dropped} records were lost on the way; "
+            "counts and percentiles miss them"
+        )
+    if facts.size_scale != "1":
+        banners.append(
+            f"SIZES SCALED by {facts.size_scale}: sizes and bandwidths are those of "
+            "the scaled messages of this run"
+        )
+    if facts.dilation != 1:
+        banners.append(
+            f"TIME DILATED by {facts.dilation}: times are divided and bandwidths "
+            "multiplied by it here; records hold raw time"
+        )
+    return (*banners, *facts.banners)
+
+
+def _mean(values: Sequence[int]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,207 @@
+"""What a run says in the end: one row per collective, size and group size.
+
+Definitions:
+
+time
+    First start to last end over the ranks of the group; the mean over the measured
+    iterations and over all collectives of the row.  Warm-up iterations and collectives
+    that not every rank has finished are left out.
+algbw, busbw
+    Of that time, as nccl-tests has them (``chakram.core.bandwidth``).
+cv
+    Coefficient of variation of the times of the row.
+% of ideal
+    Ideal time over measured time: 100 % is as fast as this schedule can be.
+deviation
+    Measured over predicted time, minus 1.
+completion times
+    Of the row's flows in measured iterations; nearest-rank percentiles.
+
+``chakram.core.summarise`` makes it.
+
+A run with *dilation* was stretched: records hold raw time, a summary divides it by the
+dilation, so that its times and bandwidths are those of the undilated fabric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Mapping, Sequence
+
+    from chakram.core.collectives import CollectiveOp
+    from chakram.core.resolve import (
+        CollectiveKey,
+        CollectiveRecord,
+        LinkRecord,
+        RankRecord,
+    )
+
+COMPLETE = "complete"
+"""Status of a run whose ranks have all done all their work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is said of a run beside its numbers.
+
+    ``fabric`` and ``transport`` are one line each; ``banners`` are warnings of other
+    parts of the program that belong on top.
+    """
+
+    run_id: str
+    name: str
+    world: str
+    status: str = COMPLETE
+    reason: str | None = None
+    case: str | None = None
+    fabric: str = ""
+    transport: str = ""
+    sync: str = "barrier"
+    warmup: int = 0
+    measured: int = 1
+    size_scale: str = "1"
+    dilation: int = 1
+    clock_uncertainty_ns: int = 0
+    samples_dropped: int = 0
+    banners: tuple[str, ...] = ()
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """All that a summary is made of; raw times."""
+
+    facts: RunFacts
+    collectives: Sequence[CollectiveRecord]
+    ranks: Sequence[RankRecord] = ()
+    links: Sequence[LinkRecord] = ()
+    completion_times: Mapping[CollectiveKey, array[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Mean predicted time of a row, and what was measured over it, minus 1."""
+
+    time_ns: float
+    deviation: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionTimes:
+    """Percentiles of the completion times of a row's flows."""
+
+    flows: int
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+    p999_ns: float
+    p100_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRow:
+    """One line of the table.  Bandwidths are bytes per second, None for barriers.
+
+    ``per_iteration`` is how many collectives of the row an iteration has, in
+    ``groups`` process groups; ``samples`` how many were measured in all.
+    """
+
+    op: CollectiveOp
+    algorithm: str
+    nranks: int
+    root: int | None
+    size_bytes: int
+    trace_size_bytes: int
+    groups: int
+    per_iteration: int
+    iterations: int
+    samples: int
+    time_ns: float
+    min_ns: float
+    p99_ns: float
+    max_ns: float
+    mean_over_ranks_ns: float
+    cv: float
+    algbw: float | None
+    busbw: float | None
+    ideal_ns: float | None
+    ideal_share: float | None
+    predictions: Mapping[str, Prediction]
+    completion: CompletionTimes | None
+    packets: int
+    retransmitted: int
+    marked: int
+    generator_bound: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSummary:
+    """Means of one rank over the measured iterations."""
+
+    job: str
+    rank: int
+    iterations: int
+    iteration_ns: float
+    compute_ns: float
+    communication_ns: float
+    exposed_ns: float
+    idle_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationSummary:
+    """Times of the measured iterations of one job, over all its ranks."""
+
+    job: str
+    iterations: int
+    mean_ns: float
+    p50_ns: float
+    p99_ns: float
+    max_ns: float
+    cv: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """How evenly links of one kind were loaded.
+
+    ``jain`` is Jain's fairness index, (sum x)^2 / (n sum x^2): 1 is even, 1/n all on
+    one link.
+    """
+
+    links: int
+    max_over_mean: float
+    jain: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a run says in the end; times are undilated.
+
+    Attributes:
+        banners: What a reader must know before any number, most important first.
+        rows: By collective, group size and size.
+        average_busbw: Mean over the rows, as nccl-tests prints it; None without rows.
+        generator_bound: Collectives that were generator-bound, of ``verdicts``.
+        unfinished: Collectives that not all of their ranks have finished.
+        uplinks: Balance of the links between switches, None where there are none.
+    """
+
+    facts: RunFacts
+    banners: tuple[str, ...]
+    rows: tuple[SummaryRow, ...]
+    average_busbw: float | None
+    iterations: tuple[IterationSummary, ...]
+    ranks: tuple[RankSummary, ...]
+    links: tuple[LinkRecord, ...]
+    uplinks: Balance | None
+    generator_bound: int
+    verdicts: int
+    unfinished: int
+    packets: int
+    retransmitted: int
+    marked: int

@@ -1,0 +1,88 @@
+"""The summary of a run as one JSON document, for ``--json`` and for reports.
+
+``results`` and ``average_bus_bandwidth`` are laid out as in the JSON of nccl-tests
+(times in us, bandwidths in GB/s), so that its readers find what they know; everything
+of ours has its unit in its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from chakram.observe.console import DIVIDED, redop
+
+if TYPE_CHECKING:
+    from chakram.core.summary import Summary, SummaryRow
+
+NCCL_TESTS_JSON_VERSION = 3
+"""Version of nccl-tests' file layout whose keys ``results`` follow."""
+
+
+def summary_document(summary: Summary) -> dict[str, Any]:
+    """Return the whole summary in plain dictionaries, lists, numbers and texts."""
+    facts = asdict(summary.facts)
+    facts["banners"] = list(summary.banners)
+    return {
+        "version": NCCL_TESTS_JSON_VERSION,
+        "run": facts,
+        "results": [_result(row) for row in summary.rows],
+        "average_bus_bandwidth": _gigabytes(summary.average_busbw),
+        "iterations": [asdict(iteration) for iteration in summary.iterations],
+        "ranks": [asdict(rank) for rank in summary.ranks],
+        "links": [{**asdict(link), "bytes": link.bytes} for link in summary.links],
+        "uplinks": asdict(summary.uplinks) if summary.uplinks else None,
+        "generator_bound": {
+            "collectives": summary.generator_bound,
+            "of": summary.verdicts,
+        },
+        "unfinished_collectives": summary.unfinished,
+        "packets": summary.packets,
+        "retransmitted_packets": summary.retransmitted,
+        "ecn_marked_packets": summary.marked,
+    }
+
+
+def _result(row: SummaryRow) -> dict[str, Any]:
+    count = row.size_bytes // row.nranks if row.op in DIVIDED else row.size_bytes
+    return {
+        "size": row.size_bytes,
+        "count": count,
+        "type": "uint8",
+        "redop": redop(row.op),
+        "root": -1 if row.root is None else row.root,
+        "out_of_place": {
+            "time": row.time_ns / 1000,
+            "alg_bw": _gigabytes(row.algbw),
+            "bus_bw": _gigabytes(row.busbw),
+            "nwrong": None,
+        },
+        "collective": str(row.op),
+        "algorithm": row.algorithm,
+        "nranks": row.nranks,
+        "groups": row.groups,
+        "per_iteration": row.per_iteration,
+        "iterations": row.iterations,
+        "samples": row.samples,
+        "trace_size_bytes": row.trace_size_bytes,
+        "time_ns": row.time_ns,
+        "min_ns": row.min_ns,
+        "p99_ns": row.p99_ns,
+        "max_ns": row.max_ns,
+        "mean_over_ranks_ns": row.mean_over_ranks_ns,
+        "cv": row.cv,
+        "ideal_ns": row.ideal_ns,
+        "ideal_share": row.ideal_share,
+        "predictions": {
+            source: asdict(prediction) for source, prediction in row.predictions.items()
+        },
+        "flow_completion": asdict(row.completion) if row.completion else None,
+        "packets": row.packets,
+        "retransmitted_packets": row.retransmitted,
+        "ecn_marked_packets": row.marked,
+        "generator_bound": row.generator_bound,
+    }
+
+
+def _gigabytes(bandwidth: float | None) -> float | None:
+    return None if bandwidth is None else bandwidth / 1e9

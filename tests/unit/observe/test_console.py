@@ -1,0 +1,194 @@
+"""The table on the console and its JSON twin."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.resolve import LinkRecord
+from chakram.core.summarise import summarise
+from chakram.core.summary import Measurements, RunFacts, Summary
+from chakram.observe.console import render_table
+from chakram.observe.document import summary_document
+from tests.unit.core.test_summarise import WORLD, measurements, run
+
+HOST = LinkRecord(
+    link="leaf1-h1", kind="host", direction="up", bytes_before=0, bytes_after=1, drops=3
+)
+
+
+def summary(**facts: object) -> Summary:
+    found = measurements(run(retransmitted=1), **facts)
+    links = [
+        LinkRecord(
+            link=f"leaf{leaf}-spine1",
+            kind="uplink",
+            direction="up",
+            bytes_before=0,
+            bytes_after=leaf * 10**6,
+        )
+        for leaf in (1, 2)
+    ]
+    return summarise(
+        replace(found, links=[*links, HOST]),
+        ideal=lambda identity: 380_000 if identity.key == WORLD else None,
+        predictions={"simulate": {WORLD: 395_000}},
+    )
+
+
+def data_lines(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if not line.startswith("#")]
+
+
+def test_first_columns_are_those_of_nccl_tests() -> None:
+    reduce, exchange, message = data_lines(render_table(summary()))
+    # size count type redop root time algbw busbw #wrong
+    assert reduce[:9] == (
+        ["1048576", "1048576", "uint8", "sum", "-1", "400.00", "2.621", "3.932", "N/A"]
+    )
+    assert exchange[:5] == ["262144", "131072", "uint8", "none", "-1"]
+    assert message[:5] == ["65536", "65536", "uint8", "none", "-1"]
+
+
+def test_our_columns_follow() -> None:
+    reduce, exchange, _ = data_lines(render_table(summary()))
+    # ideal %ideal simulated dev, FCT p50 p99 p100, retx n cv
+    assert reduce[9:13] == ["380.00", "95.0", "395.00", "+1.3"]
+    assert reduce[13:16] == ["66.67", "66.67", "66.67"]
+    assert reduce[16:] == ["0", "3", "0.0"]
+    assert exchange[9:13] == ["N/A"] * 4
+    assert exchange[16] == "12"
+
+
+def test_lines_are_aligned_and_fit() -> None:
+    text = render_table(summary())
+    data = [line for line in text.splitlines() if not line.startswith("#")]
+    headings = [line for line in text.splitlines() if "#wrong" in line]
+    assert len(headings) == 1
+    assert {len(line) for line in data} == {len(headings[0])} == {154}
+
+
+def test_headlines_name_algorithm_and_groups() -> None:
+    text = render_table(summary())
+    assert "# all_reduce: ring, 1 group of 4 ranks\n" in text
+    assert "# all_to_all: direct, 2 groups of 2 ranks\n" in text
+    assert "# send_recv: 1 pair of ranks\n" in text
+
+
+def test_footer_tells_the_rest() -> None:
+    text = render_table(summary(directory="runs/x"))
+    for expected in (
+        "# Out of bounds values : N/A (payload is not checked)",
+        "# Iteration: mean 750.00 us, p50 750.00, p99 750.00, max 750.00, cv 0.0 %",
+        "# Exposed communication: 72.4 % of the iteration, 525.00 us per rank",
+        "# Packets: 5040 sent, 12 sent again (0.238 %), 60 marked for congestion",
+        "# Uplinks: 2 directions, max/mean 1.333, Jain 0.9000",
+        "#   leaf2-spine1 up          2.000 MB",
+        "# Drops: 3 packets in the queues of links",
+        "# Generator: kept up with all 12 collectives",
+        "# Run directory: runs/x",
+        "# Run complete.",
+    ):
+        assert expected in text
+
+
+def test_banners_come_before_everything_else() -> None:
+    text = render_table(summary(status="partial", reason="loss", size_scale="1/4"))
+    first, second, third = text.splitlines()[:3]
+    assert first == "# !! PARTIAL: loss"
+    assert second.startswith("# !! SIZES SCALED by 1/4")
+    assert third == "# chakram run r1  quickstart"
+    assert text.endswith("# Run partial.")
+
+
+def test_generator_bound_rows_are_marked() -> None:
+    text = render_table(summarise(measurements(run(generator_wait_ns=10_000))))
+    marked = [line.endswith(" *") for line in text.splitlines() if line[:1] == " "]
+    assert marked == [True, False, False]
+    assert "# * generator-bound: 3 of 12 collectives\n" in text
+    assert "kept up" not in text
+
+
+def test_many_ranks_and_links_are_cut_to_the_worst() -> None:
+    small = summary()
+    ranks = tuple(
+        replace(small.ranks[0], rank=rank, exposed_ns=1000.0 * rank)
+        for rank in range(40)
+    )
+    links = tuple(
+        replace(small.links[0], link=f"l{n}", bytes_after=n) for n in range(40)
+    )
+    text = render_table(replace(small, ranks=ranks, links=links))
+    assert "the 16 most exposed of 40 ranks" in text
+    listed = [line.split()[1] for line in text.splitlines() if line.endswith("  0.00")]
+    assert listed == [str(rank) for rank in range(39, 23, -1)]
+    assert "# Uplinks: 2 directions" in text
+    assert "#   and 24 with fewer bytes" in text
+
+
+def test_jobs_are_told_apart() -> None:
+    small = summary()
+    other = tuple(replace(rank, job="dense") for rank in small.ranks)
+    iterations = (*small.iterations, replace(small.iterations[0], job="dense"))
+    text = render_table(
+        replace(small, ranks=(*small.ranks, *other), iterations=iterations)
+    )
+    assert "# Iteration of moe: mean" in text
+    assert "# Iteration of dense: mean" in text
+    assert "dense:0" in text
+
+
+def test_nothing_measured_is_said() -> None:
+    facts = RunFacts(run_id="r", name="n", world="loopback", status="failed")
+    text = render_table(summarise(Measurements(facts=facts, collectives=[])))
+    assert "# no collective was measured\n" in text
+    assert "# Avg bus bandwidth    : N/A\n" in text
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [(999.0, "1.00"), (123_456.0, "123.46"), (1_234_567.0, "1234.6"), (1e9, "1000000")],
+)
+def test_times_keep_their_digits(time_ns: float, text: str) -> None:
+    small = summary()
+    row = replace(small.rows[0], time_ns=time_ns)
+    (line,) = data_lines(render_table(replace(small, rows=(row,))))
+    assert line[5] == text
+
+
+@pytest.mark.parametrize(
+    ("busbw", "text"),
+    [
+        (4.56e6, "0.00456"),
+        (29.8e6, "0.0298"),
+        (3.9321e9, "3.932"),
+        (46.913e9, "46.91"),
+        (388.12e9, "388.1"),
+    ],
+)
+def test_bandwidths_keep_their_digits(busbw: float, text: str) -> None:
+    small = summary()
+    row = replace(small.rows[0], busbw=busbw)
+    (line,) = data_lines(render_table(replace(small, rows=(row,))))
+    assert line[7] == text
+
+
+def test_document_is_json_with_the_keys_of_nccl_tests() -> None:
+    document = json.loads(json.dumps(summary_document(summary(directory="runs/x"))))
+    reduce, exchange, _ = document["results"]
+    assert reduce["size"] == reduce["count"] == 2**20
+    assert (reduce["type"], reduce["redop"], reduce["root"]) == ("uint8", "sum", -1)
+    assert reduce["out_of_place"]["time"] == 400.0
+    assert reduce["out_of_place"]["bus_bw"] == pytest.approx(3.93216)
+    assert reduce["out_of_place"]["nwrong"] is None
+    assert exchange["count"] == 2**17
+    assert exchange["collective"] == CollectiveOp.ALL_TO_ALL
+    assert reduce["predictions"]["simulate"]["time_ns"] == 395_000
+    assert document["average_bus_bandwidth"] > 0
+    assert document["run"]["directory"] == "runs/x"
+    assert document["links"][1]["bytes"] == 2 * 10**6
+    assert document["uplinks"]["links"] == 2
+    assert document["generator_bound"] == {"collectives": 0, "of": 12}
