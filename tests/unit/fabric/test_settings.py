@@ -1,0 +1,116 @@
+"""What is computed for the kernel: seeds, bursts, command lines, error texts."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+
+import pytest
+
+from chakram.errors import ConfigError, FabricError, PrivilegeError
+from chakram.fabric.enter import enter_command, main
+from chakram.fabric.exchange import decode_error, encode_error, receive_line
+from chakram.fabric.loopback import LoopbackPort, loopback_ports
+from chakram.fabric.namespaces import hash_seed
+from chakram.fabric.probe import LAB_PROBES, Probe
+from chakram.fabric.shaping import burst_bytes, shape
+
+
+def test_hash_seeds_differ_by_switch_and_seed_and_are_never_zero() -> None:
+    seeds = [hash_seed(seed, number) for seed in range(50) for number in range(50)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 < each < 2**32 for each in seeds)
+    assert hash_seed(1, 0) == hash_seed(1, 0)
+    assert 0 < hash_seed(2**63 - 1, 4095) < 2**32
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "expected"),
+    [(10**6, 15_000), (10**9, 15_000), (10**10, 150_000), (4 * 10**11, 6_000_000)],
+)
+def test_bursts_are_15_kb_or_what_a_late_timer_would_lose(
+    rate_bps: int, expected: int
+) -> None:
+    assert burst_bytes(rate_bps) == expected
+
+
+def test_shaping_is_the_same_for_all_interfaces_but_for_their_number() -> None:
+    one = shape(7, rate_bps=10**9, limit_bytes=1000)
+    other = shape(8, rate_bps=10**9, limit_bytes=1000)
+    assert len(one) == 3
+    for first, second in zip(one, other, strict=True):
+        assert first.what == second.what
+        assert first.data[20:24] == (7).to_bytes(4, sys.byteorder)
+        assert first.data[:20] + second.data[20:24] + first.data[24:] == second.data
+
+
+def test_errors_survive_the_conversation_with_the_holder() -> None:
+    for error in (
+        FabricError("lab x", "it is odd", "mend it"),
+        PrivilegeError("fabric", "not allowed"),
+    ):
+        back = decode_error(json.loads(encode_error(error)))
+        assert type(back) is type(error)
+        assert str(back) == str(error)
+    assert decode_error({}) is None
+    assert decode_error({"error": "text"}) is None
+    strange = decode_error({"error": {"kind": "SystemExit"}})
+    assert type(strange) is FabricError
+
+
+def test_a_line_may_come_in_pieces_or_end_early() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        far.sendall(b'{"a":')
+        far.sendall(b" 1}\n")
+        assert receive_line(near) == b'{"a": 1}\n'
+        far.sendall(b"half")
+        far.shutdown(socket.SHUT_WR)
+        assert receive_line(near) == b"half"
+
+
+def test_the_command_that_enters_a_lab() -> None:
+    assert enter_command(17, ["ip", "a"])[1:] == [
+        *("-m", "chakram.fabric.enter", "17", "--", "ip", "a")
+    ]
+    assert enter_command(17, ["ip"], netns="/proc/17/fd/5")[3:] == [
+        *("17", "--netns", "/proc/17/fd/5", "--", "ip")
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["17", "ip"],
+        ["17", "--"],
+        ["x", "--", "ip"],
+        ["17", "--netns", "--", "ip"],
+        ["17", "18", "--", "ip"],
+    ],
+)
+def test_entering_without_holder_or_command_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == ConfigError.exit_code
+    assert "HOLDER_PID [--netns PATH] -- COMMAND" in capsys.readouterr().err
+
+
+def test_entering_the_lab_of_a_dead_holder_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([str(2**22 + 1), "--", "true"]) == FabricError.exit_code
+    assert "it does not run" in capsys.readouterr().err
+
+
+def test_loopback_ports_are_named_as_hosts() -> None:
+    assert loopback_ports(2) == (
+        LoopbackPort(host="h0", address="127.18.0.1", interface="lo"),
+        LoopbackPort(host="h1", address="127.18.0.2", interface="lo"),
+    )
+
+
+def test_a_probe_says_whether_labs_need_it() -> None:
+    assert "htb" in LAB_PROBES
+    assert not Probe(name="x", ok=True, reason="").needed
