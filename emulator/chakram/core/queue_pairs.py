@@ -1,0 +1,227 @@
+"""Queue pairs: who needs one with whom, and its numbers.
+
+Every (job, group, channel, pair of peers) that some schedule of the job uses gets a
+queue pair of its own, so that its flow is told apart on the wire and its congestion
+state is its own.  The same input gives the same numbers, to the last PSN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms import algorithm
+from chakram.core.plan import POINT_TO_POINT, PortPlan, QueuePairPlan
+from chakram.core.program import (
+    CollectiveOperation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+)
+from chakram.errors import PlanError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chakram.core.collectives import CollectiveOp
+
+SHARD_BITS = 6
+"""Low bits of a queue pair number: the shard that owns it."""
+
+MAX_SHARDS = 1 << SHARD_BITS
+
+FIRST_QUEUE_PAIR = 16
+"""Index of a port's first queue pair; 0 and 1 are special on InfiniBand."""
+
+_QUEUE_PAIRS = 1 << (24 - SHARD_BITS)
+_PSN_BITS = 24
+
+SOURCE_PORT_BASE = 0xC000
+SOURCE_PORT_POOL = 64
+"""UDP source ports of one port: sockets are opened for these and no others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one rank of a plan is; ``number`` counts over all jobs."""
+
+    number: int
+    program: RankProgram
+    port: PortPlan
+    shard: int
+
+
+def connect(
+    programs_by_job: Mapping[str, Sequence[RankProgram]],
+    places: Mapping[tuple[str, int], Place],
+    *,
+    seed: int,
+) -> dict[tuple[str, int], list[QueuePairPlan]]:
+    """Return the queue pairs of every (job, rank).
+
+    Args:
+        programs_by_job: The programs of all ranks of every job.
+        places: Where every (job, rank) is.
+        seed: Of the first PSNs.
+
+    Raises:
+        PlanError: If the programs do not agree about their groups, name ranks that
+            are not there, or need more queue pairs than a port can have.
+    """
+    ends: dict[tuple[str, int], list[QueuePairPlan]] = {key: [] for key in places}
+    used: dict[int, int] = {}
+
+    def next_qpn(place: Place) -> int:
+        index = used.get(place.port.number, FIRST_QUEUE_PAIR)
+        if index >= _QUEUE_PAIRS:
+            raise PlanError(
+                f"port {place.port.number} of agent {place.port.agent}",
+                f"needs more than {_QUEUE_PAIRS - FIRST_QUEUE_PAIR} queue pairs",
+                "place fewer ranks on it",
+            )
+        used[place.port.number] = index + 1
+        return index << SHARD_BITS | place.shard
+
+    for job, programs in programs_by_job.items():
+        for group, channel, low, high in _pairs(job, programs):
+            a, b = places[job, low], places[job, high]
+            a_qpn, b_qpn = next_qpn(a), next_qpn(b)
+            source_port = source_port_of(a_qpn, b_qpn)
+            name = f"{seed}/{job}/{group}/{channel}"
+            a_psn = _initial_psn(f"{name}/{low}/{high}")
+            b_psn = _initial_psn(f"{name}/{high}/{low}")
+            for rank, peer, remote, qpn, remote_qpn, send_psn, receive_psn in (
+                (low, high, b, a_qpn, b_qpn, a_psn, b_psn),
+                (high, low, a, b_qpn, a_qpn, b_psn, a_psn),
+            ):
+                ends[job, rank].append(
+                    QueuePairPlan(
+                        group=group,
+                        channel=channel,
+                        peer_rank=peer,
+                        qpn=qpn,
+                        remote_qpn=remote_qpn,
+                        remote_port=remote.port.number,
+                        remote_address=remote.port.address,
+                        source_port=source_port,
+                        send_psn=send_psn,
+                        receive_psn=receive_psn,
+                    )
+                )
+    return ends
+
+
+def _pairs(
+    job: str, programs: Sequence[RankProgram]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yield (group, channel, lower rank, higher rank) of all queue pairs of a job."""
+    members = _members(job, programs)
+    uses: dict[tuple[str, CollectiveOp, str, int], None] = {}
+    point_to_point: set[tuple[int, int]] = set()
+    ranks = {program.rank for program in programs}
+    for program in programs:
+        for operation in program.operations:
+            if isinstance(operation, CollectiveOperation):
+                uses[
+                    operation.group, operation.op, operation.algorithm, operation.root
+                ] = None
+            elif isinstance(operation, SendOperation | ReceiveOperation):
+                if operation.peer not in ranks:
+                    raise PlanError(
+                        f"job {job}: rank {program.rank}",
+                        f"exchanges messages with rank {operation.peer}, which is "
+                        "not in the job",
+                        "add the trace of that rank",
+                    )
+                point_to_point.add(_ascending(program.rank, operation.peer))
+    by_group: dict[str, set[tuple[int, int, int]]] = {}
+    schedules: dict[tuple[CollectiveOp, str, int, int], frozenset[_Positions]] = {}
+    for group, op, name, root in uses:
+        group_ranks = members[group]
+        key = (op, name, len(group_ranks), root)
+        if key not in schedules:
+            schedules[key] = frozenset(_peers(*key))
+        by_group.setdefault(group, set()).update(
+            (channel, *_ascending(group_ranks[src], group_ranks[dst]))
+            for channel, src, dst in schedules[key]
+        )
+    for group, found in by_group.items():
+        for channel, low, high in sorted(found):
+            yield group, channel, low, high
+    for low, high in sorted(point_to_point):
+        yield POINT_TO_POINT, 0, low, high
+
+
+_Positions = tuple[int, int, int]
+"""(channel, lower position, higher position) of two members of a group."""
+
+
+def _peers(op: CollectiveOp, name: str, nranks: int, root: int) -> Iterator[_Positions]:
+    """Yield who talks to whom in a collective; a transfer's source names both."""
+    how = algorithm(op, name)
+    for position in range(nranks):
+        for transfer in how.sends(position, nranks=nranks, root=root):
+            yield (transfer.channel, *_ascending(transfer.src, transfer.dst))
+
+
+def _ascending(a: int, b: int) -> tuple[int, int]:
+    return (a, b) if a < b else (b, a)
+
+
+def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of every group; all programs must agree about them."""
+    members: dict[str, tuple[int, ...]] = {}
+    ranks = {program.rank for program in programs}
+    for program in programs:
+        for group in program.groups:
+            if group.name == POINT_TO_POINT:
+                raise PlanError(
+                    f"job {job}: rank {program.rank}",
+                    f"a process group is called {POINT_TO_POINT!r}, the name kept for "
+                    "point-to-point messages",
+                    "give the group another name",
+                )
+            if members.setdefault(group.name, group.ranks) != group.ranks:
+                raise PlanError(
+                    f"job {job}: rank {program.rank}",
+                    f"process group {group.name!r} has other ranks than on the "
+                    "ranks before it",
+                    "all members must have the same group",
+                )
+            absent = [rank for rank in group.ranks if rank not in ranks]
+            if absent:
+                raise PlanError(
+                    f"job {job}: process group {group.name!r}",
+                    f"has rank {absent[0]}, which is not in the job",
+                    "add the trace of that rank",
+                )
+    return members
+
+
+def _initial_psn(name: str) -> int:
+    """Return a first PSN that looks random and is the same for the same name."""
+    digest = blake2b(name.encode(), digest_size=4).digest()
+    return int.from_bytes(digest) % (1 << _PSN_BITS)
+
+
+def flow_label_port(qpn: int, remote_qpn: int) -> int:
+    """Return the UDP source port that adapters give a queue pair, 0xC000 to 0xFFFF.
+
+    Source: ``rdma_calc_flow_label`` and ``rdma_flow_label_to_udp_sport`` in the Linux
+    kernel's ``include/rdma/ib_verbs.h``.
+    """
+    product = qpn * remote_qpn
+    product ^= product >> 20
+    product ^= product >> 40
+    label = product & 0xFFFFF
+    return SOURCE_PORT_BASE | (label & 0x3FFF) ^ (label >> 14)
+
+
+def source_port_of(qpn: int, remote_qpn: int) -> int:
+    """Return the UDP source port of a queue pair, the same seen from both ends.
+
+    It is the port that adapters give, folded onto those for which there are sockets.
+    """
+    low = flow_label_port(qpn, remote_qpn) & 0x3FFF
+    return SOURCE_PORT_BASE | (low ^ low >> 6 ^ low >> 12) % SOURCE_PORT_POOL
