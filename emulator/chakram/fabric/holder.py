@@ -268,8 +268,9 @@ def _serve(
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(_REQUEST_TIMEOUT_S)
-                # A client that goes away is its own problem, not the lab's.
-                with suppress(OSError):
+                # A client that goes away, or never ends its line, is its own problem,
+                # not the lab's.
+                with suppress(OSError, ChakramError):
                     connection.sendall(_answer(lab, spec, receive_line(connection)))
 
 
@@ -280,7 +281,7 @@ def _answer(lab: BuiltLab, spec: LabSpec, line: bytes) -> bytes:
     try:
         try:
             request = json.loads(line)["request"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise FabricError(where, "the request is not understood") from None
         if request != COUNTERS_REQUEST:
             raise FabricError(where, f"unknown request {request!r}")

@@ -1,0 +1,95 @@
+"""Fabrics without namespaces, and processes that end with one another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from chakram.errors import FabricError, PortInUse
+from chakram.fabric.loopback import check_ports_free, loopback_ports
+from chakram.fabric.process import end_process, is_alive, process_start_ticks
+from chakram.fabric.routing_check import routes_through_lo
+
+SLEEP = "import time; print(flush=True); time.sleep(60)"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+"""
+CHILD = """
+import os, time
+from chakram.fabric.process import die_with_parent
+die_with_parent(os.getppid())
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def start(script: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a process and return it, once it runs, with its start time."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    ticks = process_start_ticks(process.pid)
+    assert ticks is not None
+    return process, ticks
+
+
+@pytest.mark.parametrize(
+    ("script", "grace_ns", "ended_by"),
+    [(SLEEP, 5 * 10**9, signal.SIGTERM), (DEAF + SLEEP, 1, signal.SIGKILL)],
+)
+def test_a_process_is_asked_to_end_and_then_killed(
+    script: str, grace_ns: int, ended_by: signal.Signals
+) -> None:
+    process, ticks = start(script)
+    with process:
+        assert not end_process(process.pid, ticks + 1, grace_ns=0)
+        assert process.poll() is None
+        assert end_process(process.pid, ticks, grace_ns=grace_ns)
+        assert not is_alive(process.pid, ticks)  # a zombie, until it is waited for
+        assert process.wait(5) == -ended_by
+    assert not end_process(process.pid, ticks, grace_ns=0)
+
+
+def test_a_process_dies_with_its_parent() -> None:
+    parent = subprocess.run(
+        [sys.executable, "-c", PARENT, CHILD],
+        stdout=subprocess.PIPE,
+        timeout=20,
+        check=True,
+    )
+    child = int(parent.stdout)
+    deadline_s = time.monotonic() + 5
+    while is_alive(child, process_start_ticks(child) or 0):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def test_loopback_ports_that_are_taken_are_refused() -> None:
+    ports = loopback_ports(3)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind((ports[2].address, 0))
+        taken = other.getsockname()[1]
+        with pytest.raises(PortInUse, match=rf"port h2 at 127\.18\.0\.3:{taken}"):
+            check_ports_free(ports, taken)
+        check_ports_free(ports[:2], taken)
+    check_ports_free(ports, taken)
+
+
+def test_addresses_of_this_machine_route_through_lo() -> None:
+    assert routes_through_lo("127.18.0.1")
+    with pytest.raises(FabricError, match="it is not an IP address"):
+        routes_through_lo("h1")
+    with pytest.raises(FabricError, match="it does not exist"):
+        routes_through_lo("198.18.0.1", f"/proc/{os.getpid()}/fd/99999")

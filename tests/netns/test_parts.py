@@ -1,0 +1,280 @@
+"""The parts of labs by themselves: processes, names, namespaces, probes, commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from chakram.cli.doctor import doctor
+from chakram.cli.fabric import app
+from chakram.errors import ConfigError, FabricError
+from chakram.fabric.enter import enter_command
+from chakram.fabric.lab import start_lab, status
+from chakram.fabric.names import NETNS_DIRECTORY, bind_names, unbind_names
+from chakram.fabric.namespaces import (
+    Sysctl,
+    close_namespaces,
+    host_sysctls,
+    make_namespaces,
+)
+from chakram.fabric.netlink import add_address, add_route
+from chakram.fabric.netns import enter_namespace, in_namespace, run_in_namespace
+from chakram.fabric.probe import LAB_PROBES, probe_all
+from chakram.fabric.userns import has_net_admin
+from tests.netns.labs import star
+from tests.support import missing_root, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chakram.fabric.namespaces import Namespace
+
+EXPERIMENT = """\
+version: 1
+name: small
+jobs:
+  - name: moe
+    trace: {synth: moe, ranks: 2, ep: 2, dp: 1, layers: 1}
+fabric:
+  kind: KIND
+"""
+NAMESPACES = """\
+  topology: {single_switch: {hosts: 2}}
+  links: {host: {rate: 250Mbit}}
+"""
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    """Return a namespace of a host; made by this process, so only for root."""
+    require("root", missing_root())
+    made, notes = make_namespaces({"alone": host_sysctls()})
+    assert notes == []
+    yield made["alone"]
+    close_namespaces(made)
+
+
+def own_namespace() -> str:
+    return os.readlink("/proc/thread-self/ns/net")
+
+
+def test_a_thread_enters_and_comes_back_also_after_an_error(
+    namespace: Namespace,
+) -> None:
+    home = own_namespace()
+    with in_namespace(namespace.descriptor):
+        assert own_namespace() != home
+    with pytest.raises(RuntimeError), in_namespace(namespace.descriptor):
+        raise RuntimeError
+    assert own_namespace() == home
+
+
+def test_a_helper_thread_enters_in_our_place(namespace: Namespace) -> None:
+    home = own_namespace()
+    path = f"/proc/{os.getpid()}/fd/{namespace.descriptor}"
+    inside = run_in_namespace(path, own_namespace)
+    assert inside != home
+    assert own_namespace() == home
+    with pytest.raises(ZeroDivisionError):
+        run_in_namespace(path, divmod, 1, 0)
+
+    with run_in_namespace(
+        path, socket.socket, socket.AF_INET, socket.SOCK_DGRAM
+    ) as opened:
+        opened.bind(("127.0.0.1", 0))  # lo is up
+
+
+def test_what_is_no_namespace_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for path, found in (
+        ("/proc/4194305/fd/3", "it does not exist"),
+        (str(file), "cannot enter it"),
+    ):
+        with pytest.raises(FabricError, match=found):
+            enter_namespace(path)
+
+
+def test_a_setting_that_the_kernel_lacks_is_noted_once() -> None:
+    require("root", missing_root())
+    wanted = Sysctl(path="ipv4/no_such_thing", value="1", without="it is a pity")
+    unwanted = Sysctl(path="ipv4/no_other_thing", value="1")
+    made, notes = make_namespaces({"a": (wanted, unwanted), "b": (wanted,)})
+    close_namespaces(made)
+    assert notes == ["this kernel has no net.ipv4.no_such_thing: it is a pity"]
+
+
+def test_a_setting_that_the_kernel_refuses_is_an_error() -> None:
+    require("root", missing_root())
+    impossible = Sysctl(path="ipv4/ip_local_port_range", value="9 1")
+    with pytest.raises(FabricError, match=r"cannot set .*ip_local_port_range to 9 1"):
+        make_namespaces({"a": (impossible,)})
+
+
+def test_the_kernel_says_what_it_refuses(namespace: Namespace) -> None:
+    address = add_address(
+        "198.18.0.1", prefix_length=24, broadcast="198.18.0.255", index=1
+    )
+    namespace.netlink.execute([address])
+    with pytest.raises(FabricError, match=r"alone: address 198\.18\.0\.1/24: .*assign"):
+        namespace.netlink.execute([address])
+    route = add_route("10.0.0.0", prefix_length=8, next_hops=[("192.0.2.1", 1)])
+    with pytest.raises(
+        FabricError, match=r"route to 10\.0\.0\.0/8: the kernel refused"
+    ):
+        namespace.netlink.execute([route, address])
+    assert namespace.netlink.errno_of(address) != 0
+    namespace.netlink.execute([])  # and goes on
+
+
+def test_many_requests_are_done_in_order(namespace: Namespace) -> None:
+    addresses = [
+        add_address(
+            f"198.18.{number // 250}.{number % 250 + 1}",
+            prefix_length=32,
+            broadcast=None,
+            index=1,
+        )
+        for number in range(1000)
+    ]
+    namespace.netlink.execute(addresses)
+    assert all(namespace.netlink.errno_of(each) for each in addresses[::111])
+
+
+def test_names_are_given_and_taken_away(namespace: Namespace) -> None:
+    path = NETNS_DIRECTORY / "ck-test-alone"
+    bind_names({path.name: namespace.descriptor})
+    try:
+        assert path.stat().st_ino == os.fstat(namespace.descriptor).st_ino
+        # A name that is taken: neither it nor the new one changes.
+        with pytest.raises(FileExistsError):
+            bind_names({"ck-test-new": namespace.descriptor, path.name: 0})
+        assert not (NETNS_DIRECTORY / "ck-test-new").exists()
+        assert path.exists()
+    finally:
+        unbind_names([path.name])
+    unbind_names([path.name])
+    assert not path.exists()
+
+
+def test_every_probe_has_a_finding_and_labs_can_be_built() -> None:
+    probes = {probe.name: probe for probe in probe_all()}
+    assert all(probe.reason for probe in probes.values())
+    assert all(probes[name].ok and probes[name].needed for name in LAB_PROBES)
+    assert probes["udp-gso"].ok
+
+
+def test_doctor_tells_what_was_probed(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor(as_json=True)
+    found = json.loads(capsys.readouterr().out)["probes"]
+    assert {"name": "veth", "ok": True} in [
+        {key: each[key] for key in ("name", "ok")} for each in found
+    ]
+    doctor(as_json=False)
+    assert "namespaces" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", ["", "junk\n", '{"name": "X"}\n'])
+def test_the_holder_answers_nonsense_with_an_error(line: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "chakram.fabric.holder"],
+        input=line,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert done.returncode == FabricError.exit_code
+    assert json.loads(done.stdout)["error"]["where"] == "lab description"
+    assert done.stderr == ""
+
+
+@pytest.mark.asyncio
+async def test_a_program_starts_on_a_host(state_root: Path) -> None:
+    async with await start_lab(star(2), lab_name="on") as handle:
+        lab = handle.state
+        script = "import os; print(os.readlink('/proc/self/ns/net'))"
+        script += "; print(os.environ['CHAKRAM_STATE_DIR'])"
+        command = [sys.executable, "-c", script]
+        on_host, outside = (
+            subprocess.run(  # noqa: ASYNC221 - nothing else waits
+                enter_command(lab.holder_pid, command, netns=netns),
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.split()
+            for netns in (lab.host("h1").netns, None)
+        )
+        missing = subprocess.run(  # noqa: ASYNC221 - nothing else waits
+            enter_command(lab.holder_pid, ["/no/such/program"]),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert on_host[0] == f"net:[{os.stat(lab.host('h1').netns).st_ino}]"
+    assert outside[0] == own_namespace()
+    assert on_host[1] == outside[1] == str(state_root)
+    assert missing.returncode == 127
+    assert missing.stderr == "error: /no/such/program: No such file or directory\n"
+
+
+def experiment(tmp_path: Path, kind: str, rest: str = "") -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(EXPERIMENT.replace("KIND", kind) + rest)
+    return str(path)
+
+
+def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    path = experiment(tmp_path, "namespaces", NAMESPACES)
+
+    first = run(app, ["up", path, "--json"], catch_exceptions=False)
+    second = run(app, ["up", path, "--lab", "other"], catch_exceptions=False)
+    shown = run(app, ["status"], catch_exceptions=False)
+    listed = run(app, ["status", "--json"], catch_exceptions=False)
+    ended = run(app, ["down", "small"], catch_exceptions=False)
+    again = run(app, ["down", "small"], catch_exceptions=False)
+    rest = run(app, ["down", "--all", "--json"], catch_exceptions=False)
+    nothing = run(app, ["status"], catch_exceptions=False)
+
+    assert json.loads(first.stdout)["name"] == "small"
+    assert json.loads(first.stdout)["topology"]["links"][0]["rate_bps"] == 250_000_000
+    enter = "ip netns exec other-h0" if has_net_admin() else "chakram.fabric.enter"
+    assert enter in second.stdout
+    assert "other" in shown.stdout
+    labs = json.loads(listed.stdout)["labs"]
+    assert [(each["name"], each["alive"]) for each in labs] == [
+        ("other", True),
+        ("small", True),
+    ]
+    assert ended.stdout == "ended: small\n"
+    assert again.stdout == "there was nothing to end\n"
+    assert json.loads(rest.stdout) == {"ended": ["other"]}
+    assert nothing.stdout == "there is no lab\n"
+    assert status() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["down"], "names no lab"),
+        (["down", "small", "--all"], "names both a lab and --all"),
+    ],
+)
+def test_down_wants_to_know_what(arguments: list[str], found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def test_only_namespaces_are_built(tmp_path: Path) -> None:
+    path = experiment(tmp_path, "loopback", "  ports: 2\n")
+    with pytest.raises(ConfigError, match="there is nothing to build for 'loopback'"):
+        CliRunner().invoke(app, ["up", path], catch_exceptions=False)
