@@ -45,6 +45,11 @@ class Iterations(Model):
     """What lies between two iterations."""
     gap_ns: Time = Field(default=0, alias="gap")
 
+    @property
+    def total(self) -> int:
+        """All iterations, warm-up included."""
+        return self.warmup + self.measured
+
 
 class AgentSettings(Model):
     """What agents use of their machine."""

@@ -1,0 +1,373 @@
+"""From an experiment to a plan: traces, programs, ports, placement."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from chakram.chakra.lint import require_replayable
+from chakram.chakra.options import DependencyPolicy, ReadOptions
+from chakram.chakra.synth import MoeParameters
+from chakram.chakra.synth_set import synth_moe_trace_set
+from chakram.chakra.trace_set import load_trace_set
+from chakram.config.checks import port_rate, smallest_mtu
+from chakram.config.fabric import ExternalFabric, NamespaceFabric
+from chakram.config.jobs import MoeTrace
+from chakram.config.transport import largest_path_mtu
+from chakram.core.collectives import CollectiveOp
+from chakram.core.job_check import check_job
+from chakram.core.lowering import LoweringOptions, lower_job
+from chakram.core.placement import PlacementOptions, place
+from chakram.core.plan import PortPlan, RunSettings, TransportPlan
+from chakram.core.plan_check import check_plan
+from chakram.core.queue_pairs import MAX_SHARDS
+from chakram.errors import ConfigError, PlanError
+from chakram.fabric.addressing import plan_addresses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from chakram.chakra.options import TraceWarning
+    from chakram.chakra.trace_set import TraceSet
+    from chakram.config.experiment import Experiment
+    from chakram.config.jobs import Job, Placement, TraceFiles
+    from chakram.core.lowering import LoweredJob
+    from chakram.core.plan import Plan
+    from chakram.core.program import RankProgram
+    from chakram.fabric.topology import Topology
+
+__all__ = [
+    "SIMULATED_AGENT",
+    "LoadedJob",
+    "build_plan",
+    "load_jobs",
+    "lowering_options",
+    "ports_needed",
+    "run_settings",
+    "shards_of",
+    "simulated_ports",
+    "transport_plan",
+]
+
+SIMULATED_AGENT = "simulated"
+"""Agent of the ports of a simulation."""
+
+_ECN_BITS = {"off": 0, "ect1": 1, "ect0": 2}
+
+_BURST_NS = 15_000
+"""A burst takes at most so long at the port's rate, or it would delay others."""
+
+_MAX_BURST_PACKETS = 15
+"""The kernel takes 64 KiB at a time: 15 packets of 4 KiB."""
+
+_MIN_BURST_PACKETS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedJob:
+    """A job whose trace has been read and lowered.
+
+    Attributes:
+        name: Its name.
+        trace: Where its trace came from.
+        producer: Which tool wrote the trace.
+        digest: SHA-256 of the trace set.
+        nodes: Nodes of all ranks.
+        lowered: The programs.
+        warnings: What is odd in the trace or in how it is run, one sentence each.
+        size_scale: Factor on all sizes, as text, e.g. ``1/64``.
+        placement: How its ranks are placed.
+    """
+
+    name: str
+    trace: str
+    producer: str
+    digest: str
+    nodes: int
+    lowered: LoweredJob
+    warnings: tuple[str, ...]
+    size_scale: str
+    placement: PlacementOptions
+
+    @property
+    def programs(self) -> tuple[RankProgram, ...]:
+        """The programs of all ranks, ascending."""
+        return self.lowered.programs
+
+    @property
+    def nranks(self) -> int:
+        """Number of ranks."""
+        return len(self.lowered.programs)
+
+
+def load_jobs(
+    experiment: Experiment, *, on_rank: Callable[[str, int, int], None] | None = None
+) -> list[LoadedJob]:
+    """Read and lower the traces of all jobs.
+
+    Args:
+        experiment: What to run.
+        on_rank: Called with (job, ranks read, ranks in all) after every file.
+
+    Raises:
+        ConfigError: If the experiment asks for a trace that cannot be made.
+        TraceError: If a trace cannot be read or replayed.
+        MatchingError: If ranks disagree about their collectives.
+    """
+    loaded: list[LoadedJob] = []
+    for index, job in enumerate(experiment.jobs):
+
+        def read(done: int, of: int, name: str = job.name) -> None:
+            if on_rank is not None:
+                on_rank(name, done, of)
+
+        traces = _trace_set(index, job, read)
+        require_replayable(traces.graphs, traces.groups)
+        lowered = lower_job(
+            job.name, traces.graphs, traces.groups, lowering_options(experiment, job)
+        )
+        problems = check_job(lowered.programs)
+        if problems:
+            raise PlanError(f"job {job.name}", problems[0], _more(len(problems)))
+        loaded.append(
+            LoadedJob(
+                name=job.name,
+                trace=traces.name,
+                producer=traces.producer,
+                digest=traces.digest,
+                nodes=sum(map(len, traces.graphs.values())),
+                lowered=lowered,
+                warnings=(*_alike(traces.warnings), *lowered.warnings),
+                size_scale=str(job.size_scale),
+                placement=_placement(job.placement),
+            )
+        )
+    return loaded
+
+
+def _trace_set(index: int, job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:
+    if not isinstance(job.trace, MoeTrace):
+        return _trace_files(job.trace, on_rank)
+    # Both name their fields alike, so that a new one needs no line here.
+    values = {
+        field.name: getattr(job.trace, field.name) for field in fields(MoeParameters)
+    }
+    try:
+        parameters = MoeParameters(**values)
+    except ValueError as error:
+        raise ConfigError(
+            f"jobs[{index}].trace", str(error), "make the model smaller"
+        ) from error
+    return synth_moe_trace_set(parameters)
+
+
+def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:
+    return load_trace_set(
+        trace.path,
+        comm_groups=trace.comm_groups,
+        options=ReadOptions(
+            bytes_per_element=trace.bytes_per_element,
+            dependencies=DependencyPolicy(trace.dependencies),
+            drop_missing_dependencies=trace.drop_missing_dependencies,
+            duration_unit_ns=trace.duration_unit_ns,
+        ),
+        on_rank=on_rank,
+    )
+
+
+def _alike(warnings: Iterable[TraceWarning]) -> list[str]:
+    """Return one sentence for each kind of warning, however many ranks have it."""
+    by_kind: dict[str, list[TraceWarning]] = {}
+    for warning in warnings:
+        by_kind.setdefault(warning.kind, []).append(warning)
+    return [
+        f"{alike[0]}; {len(alike) - 1} more ranks likewise"
+        if len(alike) > 1
+        else str(alike[0])
+        for alike in by_kind.values()
+    ]
+
+
+def lowering_options(experiment: Experiment, job: Job) -> LoweringOptions:
+    """Return how the traces of *job* become programs."""
+    return LoweringOptions(
+        compute_from=job.compute.source,
+        scale=job.compute.scale,
+        peak_flops=job.compute.peak_flops,
+        memory_bytes_per_s=job.compute.memory_bytes_per_s,
+        size_scale=job.size_scale,
+        algorithms={op: experiment.algorithm_of(op) for op in CollectiveOp},
+        sync_barrier=experiment.iterations.sync == "barrier",
+        ordering=job.ordering,
+    )
+
+
+def transport_plan(experiment: Experiment) -> TransportPlan:
+    """Return the settings of every queue pair."""
+    transport = experiment.transport
+    fabric = experiment.fabric
+    path_mtu = transport.path_mtu or largest_path_mtu(smallest_mtu(fabric))
+    if path_mtu is None:
+        raise ConfigError("fabric.mtu", "has no room for any path MTU", "at least 336")
+    congestion = transport.congestion_control
+    parameters: tuple[tuple[str, int], ...] = ()
+    if congestion.fixed_rate is not None:
+        rate_bps = congestion.fixed_rate.rate_bps or port_rate(fabric)
+        if rate_bps is None:
+            raise ConfigError(
+                "transport.congestion_control",
+                "fixed_rate has no rate",
+                "e.g. {fixed_rate: {rate: 100Mbit}}",
+            )
+        parameters = (("rate_bps", rate_bps),)
+    return TransportPlan(
+        path_mtu=path_mtu,
+        window_bytes=transport.window_bytes,
+        congestion_control=congestion.name,
+        congestion_parameters=parameters,
+        verb=transport.verb,
+        dscp_data=transport.dscp.data,
+        dscp_ack=transport.dscp.ack,
+        ecn=_ECN_BITS[transport.ecn],
+        ack_interval_packets=transport.ack_interval,
+        retransmit_timeout_ns=transport.retransmit_timeout_ns,
+        retry_limit=transport.retry_limit,
+        max_burst_packets=transport.burst
+        or burst_packets(port_rate(fabric), path_mtu=path_mtu),
+    )
+
+
+def burst_packets(rate_bps: int | None, *, path_mtu: int) -> int:
+    """Return how many packets leave as one: at least 2, at most 15 us and 15 packets.
+
+    A burst crosses a kernel's bridges as one packet, and every shaped hop stores it
+    whole; single packets cost too much CPU.
+    """
+    if rate_bps is None:
+        return _MAX_BURST_PACKETS
+    fitting = rate_bps * _BURST_NS // (8 * 10**9 * path_mtu)
+    return min(_MAX_BURST_PACKETS, max(_MIN_BURST_PACKETS, fitting))
+
+
+def run_settings(experiment: Experiment) -> RunSettings:
+    """Return what all agents do with their programs."""
+    iterations = experiment.iterations
+    return RunSettings(
+        warmup=iterations.warmup,
+        measured=iterations.measured,
+        sync=iterations.sync,
+        gap_ns=iterations.gap_ns,
+        drop_ratio=experiment.faults.drop,
+        seed=experiment.seed,
+        hang_timeout_ns=experiment.hang_timeout_ns,
+    )
+
+
+def _placement(placement: Placement) -> PlacementOptions:
+    order = placement.order
+    return PlacementOptions(
+        order=None if isinstance(order, str) else order,
+        ranks_per_port=placement.ranks_per_port,
+        first_port=placement.first_port,
+    )
+
+
+def ports_needed(jobs: Sequence[LoadedJob]) -> int:
+    """Return how many ports the ranks of all jobs need."""
+    needed = 0
+    for job in jobs:
+        first = job.placement.first_port
+        first = needed if first is None else first
+        needed = max(needed, first - (-job.nranks // job.placement.ranks_per_port))
+    return needed
+
+
+def simulated_ports(experiment: Experiment, topology: Topology) -> tuple[PortPlan, ...]:
+    """Return a port for every host of *topology*, as a simulation has them."""
+    addresses = plan_addresses(topology)
+    mtu = smallest_mtu(experiment.fabric)
+    return tuple(
+        PortPlan(
+            number=number,
+            agent=SIMULATED_AGENT,
+            host=host,
+            open="memory:",
+            netns=None,
+            address=addresses.host(host).address,
+            udp_port=experiment.udp_port,
+            rate_bps=topology.host_link(host).rate_bps,
+            mtu=mtu,
+        )
+        for number, host in enumerate(topology.hosts)
+    )
+
+
+def shards_of(experiment: Experiment, ports: Iterable[PortPlan]) -> dict[str, int]:
+    """Return how many data-plane processes each agent may start.
+
+    On this machine one core is left to agent and controller; a host elsewhere gets one
+    process per port unless the experiment says otherwise.
+    """
+    count_of: dict[str, int] = {}
+    for port in ports:
+        count_of[port.agent] = count_of.get(port.agent, 0) + 1
+    if experiment.agents.shards is not None:
+        return dict.fromkeys(count_of, experiment.agents.shards)
+    if isinstance(experiment.fabric, ExternalFabric):
+        return {agent: min(MAX_SHARDS, count) for agent, count in count_of.items()}
+    cores = len(os.sched_getaffinity(0))
+    return dict.fromkeys(count_of, min(MAX_SHARDS, max(1, cores - 1)))
+
+
+def build_plan(
+    experiment: Experiment,
+    jobs: Sequence[LoadedJob],
+    ports: Sequence[PortPlan],
+    run_id: str,
+    *,
+    shards: Mapping[str, int] | None = None,
+) -> Plan:
+    """Return the plan of a run over *ports*.
+
+    Args:
+        experiment: What to run.
+        jobs: Its loaded jobs.
+        ports: All ports, in the order in which ranks are placed on them.
+        run_id: Name of the run.
+        shards: Data-plane processes by agent; None: as ``shards_of`` has them.
+
+    Raises:
+        PlanError: If the ranks do not fit onto the ports.
+    """
+    plan = place(
+        {job.name: job.programs for job in jobs},
+        ports,
+        {job.name: job.placement for job in jobs},
+        transport_plan(experiment),
+        run_settings(experiment),
+        shards=shards_of(experiment, ports) if shards is None else shards,
+        run_id=run_id,
+    )
+    problems = check_plan(plan)
+    if problems:
+        raise PlanError(f"plan {run_id}", problems[0], _more(len(problems)))
+    return plan
+
+
+def experiment_warnings(experiment: Experiment) -> list[str]:
+    """Return what of the experiment does not mean what one may think."""
+    fabric = experiment.fabric
+    warnings: list[str] = []
+    if isinstance(fabric, NamespaceFabric) and (
+        fabric.links.host.delay_ns or fabric.links.uplink.delay_ns
+    ):
+        warnings.append(
+            "fabric.links: delays are simulated only; the links of a kernel fabric "
+            "have none beside the kernel's own"
+        )
+    return warnings
+
+
+def _more(count: int) -> str | None:
+    return f"and {count - 1} more problems" if count > 1 else None
