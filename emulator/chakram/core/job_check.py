@@ -1,0 +1,170 @@
+"""Checks the programs of a job against one another.
+
+They are executed with time left out: a compute operation or a send ends when what it
+depends on has ended, a receive also waits for its send, and a collective ends on all
+members once all have come to it.  Nothing that may end is ever prevented by something
+else, so if one order of execution reaches the end, every one does: no timing of a real
+run can make these programs wait for ever.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.core.program import (
+    CollectiveOperation,
+    ReceiveOperation,
+    SendOperation,
+    check_program,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from chakram.core.program import RankProgram
+
+__all__ = ["check_job"]
+
+_Place = tuple[int, int]
+"""(index of the program, index of the operation)."""
+
+
+def check_job(programs: Sequence[RankProgram]) -> list[str]:
+    """Return what is wrong with the programs of one job; an empty list if nothing is.
+
+    Checked are: every program by itself; members of a group agree on its ranks and on
+    every collective; every message has its two ends; and no program waits for ever.
+    """
+    problems = [text for program in programs for text in check_program(program)]
+    problems += _check_groups(programs)
+    if problems:
+        return problems
+    shared = _shared_work(programs)
+    problems = [
+        problem
+        for key, places in shared.items()
+        if (problem := _check_shared(programs, key, places)) is not None
+    ]
+    return problems or _check_end(programs, shared)
+
+
+def _check_groups(programs: Sequence[RankProgram]) -> list[str]:
+    problems: list[str] = []
+    seen: dict[str, tuple[int, ...]] = {}
+    present = {program.rank for program in programs}
+    for program in programs:
+        for group in program.groups:
+            ranks = seen.setdefault(group.name, group.ranks)
+            if ranks != group.ranks:
+                problems.append(
+                    f"rank {program.rank}: process group {group.name!r} has other "
+                    "ranks than elsewhere"
+                )
+            problems += [
+                f"process group {group.name!r}: rank {rank} has no program"
+                for rank in group.ranks
+                if rank not in present
+            ]
+    return problems
+
+
+def _shared_work(programs: Sequence[RankProgram]) -> dict[Hashable, list[_Place]]:
+    """Return the operations that belong together: collectives and messages."""
+    shared: dict[Hashable, list[_Place]] = {}
+    for index, program in enumerate(programs):
+        for number, operation in enumerate(program.operations):
+            key: Hashable
+            match operation:
+                case CollectiveOperation():
+                    key = (operation.group, operation.number)
+                case SendOperation():
+                    key = (program.rank, operation.peer, operation.number)
+                case ReceiveOperation():
+                    key = (operation.peer, program.rank, operation.number)
+                case _:
+                    continue
+            shared.setdefault(key, []).append((index, number))
+    return shared
+
+
+def _check_shared(
+    programs: Sequence[RankProgram], key: Hashable, places: list[_Place]
+) -> str | None:
+    operations = [programs[index].operations[number] for index, number in places]
+    first = operations[0]
+    if isinstance(first, CollectiveOperation):
+        where = f"collective {first.number} of process group {first.group!r}"
+        ranks = next(
+            group.ranks
+            for group in programs[places[0][0]].groups
+            if group.name == first.group
+        )
+        if sorted(programs[index].rank for index, _ in places) != sorted(ranks):
+            return f"{where}: not every member has it once"
+        views = {
+            (each.op, each.algorithm, each.input_bytes, each.trace_bytes, each.root)
+            for each in operations
+            if isinstance(each, CollectiveOperation)
+        }
+        return f"{where}: its members disagree" if len(views) > 1 else None
+    where = f"message (source, destination, number) {key}"
+    ends = [each for each in operations if isinstance(each, SendOperation)]
+    if len(operations) != 2 or len(ends) != 1:
+        return f"{where}: does not have one send and one receive"
+    sizes = {
+        (each.tag, each.size_bytes, each.trace_bytes)
+        for each in operations
+        if isinstance(each, SendOperation | ReceiveOperation)
+    }
+    return f"{where}: its ends disagree" if len(sizes) > 1 else None
+
+
+def _check_end(
+    programs: Sequence[RankProgram], shared: dict[Hashable, list[_Place]]
+) -> list[str]:
+    """Execute the programs; return whoever does not come to the end."""
+    waits: dict[_Place, int] = {}
+    releases: dict[_Place, list[_Place]] = {}
+    for index, program in enumerate(programs):
+        for number, operation in enumerate(program.operations):
+            place = (index, number)
+            waits[place] = len(operation.dependencies)
+            for dependency in operation.dependencies:
+                releases.setdefault((index, dependency), []).append(place)
+    together: dict[_Place, list[_Place]] = {}
+    for places in shared.values():
+        index, number = places[0]
+        if isinstance(programs[index].operations[number], CollectiveOperation):
+            together.update(dict.fromkeys(places, places))
+            continue
+        send, receive = sorted(places, key=lambda place: _receives(programs, place))
+        releases.setdefault(send, []).append(receive)
+        waits[receive] += 1
+    absent = {id(places): len(places) for places in together.values()}
+    ready = [place for place, count in waits.items() if not count]
+    ended: set[_Place] = set()
+    while ready:
+        place = ready.pop()
+        ending = together.get(place, [place])
+        if place in together:
+            absent[id(ending)] -= 1
+            if absent[id(ending)]:
+                continue
+        ended.update(ending)
+        for each in ending:
+            for released in releases.get(each, ()):
+                waits[released] -= 1
+                if not waits[released]:
+                    ready.append(released)
+    return [
+        f"rank {program.rank}: {program.operations[number].name!r} (operation "
+        f"{number}) never ends"
+        for index, program in enumerate(programs)
+        for number in range(len(program.operations))
+        if (index, number) not in ended
+    ]
+
+
+def _receives(programs: Sequence[RankProgram], place: _Place) -> bool:
+    index, number = place
+    return isinstance(programs[index].operations[number], ReceiveOperation)
