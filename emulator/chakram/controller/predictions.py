@@ -1,0 +1,162 @@
+"""What the collectives of a plan should take: ideal, ceiling, simulation."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import random
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms import algorithm
+from chakram.core.collectives import CollectiveOp
+from chakram.core.ideal import ceiling_ns, ideal_ns, message_ideal_ns
+from chakram.core.joining import CollectiveJoiner
+from chakram.core.plan import POINT_TO_POINT
+from chakram.core.program import CollectiveOperation, SendOperation
+from chakram.core.resolve import CollectiveKey, OperationTable
+from chakram.errors import RunFailed
+from chakram.fabric.model import fabric_model
+from chakram.simulate.job import SimulationResult, simulate_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.core.ideal import FabricModel
+    from chakram.core.plan import Plan, RankPlan
+    from chakram.fabric.topology import Topology
+
+__all__ = ["Bounds", "bounds", "durations", "simulate", "simulate_apart"]
+
+Bounds = tuple[dict[CollectiveKey, int], dict[CollectiveKey, int]]
+"""Ideal and ceiling times in ns, by collective."""
+
+
+def bounds(plan: Plan, topology: Topology) -> Bounds:
+    """Return ideal and ceiling of every collective and message of a plan."""
+    ideals: dict[CollectiveKey, int] = {}
+    ceilings: dict[CollectiveKey, int] = {}
+    host_of_port = {port.number: port.host for port in plan.ports()}
+    transport = plan.agents[0].transport
+    by_job: dict[str, list[RankPlan]] = {}
+    for rank in plan.ranks():
+        by_job.setdefault(rank.program.job, []).append(rank)
+    for job, ranks in by_job.items():
+        model = fabric_model(
+            topology, {rank.program.rank: host_of_port[rank.port] for rank in ranks}
+        )
+        # Most collectives of a job are the same but for their number.
+        known: dict[tuple[object, ...], tuple[int, int | None]] = {}
+        for rank in ranks:
+            groups = {group.name: group for group in rank.program.groups}
+            for operation in rank.program.operations:
+                if isinstance(operation, CollectiveOperation):
+                    members = groups[operation.group].ranks
+                    if members[0] != rank.program.rank:
+                        continue
+                    key = CollectiveKey(job, operation.group, operation.number)
+                    kind = (
+                        operation.op,
+                        operation.algorithm,
+                        members,
+                        operation.root,
+                        operation.input_bytes,
+                    )
+                    if kind not in known:
+                        known[kind] = _collective_bounds(
+                            operation,
+                            members,
+                            model,
+                            path_mtu=transport.path_mtu,
+                            verb=transport.verb,
+                        )
+                    ideals[key], ceiling = known[kind]
+                    if ceiling is not None:
+                        ceilings[key] = ceiling
+                elif isinstance(operation, SendOperation):
+                    pair = f"{POINT_TO_POINT}:{rank.program.rank}>{operation.peer}"
+                    ideals[CollectiveKey(job, pair, operation.number)] = (
+                        message_ideal_ns(
+                            size_bytes=operation.size_bytes,
+                            src=rank.program.rank,
+                            dst=operation.peer,
+                            fabric=model,
+                            path_mtu=transport.path_mtu,
+                            verb=transport.verb,
+                        )
+                    )
+    return ideals, ceilings
+
+
+def _collective_bounds(
+    operation: CollectiveOperation,
+    members: tuple[int, ...],
+    model: FabricModel,
+    *,
+    path_mtu: int,
+    verb: str,
+) -> tuple[int, int | None]:
+    ideal = ideal_ns(
+        algorithm(operation.op, operation.algorithm),
+        ranks=members,
+        root=operation.root,
+        input_bytes=operation.input_bytes,
+        fabric=model,
+        path_mtu=path_mtu,
+        verb=verb,
+    )
+    if operation.op is CollectiveOp.BARRIER:
+        return ideal, None
+    ceiling = ceiling_ns(
+        operation.op,
+        ranks=members,
+        root=operation.root,
+        input_bytes=operation.input_bytes,
+        fabric=model,
+        path_mtu=path_mtu,
+        verb=verb,
+    )
+    return ideal, ceiling
+
+
+def simulate(plan: Plan, topology: Topology, seed: int) -> dict[CollectiveKey, int]:
+    """Return the time of every collective in one simulated iteration.
+
+    Raises:
+        RunFailed: If the simulated job does not end.
+    """
+    result = simulate_plan(
+        plan, topology, rng=random.Random(seed), warmup=0, measured=1
+    )
+    return durations(plan, result)
+
+
+def durations(plan: Plan, result: SimulationResult) -> dict[CollectiveKey, int]:
+    """Return the mean duration of every collective over the iterations of a result."""
+    joiner = CollectiveJoiner(OperationTable(plan), warmup=0)
+    times: dict[CollectiveKey, list[int]] = {}
+    for record in joiner.add(result.records):
+        times.setdefault(record.identity.key, []).append(record.duration_ns)
+    return {key: round(sum(values) / len(values)) for key, values in times.items()}
+
+
+async def simulate_apart(
+    plan: Plan, topology: Topology, seed: int
+) -> Mapping[CollectiveKey, int]:
+    """Do ``simulate`` in a process of its own, so that the event loop stays free.
+
+    Raises:
+        RunFailed: If the simulated job does not end, or the process is killed.
+    """
+    loop = asyncio.get_running_loop()
+    # Spawned, not forked: gRPC does not survive a fork.
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        return await loop.run_in_executor(pool, simulate, plan, topology, seed)
+    except BrokenProcessPool:
+        raise RunFailed("simulation", "its process was killed") from None
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)

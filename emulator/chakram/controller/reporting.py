@@ -1,0 +1,179 @@
+"""From an experiment and its run directory to what a person reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chakram.config.fabric import LoopbackFabric, NamespaceFabric
+from chakram.controller.planning import LoadedJob, experiment_warnings
+from chakram.core.summarise import summarise
+from chakram.core.summary import Measurements, RunFacts
+from chakram.observe import provenance
+from chakram.observe.manifest import RunManifest
+from chakram.observe.run_results import open_run
+from chakram.units import format_rate, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from chakram.config.experiment import Experiment
+    from chakram.config.fabric import ExternalFabric, TopologySettings
+    from chakram.core.plan import TransportPlan
+    from chakram.core.resolve import CollectiveKey
+    from chakram.core.summary import Summary
+
+__all__ = [
+    "Reference",
+    "describe_fabric",
+    "describe_transport",
+    "manifest_of",
+    "summary_of",
+]
+
+
+@dataclass(slots=True)
+class Reference:
+    """What measured times are compared with, in ns by collective."""
+
+    ideals: dict[CollectiveKey, int] = field(default_factory=dict)
+    ceilings: dict[CollectiveKey, int] = field(default_factory=dict)
+    predictions: dict[str, dict[CollectiveKey, int]] = field(default_factory=dict)
+
+
+def manifest_of(
+    experiment: Experiment,
+    jobs: Sequence[LoadedJob],
+    transport: TransportPlan,
+    *,
+    run_id: str,
+    started: datetime,
+    world: str | None = None,
+) -> RunManifest:
+    """Return what stands in ``run.json`` when a run begins."""
+    scales = {str(job.size_scale) for job in experiment.jobs}
+    return RunManifest(
+        run_id=run_id,
+        name=experiment.name,
+        world=world or experiment.fabric.kind,
+        started_at=started.isoformat(timespec="seconds"),
+        fabric=describe_fabric(experiment.fabric),
+        transport=describe_transport(transport),
+        seed=experiment.seed,
+        size_scale=scales.pop() if len(scales) == 1 else "various",
+        warmup=experiment.iterations.warmup,
+        measured=experiment.iterations.measured,
+        sync=experiment.iterations.sync,
+        traces={
+            job.name: {
+                "trace": job.trace,
+                "producer": job.producer,
+                "nodes": job.nodes,
+                "sha256": job.digest,
+            }
+            for job in jobs
+        },
+        experiment=experiment.model_dump(mode="json", by_alias=True),
+        versions=provenance.versions(),
+        compiled=provenance.compiled(),
+        host=provenance.host_facts(),
+        banners=_banners(experiment, jobs),
+    )
+
+
+def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:
+    banners = [
+        *(f"job {job.name}: {warning}" for job in jobs for warning in job.warnings),
+        *experiment_warnings(experiment),
+    ]
+    if experiment.faults.drop:
+        banners.append(
+            f"fault: ports drop {experiment.faults.drop:.2%} of the packets they receive"
+        )
+    return tuple(banners)
+
+
+def describe_fabric(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:
+    """Return a fabric in one line."""
+    if isinstance(fabric, LoopbackFabric):
+        rate = (
+            "no rate" if fabric.rate_bps is None else f"{format_rate(fabric.rate_bps)}"
+        )
+        return f"loopback, {rate} per port"
+    if isinstance(fabric, NamespaceFabric):
+        host, uplink = fabric.links.host.rate_bps, fabric.links.uplink.rate_bps
+        text = f"namespaces, {_shape(fabric.topology)}, hosts {_rate(host)}"
+        if fabric.topology.clos is not None:
+            text += f", uplinks {_rate(uplink)}"
+        return f"{text}, MTU {fabric.mtu}"
+    count = sum(len(host.ports) for host in fabric.hosts)
+    return (
+        f"external, {len(fabric.hosts)} hosts, {count} ports, "
+        f"{_rate(fabric.defaults.rate_bps)}"
+    )
+
+
+def _rate(rate_bps: int | None) -> str:
+    return "without rate" if rate_bps is None else format_rate(rate_bps)
+
+
+def _shape(topology: TopologySettings) -> str:
+    if topology.clos is not None:
+        clos = topology.clos
+        return (
+            f"Clos of {clos.leaves} leaves x {clos.spines} spines "
+            f"x {clos.hosts_per_leaf} hosts"
+        )
+    return f"single switch, {topology.hosts} hosts"
+
+
+def describe_transport(transport: TransportPlan) -> str:
+    """Return the transport in one line."""
+    return (
+        f"RC {transport.verb.upper()}, path MTU {transport.path_mtu}, "
+        f"window {format_size(transport.window_bytes)}, "
+        f"congestion control {transport.congestion_control}, "
+        f"bursts of {transport.max_burst_packets}"
+    )
+
+
+def summary_of(path: Path) -> Summary:
+    """Return the summary of a run from its directory.
+
+    Raises:
+        RunDirectoryError: If it cannot be read.
+    """
+    results = open_run(path)
+    manifest = results.manifest
+    ideals = results.ideals()
+    return summarise(
+        Measurements(
+            facts=RunFacts(
+                run_id=manifest.run_id,
+                name=manifest.name,
+                world=manifest.world,
+                status=manifest.status,
+                reason=manifest.reason,
+                case=manifest.case,
+                fabric=manifest.fabric,
+                transport=manifest.transport,
+                sync=manifest.sync,
+                warmup=manifest.warmup,
+                measured=manifest.measured,
+                size_scale=manifest.size_scale,
+                dilation=manifest.dilation,
+                clock_uncertainty_ns=manifest.clock_uncertainty_ns,
+                samples_dropped=manifest.samples_dropped,
+                banners=manifest.banners,
+                directory=str(path),
+            ),
+            collectives=results.collectives(),
+            ranks=results.ranks(),
+            links=results.links(),
+            completion_times=results.completion_times(),
+        ),
+        predictions=results.predictions(),
+        ideal=lambda identity: ideals.get(identity.key),
+    )

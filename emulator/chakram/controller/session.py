@@ -1,0 +1,294 @@
+"""Carries out what the controller's state machine decides, on real agents."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from chakram.control import events as agent_events
+from chakram.controller.state import (
+    Abort,
+    AbortAgent,
+    AgentArmed,
+    AgentFailed,
+    AgentFinished,
+    AgentLost,
+    AgentPrepared,
+    AgentProgress,
+    AgentStopped,
+    ArmAgents,
+    Begin,
+    ControllerState,
+    Event,
+    Finish,
+    Instruction,
+    Phase,
+    PrepareAgent,
+    Tick,
+)
+from chakram.errors import ChakramError, RunFailed, RunInterrupted, UnexpectedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from chakram.control.client import AgentClient
+    from chakram.control.clock import ClockOffset
+    from chakram.core.plan import AgentPlan
+    from chakram.core.records import RecordRows
+
+__all__ = ["RunObserver", "Session"]
+
+log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+# Long enough for the slowest of some hundred agents to hear of the start.
+_START_DELAY_NS = 300_000_000
+_START_DELAY_PER_AGENT_NS = 2_000_000
+
+
+class RunObserver(Protocol):
+    """Who is told what happens in a run."""
+
+    def phase_changed(self, phase: Phase) -> None:
+        """The run has entered a phase."""
+
+    def iterations_done(self, iterations: int) -> None:
+        """All ranks have done so many iterations."""
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        """An agent has sent records."""
+
+    def counters_arrived(
+        self, agent: str, snapshot: agent_events.CountersSnapshot
+    ) -> None:
+        """An agent has sent its counters."""
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        """An agent has something for people to read."""
+
+
+class Session:
+    """One run on connected agents.
+
+    Args:
+        plans: What each agent executes, by its name.
+        clients: The connected agents.
+        clocks: Offsets of their clocks.
+        observer: Who is told.
+        hang_timeout_ns: See ``ControllerState``.
+        duration_limit_ns: When to end the run whatever it does; None: never.
+    """
+
+    def __init__(
+        self,
+        *,
+        plans: Mapping[str, AgentPlan],
+        clients: Mapping[str, AgentClient],
+        clocks: Mapping[str, ClockOffset],
+        observer: RunObserver,
+        hang_timeout_ns: int,
+        duration_limit_ns: int | None = None,
+    ) -> None:
+        self._plans = plans
+        self._clients = clients
+        self._clocks = clocks
+        self._observer = observer
+        self._state = ControllerState(hang_timeout_ns=hang_timeout_ns)
+        self._duration_limit_ns = duration_limit_ns
+        self._deadline_ns: int | None = None
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error: ChakramError | None = None
+
+    async def run(self) -> None:
+        """Prepare, arm and follow the agents until the run has ended.
+
+        Raises:
+            RunInterrupted: If the user ended it.
+            RunFailed: If it ended before its work was done.
+            ChakramError: What an agent refused the plan with.
+        """
+        finish: Finish | None = None
+        with self._signals():
+            try:
+                for name, client in self._clients.items():
+                    self._spawn(self._follow(client), f"follow-{name}")
+                self._events.put_nowait(Begin(agents=tuple(self._clients)))
+                while finish is None:
+                    finish = await self._step()
+            finally:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+        if finish.reason is None:
+            return
+        if finish.interrupted:
+            raise RunInterrupted("run", finish.reason)
+        if self._error is not None:
+            raise self._error
+        raise RunFailed("run", finish.reason)
+
+    async def _step(self) -> Finish | None:
+        """Take one event and carry out what follows from it."""
+        try:
+            async with asyncio.timeout(_TICK_S):
+                event = await self._events.get()
+        except TimeoutError:
+            event = Tick(now_ns=time.monotonic_ns())
+        before = self._state.phase, self._state.iterations
+        try:
+            instructions = self._state.handle(event)
+        except UnexpectedEvent as error:
+            # An agent that does not keep to the protocol is no agent of this run.
+            log.warning("event refused error=%s", error)
+            return None
+        if self._state.phase is not before[0]:
+            self._observer.phase_changed(self._state.phase)
+            if self._state.phase is Phase.RUNNING:
+                self._set_deadline()
+        if self._state.iterations != before[1]:
+            self._observer.iterations_done(self._state.iterations)
+        if isinstance(event, Tick):
+            self._check_deadline(event.now_ns)
+        for instruction in instructions:
+            if isinstance(instruction, Finish):
+                return instruction
+            self._carry_out(instruction)
+        return None
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case PrepareAgent(agent=agent):
+                self._spawn(self._prepare(agent), f"prepare-{agent}")
+            case ArmAgents(agents=agents):
+                start_ns = (
+                    time.monotonic_ns()
+                    + _START_DELAY_NS
+                    + _START_DELAY_PER_AGENT_NS * len(agents)
+                )
+                for agent in agents:
+                    self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
+            case AbortAgent(agent=agent, reason=reason):
+                self._spawn(self._abort(agent, reason), f"abort-{agent}")
+
+    def _spawn(self, work: object, name: str) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)  # type: ignore[arg-type] # coroutines of this class
+        self._tasks.add(task)
+
+    async def _prepare(self, agent: str) -> None:
+        try:
+            await self._clients[agent].prepare(self._plans[agent])
+        except ChakramError as error:
+            self._refused(agent, error)
+        else:
+            self._events.put_nowait(AgentPrepared(agent=agent))
+
+    async def _arm(self, agent: str, start_ns: int) -> None:
+        try:
+            await self._clients[agent].arm(self._clocks[agent].to_remote(start_ns))
+        except ChakramError as error:
+            self._refused(agent, error)
+        else:
+            self._events.put_nowait(AgentArmed(agent=agent))
+
+    async def _abort(self, agent: str, reason: str) -> None:
+        try:
+            await self._clients[agent].abort(reason)
+        except ChakramError as error:
+            self._events.put_nowait(AgentLost(agent=agent, reason=_clause(error)))
+        else:
+            self._events.put_nowait(AgentStopped(agent=agent))
+
+    def _refused(self, agent: str, error: ChakramError) -> None:
+        if self._error is None:
+            self._error = error
+        self._events.put_nowait(AgentFailed(agent=agent, reason=str(error)))
+
+    async def _follow(self, client: AgentClient) -> None:
+        """Turn what an agent tells into events, until the session ends."""
+        agent = client.name
+        try:
+            async for event in client.events():
+                self._hear(agent, event)
+        except ChakramError as error:
+            self._events.put_nowait(AgentLost(agent=agent, reason=_clause(error)))
+
+    def _hear(self, agent: str, event: agent_events.AgentEvent) -> None:
+        match event:
+            case agent_events.RecordBatch(rows=rows):
+                self._observer.rows_arrived(rows)
+            case agent_events.Progress():
+                self._events.put_nowait(
+                    AgentProgress(
+                        agent=agent,
+                        now_ns=time.monotonic_ns(),
+                        counter=event.counter,
+                        iterations=event.iterations_done,
+                        waiting_for=event.waiting_for,
+                    )
+                )
+            case agent_events.CountersSnapshot():
+                self._observer.counters_arrived(agent, event)
+            case agent_events.Finished():
+                self._events.put_nowait(AgentFinished(agent=agent))
+            case agent_events.Failed(reason=reason, waiting_for=waiting_for):
+                listed = "; ".join(waiting_for[:3])
+                self._events.put_nowait(
+                    AgentFailed(
+                        agent=agent, reason=f"{reason}: {listed}" if listed else reason
+                    )
+                )
+            case agent_events.LogLine(level=level, text=text):
+                self._observer.agent_said(agent, level, text)
+            case agent_events.PhaseChanged():
+                pass
+
+    def _set_deadline(self) -> None:
+        if self._duration_limit_ns is not None:
+            self._deadline_ns = time.monotonic_ns() + self._duration_limit_ns
+
+    def _check_deadline(self, now_ns: int) -> None:
+        if self._deadline_ns is not None and now_ns > self._deadline_ns:
+            self._deadline_ns = None
+            self._events.put_nowait(Abort(reason="stop_if.duration is over"))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM end the run in order; the second one at once."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        asked = False
+
+        def stop(name: str) -> None:
+            nonlocal asked
+            if asked and task is not None:
+                task.cancel()
+            asked = True
+            self._events.put_nowait(
+                Abort(reason=f"interrupted by {name}", interrupted=True)
+            )
+
+        handled: list[signal.Signals] = []
+        restore: list[tuple[signal.Signals, Callable[..., object] | int | None]] = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.getsignal(number)
+            with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+                loop.add_signal_handler(number, stop, number.name)
+                handled.append(number)
+                restore.append((number, before))
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+            for number, handler in restore:
+                signal.signal(number, handler)  # type: ignore[arg-type] # what getsignal gave
+
+
+def _clause(error: ChakramError) -> str:
+    """Return an error without its place, which the caller names."""
+    return f"{error.found} ({error.hint})" if error.hint else error.found

@@ -1,0 +1,339 @@
+"""Runs an experiment from its file to its run directory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from chakram.control.client import AgentClient
+from chakram.control.clock import ClockOffset
+from chakram.controller.links import link_records
+from chakram.controller.planning import (
+    LoadedJob,
+    build_plan,
+    load_jobs,
+    ports_needed,
+    transport_plan,
+)
+from chakram.controller.predictions import bounds, simulate_apart
+from chakram.controller.reporting import Reference, manifest_of, summary_of
+from chakram.controller.session import Session
+from chakram.controller.state import Phase
+from chakram.controller.worlds import World, open_world
+from chakram.errors import ChakramError, RunInterrupted
+from chakram.observe.console import render_table
+from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
+from chakram.observe.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from chakram.config.experiment import Experiment
+    from chakram.control.events import CountersSnapshot
+    from chakram.controller.metrics import LiveMetrics
+    from chakram.core.plan import Plan
+    from chakram.core.records import RecordRows
+    from chakram.core.summary import Summary
+    from chakram.fabric.counters import LinkCounters
+
+__all__ = ["Progress", "RunOutcome", "run_experiment"]
+
+log = logging.getLogger(__name__)
+
+_FLUSH_NS = 2 * 10**9
+
+
+class Progress(Protocol):
+    """Who tells a person how far a run is."""
+
+    def phase(self, text: str) -> None:
+        """A phase has begun."""
+
+    def iterations(self, done: int, total: int) -> None:
+        """So many iterations are done."""
+
+    def note(self, text: str) -> None:
+        """Something to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOutcome:
+    """What a run leaves to its caller.
+
+    ``error`` is why the run is not complete, None where it is.
+    """
+
+    directory: Path
+    summary: Summary | None
+    table: str
+    error: ChakramError | None
+
+    @property
+    def exit_code(self) -> int:
+        """What the process should end with."""
+        return 0 if self.error is None else self.error.exit_code
+
+
+class _Observer:
+    """Passes on what happens in a run: to files, metrics and a person."""
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        metrics: LiveMetrics,
+        progress: Progress,
+        total: int,
+    ) -> None:
+        self._directory = directory
+        self._metrics = metrics
+        self._progress = progress
+        self._total = total
+        self._flushed_ns = time.monotonic_ns()
+        self.banners: list[str] = []
+
+    def phase_changed(self, phase: Phase) -> None:
+        self._metrics.phase_changed(phase.name.lower())
+        log.info("phase changed phase=%s", phase.name)
+        if phase is Phase.RUNNING:
+            self._progress.phase("replaying")
+            self._progress.iterations(0, self._total)
+
+    def iterations_done(self, iterations: int) -> None:
+        self._metrics.iterations_done(iterations)
+        self._progress.iterations(iterations, self._total)
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        completed = self._directory.add(rows)
+        self._metrics.collectives_completed(completed)
+        now_ns = time.monotonic_ns()
+        if now_ns - self._flushed_ns > _FLUSH_NS:
+            self._directory.flush()
+            self._flushed_ns = now_ns
+
+    def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
+        self._metrics.counters_arrived(agent, snapshot.values)
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        if level == "warning":
+            self.banners.append(f"agent {agent}: {text}")
+        self._progress.note(f"agent {agent}: {text}")
+
+
+async def run_experiment(
+    experiment: Experiment,
+    *,
+    experiment_text: str,
+    runs_directory: Path,
+    lab_name: str,
+    metrics: LiveMetrics,
+    progress: Progress,
+) -> RunOutcome:
+    """Bring the fabric up, replay, collect, tear down.
+
+    Args:
+        experiment: What to run.
+        experiment_text: Its file, word for word, for the run directory.
+        runs_directory: Folder of all run directories.
+        lab_name: Prefix of whatever is made on this machine.
+        metrics: Kept up to date while the run goes.
+        progress: Told how far it is.
+
+    Returns:
+        The outcome, also of a run that ended early: what was recorded is kept.
+
+    Raises:
+        ChakramError: If nothing was run: wrong input, no rights, no agent.
+    """
+    progress.phase("reading traces")
+    jobs = await asyncio.to_thread(load_jobs, experiment)
+    started = datetime.now(UTC)
+    run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    directory = RunDirectory.create(
+        runs_directory,
+        manifest=manifest_of(
+            experiment,
+            jobs,
+            transport_plan(experiment),
+            run_id=run_id,
+            started=started,
+        ),
+        started=started,
+        experiment_text=experiment_text,
+    )
+    metrics.run_started(experiment, run_id=run_id)
+    run = _Run(experiment, jobs, directory, run_id, metrics, progress)
+    try:
+        await run.execute(lab_name)
+    except asyncio.CancelledError:
+        run.finish(RunInterrupted("run", "interrupted before it had ended"))
+        raise
+    except ChakramError as error:
+        run.finish(error)
+        if not run.began:
+            raise
+    else:
+        run.finish(None)
+    summary = summary_of(directory.path)
+    metrics.run_ended(directory.manifest.status)
+    return RunOutcome(
+        directory=directory.path,
+        summary=summary,
+        table=render_table(summary),
+        error=run.error,
+    )
+
+
+class _Run:
+    """One run, from loaded jobs to a finished run directory."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        jobs: Sequence[LoadedJob],
+        directory: RunDirectory,
+        run_id: str,
+        metrics: LiveMetrics,
+        progress: Progress,
+    ) -> None:
+        self._experiment = experiment
+        self._jobs = jobs
+        self._directory = directory
+        self._run_id = run_id
+        self._metrics = metrics
+        self._progress = progress
+        self._observer = _Observer(
+            directory,
+            metrics,
+            progress,
+            experiment.iterations.warmup + experiment.iterations.measured,
+        )
+        self._world: World | None = None
+        self._counters: tuple[
+            Mapping[str, LinkCounters], Mapping[str, LinkCounters]
+        ] = ({}, {})
+        self.reference = Reference()
+        self.began = False
+        self.error: ChakramError | None = None
+
+    async def execute(self, lab_name: str) -> None:
+        """Do everything that needs the fabric; it is gone when this returns."""
+        experiment = self._experiment
+        self._progress.phase("building the fabric")
+        async with AsyncExitStack() as stack:
+            world = await stack.enter_async_context(
+                open_world(
+                    experiment, nports=ports_needed(self._jobs), lab_name=lab_name
+                )
+            )
+            self._world = world
+            plan = build_plan(experiment, self._jobs, world.ports, run_id=self._run_id)
+            await self._predict(plan, world)
+            agents = {agent.agent for agent in plan.agents}
+            clients: dict[str, AgentClient] = {}
+            for address in world.agents:
+                if address.name in agents:
+                    clients[address.name] = await stack.enter_async_context(
+                        await AgentClient.connect(
+                            address.target, name=address.name, tls=address.tls
+                        )
+                    )
+            clocks = {
+                name: await client.measure_clock() for name, client in clients.items()
+            }
+            self._begin(plan, world, clients, clocks)
+            before = await world.link_counters()
+            session = Session(
+                plans={agent.agent: agent for agent in plan.agents},
+                clients=clients,
+                clocks=clocks,
+                observer=self._observer,
+                hang_timeout_ns=experiment.hang_timeout_ns,
+                duration_limit_ns=experiment.stop_if.duration_ns,
+            )
+            self._progress.phase("preparing agents")
+            try:
+                await session.run()
+            finally:
+                self._counters = (before, await world.link_counters())
+            self._progress.phase("collecting")
+
+    async def _predict(self, plan: Plan, world: World) -> None:
+        """Say beforehand what the run should take."""
+        if world.topology is None:
+            return
+        wanted = self._experiment.predict
+        if "ideal" in wanted:
+            ideals, ceilings = await asyncio.to_thread(bounds, plan, world.topology)
+            self.reference.ideals.update(ideals)
+            self.reference.ceilings.update(ceilings)
+        if "simulate" in wanted and world.kind != "loopback":
+            self._progress.phase("simulating")
+            self.reference.predictions["simulate"] = dict(
+                await simulate_apart(plan, world.topology, self._experiment.seed)
+            )
+        self._metrics.predicted(plan, self.reference)
+
+    def _begin(
+        self,
+        plan: Plan,
+        world: World,
+        clients: Mapping[str, AgentClient],
+        clocks: Mapping[str, ClockOffset],
+    ) -> None:
+        offset_of_rank = {
+            rank.number: -clocks[agent.agent].offset_ns
+            for agent in plan.agents
+            for rank in agent.ranks
+        }
+        self._directory.update(
+            clocks={
+                name: ClockReading(
+                    offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
+                )
+                for name, clock in clocks.items()
+            },
+            banners=(
+                *self._directory.manifest.banners,
+                *world.notes,
+                *_uncompiled(clients),
+            ),
+        )
+        self._directory.begin(
+            plan,
+            offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
+        )
+        self._metrics.agents_connected(clients)
+        self.began = True
+
+    def finish(self, error: ChakramError | None) -> None:
+        """Close the run directory; *error* is why the run is not complete."""
+        self.error = error
+        before, after = self._counters
+        topology = self._world.topology if self._world is not None else None
+        self._directory.finish(
+            COMPLETE if error is None else PARTIAL if self.began else FAILED,
+            ended=datetime.now(UTC),
+            reason=None if error is None else str(error),
+            links=link_records(topology, before, after) if topology else (),
+            ideal=self.reference.ideals,
+            ceiling=self.reference.ceilings,
+            predictions=self.reference.predictions,
+            banners=(*self._directory.manifest.banners, *self._observer.banners),
+            samples_dropped=self._metrics.samples_dropped(),
+        )
+
+
+def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:
+    """Say which agents run slower than they could."""
+    return [
+        f"agent {name} runs uncompiled: it is slower, and sooner the bottleneck"
+        for name, client in clients.items()
+        if not client.description.compiled
+    ]

@@ -1,0 +1,124 @@
+"""Runs an experiment in virtual time, into the same kind of run directory."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from chakram.controller.planning import (
+    build_plan,
+    load_jobs,
+    ports_needed,
+    simulated_ports,
+    transport_plan,
+)
+from chakram.controller.predictions import bounds
+from chakram.controller.reporting import Reference, manifest_of, summary_of
+from chakram.controller.shell import RunOutcome
+from chakram.core.resolve import LinkRecord
+from chakram.errors import ChakramError, ConfigError
+from chakram.fabric.from_config import topology_from_config
+from chakram.observe.console import render_table
+from chakram.observe.manifest import COMPLETE, FAILED
+from chakram.observe.run_directory import RunDirectory
+from chakram.simulate.job import simulate_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from chakram.config.experiment import Experiment
+    from chakram.controller.shell import Progress
+    from chakram.fabric.topology import Topology
+
+__all__ = ["simulate_experiment"]
+
+
+def simulate_experiment(
+    experiment: Experiment,
+    *,
+    experiment_text: str,
+    runs_directory: Path,
+    progress: Progress,
+) -> RunOutcome:
+    """Run an experiment in virtual time, all its iterations.
+
+    Raises:
+        ConfigError: If nobody told the topology of an external fabric.
+        ChakramError: If the experiment cannot be planned, or does not end.
+    """
+    progress.phase("reading traces")
+    jobs = load_jobs(experiment)
+    topology = topology_from_config(experiment.fabric, nports=ports_needed(jobs))
+    if topology is None:
+        raise ConfigError(
+            "fabric.topology",
+            "is not given, so there is nothing to simulate",
+            "describe the fabric under test: topology and links",
+        )
+    started = datetime.now(UTC)
+    run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    ports = simulated_ports(experiment, topology)
+    transport = transport_plan(experiment)
+    plan = build_plan(experiment, jobs, ports, run_id=run_id)
+    directory = RunDirectory.create(
+        runs_directory,
+        manifest=manifest_of(
+            experiment,
+            jobs,
+            transport,
+            run_id=run_id,
+            started=started,
+            world="simulate",
+        ),
+        started=started,
+        experiment_text=experiment_text,
+    )
+    directory.begin(plan)
+    reference = Reference()
+    reference.ideals, reference.ceilings = bounds(plan, topology)
+    total = experiment.iterations.warmup + experiment.iterations.measured
+    progress.phase("simulating")
+    progress.iterations(0, total)
+    try:
+        result = simulate_plan(
+            plan,
+            topology,
+            rng=random.Random(experiment.seed),
+            report=lambda done: progress.iterations(done, total),
+        )
+    except ChakramError as error:
+        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
+        raise
+    directory.add(result.records)
+    directory.finish(
+        COMPLETE,
+        ended=datetime.now(UTC),
+        links=_links(topology, result.link_bytes),
+        ideal=reference.ideals,
+        ceiling=reference.ceilings,
+    )
+    summary = summary_of(directory.path)
+    return RunOutcome(
+        directory=directory.path,
+        summary=summary,
+        table=render_table(summary),
+        error=None,
+    )
+
+
+def _links(topology: Topology, link_bytes: Mapping[str, int]) -> list[LinkRecord]:
+    uplinks = {link.name for link in topology.uplinks()}
+    return [
+        LinkRecord(
+            link=link.name,
+            kind="uplink" if link.name in uplinks else "host",
+            direction=direction,
+            bytes_before=0,
+            bytes_after=link_bytes[str(end)],
+        )
+        for link in topology.links
+        for direction, end in (("up", link.a), ("down", link.b))
+    ]
