@@ -104,7 +104,7 @@ def simulate_plan(
         return [wires[port] for port in egress], receiver
 
     fabric = VirtualFabric(endpoints=endpoints, route=route)
-    complete = fabric.run(start_ns=0, limit_ns=VIRTUAL_TIME_LIMIT_NS, report=report)
+    complete = fabric.run(start_ns=0, hang_timeout_ns=30*10**9, report=report)
     failures = [text for each in endpoints if (text := each.failed()) is not None]
     if failures:
         raise RunFailed("simulation", failures[0])
@@ -135,4 +135,8 @@ def flow_hash(seed: int, source: int, destination: int, source_port: int) -> int
     for part in (source, destination, source_port):
         value = ((value ^ part) * _HASH_PRIME) & 0xFFFFFFFF
         value ^= value >> 15
-    return value
+    # The finaliser of MurmurHash3: callers take the remainder, so low bits must depend
+    # on all others.
+    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return value ^ (value >> 16)
