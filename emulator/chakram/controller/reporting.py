@@ -90,7 +90,7 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
     ]
     if experiment.faults.drop:
         banners.append(
-            f"fault: ports drop {experiment.faults.drop:.2%} of the packets they receive"
+            f"fault: ports drop {experiment.faults.drop:.2%} of what they receive"
         )
     return tuple(banners)
 

@@ -286,7 +286,7 @@ class Session:
             for number in handled:
                 loop.remove_signal_handler(number)
             for number, handler in restore:
-                signal.signal(number, handler)  # type: ignore[arg-type] # what getsignal gave
+                signal.signal(number, handler)
 
 
 def _clause(error: ChakramError) -> str:

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.control.client import AgentClient
-from chakram.control.clock import ClockOffset
 from chakram.controller.links import link_records
 from chakram.controller.planning import (
     LoadedJob,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chakram.config.experiment import Experiment
+    from chakram.control.clock import ClockOffset
     from chakram.control.events import CountersSnapshot
     from chakram.controller.metrics import LiveMetrics
     from chakram.core.plan import Plan
@@ -110,7 +110,7 @@ class _Observer:
         self._progress.iterations(iterations, self._total)
 
     def rows_arrived(self, rows: RecordRows) -> None:
-        completed = self._directory.add(rows)
+        completed = self._directory.add(rows).collectives
         self._metrics.collectives_completed(completed)
         now_ns = time.monotonic_ns()
         if now_ns - self._flushed_ns > _FLUSH_NS:

@@ -1,0 +1,293 @@
+"""What a plan will do, in numbers: for people who look before they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms import algorithm
+from chakram.core.collectives import nccl_size_bytes
+from chakram.core.program import CollectiveOperation, ComputeOperation, SendOperation
+from chakram.core.wire_cost import wire_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.controller.planning import LoadedJob
+    from chakram.core.plan import Plan, RankPlan
+
+__all__ = ["CollectiveLine", "JobLine", "PlanSummary", "summarise_plan"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    """One job: its trace and its ranks."""
+
+    name: str
+    trace: str
+    producer: str
+    digest: str
+    ranks: int
+    nodes: int
+    operations: int
+    groups: int
+    size_scale: str
+    compute_ns: int
+    """Delays of the rank that has most of them, per iteration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveLine:
+    """Collectives that are alike but for their group; counts are per iteration.
+
+    ``op`` is ``send`` for point-to-point messages; ``size_bytes`` is that of
+    nccl-tests, ``trace_bytes`` the same before the size scale.
+    """
+
+    job: str
+    op: str
+    algorithm: str | None
+    group_ranks: int
+    size_bytes: int
+    trace_bytes: int
+    count: int
+    messages: int
+    bytes_per_rank: int
+    """Payload that the busiest member sends in one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSummary:
+    """A plan in numbers; what is sent is counted per iteration.
+
+    Attributes:
+        jobs: The jobs.
+        collectives: What they exchange, largest first.
+        ports: Ports that carry ranks.
+        agents: Agents, with their shards.
+        queue_pairs: Queue pairs, both ends counted as one.
+        messages: Messages of all ranks.
+        payload_bytes: Payload of all ranks.
+        busiest_port_bytes: Bytes on the wire that the busiest port sends.
+        least_iteration_ns: Time in which no port can send its share any faster; None
+            where ports have no rate.
+        iterations: All iterations, warm-up included.
+        path_mtu: Payload of a full packet.
+        max_burst_packets: Packets that leave as one.
+        warnings: What a reader should know.
+    """
+
+    jobs: tuple[JobLine, ...]
+    collectives: tuple[CollectiveLine, ...]
+    ports: int
+    agents: tuple[tuple[str, int], ...]
+    queue_pairs: int
+    messages: int
+    payload_bytes: int
+    busiest_port_bytes: int
+    least_iteration_ns: int | None
+    iterations: int
+    path_mtu: int
+    max_burst_packets: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share:
+    """What one member sends in one collective."""
+
+    messages: int
+    payload_bytes: int
+    wire_bytes: int
+
+
+class _Shares:
+    """What members of collectives send; most collectives of a job are alike."""
+
+    def __init__(self, *, path_mtu: int, verb: str) -> None:
+        self._path_mtu = path_mtu
+        self._verb = verb
+        self._known: dict[tuple[object, ...], tuple[_Share, ...]] = {}
+
+    def of_message(self, size_bytes: int) -> _Share:
+        return _Share(
+            messages=1,
+            payload_bytes=size_bytes,
+            wire_bytes=wire_bytes(size_bytes, path_mtu=self._path_mtu, verb=self._verb),
+        )
+
+    def of_collective(
+        self, operation: CollectiveOperation, *, nranks: int
+    ) -> tuple[_Share, ...]:
+        """Return the share of every position of the group."""
+        key = (
+            operation.op,
+            operation.algorithm,
+            nranks,
+            operation.root,
+            operation.input_bytes,
+        )
+        shares = self._known.get(key)
+        if shares is None:
+            shares = self._known[key] = tuple(
+                self._position(operation, position, nranks=nranks)
+                for position in range(nranks)
+            )
+        return shares
+
+    def _position(
+        self, operation: CollectiveOperation, position: int, *, nranks: int
+    ) -> _Share:
+        how = algorithm(operation.op, operation.algorithm)
+        messages = payload = wire = 0
+        for transfer in how.sends(position, nranks=nranks, root=operation.root):
+            size = how.chunk_bytes(
+                transfer.chunk, nranks=nranks, input_bytes=operation.input_bytes
+            )
+            messages += 1
+            payload += size
+            wire += wire_bytes(size, path_mtu=self._path_mtu, verb=self._verb)
+        return _Share(messages=messages, payload_bytes=payload, wire_bytes=wire)
+
+
+def summarise_plan(
+    plan: Plan, jobs: Sequence[LoadedJob], *, warnings: Sequence[str] = ()
+) -> PlanSummary:
+    """Return *plan* in numbers; *warnings* go before those of the jobs."""
+    transport = plan.agents[0].transport
+    shares = _Shares(path_mtu=transport.path_mtu, verb=transport.verb)
+    lines: dict[tuple[object, ...], CollectiveLine] = {}
+    port_bytes: dict[int, int] = {}
+    messages = payload = 0
+    for rank in plan.ranks():
+        for share in _count(rank, shares, lines):
+            messages += share.messages
+            payload += share.payload_bytes
+            port_bytes[rank.port] = port_bytes.get(rank.port, 0) + share.wire_bytes
+    return PlanSummary(
+        jobs=tuple(_job_line(job) for job in jobs),
+        collectives=tuple(
+            sorted(
+                lines.values(),
+                key=lambda line: (line.job, -line.bytes_per_rank * line.count, line.op),
+            )
+        ),
+        ports=len(plan.ports()),
+        agents=tuple((agent.agent, agent.shards) for agent in plan.agents),
+        queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks()) // 2,
+        messages=messages,
+        payload_bytes=payload,
+        busiest_port_bytes=max(port_bytes.values(), default=0),
+        least_iteration_ns=_least_iteration_ns(plan, port_bytes),
+        iterations=plan.agents[0].settings.iterations,
+        path_mtu=transport.path_mtu,
+        max_burst_packets=transport.max_burst_packets,
+        warnings=(
+            *warnings,
+            *(f"job {job.name}: {text}" for job in jobs for text in job.warnings),
+        ),
+    )
+
+
+def _count(
+    rank: RankPlan, shares: _Shares, lines: dict[tuple[object, ...], CollectiveLine]
+) -> list[_Share]:
+    """Return what a rank sends; count what it begins among *lines*."""
+    job = rank.program.job
+    groups = {group.name: group for group in rank.program.groups}
+    sent: list[_Share] = []
+    for operation in rank.program.operations:
+        if isinstance(operation, CollectiveOperation):
+            members = groups[operation.group].ranks
+            nranks = len(members)
+            of_all = shares.of_collective(operation, nranks=nranks)
+            position = members.index(rank.program.rank)
+            sent.append(of_all[position])
+            if position:
+                continue  # counted once, by the first member
+            _add(
+                lines,
+                CollectiveLine(
+                    job=job,
+                    op=operation.op.value,
+                    algorithm=operation.algorithm,
+                    group_ranks=nranks,
+                    size_bytes=nccl_size_bytes(
+                        operation.op, input_bytes=operation.input_bytes, nranks=nranks
+                    ),
+                    trace_bytes=nccl_size_bytes(
+                        operation.op, input_bytes=operation.trace_bytes, nranks=nranks
+                    ),
+                    count=1,
+                    messages=sum(share.messages for share in of_all),
+                    bytes_per_rank=max(share.payload_bytes for share in of_all),
+                ),
+            )
+        elif isinstance(operation, SendOperation):
+            share = shares.of_message(operation.size_bytes)
+            sent.append(share)
+            _add(
+                lines,
+                CollectiveLine(
+                    job=job,
+                    op="send",
+                    algorithm=None,
+                    group_ranks=2,
+                    size_bytes=operation.size_bytes,
+                    trace_bytes=operation.trace_bytes,
+                    count=1,
+                    messages=1,
+                    bytes_per_rank=operation.size_bytes,
+                ),
+            )
+    return sent
+
+
+def _add(lines: dict[tuple[object, ...], CollectiveLine], line: CollectiveLine) -> None:
+    key = (line.job, line.op, line.algorithm, line.group_ranks, line.size_bytes)
+    known = lines.get(key)
+    if known is None:
+        lines[key] = line
+        return
+    lines[key] = CollectiveLine(
+        job=line.job,
+        op=line.op,
+        algorithm=line.algorithm,
+        group_ranks=line.group_ranks,
+        size_bytes=line.size_bytes,
+        trace_bytes=line.trace_bytes,
+        count=known.count + 1,
+        messages=known.messages + line.messages,
+        bytes_per_rank=max(known.bytes_per_rank, line.bytes_per_rank),
+    )
+
+
+def _job_line(job: LoadedJob) -> JobLine:
+    return JobLine(
+        name=job.name,
+        trace=job.trace,
+        producer=job.producer,
+        digest=job.digest,
+        ranks=job.nranks,
+        nodes=job.nodes,
+        operations=sum(len(program.operations) for program in job.programs),
+        groups=len({group.name for each in job.programs for group in each.groups}),
+        size_scale=job.size_scale,
+        compute_ns=max(
+            sum(
+                operation.duration_ns
+                for operation in program.operations
+                if isinstance(operation, ComputeOperation)
+            )
+            for program in job.programs
+        ),
+    )
+
+
+def _least_iteration_ns(plan: Plan, port_bytes: dict[int, int]) -> int | None:
+    times = [
+        port_bytes.get(port.number, 0) * 8 * 10**9 // port.rate_bps
+        for port in plan.ports()
+        if port.rate_bps is not None
+    ]
+    return max(times, default=None)
