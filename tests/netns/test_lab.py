@@ -205,7 +205,7 @@ async def test_a_delay_is_not_silently_left_out() -> None:
 
 @pytest.mark.asyncio
 async def test_64_hosts_stand_within_seconds(
-    record_property: pytest.RecordProperty,
+    record_property: Callable[[str, object], None],
 ) -> None:
     started_s = time.monotonic()
     handle = await start_lab(star(64), lab_name="many")

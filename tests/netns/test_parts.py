@@ -17,6 +17,7 @@ from chakram.cli.fabric import app
 from chakram.errors import ConfigError, FabricError
 from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import start_lab, status
+from chakram.fabric.messages import add_address, add_route
 from chakram.fabric.names import NETNS_DIRECTORY, bind_names, unbind_names
 from chakram.fabric.namespaces import (
     Sysctl,
@@ -24,7 +25,6 @@ from chakram.fabric.namespaces import (
     host_sysctls,
     make_namespaces,
 )
-from chakram.fabric.netlink import add_address, add_route
 from chakram.fabric.netns import enter_namespace, in_namespace, run_in_namespace
 from chakram.fabric.probe import LAB_PROBES, probe_all
 from chakram.fabric.userns import has_net_admin

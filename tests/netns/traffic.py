@@ -57,9 +57,9 @@ def pairs(lab: LabState) -> int:
     """Return how many of all ordered pairs of hosts a packet crossed."""
     sockets = {host.name: udp_socket(lab, host.name) for host in lab.hosts}
     for sender in sockets:
-        for receiver in lab.hosts:
-            if receiver.name != sender:
-                sockets[sender].sendto(sender.encode(), (receiver.address, PORT))
+        for target in lab.hosts:
+            if target.name != sender:
+                sockets[sender].sendto(sender.encode(), (target.address, PORT))
     arrived = 0
     for receiver, opened in sockets.items():
         missing = set(sockets) - {receiver}

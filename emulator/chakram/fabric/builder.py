@@ -14,23 +14,10 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyroute2.ethtool.ioctl import IoctlEthtool
-from pyroute2.netlink import rtnl
-from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
-
-from chakram.errors import FabricError
 from chakram.fabric.addressing import BENCHMARK_SPACE, AddressPlan, plan_addresses
-from chakram.fabric.namespaces import (
-    Namespace,
-    Sysctl,
-    close_namespaces,
-    host_sysctls,
-    make_namespaces,
-    switch_sysctls,
-)
-from chakram.fabric.netlink import (
+from chakram.fabric.messages import (
     Request,
     add_address,
     add_forwarding_entry,
@@ -40,7 +27,20 @@ from chakram.fabric.netlink import (
     new_veth,
     set_link,
 )
+from chakram.fabric.namespaces import (
+    Namespace,
+    Sysctl,
+    close_namespaces,
+    host_sysctls,
+    make_namespaces,
+    switch_sysctls,
+)
 from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.readiness import (
+    FIRST_INDEX,
+    switch_off_udp_segmentation,
+    wait_until_ready,
+)
 from chakram.fabric.shaping import shape
 from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
 
@@ -55,20 +55,12 @@ MODEL_SWITCH = "switch"
 """The one switch namespace of a lab whose switches are a program."""
 
 _BRIDGE = "br0"
-# Fresh namespaces may hold devices that modules put into each one (tunl0, sit0, ...)
-# under the first numbers.
-_FIRST_INDEX = 100
-_BRIDGE_INDEX = _FIRST_INDEX
+_BRIDGE_INDEX = FIRST_INDEX
 
 # A NIC does not drop what its own host sends: the host's sockets are pushed back by
 # their send buffers, so the queue behind them is as large as many of those together.
 _HOST_QUEUE_BYTES = 16 << 20
 _NO_LIMIT_BYTES = 0x7FFF_FFFF
-
-_OPERATIONAL = "UP"
-_BRIDGE_PORT_FORWARDS = 3
-_READY_WITHIN_NS = 10 * 10**9
-_READY_POLL_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +80,7 @@ class BuiltLab:
         namespaces: By name of the host or switch.
         ports: Both ends of all links that were built.
         addresses: Its address plan.
-        prefix_length: Bits of the hosts' subnet.
+        prefix_lengths: Bits of the subnet, by host.
         notes: What this kernel could not do as specified.
     """
 
@@ -143,8 +135,9 @@ class _Builder:
         self._topology: Topology = spec.topology
         self._addresses = addresses
         self._namespaces = namespaces
+        self._hosts = frozenset(spec.topology.hosts)
         self._model = spec.forwarding == "model"
-        self._next_index = dict.fromkeys(namespaces, _FIRST_INDEX + 1)
+        self._next_index = dict.fromkeys(namespaces, FIRST_INDEX + 1)
         self._routed = {each.link: each for each in addresses.routed_links}
         self._subnets = {each.switch: each for each in addresses.subnets}
         self._neighbours: dict[str, Request] = {}
@@ -163,10 +156,12 @@ class _Builder:
         segments = self._topology.hosts if self._model else self._spec.capture_hosts
         for host in segments:
             run_in_namespace(
-                self._namespaces[host].descriptor, _switch_off_udp_segmentation, host
+                self._namespaces[host].descriptor, switch_off_udp_segmentation, host
             )
         self._note_what_is_missing()
-        self._wait_until_ready()
+        wait_until_ready(
+            [each for name, each in self._namespaces.items() if name not in self._hosts]
+        )
         log.info(
             "lab built name=%s namespaces=%d links=%d elapsed_ms=%d",
             self._spec.name,
@@ -202,7 +197,7 @@ class _Builder:
             self._execute(name, some)
 
     def _make_host_link(self, link: Link, requests: dict[str, list[Request]]) -> None:
-        host = link.a if link.a.node in self._topology.hosts else link.b
+        host = link.a if link.a.node in self._hosts else link.b
         far = link.other_end(host.node)
         near_port = self._add_port(host, host.node, HOST_INTERFACE)
         if self._model:
@@ -322,7 +317,7 @@ class _Builder:
 
     def _host_requests(self, host: str) -> list[Request]:
         own = self._addresses.host(host)
-        index = _FIRST_INDEX + 1  # the first interface of every host
+        index = FIRST_INDEX + 1  # the first interface of every host
         if self._model:
             prefix_length = int(BENCHMARK_SPACE.partition("/")[2])
             near = self._topology.hosts
@@ -358,7 +353,6 @@ class _Builder:
 
     def _shape(self) -> None:
         requests: dict[str, list[Request]] = {}
-        hosts = frozenset(self._topology.hosts)
         for link in self._topology.links:
             if link.rate_bps is None:
                 continue
@@ -367,7 +361,7 @@ class _Builder:
                 if port is None or port.namespace == MODEL_SWITCH:
                     continue  # the switch program has queues and rates of its own
                 limit = link.queue_bytes or _NO_LIMIT_BYTES
-                if end.node in hosts:
+                if end.node in self._hosts:
                     limit = max(limit, _HOST_QUEUE_BYTES)
                 requests.setdefault(port.namespace, []).extend(
                     shape(port.index, rate_bps=link.rate_bps, limit_bytes=limit)
@@ -381,64 +375,3 @@ class _Builder:
                 "delays of links are not emulated: the kernel's own, some 10 us per"
                 " hop, apply"
             )
-
-    def _wait_until_ready(self) -> None:
-        """Wait until every port of every switch is up and forwards.
-
-        The kernel brings the near end of an interface pair up and opens the ports of a
-        bridge in the background; what is sent before is lost.  Hosts' ends can send
-        from the moment they are up, whatever state they show.
-        """
-        deadline_ns = time.monotonic_ns() + _READY_WITHIN_NS
-        waiting = {
-            name for name in self._namespaces if name not in self._topology.hosts
-        }
-        while True:
-            waiting = {
-                name
-                for name in waiting
-                if not all(map(_is_ready, _interfaces(self._namespaces[name])))
-            }
-            if not waiting:
-                return
-            if time.monotonic_ns() > deadline_ns:
-                raise FabricError(
-                    f"lab {self._spec.name}",
-                    f"ports of {', '.join(sorted(waiting))} did not come up",
-                    "see the kernel's log",
-                )
-            time.sleep(_READY_POLL_S)
-
-
-def _interfaces(namespace: Namespace) -> list[Any]:
-    return [
-        link
-        for link in namespace.netlink.dump(ifinfmsg(), rtnl.RTM_GETLINK)
-        if link["index"] >= _FIRST_INDEX
-    ]
-
-
-def _is_ready(link: Any) -> bool:
-    if link.get_attr("IFLA_OPERSTATE") != _OPERATIONAL:
-        return False
-    state = link.get_nested(
-        "IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_STATE"
-    )
-    return state is None or state == _BRIDGE_PORT_FORWARDS
-
-
-def _switch_off_udp_segmentation(host: str) -> None:
-    """Have packets of a burst leave one by one; called in the host's namespace."""
-    device = IoctlEthtool(HOST_INTERFACE)
-    try:
-        features = device.get_features()
-        features["tx-udp-segmentation"] = False
-        device.set_features(features)
-    except OSError as error:
-        raise FabricError(
-            f"host {host}",
-            f"cannot switch off tx-udp-segmentation ({error.strerror})",
-            "leave out capture_hosts",
-        ) from error
-    finally:
-        device.close()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["NETNS_DIRECTORY", "bind_names", "leftover_names", "unbind_names"]
+__all__ = ["NETNS_DIRECTORY", "bind_names", "unbind_names"]
 
 NETNS_DIRECTORY = Path("/run/netns")
 """Where ``ip netns`` looks for named network namespaces."""
@@ -93,8 +93,3 @@ def unbind_names(names: Iterable[str]) -> None:
         _libc.umount2(os.fsencode(path), _MNT_DETACH)
         with suppress(FileNotFoundError):
             path.unlink()
-
-
-def leftover_names(names: Iterable[str]) -> list[str]:
-    """Return those of *names* that still exist."""
-    return [name for name in names if os.path.lexists(NETNS_DIRECTORY / name)]

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError, PrivilegeError
-from chakram.fabric.netlink import NetlinkSocket, set_link
+from chakram.fabric.messages import set_link
+from chakram.fabric.netlink import NetlinkSocket
 from chakram.fabric.netns import CLONE_NEWNET, unshare
 
 if TYPE_CHECKING:

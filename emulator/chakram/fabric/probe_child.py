@@ -76,7 +76,7 @@ def _try_lab(how: str) -> list[_Result]:
 
 
 def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
-    from chakram.fabric.netlink import new_bridge, new_veth
+    from chakram.fabric.messages import new_bridge, new_veth
     from chakram.fabric.shaping import shape
 
     bridge = new_bridge("br0", index=_BRIDGE_INDEX, mac="02:cb:00:00:00:00", mtu=1500)
@@ -113,7 +113,7 @@ def _try_queue(namespace: Namespace, kind: str, purpose: str) -> _Result:
     from pyroute2.netlink import rtnl
     from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-    from chakram.fabric.netlink import create
+    from chakram.fabric.messages import create
 
     message = tcmsg()
     message["index"] = _PORT_INDEX
