@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -59,6 +59,14 @@ FLOWS_PER_PART = 100_000
 """Flows that are kept in memory before a part is written."""
 
 _MAX_SAME_SECOND = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecords:
+    """What a batch of rows completed: collectives, and iterations of ranks."""
+
+    collectives: Sequence[CollectiveRecord]
+    ranks: Sequence[RankRecord]
 
 
 class RunDirectory:
@@ -146,8 +154,8 @@ class RunDirectory:
             (self.path / "plan.json").write_text(text, encoding="utf-8")
         return operations
 
-    def add(self, rows: RecordRows) -> list[CollectiveRecord]:
-        """Take rows of any agent; return the collectives that they completed.
+    def add(self, rows: RecordRows) -> NewRecords:
+        """Take rows of any agent; return what they completed.
 
         Raises:
             PeerError: If a row does not belong to the plan.
@@ -175,7 +183,7 @@ class RunDirectory:
         self._pending_ranks += ranks
         if sum(table.num_rows for table in self._pending_flows) >= FLOWS_PER_PART:
             self.flush()
-        return completed
+        return NewRecords(collectives=completed, ranks=ranks)
 
     def flush(self) -> None:
         """Write what has come so far; call it every few seconds."""

@@ -115,9 +115,11 @@ def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
 def test_collectives_and_ranks_come_back_as_they_were(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     written = directory.add(small_rows(1, slower_ns=7, retransmitted=2))
+    assert [len(written.collectives), len(written.ranks)] == [4, 4]
     directory.finish(ended=STARTED)
     results = open_run(directory.path)
-    assert results.collectives() == written
+    assert results.collectives() == written.collectives
+    assert results.ranks() == written.ranks
     assert [(rank.rank, rank.measured) for rank in results.ranks()] == [
         (0, True),
         (1, True),
@@ -234,7 +236,7 @@ def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
     rows = RecordRows()
     for iteration in range(4):
         rows.extend(small_rows(iteration))
-    collectives = directory.add(rows)
+    collectives = directory.add(rows).collectives
     directory.finish(ended=STARTED, ideal={WORLD: ALL_REDUCE_NS // 2})
     found = open_run(directory.path).summary()
     operations = OperationTable(small_plan())

@@ -1,0 +1,388 @@
+"""All metrics, declared once.
+
+The exporter, the reference page and the check of the dashboards are made from here.
+
+Names and units follow the conventions of Prometheus: seconds and bytes, ``_total`` on
+counters.  Labels are few and bounded: never a flow, a peer, a queue pair, an address or
+a text; what is wanted per flow stands in the run directory.  Every value is raw: a run
+with dilation exports the time that passed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.counters import FCT_BUCKET_BOUNDS_NS
+from chakram.units import format_size
+
+COUNTER = "counter"
+GAUGE = "gauge"
+HISTOGRAM = "histogram"
+INFO = "info"
+
+RUN = "run"
+AGENT = "agent"
+BUILD = "build"
+
+RUN_STATES = ("preparing", "running", "complete", "partial", "failed")
+"""Values of the label ``state``."""
+
+ACTIVITIES = ("compute", "communication", "exposed", "idle")
+"""Values of the label ``activity``."""
+
+SOURCES = ("ideal", "simulate")
+"""Values of the label ``source``."""
+
+_SIZE_BOUNDS_BYTES = tuple(1024 << (2 * step) for step in range(11))
+LARGER = "larger"
+MESSAGE_SIZES = (*(format_size(bound) for bound in _SIZE_BOUNDS_BYTES), LARGER)
+"""Values of the label ``message_size``: S of nccl-tests up to so much."""
+
+
+def message_size(size_bytes: int) -> str:
+    """Return the value of the label ``message_size``: the first bound not below."""
+    return MESSAGE_SIZES[bisect_left(_SIZE_BOUNDS_BYTES, size_bytes)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A label, what it says, and how many values it has at most."""
+
+    name: str
+    values: int
+    help: str
+
+
+_RUN_ID = Label(name="run_id", values=1, help="Identity of the run.")
+_AGENT = Label(name="agent", values=1, help="Name of the agent.")
+_COLLECTIVE = Label(
+    name="collective",
+    values=len(CollectiveOp),
+    help="`all_reduce`, `all_to_all` ... `send_recv` for point-to-point messages.",
+)
+_MESSAGE_SIZE = Label(
+    name="message_size",
+    values=len(MESSAGE_SIZES),
+    help="Size S of nccl-tests, up to so much: `1KiB`, `4KiB`, `16KiB` ... "
+    f"`1GiB`, `{LARGER}`.",
+)
+_LINK = Label(name="link", values=64, help="Link, such as `leaf1-spine1`.")
+_DIRECTION = Label(name="direction", values=2, help="`up` (away from hosts) or `down`.")
+
+
+def _words(name: str, values: tuple[str, ...]) -> Label:
+    listed = ", ".join(f"`{value}`" for value in values)
+    return Label(name=name, values=len(values), help=f"One of {listed}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric.
+
+    ``name`` is that of the samples (for counters with ``_total``, for infos with
+    ``_info``).  ``scope`` says what has one set of its series: the run, each agent, or
+    the build.
+    """
+
+    name: str
+    kind: str
+    help: str
+    scope: str = RUN
+    own_labels: tuple[Label, ...] = ()
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """All labels, those of the scope first."""
+        if self.scope == BUILD:
+            return self.own_labels
+        if self.scope == AGENT:
+            return (_RUN_ID, _AGENT, *self.own_labels)
+        return (_RUN_ID, *self.own_labels)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of all labels."""
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def max_series(self) -> int:
+        """Most series that one run, agent or build can have of it."""
+        series = 1
+        for label in self.labels:
+            series *= label.values
+        # Buckets, the one for everything, sum and count.
+        return series * (len(FCT_BUCKET_BOUNDS_NS) + 3 if self.kind == HISTOGRAM else 1)
+
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """Names that its samples have."""
+        if self.kind == HISTOGRAM:
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return (self.name,)
+
+
+def _metric(
+    name: str, kind: str, text: str, *labels: Label, scope: str = RUN
+) -> Metric:
+    return Metric(name=name, kind=kind, help=text, scope=scope, own_labels=labels)
+
+
+def _text(name: str, about: str) -> Label:
+    return Label(name=name, values=1, help=about)
+
+
+_BUILD_METRICS = (
+    _metric(
+        "chakram_build_info",
+        INFO,
+        "Version of Chakram, and whether its hot modules are compiled; always 1.",
+        _text("version", "Version of Chakram."),
+        _text("python", "Version of Python."),
+        _text("compiled", "`true` if all hot modules are compiled."),
+        scope=BUILD,
+    ),
+)
+
+_RUN_METRICS = (
+    _metric(
+        "chakram_run_info",
+        INFO,
+        "What the run is; always 1.",
+        _text("name", "Name of the experiment."),
+        _text("case", "Case of the suite; empty outside of suites."),
+        _text("world", "`namespaces`, `loopback`, `external` or `simulate`."),
+        _text("congestion_control", "Name of the congestion control."),
+        _text("size_scale", "Factor of all message sizes."),
+        _text("dilation", "Factor by which time is stretched."),
+    ),
+    _metric(
+        "chakram_run_state",
+        GAUGE,
+        "1 for the state that the run is in, 0 for the others.",
+        _words("state", RUN_STATES),
+    ),
+    _metric(
+        "chakram_run_start_time_seconds",
+        GAUGE,
+        "Unix time at which traffic started.",
+    ),
+    _metric("chakram_run_end_time_seconds", GAUGE, "Unix time at which the run ended."),
+    _metric(
+        "chakram_iterations_planned",
+        GAUGE,
+        "Iterations that the run is to do, warm-up included.",
+    ),
+    _metric(
+        "chakram_iterations_total",
+        COUNTER,
+        "Iterations that all ranks of a job have done, warm-up included.",
+    ),
+    _metric(
+        "chakram_iteration_duration_seconds",
+        HISTOGRAM,
+        "Time of an iteration: first start to last end over the ranks of the job.",
+    ),
+    _metric(
+        "chakram_rank_seconds_total",
+        COUNTER,
+        "What the ranks did, summed over them: compute, communication, exposed "
+        "communication (without compute beside it), idle.",
+        _words("activity", ACTIVITIES),
+    ),
+    _metric(
+        "chakram_collective_duration_seconds",
+        HISTOGRAM,
+        "Time of a collective: first start to last end over the ranks of its group.",
+        _COLLECTIVE,
+    ),
+    _metric(
+        "chakram_collectives_total",
+        COUNTER,
+        "Collectives that all their ranks have finished.",
+        _COLLECTIVE,
+        _MESSAGE_SIZE,
+    ),
+    _metric(
+        "chakram_collective_bus_bytes_total",
+        COUNTER,
+        "Bytes of finished collectives times the busbw factor of nccl-tests. Its rate "
+        "over the rate of chakram_collective_busy_seconds_total is the bus bandwidth.",
+        _COLLECTIVE,
+        _MESSAGE_SIZE,
+    ),
+    _metric(
+        "chakram_collective_busy_seconds_total",
+        COUNTER,
+        "Time of finished collectives.",
+        _COLLECTIVE,
+        _MESSAGE_SIZE,
+    ),
+    _metric(
+        "chakram_collective_bus_bandwidth_bytes_per_second",
+        GAUGE,
+        "Bus bandwidth of the last finished collective.",
+        _COLLECTIVE,
+        _MESSAGE_SIZE,
+    ),
+    _metric(
+        "chakram_predicted_collective_duration_seconds",
+        GAUGE,
+        "Time of a collective, mean over those of an iteration, as a model says.",
+        _COLLECTIVE,
+        _MESSAGE_SIZE,
+        _words("source", SOURCES),
+    ),
+    _metric(
+        "chakram_generator_bound",
+        GAUGE,
+        "1 if any measured collective waited for the generator for more than 5 % of "
+        "its time: then the numbers are not those of the network alone.",
+    ),
+    _metric(
+        "chakram_generator_bound_collectives_total",
+        COUNTER,
+        "Measured collectives that waited for the generator for more than 5 % of "
+        "their time.",
+        _COLLECTIVE,
+    ),
+    _metric(
+        "chakram_flow_completion_seconds",
+        HISTOGRAM,
+        "Completion time of a flow: message posted to last byte acknowledged.",
+        _COLLECTIVE,
+    ),
+    _metric(
+        "chakram_link_bytes_total",
+        COUNTER,
+        "Bytes that one direction of a link of the fabric has carried in the run.",
+        _LINK,
+        _DIRECTION,
+    ),
+)
+
+
+def _agent(name: str, kind: str, text: str, *labels: Label) -> Metric:
+    return _metric(name, kind, text, *labels, scope=AGENT)
+
+
+_AGENT_METRICS = (
+    _agent("chakram_agent_up", GAUGE, "1 while the agent answers the controller."),
+    _agent(
+        "chakram_agent_clock_offset_seconds",
+        GAUGE,
+        "What to add to the agent's clock to get the controller's.",
+    ),
+    _agent(
+        "chakram_agent_clock_uncertainty_seconds",
+        GAUGE,
+        "How wrong that offset may be.",
+    ),
+    _agent("chakram_flows_started_total", COUNTER, "Messages posted."),
+    _agent(
+        "chakram_flows_completed_total",
+        COUNTER,
+        "Messages that came to an end.",
+        _words("outcome", ("acknowledged", "failed")),
+    ),
+    _agent("chakram_flows_active", GAUGE, "Messages posted and not ended."),
+    _agent("chakram_tx_bytes_total", COUNTER, "Bytes sent: layer 2 without FCS."),
+    _agent("chakram_rx_bytes_total", COUNTER, "Bytes received, likewise."),
+    _agent("chakram_tx_packets_total", COUNTER, "Packets sent."),
+    _agent("chakram_rx_packets_total", COUNTER, "Packets received."),
+    _agent(
+        "chakram_delivered_bytes_total",
+        COUNTER,
+        "Payload acknowledged by its receiver; its rate is the goodput.",
+    ),
+    _agent(
+        "chakram_retransmitted_packets_total",
+        COUNTER,
+        "Packets sent again.",
+        _words("reason", ("nak", "timeout")),
+    ),
+    _agent(
+        "chakram_out_of_sequence_packets_total",
+        COUNTER,
+        "Packets that arrived ahead of the expected one.",
+    ),
+    _agent(
+        "chakram_duplicate_packets_total", COUNTER, "Packets that had arrived before."
+    ),
+    _agent(
+        "chakram_invalid_packets_total",
+        COUNTER,
+        "Packets dropped for a wrong checksum, header or queue pair.",
+    ),
+    _agent(
+        "chakram_injected_drops_total",
+        COUNTER,
+        "Received packets dropped on purpose (`drop_ratio`).",
+    ),
+    _agent("chakram_nak_sent_total", COUNTER, "Negative acknowledgements sent."),
+    _agent(
+        "chakram_nak_received_total",
+        COUNTER,
+        "Negative acknowledgements received.",
+    ),
+    _agent(
+        "chakram_ack_timeouts_total", COUNTER, "Times that no acknowledgement came."
+    ),
+    _agent(
+        "chakram_ecn_marked_packets_total",
+        COUNTER,
+        "Data packets received with the mark congestion experienced.",
+    ),
+    _agent("chakram_cnp_sent_total", COUNTER, "Congestion notifications sent."),
+    _agent("chakram_cnp_received_total", COUNTER, "Congestion notifications received."),
+    _agent(
+        "chakram_socket_drops_total",
+        COUNTER,
+        "Packets that the kernel dropped for want of receive buffer.",
+    ),
+    _agent(
+        "chakram_send_retries_total",
+        COUNTER,
+        "Times that the kernel had no room to send.",
+    ),
+    _agent(
+        "chakram_samples_dropped_total",
+        COUNTER,
+        "Records lost because a queue was full; above 0, the results miss them.",
+    ),
+    _agent(
+        "chakram_generator_wait_seconds_total",
+        COUNTER,
+        "How long due packets waited for the data plane, summed over flows.",
+    ),
+    _agent("chakram_cpu_seconds_total", COUNTER, "CPU time of the data plane."),
+    _agent(
+        "chakram_generator_lag_max_seconds",
+        GAUGE,
+        "The longest that something due had to wait for a round of the data plane.",
+    ),
+    _agent(
+        "chakram_generator_rounds_total", COUNTER, "Rounds of the data plane's loops."
+    ),
+    _agent(
+        "chakram_generator_late_rounds_total",
+        COUNTER,
+        "Rounds of the data plane's loops that came more than 1 ms late.",
+    ),
+)
+
+METRICS: tuple[Metric, ...] = (*_BUILD_METRICS, *_RUN_METRICS, *_AGENT_METRICS)
+"""The catalogue."""
+
+BY_NAME = {metric.name: metric for metric in METRICS}
+BY_SERIES = {series: metric for metric in METRICS for series in metric.series_names}
+"""What a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
+
+MAX_SERIES_PER_AGENT = 150
+MAX_SERIES_PER_RUN = 2000
+
+
+def max_series(scope: str) -> int:
+    """Return the most series that one thing of *scope* can have."""
+    return sum(metric.max_series for metric in METRICS if metric.scope == scope)

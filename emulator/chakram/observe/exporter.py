@@ -1,0 +1,241 @@
+"""Serves the metrics of a run over HTTP, for Prometheus.
+
+The socket is opened before anything else happens: so a port that is taken is said at
+once, and a controller that enters another network namespace later still serves where
+Prometheus can reach it.  Values are rendered by a custom collector from a snapshot;
+no counter of prometheus_client exists anywhere.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.metrics_core import (
+    Metric as Family,
+)
+from prometheus_client.registry import Collector
+
+from chakram.core.counters import FCT_BUCKET_BOUNDS_NS
+from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
+from chakram.observe.catalogue import COUNTER, HISTOGRAM, INFO, METRICS, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from chakram.observe.metrics_state import (
+        HistogramValues,
+        Labels,
+        MetricsState,
+        Snapshot,
+    )
+
+REQUEST_TIMEOUT_S = 5.0
+"""A client that says nothing for so long is left."""
+
+_BOUNDS = (
+    *(repr(bound_ns / 1e9) for bound_ns in FCT_BUCKET_BOUNDS_NS),
+    "+Inf",
+)
+
+
+class SnapshotCollector(Collector):
+    """Gives prometheus_client the values of a state, whenever it asks."""
+
+    def __init__(self, state: MetricsState) -> None:
+        self._state = state
+
+    def collect(self) -> Iterable[Family]:
+        """Return the families that have a value, in the order of the catalogue."""
+        snapshot = self._state.snapshot()
+        for metric in METRICS:
+            family = _family(metric, snapshot)
+            if family is not None:
+                yield family
+
+    def describe(self) -> Iterable[Family]:
+        """Return nothing: names are unique by construction."""
+        return ()
+
+
+def _family(metric: Metric, snapshot: Snapshot) -> Family | None:
+    if metric.kind == HISTOGRAM:
+        observed = snapshot.histograms.get(metric.name)
+        return _histogram(metric, observed) if observed else None
+    values = snapshot.values.get(metric.name)
+    if not values:
+        return None
+    if metric.kind == INFO:
+        info = InfoMetricFamily(metric.name.removesuffix("_info"), metric.help)
+        for labels in values:
+            info.add_metric((), dict(zip(metric.label_names, labels, strict=True)))
+        return info
+    family = (
+        CounterMetricFamily(metric.name, metric.help, labels=metric.label_names)
+        if metric.kind == COUNTER
+        else GaugeMetricFamily(metric.name, metric.help, labels=metric.label_names)
+    )
+    for labels, value in values.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _histogram(metric: Metric, observed: Mapping[Labels, HistogramValues]) -> Family:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.label_names)
+    for labels, found in observed.items():
+        buckets = list(zip(_BOUNDS, accumulate(found.counts), strict=True))
+        family.add_metric(labels, buckets, sum_value=found.sum_seconds)
+    return family
+
+
+def open_listener(listen: str) -> socket.socket:
+    """Return a listening TCP socket at *listen*, e.g. ``127.0.0.1:9464``.
+
+    Port 0 means any that is free.
+
+    Raises:
+        ConfigError: If *listen* is no address and port.
+        PortInUse: If somebody else listens there.
+        EnvironmentProblem: If the address is not of this machine, or not allowed.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError("metrics.listen", f"{listen!r} is no address and port")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]") or None,
+            int(port),
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_PASSIVE,
+        )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise EnvironmentProblem(f"metrics.listen {listen}", str(error)) from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(16)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                f"metrics.listen {listen}",
+                "another program listens there",
+                "end it, or choose another port, or switch metrics off",
+            ) from error
+        raise EnvironmentProblem(
+            f"metrics.listen {listen}",
+            f"cannot listen: {error.strerror}",
+            "choose an address of this machine",
+        ) from error
+    return listener
+
+
+class MetricsServer:
+    """Serves ``/metrics`` in threads of its own until it is closed.
+
+    Args:
+        state: What it serves.
+        listener: From ``open_listener``; the server closes it.
+    """
+
+    def __init__(self, state: MetricsState, listener: socket.socket) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(SnapshotCollector(state))
+
+        class Handler(_Handler):
+            served = registry
+
+        self._server = _Server(listener, Handler)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="metrics",
+            daemon=True,
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are, e.g. ``http://127.0.0.1:9464/metrics``."""
+        host, port = self._server.socket.getsockname()[:2]
+        host = f"[{host}]" if ":" in host else host
+        return f"http://{host}:{port}/metrics"
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering and close the socket; returns at once if never started."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> MetricsServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Server(ThreadingHTTPServer):
+    """A server on a socket that somebody else has opened."""
+
+    daemon_threads = True
+    block_on_close = True
+
+    def __init__(
+        self, listener: socket.socket, handler: type[BaseHTTPRequestHandler]
+    ) -> None:
+        super().__init__(("", 0), handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        self.server_address = listener.getsockname()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Let a client that hangs up in the middle go; it concerns nobody else."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request, then closes: a scrape a second needs no more."""
+
+    timeout = REQUEST_TIMEOUT_S
+    served: CollectorRegistry
+
+    def do_GET(self) -> None:
+        path = self.path.split("?", 1)[0]
+        if path == "/metrics":
+            encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+            self._answer(200, content_type, encode(self.served))
+        elif path == "/":
+            self._answer(200, "text/plain; charset=utf-8", b"See /metrics\n")
+        else:
+            self._answer(404, "text/plain; charset=utf-8", b"Only /metrics is here\n")
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: a line per second helps nobody."""

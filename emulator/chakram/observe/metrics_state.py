@@ -1,0 +1,333 @@
+"""What the exporter will say: plain numbers, updated by the controller.
+
+The data plane never comes here: agents send copies of their counters, records come in
+batches, and each update is a few additions.  A scrape takes a copy under the lock and
+renders it outside.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.core.bandwidth import bus_factor
+from chakram.core.collectives import CollectiveOp
+from chakram.core.counters import (
+    FCT_BUCKETS,
+    TOTAL_SLOTS,
+    fct_bucket,
+    fct_histograms,
+    slot,
+    sum_counters,
+)
+from chakram.observe.catalogue import (
+    ACTIVITIES,
+    BY_NAME,
+    RUN_STATES,
+    message_size,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from chakram.core.plan import Plan
+    from chakram.core.resolve import (
+        CollectiveIdentity,
+        CollectiveKey,
+        CollectiveRecord,
+        RankRecord,
+    )
+
+Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValues:
+    """Counts of the single buckets (bounds of ``chakram.core.counters``), and sum."""
+
+    counts: tuple[int, ...]
+    sum_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All values by metric and labels, in the order of the metric's label names."""
+
+    values: Mapping[str, Mapping[Labels, float]]
+    histograms: Mapping[str, Mapping[Labels, HistogramValues]]
+
+
+_AGENT_COUNTERS: tuple[tuple[str, Labels, str, float], ...] = (
+    ("chakram_flows_started_total", (), "flows_started", 1),
+    ("chakram_flows_completed_total", ("acknowledged",), "flows_completed", 1),
+    ("chakram_flows_completed_total", ("failed",), "flows_failed", 1),
+    ("chakram_tx_bytes_total", (), "tx_bytes", 1),
+    ("chakram_rx_bytes_total", (), "rx_bytes", 1),
+    ("chakram_tx_packets_total", (), "tx_packets", 1),
+    ("chakram_rx_packets_total", (), "rx_packets", 1),
+    ("chakram_delivered_bytes_total", (), "delivered_bytes", 1),
+    ("chakram_retransmitted_packets_total", ("nak",), "retransmitted_packets_nak", 1),
+    (
+        "chakram_retransmitted_packets_total",
+        ("timeout",),
+        "retransmitted_packets_timeout",
+        1,
+    ),
+    ("chakram_out_of_sequence_packets_total", (), "out_of_sequence_packets", 1),
+    ("chakram_duplicate_packets_total", (), "duplicate_packets", 1),
+    ("chakram_invalid_packets_total", (), "invalid_packets", 1),
+    ("chakram_injected_drops_total", (), "injected_drops", 1),
+    ("chakram_nak_sent_total", (), "nak_sent", 1),
+    ("chakram_nak_received_total", (), "nak_received", 1),
+    ("chakram_ack_timeouts_total", (), "ack_timeouts", 1),
+    ("chakram_ecn_marked_packets_total", (), "ecn_marked_packets", 1),
+    ("chakram_cnp_sent_total", (), "cnp_sent", 1),
+    ("chakram_cnp_received_total", (), "cnp_received", 1),
+    ("chakram_socket_drops_total", (), "socket_drops", 1),
+    ("chakram_send_retries_total", (), "send_retries", 1),
+    ("chakram_samples_dropped_total", (), "samples_dropped", 1),
+    ("chakram_generator_wait_seconds_total", (), "generator_wait_ns", 1e-9),
+    ("chakram_cpu_seconds_total", (), "cpu_ns", 1e-9),
+)
+"""Metric, its own labels, the slot it comes from, and the factor to its unit."""
+
+
+class MetricsState:
+    """The numbers of one run; may be updated and read by different threads.
+
+    Args:
+        run_id: Value of the label of that name.
+        info: Labels of ``chakram_run_info`` beside it; missing ones are empty.
+        build: Labels of ``chakram_build_info``.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        info: Mapping[str, str] | None = None,
+        build: Mapping[str, str] | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._run_id = run_id
+        self._values: dict[str, dict[Labels, float]] = {}
+        self._counts: dict[str, dict[Labels, list[int]]] = {}
+        self._sums: dict[str, dict[Labels, float]] = {}
+        self._counters: dict[str, Sequence[int]] = {}
+        self._ranks_of_job: dict[str, int] = {}
+        self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
+        self._set_info("chakram_run_info", {"run_id": run_id, **(info or {})})
+        self._set_info("chakram_build_info", build or {})
+        self._set("chakram_generator_bound", (), 0)
+        self.set_state(RUN_STATES[0])
+
+    # ---- the run -------------------------------------------------------------------
+
+    def set_state(self, state: str) -> None:
+        """Note the state of the run, one of ``RUN_STATES``."""
+        if state not in RUN_STATES:
+            raise ValueError(f"state {state!r} is none of {', '.join(RUN_STATES)}")
+        with self._lock:
+            for name in RUN_STATES:
+                self._set("chakram_run_state", (name,), int(name == state))
+
+    def set_start_time(self, unix_seconds: float) -> None:
+        """Note when traffic started."""
+        with self._lock:
+            self._set("chakram_run_start_time_seconds", (), unix_seconds)
+
+    def set_end_time(self, unix_seconds: float) -> None:
+        """Note when the run ended."""
+        with self._lock:
+            self._set("chakram_run_end_time_seconds", (), unix_seconds)
+
+    def set_plan(self, plan: Plan) -> None:
+        """Note what is going to be executed, before any record comes."""
+        with self._lock:
+            settings = plan.agents[0].settings if plan.agents else None
+            planned = settings.iterations if settings else 0
+            self._ranks_of_job = {}
+            for rank in plan.ranks():
+                job = rank.program.job
+                self._ranks_of_job[job] = self._ranks_of_job.get(job, 0) + 1
+            self._set("chakram_iterations_planned", (), planned)
+            self._add("chakram_iterations_total", (), 0)
+            for agent in plan.agents:
+                self._set("chakram_agent_up", (agent.agent,), 1)
+
+    def set_predictions(
+        self,
+        source: str,
+        times_ns: Mapping[CollectiveKey, int],
+        identities: Iterable[CollectiveIdentity],
+    ) -> None:
+        """Note what a model says of the collectives of an iteration."""
+        found: dict[Labels, list[int]] = {}
+        labels: Labels
+        for identity in identities:
+            time_ns = times_ns.get(identity.key)
+            if time_ns is not None:
+                labels = (str(identity.op), message_size(identity.size_bytes), source)
+                found.setdefault(labels, []).append(time_ns)
+        with self._lock:
+            for labels, values in found.items():
+                mean_seconds = sum(values) / len(values) * 1e-9
+                self._set(
+                    "chakram_predicted_collective_duration_seconds",
+                    labels,
+                    mean_seconds,
+                )
+
+    def add_collectives(self, records: Iterable[CollectiveRecord]) -> None:
+        """Count finished collectives."""
+        with self._lock:
+            for record in records:
+                self._add_collective(record)
+
+    def add_ranks(self, records: Iterable[RankRecord]) -> None:
+        """Count what ranks did, and iterations that all ranks of a job have done."""
+        with self._lock:
+            for record in records:
+                for activity in ACTIVITIES:
+                    seconds = getattr(record, f"{activity}_ns") * 1e-9
+                    self._add("chakram_rank_seconds_total", (activity,), seconds)
+                self._add_rank(record)
+
+    def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
+        """Note what a direction of a link has carried in the run so far."""
+        with self._lock:
+            self._set("chakram_link_bytes_total", (link, direction), nbytes)
+
+    # ---- agents --------------------------------------------------------------------
+
+    def set_agent_up(self, agent: str, up: bool) -> None:
+        """Note whether an agent answers."""
+        with self._lock:
+            self._set("chakram_agent_up", (agent,), int(up))
+
+    def set_clock(self, agent: str, *, offset_ns: int, uncertainty_ns: int) -> None:
+        """Note how an agent's clock stands to the controller's."""
+        with self._lock:
+            for name, time_ns in (
+                ("offset", offset_ns),
+                ("uncertainty", uncertainty_ns),
+            ):
+                metric = f"chakram_agent_clock_{name}_seconds"
+                self._set(metric, (agent,), time_ns * 1e-9)
+
+    def set_counters(self, agent: str, values: Sequence[int]) -> None:
+        """Note the counters of an agent (layout of ``chakram.core.counters``).
+
+        Raises:
+            ValueError: If there are not as many as there should be.
+        """
+        if len(values) != TOTAL_SLOTS:
+            raise ValueError(
+                f"{len(values)} counters of {agent} instead of {TOTAL_SLOTS}"
+            )
+        with self._lock:
+            self._counters[agent] = values
+            for name, own_labels, source, factor in _AGENT_COUNTERS:
+                self._set(name, (agent, *own_labels), values[slot(source)] * factor)
+            active = values[slot("flows_started")] - sum(
+                values[slot(name)] for name in ("flows_completed", "flows_failed")
+            )
+            self._set("chakram_flows_active", (agent,), max(0, active))
+
+    def set_load(
+        self, agent: str, *, max_lag_ns: int, rounds: int, late_rounds: int
+    ) -> None:
+        """Note how the data plane of an agent keeps up, over all its shards."""
+        with self._lock:
+            lag_seconds = max_lag_ns * 1e-9
+            self._set("chakram_generator_lag_max_seconds", (agent,), lag_seconds)
+            self._set("chakram_generator_rounds_total", (agent,), rounds)
+            self._set("chakram_generator_late_rounds_total", (agent,), late_rounds)
+
+    # ---- reading -------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of everything, with all labels."""
+        with self._lock:
+            values = {
+                name: {self._full(name, labels): value for labels, value in own.items()}
+                for name, own in self._values.items()
+            }
+            histograms = {
+                name: {
+                    self._full(name, labels): HistogramValues(
+                        tuple(counts), self._sums[name][labels]
+                    )
+                    for labels, counts in own.items()
+                }
+                for name, own in self._counts.items()
+            }
+            counters = list(self._counters.values())
+        if counters:
+            name = "chakram_flow_completion_seconds"
+            histograms[name] = {
+                self._full(name, (str(found.op),)): HistogramValues(
+                    found.counts, found.sum_ns * 1e-9
+                )
+                for found in fct_histograms(sum_counters(counters))
+            }
+        return Snapshot(values, histograms)
+
+    # ---- inside, under the lock ----------------------------------------------------
+
+    def _add_collective(self, record: CollectiveRecord) -> None:
+        identity = record.identity
+        labels = (str(identity.op), message_size(identity.size_bytes))
+        seconds = record.duration_ns * 1e-9
+        self._add("chakram_collectives_total", labels, 1)
+        self._add("chakram_collective_busy_seconds_total", labels, seconds)
+        factor = float(bus_factor(identity.op, nranks=identity.nranks))
+        bus_bytes = identity.size_bytes * factor
+        self._add("chakram_collective_bus_bytes_total", labels, bus_bytes)
+        if bus_bytes and seconds > 0:
+            name = "chakram_collective_bus_bandwidth_bytes_per_second"
+            self._set(name, labels, bus_bytes / seconds)
+        name = "chakram_collective_duration_seconds"
+        self._observe(name, labels[:1], record.duration_ns)
+        judged = record.measured and identity.op is not CollectiveOp.BARRIER
+        if judged and record.generator_bound:
+            self._add("chakram_generator_bound_collectives_total", labels[:1], 1)
+            self._set("chakram_generator_bound", (), 1)
+
+    def _add_rank(self, record: RankRecord) -> None:
+        key = (record.job, record.iteration)
+        count, start_ns, end_ns = self._open_iterations.pop(
+            key, (0, record.start_ns, record.end_ns)
+        )
+        count += 1
+        start_ns, end_ns = min(start_ns, record.start_ns), max(end_ns, record.end_ns)
+        if count >= self._ranks_of_job.get(record.job, 1):
+            self._add("chakram_iterations_total", (), 1)
+            name = "chakram_iteration_duration_seconds"
+            self._observe(name, (), end_ns - start_ns)
+        else:
+            self._open_iterations[key] = (count, start_ns, end_ns)
+
+    def _set(self, name: str, labels: Labels, value: float) -> None:
+        self._values.setdefault(name, {})[labels] = value
+
+    def _add(self, name: str, labels: Labels, value: float) -> None:
+        own = self._values.setdefault(name, {})
+        own[labels] = own.get(labels, 0) + value
+
+    def _observe(self, name: str, labels: Labels, time_ns: int) -> None:
+        counts = self._counts.setdefault(name, {}).setdefault(labels, [0] * FCT_BUCKETS)
+        counts[fct_bucket(time_ns)] += 1
+        sums = self._sums.setdefault(name, {})
+        sums[labels] = sums.get(labels, 0.0) + time_ns * 1e-9
+
+    def _set_info(self, name: str, labels: Mapping[str, str]) -> None:
+        names = BY_NAME[name].label_names
+        own = names[1:] if names[0] == "run_id" else names
+        self._set(name, tuple(labels.get(label, "") for label in own), 1)
+
+    def _full(self, name: str, labels: Labels) -> Labels:
+        if BY_NAME[name].label_names[:1] == ("run_id",):
+            return (self._run_id, *labels)
+        return labels

@@ -1,0 +1,87 @@
+"""Metrics over HTTP on loopback."""
+
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+
+from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
+from chakram.observe.exporter import MetricsServer, open_listener
+from chakram.observe.metrics_state import MetricsState
+
+
+@pytest.fixture
+def server() -> MetricsServer:
+    return MetricsServer(MetricsState("r1"), open_listener("127.0.0.1:0"))
+
+
+def fetch(url: str, accept: str = "text/plain") -> tuple[str, str]:
+    request = urllib.request.Request(url, headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def test_metrics_are_served_as_text_and_as_openmetrics(server: MetricsServer) -> None:
+    with server:
+        kind, text = fetch(server.url)
+        assert kind.startswith("text/plain")
+        assert 'chakram_run_state{run_id="r1",state="preparing"} 1.0\n' in text
+        kind, text = fetch(server.url, "application/openmetrics-text; version=1.0.0")
+        assert kind.startswith("application/openmetrics-text")
+        assert text.endswith("# EOF\n")
+
+
+def test_other_paths_say_where_the_metrics_are(server: MetricsServer) -> None:
+    with server:
+        root = server.url.removesuffix("metrics")
+        assert "/metrics" in fetch(root)[1]
+        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+            fetch(f"{root}secret")
+        caught.value.close()
+
+
+def test_a_silent_client_disturbs_nobody(server: MetricsServer) -> None:
+    with server:
+        address = server.url.split("/")[2].split(":")
+        with socket.create_connection((address[0], int(address[1])), timeout=5):
+            assert "chakram_run_state" in fetch(server.url)[1]
+
+
+def test_a_server_that_never_started_can_be_closed(server: MetricsServer) -> None:
+    server.close()
+
+
+def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:
+    with open_listener("127.0.0.1:0") as first:
+        port = first.getsockname()[1]
+        with pytest.raises(PortInUse) as caught:
+            open_listener(f"127.0.0.1:{port}")
+    assert str(caught.value) == (
+        f"metrics.listen 127.0.0.1:{port}: another program listens there "
+        "(end it, or choose another port, or switch metrics off)"
+    )
+    assert caught.value.exit_code == 3
+
+
+def test_ipv6_is_served_too() -> None:
+    try:
+        listener = open_listener("[::1]:0")
+    except EnvironmentProblem as error:
+        pytest.skip(f"no IPv6 on loopback: {error}")
+    with MetricsServer(MetricsState("r1"), listener) as server:
+        assert server.url.startswith("http://[::1]:")
+        assert "chakram_run_state" in fetch(server.url)[1]
+
+
+@pytest.mark.parametrize("listen", ["9464", "127.0.0.1:", "127.0.0.1:http", "h:65536"])
+def test_what_is_no_address_is_refused(listen: str) -> None:
+    with pytest.raises(ConfigError, match="no address and port"):
+        open_listener(listen)
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(EnvironmentProblem, match=r"192\.0\.2\.1:9464: cannot listen"):
+        open_listener("192.0.2.1:9464")

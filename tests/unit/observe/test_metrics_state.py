@@ -1,0 +1,276 @@
+"""What the exporter says of a run, value by value."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.counters import (
+    COUNTER_NAMES,
+    OPS,
+    TOTAL_SLOTS,
+    fct_bucket,
+    fct_slot,
+    fct_sum_slot,
+    slot,
+)
+from chakram.core.joining import CollectiveJoiner
+from chakram.core.records import RecordRows
+from chakram.core.resolve import CollectiveKey, OperationTable, rank_records
+from chakram.observe.catalogue import (
+    BY_SERIES,
+    MAX_SERIES_PER_AGENT,
+    MAX_SERIES_PER_RUN,
+    METRICS,
+)
+from chakram.observe.exporter import SnapshotCollector
+from chakram.observe.metrics_state import MetricsState
+from chakram.testing.results import (
+    ALL_REDUCE_NS,
+    ALL_TO_ALL_NS,
+    COMPUTE_NS,
+    MESSAGE_NS,
+    small_plan,
+    small_rows,
+)
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def exposition(state: MetricsState, accept: str = "") -> str:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(SnapshotCollector(state))
+    encode, _ = choose_encoder(accept)
+    return encode(registry).decode()
+
+
+def samples(state: MetricsState) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return the values by name and own labels: those of the scope left out."""
+    found = {}
+    for family in parse_text(exposition(state)):
+        for sample in family.samples:
+            labels = {**sample.labels}
+            assert labels.pop("run_id", "r1") == "r1"
+            found[sample.name, tuple(labels.values())] = sample.value
+    return found
+
+
+def counters(**values: int) -> array[int]:
+    found = array("q", bytes(8 * TOTAL_SLOTS))
+    for name, value in values.items():
+        found[slot(name)] = value
+    return found
+
+
+def state_after(rows: RecordRows) -> MetricsState:
+    operations = OperationTable(small_plan())
+    state = MetricsState("r1")
+    state.set_plan(small_plan())
+    state.add_collectives(CollectiveJoiner(operations, warmup=1).add(rows))
+    state.add_ranks(rank_records(rows.iterations, operations, warmup=1))
+    return state
+
+
+def two_iterations() -> RecordRows:
+    rows = small_rows(0)
+    rows.extend(small_rows(1))
+    return rows
+
+
+def test_collectives_give_time_bytes_and_last_bandwidth() -> None:
+    found = samples(state_after(two_iterations()))
+    size = ("all_reduce", "1MiB")
+    assert found["chakram_collectives_total", size] == 2
+    busy = found["chakram_collective_busy_seconds_total", size]
+    assert busy == pytest.approx(2 * ALL_REDUCE_NS * 1e-9)
+    bus_bytes = found["chakram_collective_bus_bytes_total", size]
+    assert bus_bytes == 2 * 2**20 * 1.5
+    gauge = found["chakram_collective_bus_bandwidth_bytes_per_second", size]
+    assert gauge == pytest.approx(bus_bytes / busy)
+    assert found["chakram_collectives_total", ("all_to_all", "256KiB")] == 4
+
+
+def test_histograms_are_cumulative_and_in_seconds() -> None:
+    found = samples(state_after(two_iterations()))
+    name = "chakram_collective_duration_seconds"
+    assert found[f"{name}_count", ("all_to_all",)] == 4
+    total = found[f"{name}_sum", ("all_to_all",)]
+    assert total == pytest.approx(4 * ALL_TO_ALL_NS * 1e-9)
+    # 100 us lies between the bounds 64 us and 128 us.
+    assert found[f"{name}_bucket", ("all_to_all", "6.4e-05")] == 0
+    assert found[f"{name}_bucket", ("all_to_all", "0.000128")] == 4
+    assert found[f"{name}_bucket", ("all_to_all", "+Inf")] == 4
+
+
+def test_an_iteration_counts_when_all_ranks_have_done_it() -> None:
+    rows = small_rows(0)
+    rows.extend(small_rows(1, ranks=[0, 1, 2]))
+    state = state_after(rows)
+    found = samples(state)
+    assert found["chakram_iterations_total", ()] == 1
+    assert found["chakram_iterations_planned", ()] == 4
+    assert found["chakram_iteration_duration_seconds_count", ()] == 1
+    duration_ns = COMPUTE_NS + ALL_REDUCE_NS + ALL_TO_ALL_NS + MESSAGE_NS
+    assert found["chakram_iteration_duration_seconds_sum", ()] == pytest.approx(
+        duration_ns * 1e-9
+    )
+    late = small_rows(1, ranks=[3])
+    operations = OperationTable(small_plan())
+    state.add_ranks(rank_records(late.iterations, operations, warmup=1))
+    assert samples(state)["chakram_iterations_total", ()] == 2
+
+
+def test_activities_of_ranks_add_up() -> None:
+    found = samples(state_after(small_rows(0)))
+    compute = found["chakram_rank_seconds_total", ("compute",)]
+    assert compute == pytest.approx(4 * COMPUTE_NS * 1e-9)
+    assert ("chakram_rank_seconds_total", ("exposed",)) in found
+
+
+def test_exactly_one_state_is_on() -> None:
+    state = MetricsState("r1")
+    state.set_state("running")
+    found = {
+        labels: value
+        for (name, labels), value in samples(state).items()
+        if name == "chakram_run_state"
+    }
+    assert [labels for labels, value in found.items() if value] == [("running",)]
+    assert len(found) == 5
+    with pytest.raises(ValueError, match="'sleeping' is none of"):
+        state.set_state("sleeping")
+
+
+def test_generator_bound_is_seen_but_not_in_warm_up() -> None:
+    found = samples(state_after(small_rows(0, generator_wait_ns=10_000)))
+    assert found["chakram_generator_bound", ()] == 0
+    found = samples(state_after(small_rows(1, generator_wait_ns=10_000)))
+    assert found["chakram_generator_bound", ()] == 1
+    name = "chakram_generator_bound_collectives_total"
+    assert found[name, ("all_reduce",)] == 1
+
+
+def test_predictions_are_means_per_collective_and_size() -> None:
+    state = MetricsState("r1")
+    times_ns = {
+        CollectiveKey("moe", "ep0", 0): 90_000,
+        CollectiveKey("moe", "ep1", 0): 110_000,
+    }
+    identities = OperationTable(small_plan()).identities
+    state.set_predictions("simulate", times_ns, identities)
+    name = "chakram_predicted_collective_duration_seconds"
+    assert samples(state)[name, ("all_to_all", "256KiB", "simulate")] == pytest.approx(
+        100e-6
+    )
+
+
+def test_counters_of_agents_get_names_and_units() -> None:
+    state = MetricsState("r1")
+    state.set_counters(
+        "a",
+        counters(
+            flows_started=5,
+            flows_completed=3,
+            flows_failed=1,
+            tx_bytes=900,
+            retransmitted_packets_nak=7,
+            retransmitted_packets_timeout=2,
+            generator_wait_ns=1_500_000_000,
+        ),
+    )
+    state.set_load("a", max_lag_ns=2_000_000, rounds=100, late_rounds=4)
+    state.set_clock("a", offset_ns=-3000, uncertainty_ns=500)
+    state.set_agent_up("a", True)
+    found = samples(state)
+    assert found["chakram_flows_active", ("a",)] == 1
+    assert found["chakram_flows_completed_total", ("a", "acknowledged")] == 3
+    assert found["chakram_flows_completed_total", ("a", "failed")] == 1
+    assert found["chakram_tx_bytes_total", ("a",)] == 900
+    assert found["chakram_retransmitted_packets_total", ("a", "nak")] == 7
+    assert found["chakram_retransmitted_packets_total", ("a", "timeout")] == 2
+    assert found["chakram_generator_wait_seconds_total", ("a",)] == 1.5
+    assert found["chakram_generator_lag_max_seconds", ("a",)] == 0.002
+    assert found["chakram_agent_clock_offset_seconds", ("a",)] == pytest.approx(-3e-6)
+    assert found["chakram_agent_up", ("a",)] == 1
+
+
+def test_counters_in_another_layout_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 counters of a instead of"):
+        MetricsState("r1").set_counters("a", [1, 2, 3])
+
+
+def test_completion_times_of_agents_add_up() -> None:
+    state = MetricsState("r1")
+    for agent, fct_ns in (("a", 1500), ("b", 3000)):
+        values = counters()
+        values[fct_slot(CollectiveOp.ALL_TO_ALL, fct_bucket(fct_ns))] = 1
+        values[fct_sum_slot(CollectiveOp.ALL_TO_ALL)] = fct_ns
+        state.set_counters(agent, values)
+    found = samples(state)
+    name = "chakram_flow_completion_seconds"
+    assert found[f"{name}_count", ("all_to_all",)] == 2
+    assert found[f"{name}_sum", ("all_to_all",)] == pytest.approx(4.5e-6)
+    assert found[f"{name}_bucket", ("all_to_all", "2e-06")] == 1
+
+
+def full_state(agents: int) -> MetricsState:
+    """Return a state that has said everything a run can say."""
+    state = state_after(two_iterations())
+    state.set_start_time(1.0)
+    state.set_end_time(2.0)
+    state.set_link_bytes("leaf1-spine1", "up", 10)
+    state.set_predictions(
+        "ideal",
+        {CollectiveKey("moe", "world", 0): 1000},
+        OperationTable(small_plan()).identities,
+    )
+    generator_bound = small_rows(1, generator_wait_ns=10**6)
+    joiner = CollectiveJoiner(OperationTable(small_plan()), warmup=1)
+    state.add_collectives(joiner.add(generator_bound))
+    values = counters(**dict.fromkeys(COUNTER_NAMES, 1))
+    for op in OPS:
+        values[fct_slot(op, 3)] = 1
+    for number in range(agents):
+        agent = f"a{number}"
+        state.set_counters(agent, values)
+        state.set_load(agent, max_lag_ns=1, rounds=1, late_rounds=1)
+        state.set_clock(agent, offset_ns=1, uncertainty_ns=1)
+        state.set_agent_up(agent, True)
+    return state
+
+
+def test_everything_exported_is_in_the_catalogue_and_all_of_it_is_exported() -> None:
+    seen = set()
+    for family in parse_text(exposition(full_state(1))):
+        for sample in family.samples:
+            metric = BY_SERIES[sample.name]
+            labels = set(sample.labels) - {"le"}
+            assert labels == set(metric.label_names), sample.name
+            seen.add(metric.name)
+    assert seen == {metric.name for metric in METRICS}
+
+
+def test_openmetrics_says_the_same() -> None:
+    state = full_state(2)
+    text = sum(len(family.samples) for family in parse_text(exposition(state)))
+    openmetrics = exposition(state, OPENMETRICS)
+    assert openmetrics.endswith("# EOF\n")
+    parsed = parse_openmetrics(openmetrics)
+    assert sum(len(family.samples) for family in parsed) == text
+
+
+def test_series_grow_with_agents_within_their_budget() -> None:
+    def count(agents: int) -> int:
+        return sum(len(f.samples) for f in parse_text(exposition(full_state(agents))))
+
+    per_agent = count(11) - count(10)
+    assert 0 < per_agent <= MAX_SERIES_PER_AGENT
+    assert count(0) <= MAX_SERIES_PER_RUN
