@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["DataPlane", "Line"]
 
 _DATA = int(BurstKind.DATA)
+_OUTER_HEADER_BYTES = 14 + 20 + 8
+"""Ethernet, IPv4 and UDP: what a socket does not show."""
 
 # A line that receives or sends without end must not keep the others waiting: about
 # one bandwidth-delay product of a fast link.
@@ -44,9 +46,20 @@ _LATE_NS = 1_000_000
 
 
 class Line:
-    """One endpoint on its port."""
+    """One endpoint on its port.
 
-    __slots__ = ("blocked", "encoder", "endpoint", "port", "wake_ns")
+    Attributes:
+        received_bytes: What has arrived, from Ethernet header to ICRC.
+    """
+
+    __slots__ = (
+        "blocked",
+        "encoder",
+        "endpoint",
+        "port",
+        "received_bytes",
+        "wake_ns",
+    )
 
     def __init__(
         self, endpoint: Endpoint, port: Port, transport: TransportPlan
@@ -62,6 +75,7 @@ class Line:
         for index, (address, _) in enumerate(endpoint.destinations):
             self.encoder.set_destination(index, address)
         self.blocked = False
+        self.received_bytes = 0
         self.wake_ns = 0
 
     def receive(self, now_ns: int) -> bool:
@@ -74,6 +88,8 @@ class Line:
             if arrival is None:
                 break
             length, segment_size, marked, source_port = arrival
+            packets = -(-length // segment_size) if segment_size else 1
+            self.received_bytes += length + packets * _OUTER_HEADER_BYTES
             engine.receive_datagrams(
                 port.buffer, length, segment_size, now_ns, marked, source_port
             )

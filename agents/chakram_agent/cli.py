@@ -1,0 +1,146 @@
+"""The ``chakram-agent`` command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import chakram
+from chakram.control.service import TlsFiles
+from chakram.errors import ChakramError, ConfigError
+from chakram.fabric.process import die_with_parent
+from chakram.units import parse_rate
+from chakram_agent.policy import DEFAULT_ALLOW, Policy, parse_prefix
+from chakram_agent.shell import ServeOptions, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram_agent.agent import Agent
+
+__all__ = ["main"]
+
+LISTEN = "127.0.0.1:7411"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what the command understands."""
+    top = argparse.ArgumentParser(
+        prog="chakram-agent",
+        description="Replays the ranks that a chakram controller places on this host.",
+    )
+    top.add_argument("--version", action="version", version=chakram.__version__)
+    verbs = top.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser(
+        "serve",
+        help="wait for a controller and do what it says",
+        description="Wait for a controller and do what it says. Prints a line "
+        "'ready ADDRESS' once controllers can connect.",
+    )
+    verb.add_argument(
+        "--listen",
+        default=LISTEN,
+        metavar="ADDRESS",
+        help=f"unix:/path or host:port (default {LISTEN})",
+    )
+    verb.add_argument("--tls-ca", type=Path, metavar="FILE", help="who signs")
+    verb.add_argument("--tls-cert", type=Path, metavar="FILE", help="our certificate")
+    verb.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
+    verb.add_argument(
+        "--allow",
+        action="append",
+        metavar="PREFIX",
+        help="send to these addresses only; may be repeated "
+        f"(default {', '.join(DEFAULT_ALLOW)})",
+    )
+    verb.add_argument(
+        "--max-rate", metavar="RATE", help="never send more in all, e.g. 10Gbit"
+    )
+    verb.add_argument(
+        "--metrics", metavar="HOST:PORT", help="serve metrics for Prometheus there"
+    )
+    verb.add_argument(
+        "--die-with-parent",
+        action="store_true",
+        help="end with the program that started this one",
+    )
+    verb.add_argument("--verbose", action="store_true", help="log what happens")
+    return top
+
+
+def serve_options(arguments: argparse.Namespace) -> ServeOptions:
+    """Return what the arguments ask for.
+
+    Raises:
+        ConfigError: If they make no sense.
+    """
+    files = (arguments.tls_ca, arguments.tls_cert, arguments.tls_key)
+    if any(files) and not all(files):
+        raise ConfigError(
+            "--tls-ca, --tls-cert, --tls-key",
+            "only some of them are given",
+            "all three or none",
+        )
+    listen: str = arguments.listen
+    if not listen.startswith("unix:") and not listen.rpartition(":")[2].isdigit():
+        raise ConfigError(
+            "--listen", f"{listen!r} is no address", "unix:/path or host:port"
+        )
+    return ServeOptions(
+        listen=listen,
+        tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
+        policy=Policy(
+            allow=tuple(
+                parse_prefix(text, where="--allow")
+                for text in arguments.allow or DEFAULT_ALLOW
+            ),
+            max_rate_bps=(
+                None
+                if arguments.max_rate is None
+                else parse_rate(arguments.max_rate, where="--max-rate")
+            ),
+        ),
+    )
+
+
+async def run(options: ServeOptions, metrics: str | None) -> None:
+    """Serve until a signal says stop."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+    def ready(address: str, agent: Agent) -> None:
+        # Whoever started us reads this line, maybe through a pipe.
+        print(f"ready {address}", flush=True)
+
+    await serve(options, ready=ready, stop=stop)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    parsed = parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO if parsed.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    try:
+        if parsed.die_with_parent:
+            die_with_parent(os.getppid(), signal_number=signal.SIGTERM)
+        with suppress(KeyboardInterrupt):
+            asyncio.run(run(serve_options(parsed), parsed.metrics))
+    except ChakramError as error:
+        print(f"chakram-agent: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

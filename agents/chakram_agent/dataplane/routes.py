@@ -1,0 +1,85 @@
+"""Which interface packets to an address would leave by.
+
+Two addresses of one network namespace reach each other through ``lo``, whatever
+interface they belong to; the device under test would never see a packet.  This asks the
+kernel with one plain netlink message, since data-plane processes stay free of netlink
+libraries.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from chakram.errors import FabricError
+
+__all__ = ["outgoing_interface", "refuse_loopback_route"]
+
+LOOPBACK_INDEX = 1
+"""The index of ``lo`` in every network namespace."""
+
+_RTM_GETROUTE = 26
+_RTM_NEWROUTE = 24
+_NLM_F_REQUEST = 1
+_NLMSG_ERROR = 2
+_RTA_DST = 1
+_RTA_OIF = 4
+_HEADER = struct.Struct("=IHHII")  # nlmsghdr
+_ROUTE = struct.Struct("=BBBBBBBBI")  # rtmsg
+_ATTRIBUTE = struct.Struct("=HH")  # rtattr
+
+
+def outgoing_interface(address: str) -> int:
+    """Return the index of the interface that packets to *address* leave by.
+
+    It is that of the calling thread's network namespace.
+
+    Raises:
+        FabricError: If there is no route.
+
+    Source: rtnetlink(7), RTM_GETROUTE.
+    """
+    route = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, 0)
+    destination = _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _RTA_DST)
+    body = route + destination + socket.inet_aton(address)
+    request = _HEADER.pack(
+        _HEADER.size + len(body), _RTM_GETROUTE, _NLM_F_REQUEST, 1, 0
+    )
+    with socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
+    ) as netlink:
+        netlink.send(request + body)
+        answer = netlink.recv(8192)
+    _, kind, _, _, _ = _HEADER.unpack_from(answer)
+    if kind == _NLMSG_ERROR:
+        (code,) = struct.unpack_from("=i", answer, _HEADER.size)
+        raise FabricError(
+            f"destination {address}", f"there is no route to it ({os.strerror(-code)})"
+        )
+    offset = _HEADER.size + _ROUTE.size
+    while kind == _RTM_NEWROUTE and offset + _ATTRIBUTE.size <= len(answer):
+        length, name = _ATTRIBUTE.unpack_from(answer, offset)
+        if name == _RTA_OIF:
+            (index,) = struct.unpack_from("=i", answer, offset + _ATTRIBUTE.size)
+            return int(index)
+        offset += max(_ATTRIBUTE.size, (length + 3) & ~3)
+    raise FabricError(f"destination {address}", "the kernel names no interface for it")
+
+
+def refuse_loopback_route(address: str, *, source: str) -> None:
+    """Refuse a destination that packets from *source* would reach through ``lo``.
+
+    Addresses in 127.0.0.0/8 say openly that they are loopback; they may.
+
+    Raises:
+        FabricError: If it is so, or if there is no route.
+    """
+    if source.startswith("127.") and address.startswith("127."):
+        return
+    if outgoing_interface(address) == LOOPBACK_INDEX:
+        raise FabricError(
+            f"port at {source}",
+            f"packets to {address} would go through lo, not through the network",
+            "give each port a network namespace of its own (isolate: namespace)",
+        )

@@ -1,0 +1,92 @@
+"""The counters of a whole agent: those of its shards, and what its records tell.
+
+Completion times are counted here and not in the shards: the agent sees every record
+anyway, and time in a shard is dear.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.counters import (
+    TOTAL_SLOTS,
+    fct_bucket,
+    fct_slot,
+    fct_sum_slot,
+    slot,
+    sum_counters,
+)
+from chakram.core.program import CollectiveOperation
+from chakram.core.records import FLOW_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chakram.core.plan import AgentPlan
+    from chakram.core.records import RecordRows
+    from chakram_agent.counters import SharedCounters
+
+__all__ = ["Metering"]
+
+_WIDTH = len(FLOW_FIELDS)
+_RANK = FLOW_FIELDS.index("rank")
+_OPERATION = FLOW_FIELDS.index("operation")
+_SIZE = FLOW_FIELDS.index("size_bytes")
+_POSTED = FLOW_FIELDS.index("posted_ns")
+_ACKED = FLOW_FIELDS.index("last_acked_ns")
+_DELIVERED = slot("delivered_bytes")
+
+
+class Metering:
+    """Adds up what an agent counts, over all of its runs."""
+
+    def __init__(self) -> None:
+        self._past = array("q", bytes(8 * TOTAL_SLOTS))
+        self._live: dict[int, SharedCounters] = {}
+        self._ops: dict[int, list[CollectiveOp]] = {}
+
+    def begin(self, plan: AgentPlan) -> None:
+        """Learn what the operations of a plan are."""
+        self._ops = {
+            rank.number: [
+                operation.op
+                if isinstance(operation, CollectiveOperation)
+                else CollectiveOp.SEND_RECV
+                for operation in rank.program.operations
+            ]
+            for rank in plan.ranks
+        }
+
+    def add_shard(self, number: int, counters: SharedCounters) -> None:
+        """Count what a shard counts."""
+        self._live[number] = counters
+
+    def remove_shard(self, number: int) -> None:
+        """Keep what a shard has counted, and give its memory back."""
+        counters = self._live.pop(number, None)
+        if counters is not None:
+            self._past = sum_counters([self._past, counters.snapshot()])
+            counters.close()
+
+    def shards(self) -> Iterable[tuple[int, SharedCounters]]:
+        """Return the shards that live."""
+        return sorted(self._live.items())
+
+    def note(self, rows: RecordRows) -> None:
+        """Count the flows of a batch of records."""
+        values = self._past
+        flows = rows.flows
+        for start in range(0, len(flows), _WIDTH):
+            fct_ns = flows[start + _ACKED] - flows[start + _POSTED]
+            op = self._ops[flows[start + _RANK]][flows[start + _OPERATION]]
+            values[fct_slot(op, fct_bucket(fct_ns))] += 1
+            values[fct_sum_slot(op)] += fct_ns
+            values[_DELIVERED] += flows[start + _SIZE]
+
+    def totals(self) -> array[int]:
+        """Return all counters of the agent; see ``chakram.core.counters``."""
+        return sum_counters(
+            [self._past, *(counters.snapshot() for counters in self._live.values())]
+        )

@@ -1,0 +1,143 @@
+"""Messages between an agent and a shard, over a pair of stream sockets.
+
+A message is its length (four bytes, little-endian) and its bytes.  The shard's side
+never waits: what the agent does not take at once is kept, up to a bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections import deque
+from typing import TYPE_CHECKING
+
+from chakram.control.messages import MAX_MESSAGE_BYTES
+from chakram.errors import PeerError, RunFailed
+
+if TYPE_CHECKING:
+    import socket
+
+__all__ = ["ShardPipe", "frame", "read_frame"]
+
+HEADER_BYTES = 4
+MAX_QUEUED_BYTES = 64 * 2**20
+"""About 400,000 flows that the agent did not take; then something is badly wrong."""
+
+_READ_BYTES = 2**18
+
+
+def frame(message: bytes) -> bytes:
+    """Return *message* with its length before it."""
+    return len(message).to_bytes(HEADER_BYTES, "little") + message
+
+
+def _length(header: bytes | bytearray, where: str) -> int:
+    length = int.from_bytes(header, "little")
+    if length > MAX_MESSAGE_BYTES:
+        raise PeerError(where, f"a message of {length} bytes is too long")
+    return length
+
+
+async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | None:
+    """Return the next message of a shard; None if it has ended.
+
+    Raises:
+        PeerError: At *where*, if the message is too long.
+    """
+    try:
+        header = await reader.readexactly(HEADER_BYTES)
+        return await reader.readexactly(_length(header, where))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+class ShardPipe:
+    """The shard's end.
+
+    Attributes:
+        closed: The agent has closed its end, or has ended.
+        queued_bytes: What waits to be taken.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.closed = False
+        self.queued_bytes = 0
+        self._sock = sock
+        self._out: deque[memoryview] = deque()
+        self._in = bytearray()
+
+    def fileno(self) -> int:
+        """Return the descriptor, readable when the agent has said something."""
+        return self._sock.fileno()
+
+    def send(self, message: bytes) -> None:
+        """Queue a message, and hand over what the agent takes now.
+
+        Raises:
+            RunFailed: If the agent has taken nothing for so long that the bound is
+                reached: no record may be lost unnoticed.
+        """
+        framed = frame(message)
+        self._out.append(memoryview(framed))
+        self.queued_bytes += len(framed)
+        self.flush()
+        if self.queued_bytes > MAX_QUEUED_BYTES:
+            raise RunFailed(
+                "shard",
+                f"the agent left {self.queued_bytes} bytes of records lying",
+                "is the host overloaded, or the controller slow?",
+            )
+
+    def flush(self) -> bool:
+        """Hand over what the agent takes now; tell whether that is all."""
+        while self._out and not self.closed:
+            chunk = self._out[0]
+            try:
+                taken = self._sock.send(chunk)
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                self.closed = True
+                break
+            self.queued_bytes -= taken
+            if taken < len(chunk):
+                self._out[0] = chunk[taken:]
+            else:
+                self._out.popleft()
+        return not self._out or self.closed
+
+    def receive(self) -> list[bytes]:
+        """Return what the agent has said since the last call.
+
+        Raises:
+            PeerError: If a message is too long.
+        """
+        while not self.closed:
+            try:
+                data = self._sock.recv(_READ_BYTES)
+            except BlockingIOError:
+                break
+            except ConnectionError:
+                data = b""
+            if not data:
+                self.closed = True
+            self._in += data
+        messages = []
+        while len(self._in) >= HEADER_BYTES:
+            end = HEADER_BYTES + _length(self._in[:HEADER_BYTES], "agent")
+            if len(self._in) < end:
+                break
+            messages.append(bytes(self._in[HEADER_BYTES:end]))
+            del self._in[:end]
+        return messages
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when something can be received or handed over, or after a while."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN | (select.POLLOUT if self._out else 0))
+        poll.poll(timeout_s * 1000)
+
+    def close(self) -> None:
+        """Close this end."""
+        self._sock.close()

@@ -1,0 +1,330 @@
+"""A data-plane process: endpoints, ports and the loop that drives them.
+
+An agent starts it as a program of its own (``python -m chakram_agent.shard``), so that
+neither control traffic nor a scrape shares its interpreter; it never imports gRPC,
+asyncio or a netlink library.  It gets its part of the plan over a pair of sockets,
+opens its ports in their network namespaces, waits for the start, works, and hands over
+what it records.  It ends when it is told to, or with its agent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import socket
+import sys
+import time
+from contextlib import nullcontext
+from ipaddress import IPv4Network
+from random import Random
+from typing import TYPE_CHECKING
+
+from chakram.control.codec import decode_plan
+from chakram.control.details import error_message
+from chakram.control.event_codec import encode_progress, encode_rows
+from chakram.control.events import Progress
+from chakram.control.messages import decode_message, pb
+from chakram.core.records import RecordRows
+from chakram.errors import ChakramError, PeerError, RunFailed
+from chakram.fabric.netns import in_namespace
+from chakram.fabric.process import die_with_parent
+from chakram.replay.endpoint import Endpoint
+from chakram_agent.counters import SharedCounters
+from chakram_agent.dataplane.loop import DataPlane, Line
+from chakram_agent.dataplane.memory import MemoryNetwork
+from chakram_agent.dataplane.opening import open_port
+from chakram_agent.dataplane.port import PortOptions
+from chakram_agent.dataplane.routes import refuse_loopback_route
+from chakram_agent.pipe import ShardPipe
+from chakram_agent.policy import Policy
+from chakram_agent.tally import Tally
+
+if TYPE_CHECKING:
+    from chakram.core.plan import AgentPlan, PortPlan
+
+__all__ = ["Shard", "build_plane", "main"]
+
+CHORES_NS = 1_000_000
+"""How often the loop looks at anything but packets."""
+TALLY_NS = 10_000_000
+REPORT_NS = 50_000_000
+REPORT_ROWS = 4096
+STALLED_NS = 1_000_000_000
+"""Without progress for so long, reports say who waits for whom."""
+LONGEST_WAIT_NS = 50_000_000
+GOODBYE_S = 1.0
+"""How long the last words may take."""
+
+
+def build_plane(plan: AgentPlan, policy: Policy) -> DataPlane:
+    """Open all ports of *plan*, each in its network namespace, with their endpoints.
+
+    Raises:
+        ChakramError: If a port cannot be opened, a destination is not allowed or would
+            be reached through ``lo``, or a program does not fit its queue pairs.
+    """
+    network = MemoryNetwork()
+    lines: list[Line] = []
+    try:
+        for port in plan.ports:
+            lines.append(_open_line(port, plan, policy, network))  # noqa: PERF401 - closed if one fails
+    except BaseException:
+        for line in lines:
+            line.port.close()
+        raise
+    return DataPlane(lines)
+
+
+def _open_line(
+    port: PortPlan, plan: AgentPlan, policy: Policy, network: MemoryNetwork
+) -> Line:
+    ranks = [rank for rank in plan.ranks if rank.port == port.number]
+    transport = plan.transport
+    endpoint = Endpoint(
+        port=port,
+        ranks=ranks,
+        transport=transport,
+        settings=plan.settings,
+        rank_numbers=plan.numbers(),
+        rng=Random(f"{plan.settings.seed} {port.number}"),
+    )
+    members = set(plan.peers)
+    where = f"port {port.number} ({port.host})"
+    options = PortOptions(
+        address=port.address,
+        udp_port=port.udp_port,
+        destinations=endpoint.destinations,
+        source_ports=sorted(
+            {pair.source_port for rank in ranks for pair in rank.queue_pairs}
+        ),
+        data_tos=transport.dscp_data << 2 | transport.ecn,
+        control_tos=transport.dscp_ack << 2,
+    )
+    # Inside a rootless lab there is no way back; a shard does nothing else there.
+    place = (
+        nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
+    )
+    with place:
+        for address, _ in endpoint.destinations:
+            policy.check_destination(address, where=where)
+            if address not in members:
+                raise PeerError(where, f"{address} is not a member of the plan")
+            if port.open.startswith("udp:"):
+                refuse_loopback_route(address, source=port.address)
+        return Line(endpoint, open_port(port.open, options, network), transport)
+
+
+class Shard:
+    """Drives a data plane, and talks with the agent now and then.
+
+    Args:
+        pipe: To the agent.
+        counters: Shared with the agent.
+    """
+
+    def __init__(self, pipe: ShardPipe, counters: SharedCounters) -> None:
+        self._pipe = pipe
+        self._counters = counters
+        self._plan: AgentPlan | None = None
+        self._plane: DataPlane | None = None
+        self._tally: Tally | None = None
+        self._armed = False
+        self._stopping = False
+        self._finished = False
+        self._progress = -1
+        self._progress_ns = 0
+        self._next_tally_ns = 0
+        self._next_report_ns = 0
+
+    def run(self) -> None:
+        """Work until the agent says stop, or is gone."""
+        try:
+            self._set_up()
+            self._work()
+        except ChakramError as error:
+            self._fail(error)
+        finally:
+            if self._plane is not None:
+                self._plane.close()
+        self._wait_for_stop()
+        self._say_goodbye()
+
+    def _set_up(self) -> None:
+        setup = self._wait_for_setup()
+        if setup is None:
+            return
+        policy = Policy(allow=tuple(IPv4Network(prefix) for prefix in setup.allow))
+        self._plan = decode_plan(setup.plan)
+        self._plane = build_plane(self._plan, policy)
+        self._plane.watch(self._pipe.fileno())
+        self._tally = Tally(self._plane, self._counters, shard=setup.shard)
+        # Everything that lives now lives until the end: no collection need look at it.
+        gc.collect()
+        gc.freeze()
+        self._tell(pb.ShardReport(ready=pb.ShardReady()))
+
+    def _wait_for_setup(self) -> pb.ShardSetup | None:
+        while not self._pipe.closed:
+            for data in self._pipe.receive():
+                command = decode_message(pb.ShardCommand, data, where="agent")
+                if command.HasField("setup"):
+                    return command.setup
+                if command.HasField("stop"):
+                    self._stopping = True
+                    return None
+            self._pipe.wait(GOODBYE_S)
+        return None
+
+    # ---- the loop --------------------------------------------------------------------
+
+    def _work(self) -> None:
+        plane = self._plane
+        if plane is None:
+            return
+        next_chores_ns = 0
+        while not self._stopping and not self._pipe.closed:
+            plane.round()
+            now_ns = time.monotonic_ns()
+            if now_ns >= next_chores_ns:
+                self._do_chores(plane, now_ns)
+                next_chores_ns = time.monotonic_ns() + CHORES_NS
+            plane.wait(LONGEST_WAIT_NS)
+
+    def _do_chores(self, plane: DataPlane, now_ns: int) -> None:
+        for data in self._pipe.receive():
+            self._obey(decode_message(pb.ShardCommand, data, where="agent"), plane)
+        self._pipe.flush()
+        if not self._armed or self._finished:
+            return
+        if self._tally is not None and now_ns >= self._next_tally_ns:
+            self._next_tally_ns = now_ns + TALLY_NS
+            self._tally.turn()
+        failure = plane.failure()
+        if failure is not None:
+            raise RunFailed("shard", failure)
+        if plane.finished():
+            self._finished = True
+            self._report(plane, now_ns)
+            self._finish_tally()
+            self._tell(pb.ShardReport(finished=pb.ShardFinished()))
+        elif now_ns >= self._next_report_ns or _rows(plane) >= REPORT_ROWS:
+            self._next_report_ns = now_ns + REPORT_NS
+            self._report(plane, now_ns)
+
+    def _obey(self, command: pb.ShardCommand, plane: DataPlane) -> None:
+        match command.WhichOneof("command"):
+            case "arm":
+                plane.arm(command.arm.start_ns)
+                self._armed = True
+                self._progress_ns = command.arm.start_ns
+            case "stop":
+                self._stopping = True
+            case kind:
+                raise PeerError("agent", f"said {kind} to a shard that is set up")
+
+    # ---- what it tells ---------------------------------------------------------------
+
+    def _tell(self, report: pb.ShardReport) -> None:
+        self._pipe.send(report.SerializeToString())
+
+    def _report(self, plane: DataPlane, now_ns: int) -> None:
+        """Hand over new rows, and how far the ranks are."""
+        rows = RecordRows()
+        for line in plane.lines:
+            if len(line.endpoint.records):
+                rows.extend(line.endpoint.records.take())
+        if len(rows):
+            self._tell(pb.ShardReport(records=encode_rows(rows)))
+        counter = sum(line.endpoint.progress_counter() for line in plane.lines)
+        if counter != self._progress:
+            self._progress = counter
+            self._progress_ns = max(now_ns, self._progress_ns)
+        stalled = now_ns - self._progress_ns >= STALLED_NS
+        progress = Progress(
+            time_ns=now_ns,
+            counter=counter,
+            iterations=tuple(
+                (replay.number, replay.iteration)
+                for line in plane.lines
+                for replay in line.endpoint.replays
+            ),
+            waiting_for=self._waiting_for() if stalled else (),
+        )
+        self._tell(pb.ShardReport(progress=encode_progress(progress)))
+
+    def _waiting_for(self) -> tuple[str, ...]:
+        if self._plane is None:
+            return ()
+        return tuple(
+            sentence
+            for line in self._plane.lines
+            for sentence in line.endpoint.waiting_for()
+        )
+
+    def _finish_tally(self) -> None:
+        if self._tally is not None:
+            self._tally.finish()
+
+    def _fail(self, error: ChakramError) -> None:
+        """Say why it cannot go on; nothing is sent to the network any more."""
+        report = pb.ShardReport(
+            failed=pb.ShardFailed(
+                error=error_message(error), waiting_for=self._waiting_for()[:64]
+            )
+        )
+        try:
+            self._tell(report)
+        except RunFailed:
+            self._pipe.closed = True  # the agent takes nothing: it will see us end
+
+    def _wait_for_stop(self) -> None:
+        while not self._stopping and not self._pipe.closed:
+            for data in self._pipe.receive():
+                command = decode_message(pb.ShardCommand, data, where="agent")
+                self._stopping = self._stopping or command.HasField("stop")
+            self._pipe.flush()
+            if not self._stopping:
+                self._pipe.wait(GOODBYE_S)
+
+    def _say_goodbye(self) -> None:
+        """Hand over the rest: the last rows, and what the ranks waited for."""
+        if self._pipe.closed:
+            return
+        plane = self._plane
+        try:
+            if plane is not None and self._armed and not self._finished:
+                self._report(plane, time.monotonic_ns())
+                self._finish_tally()
+            waiting_for = self._waiting_for()[:64] if self._armed else ()
+            self._tell(pb.ShardReport(stopped=pb.ShardStopped(waiting_for=waiting_for)))
+        except RunFailed:
+            return
+        deadline_s = time.monotonic() + GOODBYE_S
+        while not self._pipe.flush() and time.monotonic() < deadline_s:
+            self._pipe.wait(0.05)
+
+
+def _rows(plane: DataPlane) -> int:
+    return sum(len(line.endpoint.records) for line in plane.lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one shard; an agent starts it, with the descriptors that it inherits."""
+    parser = argparse.ArgumentParser(prog="chakram_agent.shard", description=__doc__)
+    parser.add_argument("--control", type=int, required=True)
+    parser.add_argument("--counters", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    options = parser.parse_args(arguments)
+    die_with_parent(options.parent)
+    pipe = ShardPipe(socket.socket(fileno=options.control))
+    counters = SharedCounters(options.counters)
+    try:
+        Shard(pipe, counters).run()
+    finally:
+        pipe.close()
+        counters.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The agent's view of one shard: its process, its pipe, its counters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from chakram.control.messages import decode_message, pb
+from chakram.errors import EnvironmentProblem
+from chakram_agent.counters import SharedCounters
+from chakram_agent.pipe import frame, read_frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["ShardProcess"]
+
+STOP_GRACE_S = 1.2
+"""A shard that has not ended by then is killed: all traffic must be over in 2 s."""
+
+
+class ShardProcess:
+    """A running data-plane process; ``start`` makes it.
+
+    Attributes:
+        number: Of the shard.
+        counters: What it counts.
+        waiting_for: What its ranks waited for when it ended, or when it failed.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        process: asyncio.subprocess.Process,
+        counters: SharedCounters,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.number = number
+        self.counters = counters
+        self.waiting_for: tuple[str, ...] = ()
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._killer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def start(cls, number: int) -> ShardProcess:
+        """Start the process of shard *number*.
+
+        Raises:
+            EnvironmentProblem: If the machine does not start another process.
+        """
+        counters = SharedCounters.create(f"chakram-shard-{number}")
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "chakram_agent.shard"),
+                *("--control", str(theirs.fileno())),
+                *("--counters", str(counters.descriptor)),
+                *("--parent", str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), counters.descriptor),
+            )
+        except OSError as error:
+            counters.close()
+            ours.close()
+            raise EnvironmentProblem(
+                f"shard {number}", f"its process cannot be started ({error.strerror})"
+            ) from error
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        return cls(number, process, counters, reader, writer)
+
+    def tell(self, command: pb.ShardCommand) -> None:
+        """Say something to the shard; it is gone if it does not hear it."""
+        with suppress(ConnectionError):
+            self._writer.write(frame(command.SerializeToString()))
+
+    async def reports(self) -> AsyncIterator[pb.ShardReport]:
+        """Yield what the shard says, until it ends.
+
+        Raises:
+            PeerError: If it says what is no report.
+        """
+        where = f"shard {self.number}"
+        while (data := await read_frame(self._reader, where=where)) is not None:
+            yield decode_message(pb.ShardReport, data, where=where)
+
+    def stop(self) -> None:
+        """Ask the shard to end, and make it end if it does not listen."""
+        self.tell(pb.ShardCommand(stop=pb.ShardStop()))
+        if self._killer is None:
+            loop = asyncio.get_running_loop()
+            self._killer = loop.call_later(STOP_GRACE_S, self.kill)
+
+    def kill(self) -> None:
+        """End the process, now."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> str:
+        """Wait for the end of the process; return how it ended.
+
+        A shard closes its pipe when it ends; one that closes the pipe and goes on is
+        killed.
+        """
+        self.stop()
+        code = await self._process.wait()
+        if self._killer is not None:
+            self._killer.cancel()
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+        if code < 0:
+            return f"the process of shard {self.number} was killed by signal {-code}"
+        return (
+            f"the process of shard {self.number} ended with exit code {code}; "
+            "the agent's own log says more"
+        )

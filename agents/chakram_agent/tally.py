@@ -1,0 +1,161 @@
+"""Carries what the engine has counted over to the shared counters.
+
+A snapshot of a queue pair takes a few microseconds, and a shard may have thousands of
+them, so each turn looks at a few only: a counter is exact when its last queue pair has
+had its turn, and ``finish`` gives all of them one.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from chakram.control.events import ShardLoad
+from chakram.core.counters import slot
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.statistics import PortStatistics, QueuePairStatistics
+    from chakram_agent.counters import SharedCounters
+    from chakram_agent.dataplane.loop import DataPlane, Line
+
+__all__ = ["Tally"]
+
+QUEUE_PAIRS_PER_TURN = 16
+
+_QUEUE_PAIR_COUNTERS = (
+    ("messages_posted", "flows_started"),
+    ("messages_completed", "flows_completed"),
+    ("messages_flushed", "flows_failed"),
+    ("out_of_sequence", "out_of_sequence_packets"),
+    ("duplicates", "duplicate_packets"),
+    ("invalid_requests", "invalid_packets"),
+    ("acks_invalid", "invalid_packets"),
+    ("naks_sent", "nak_sent"),
+    ("naks_received", "nak_received"),
+    ("timeouts", "ack_timeouts"),
+    ("ce", "ecn_marked_packets"),
+    ("cnps_sent", "cnp_sent"),
+    ("cnps_received", "cnp_received"),
+)
+_PORT_COUNTERS = (
+    ("bytes_sent", "tx_bytes"),
+    ("packets_sent", "tx_packets"),
+    ("packets_received", "rx_packets"),
+    ("malformed", "invalid_packets"),
+    ("unknown_queue_pair", "invalid_packets"),
+    ("unsupported", "invalid_packets"),
+    ("icrc_errors", "invalid_packets"),
+    ("faults_dropped", "injected_drops"),
+    ("generator_wait_ns", "generator_wait_ns"),
+)
+_QUEUE_PAIR_SLOTS = tuple((name, slot(to)) for name, to in _QUEUE_PAIR_COUNTERS)
+_PORT_SLOTS = tuple((name, slot(to)) for name, to in _PORT_COUNTERS)
+_BY_NAK = slot("retransmitted_packets_nak")
+_BY_TIMEOUT = slot("retransmitted_packets_timeout")
+_RX_BYTES = slot("rx_bytes")
+_SOCKET_DROPS = slot("socket_drops")
+_SEND_RETRIES = slot("send_retries")
+_CPU_NS = slot("cpu_ns")
+
+
+class Tally:
+    """Counts for all lines of a data plane.
+
+    Args:
+        plane: The data plane.
+        counters: Where to write.
+        shard: Its number.
+    """
+
+    def __init__(
+        self, plane: DataPlane, counters: SharedCounters, *, shard: int
+    ) -> None:
+        self._plane = plane
+        self._counters = counters
+        self._shard = shard
+        self._began_ns = time.monotonic_ns()
+        self._began_cpu_ns = time.process_time_ns()
+        self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
+        self._sockets = [(0, 0, 0)] * len(plane.lines)
+        self._pairs: list[tuple[QueuePair, QueuePairStatistics | None]] = [
+            (pair, None)
+            for line in plane.lines
+            for pair in line.endpoint.engine.queue_pairs()
+        ]
+        self._next = 0
+
+    def turn(self) -> None:
+        """Bring ports and the next few queue pairs up to date."""
+        self._count_ports()
+        pairs = min(QUEUE_PAIRS_PER_TURN, len(self._pairs))
+        for _ in range(pairs):
+            self._count_pair(self._next)
+            self._next = (self._next + 1) % len(self._pairs)
+
+    def finish(self) -> None:
+        """Bring everything up to date."""
+        self._count_ports()
+        for index in range(len(self._pairs)):
+            self._count_pair(index)
+
+    def _count_ports(self) -> None:
+        values = self._counters.values
+        for index, line in enumerate(self._plane.lines):
+            now = line.endpoint.engine.statistics()
+            _add(values, _PORT_SLOTS, self._ports[index], now)
+            self._ports[index] = now
+            self._count_sockets(index, line, values)
+        cpu_ns = time.process_time_ns()
+        values[_CPU_NS] = cpu_ns
+        plane = self._plane
+        self._counters.set_load(
+            ShardLoad(
+                shard=self._shard,
+                wall_ns=time.monotonic_ns() - self._began_ns,
+                cpu_ns=cpu_ns - self._began_cpu_ns,
+                max_lag_ns=plane.max_lag_ns,
+                late_rounds=plane.late_rounds,
+                rounds=plane.rounds,
+            )
+        )
+
+    def _count_sockets(self, index: int, line: Line, values: memoryview[int]) -> None:
+        drops, retries, received = self._sockets[index]
+        port = line.port
+        now = (port.socket_drops, port.send_retries, line.received_bytes)
+        values[_SOCKET_DROPS] += now[0] - drops
+        values[_SEND_RETRIES] += now[1] - retries
+        values[_RX_BYTES] += now[2] - received
+        self._sockets[index] = now
+
+    def _count_pair(self, index: int) -> None:
+        pair, before = self._pairs[index]
+        now = pair.statistics()
+        values = self._counters.values
+        _add(values, _QUEUE_PAIR_SLOTS, before, now)
+        again = now.packets_retransmitted
+        timeouts, naks = now.timeouts, now.naks_received
+        if before is not None:
+            again -= before.packets_retransmitted
+            timeouts -= before.timeouts
+            naks -= before.naks_received
+        # The queue pair does not count by reason; within one turn there is one.
+        values[_BY_TIMEOUT if timeouts and not naks else _BY_NAK] += again
+        self._pairs[index] = (pair, now)
+
+
+def _add(
+    values: memoryview[int],
+    slots: Sequence[tuple[str, int]],
+    before: object | None,
+    now: object,
+) -> None:
+    for name, number in slots:
+        count = getattr(now, name)
+        if before is not None:
+            count -= getattr(before, name)
+        if count:
+            values[number] += count
