@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from chakram.control.events import AgentEvent
     from chakram.core.plan import AgentPlan
+    from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
 
 __all__ = ["Agent"]
@@ -78,10 +79,18 @@ class Agent:
     Args:
         policy: What it allows.
         tasks: Owns the tasks of shards.
+        metrics: Where the counters go once a second; None: to the controller alone.
     """
 
-    def __init__(self, policy: Policy, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        tasks: asyncio.TaskGroup,
+        *,
+        metrics: AgentMetrics | None = None,
+    ) -> None:
         self.policy = policy
+        self._metrics = metrics
         self.state = AgentState()
         self.metering = Metering()
         self._tasks = tasks
@@ -179,7 +188,7 @@ class Agent:
             now_ns = time.monotonic_ns()
             if now_ns >= self.state.next_deadline_ns():
                 self._dispatch(Tick(now_ns=now_ns))
-            if self._shards and now_ns / 1e9 >= next_snapshot_s:
+            if now_ns / 1e9 >= next_snapshot_s:
                 next_snapshot_s = now_ns / 1e9 + SNAPSHOT_S
                 self._tell_counters()
 
@@ -220,10 +229,10 @@ class Agent:
             case EndSession(session=name, reason=reason):
                 self._end_session(name, reason)
             case ReportFinished():
-                self._tell_counters()
+                self._tell(self.counters())
                 self._tell(Finished(time_ns=time.monotonic_ns()))
             case ReportFailed(reason=reason):
-                self._tell_counters()
+                self._tell(self.counters())
                 self._tell(
                     Failed(
                         time_ns=time.monotonic_ns(),
@@ -344,7 +353,11 @@ class Agent:
         return self._session is None or self._session.put(event)
 
     def _tell_counters(self) -> None:
-        self._tell(self.counters())
+        if self._shards or self._metrics is not None:
+            counters = self.counters()
+            if self._metrics is not None:
+                self._metrics.update(counters)
+            self._tell(counters)
 
     def counters(self) -> CountersSnapshot:
         """Return all counters as they are now."""

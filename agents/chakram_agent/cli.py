@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,9 @@ from chakram_agent.policy import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.shell import ServeOptions, serve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from chakram_agent.agent import Agent
+    from chakram_agent.metrics import AgentMetrics
 
 __all__ = ["main"]
 
@@ -117,11 +117,34 @@ async def run(options: ServeOptions, metrics: str | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
 
-    def ready(address: str, agent: Agent) -> None:
+    def ready(address: str) -> None:
         # Whoever started us reads this line, maybe through a pipe.
         print(f"ready {address}", flush=True)
 
-    await serve(options, ready=ready, stop=stop)
+    with metrics_at(metrics) as served:
+        await serve(options, ready=ready, stop=stop, metrics=served)
+
+
+@contextmanager
+def metrics_at(listen: str | None) -> Iterator[AgentMetrics | None]:
+    """Serve metrics while the body runs, if there is an address for them.
+
+    Raises:
+        ConfigError: If that is no address.
+        EnvironmentProblem: If they cannot be served there.
+    """
+    if listen is None:
+        yield None
+        return
+    # Only who serves metrics loads what that needs.
+    from chakram_agent.metrics import AgentMetrics
+
+    metrics = AgentMetrics(listen)
+    metrics.start()
+    try:
+        yield metrics
+    finally:
+        metrics.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import signal
 import socket
 import sys
 import time
@@ -316,6 +317,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True)
     options = parser.parse_args(arguments)
     die_with_parent(options.parent)
+    # Ctrl-C in a terminal reaches us too; the agent decides what comes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = ShardPipe(socket.socket(fileno=options.control))
     counters = SharedCounters(options.counters)
     try:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from typing import Any, TypeAlias
 
+    from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
     from chakram_agent.session import Session
 
@@ -230,7 +231,11 @@ def _largest_buffer() -> int | None:
 
 
 async def serve(
-    options: ServeOptions, *, ready: Callable[[str, Agent], None], stop: asyncio.Event
+    options: ServeOptions,
+    *,
+    ready: Callable[[str], None],
+    stop: asyncio.Event,
+    metrics: AgentMetrics | None = None,
 ) -> None:
     """Listen until *stop* is set; then end all traffic and go.
 
@@ -238,6 +243,7 @@ async def serve(
         options: Where to listen, for whom.
         ready: Called with the address once controllers can connect.
         stop: Set by a signal, or by a test.
+        metrics: Where the counters go; None: to the controller alone.
 
     Raises:
         ConfigError: If it would listen to the world without certificates.
@@ -254,11 +260,11 @@ async def serve(
     address = bind(server, options)
     try:
         async with asyncio.TaskGroup() as tasks:
-            agent = Agent(options.policy, tasks)
+            agent = Agent(options.policy, tasks, metrics=metrics)
             add_AgentServicer_to_server(AgentService(agent), server)
             await server.start()
             time_keeper = tasks.create_task(agent.keep_time(), name="time")
-            ready(address, agent)
+            ready(address)
             await stop.wait()
             await agent.shut_down("the agent is shutting down")
             await server.stop(CLOSE_GRACE_S)

@@ -1,0 +1,85 @@
+"""The agent's own metrics endpoint, for agents that nobody's controller serves.
+
+The numbers are those that the controller gets, once a second; a scrape reads a copy in
+a thread of its own and never waits for, or holds up, anything.
+"""
+
+from __future__ import annotations
+
+import platform
+import socket
+from typing import TYPE_CHECKING
+
+import chakram
+from chakram._compiled import status as compiled_status
+from chakram.observe.exporter import MetricsServer, open_listener
+from chakram.observe.metrics_state import MetricsState, Snapshot
+
+if TYPE_CHECKING:
+    from chakram.control.events import CountersSnapshot
+
+__all__ = ["AgentMetrics"]
+
+_OF_RUNS = ("chakram_run_", "chakram_generator_bound")
+"""What only a controller knows."""
+
+
+class AgentMetrics(MetricsState):
+    """The numbers of one agent.
+
+    Args:
+        listen: Where to serve them: ``host:port``.
+
+    Raises:
+        ConfigError: If that is no address.
+        EnvironmentProblem: If it cannot be served there.
+    """
+
+    def __init__(self, listen: str) -> None:
+        super().__init__(
+            "",
+            build={
+                "version": chakram.__version__,
+                "compiled": str(compiled_status().is_compiled()).lower(),
+                "python": platform.python_version(),
+            },
+        )
+        self._agent = socket.gethostname()
+        self._server = MetricsServer(self, open_listener(listen))
+
+    @property
+    def url(self) -> str:
+        """Where the metrics are."""
+        return self._server.url
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.close()
+
+    def update(self, counters: CountersSnapshot) -> None:
+        """Take the numbers as they are now."""
+        loads = counters.loads
+        self.set_agent_up(self._agent, True)
+        self.set_counters(self._agent, counters.values)
+        self.set_load(
+            self._agent,
+            max_lag_ns=max((load.max_lag_ns for load in loads), default=0),
+            rounds=sum(load.rounds for load in loads),
+            late_rounds=sum(load.late_rounds for load in loads),
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the numbers that an agent has."""
+        everything = super().snapshot()
+        return Snapshot(
+            {
+                name: values
+                for name, values in everything.values.items()
+                if not name.startswith(_OF_RUNS)
+            },
+            everything.histograms,
+        )
