@@ -25,19 +25,23 @@ from chakram.controller.reporting import Reference, manifest_of, summary_of
 from chakram.controller.session import Session
 from chakram.controller.state import Phase
 from chakram.controller.worlds import World, open_world
+from chakram.core.counters import slot
+from chakram.core.resolve import OperationTable
 from chakram.errors import ChakramError, RunInterrupted
 from chakram.observe.console import render_table
+from chakram.observe.exporter import MetricsServer
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
+from chakram.observe.metrics_state import MetricsState
 from chakram.observe.run_directory import RunDirectory
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from chakram.config.experiment import Experiment
     from chakram.control.clock import ClockOffset
     from chakram.control.events import CountersSnapshot
-    from chakram.controller.metrics import LiveMetrics
     from chakram.core.plan import Plan
     from chakram.core.records import RecordRows
     from chakram.core.summary import Summary
@@ -87,7 +91,7 @@ class _Observer:
     def __init__(
         self,
         directory: RunDirectory,
-        metrics: LiveMetrics,
+        metrics: MetricsState,
         progress: Progress,
         total: int,
     ) -> None:
@@ -97,28 +101,38 @@ class _Observer:
         self._total = total
         self._flushed_ns = time.monotonic_ns()
         self.banners: list[str] = []
+        self.samples_dropped: dict[str, int] = {}
 
     def phase_changed(self, phase: Phase) -> None:
-        self._metrics.phase_changed(phase.name.lower())
         log.info("phase changed phase=%s", phase.name)
         if phase is Phase.RUNNING:
+            self._metrics.set_state("running")
+            self._metrics.set_start_time(time.time())
             self._progress.phase("replaying")
             self._progress.iterations(0, self._total)
 
     def iterations_done(self, iterations: int) -> None:
-        self._metrics.iterations_done(iterations)
         self._progress.iterations(iterations, self._total)
 
     def rows_arrived(self, rows: RecordRows) -> None:
-        completed = self._directory.add(rows).collectives
-        self._metrics.collectives_completed(completed)
+        new = self._directory.add(rows)
+        self._metrics.add_collectives(new.collectives)
+        self._metrics.add_ranks(new.ranks)
         now_ns = time.monotonic_ns()
         if now_ns - self._flushed_ns > _FLUSH_NS:
             self._directory.flush()
             self._flushed_ns = now_ns
 
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
-        self._metrics.counters_arrived(agent, snapshot.values)
+        self._metrics.set_counters(agent, snapshot.values)
+        if snapshot.loads:
+            self._metrics.set_load(
+                agent,
+                max_lag_ns=max(load.max_lag_ns for load in snapshot.loads),
+                rounds=sum(load.rounds for load in snapshot.loads),
+                late_rounds=sum(load.late_rounds for load in snapshot.loads),
+            )
+        self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
 
     def agent_said(self, agent: str, level: str, text: str) -> None:
         if level == "warning":
@@ -132,7 +146,7 @@ async def run_experiment(
     experiment_text: str,
     runs_directory: Path,
     lab_name: str,
-    metrics: LiveMetrics,
+    listener: socket.socket | None,
     progress: Progress,
 ) -> RunOutcome:
     """Bring the fabric up, replay, collect, tear down.
@@ -142,7 +156,7 @@ async def run_experiment(
         experiment_text: Its file, word for word, for the run directory.
         runs_directory: Folder of all run directories.
         lab_name: Prefix of whatever is made on this machine.
-        metrics: Kept up to date while the run goes.
+        listener: Where metrics are served while the run goes; None: nowhere.
         progress: Told how far it is.
 
     Returns:
@@ -167,9 +181,13 @@ async def run_experiment(
         started=started,
         experiment_text=experiment_text,
     )
-    metrics.run_started(experiment, run_id=run_id)
+    metrics = _metrics_of(experiment, directory)
     run = _Run(experiment, jobs, directory, run_id, metrics, progress)
+    server = None if listener is None else MetricsServer(metrics, listener)
     try:
+        if server is not None:
+            server.start()
+            progress.note(f"metrics: {server.url}")
         await run.execute(lab_name)
     except asyncio.CancelledError:
         run.finish(RunInterrupted("run", "interrupted before it had ended"))
@@ -180,13 +198,33 @@ async def run_experiment(
             raise
     else:
         run.finish(None)
+    finally:
+        if server is not None:
+            await asyncio.to_thread(server.close)
     summary = summary_of(directory.path)
-    metrics.run_ended(directory.manifest.status)
     return RunOutcome(
         directory=directory.path,
         summary=summary,
         table=render_table(summary),
         error=run.error,
+    )
+
+
+def _metrics_of(experiment: Experiment, directory: RunDirectory) -> MetricsState:
+    manifest = directory.manifest
+    return MetricsState(
+        manifest.run_id,
+        info={
+            "name": experiment.name,
+            "world": manifest.world,
+            "fabric": manifest.fabric,
+            "transport": manifest.transport,
+        },
+        build={
+            "version": manifest.versions["chakram"],
+            "python": manifest.versions["python"],
+            "compiled": str(bool(manifest.compiled["all_compiled"])).lower(),
+        },
     )
 
 
@@ -199,7 +237,7 @@ class _Run:
         jobs: Sequence[LoadedJob],
         directory: RunDirectory,
         run_id: str,
-        metrics: LiveMetrics,
+        metrics: MetricsState,
         progress: Progress,
     ) -> None:
         self._experiment = experiment
@@ -278,7 +316,12 @@ class _Run:
             self.reference.predictions["simulate"] = dict(
                 await simulate_apart(plan, world.topology, self._experiment.seed)
             )
-        self._metrics.predicted(plan, self.reference)
+        identities = OperationTable(plan).identities
+        for source, times_ns in (
+            ("ideal", self.reference.ideals),
+            *self.reference.predictions.items(),
+        ):
+            self._metrics.set_predictions(source, times_ns, identities)
 
     def _begin(
         self,
@@ -309,7 +352,11 @@ class _Run:
             plan,
             offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
         )
-        self._metrics.agents_connected(clients)
+        self._metrics.set_plan(plan)
+        for name, clock in clocks.items():
+            self._metrics.set_clock(
+                name, offset_ns=clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
+            )
         self.began = True
 
     def finish(self, error: ChakramError | None) -> None:
@@ -317,17 +364,22 @@ class _Run:
         self.error = error
         before, after = self._counters
         topology = self._world.topology if self._world is not None else None
+        links = link_records(topology, before, after) if topology else []
         self._directory.finish(
             COMPLETE if error is None else PARTIAL if self.began else FAILED,
             ended=datetime.now(UTC),
             reason=None if error is None else str(error),
-            links=link_records(topology, before, after) if topology else (),
+            links=links,
             ideal=self.reference.ideals,
             ceiling=self.reference.ceilings,
             predictions=self.reference.predictions,
             banners=(*self._directory.manifest.banners, *self._observer.banners),
-            samples_dropped=self._metrics.samples_dropped(),
+            samples_dropped=sum(self._observer.samples_dropped.values()),
         )
+        for link in links:
+            self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
+        self._metrics.set_state(self._directory.manifest.status)
+        self._metrics.set_end_time(time.time())
 
 
 def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:
