@@ -1,9 +1,9 @@
 """How fast a collective could be: the ideal of its schedule, and the ceiling.
 
 **Ideal**: the time of *this* schedule alone on the fabric, in the alpha-beta model with
-headers counted.  A transfer starts when what its source received of the chunk in
-earlier steps is there and the transfers that its port sends before it are out; a port
-sends in the order of (step, turn).  It takes
+headers counted.  A transfer is ready when what its source received of the chunk in
+earlier steps is there; a port sends one after the other what is ready, in the order in
+which it became so, then of (step, turn).  A transfer takes
 
     wire bytes / slowest rate of its path                        (bytes, "beta")
     + propagation + one packet stored and forwarded at each hop  (latency, "alpha")
@@ -11,7 +11,7 @@ sends in the order of (step, turn).  It takes
 and no port receives, and no switch passes on through its uplinks together, more than
 its rate: perfect balance.  The collective ends when the acknowledgement of its last
 transfer is back, as it does for a sender that measures.  Acknowledgements compete with
-nothing, and windows, bursts and hosts cost nothing.
+nothing; windows, bursts and hosts cost nothing; ranks of one port need no network.
 
 For a ring all_reduce of n ranks with chunks of c wire bytes on ports of rate r that is
 
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
@@ -53,7 +53,7 @@ from chakram.core.wire_cost import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from chakram.core.schedule import Algorithm
+    from chakram.core.schedule import Algorithm, Transfer
 
 __all__ = [
     "FabricModel",
@@ -118,6 +118,7 @@ class _Lines:
         self._free_ns: dict[object, int] = {}
 
     def free_ns(self, line: object) -> int:
+        """Return when the line is free again."""
         return self._free_ns.get(line, 0)
 
     def occupy(
@@ -128,6 +129,20 @@ class _Lines:
         end_ns = begin_ns + serialisation_ns(nbytes, rate_bps=rate_bps)
         self._free_ns[line] = end_ns
         return end_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flight:
+    """A message on its way to a port.
+
+    ``head_ns`` is when its first bits reach the receiver's port, ``tail_ns`` when its
+    last ones would if nothing else came there.
+    """
+
+    ports: tuple[int, int]
+    nbytes: int
+    head_ns: int
+    tail_ns: int
 
 
 def ideal_ns(
@@ -156,31 +171,58 @@ def ideal_ns(
     """
     nranks = len(ranks)
     ports = [fabric.port_of[rank] for rank in ranks]
-    schedule = build_schedule(algorithm, nranks=nranks, root=root)
+    transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers
+    missing, dependents = _needs(transfers)
     lines = _Lines()
-    there_ns: dict[tuple[int, int], int] = {}
+    flights: dict[int, _Flight] = {}
+    ready_ns = [0] * len(transfers)
     end_ns = 0
-    for _, transfers in groupby(schedule.transfers, key=lambda t: t.step):
-        arrivals: list[tuple[tuple[int, int], int]] = []
-        for transfer in transfers:
+    # In the order of time, then of the schedule: a transfer may leave, or (with its
+    # flight) reaches the receiver's port.
+    events = [(0, index) for index, count in enumerate(missing) if not count]
+    while events:
+        now_ns, index = heappop(events)
+        flight = flights.pop(index, None)
+        if flight is None:
+            transfer = transfers[index]
             size_bytes = algorithm.chunk_bytes(
                 transfer.chunk, nranks=nranks, input_bytes=input_bytes
             )
-            ready_ns = there_ns.get((transfer.src, transfer.chunk), 0)
-            arrived_ns, acked_ns = _deliver(
+            flight = flights[index] = _depart(
                 fabric,
                 lines,
-                (ports[transfer.src], ports[transfer.dst]),
-                ready_ns,
-                wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
-                first_packet_wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
+                ports=(ports[transfer.src], ports[transfer.dst]),
+                ready_ns=now_ns,
+                nbytes=wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
+                packet_bytes=first_packet_wire_bytes(
+                    size_bytes, path_mtu=path_mtu, verb=verb
+                ),
             )
-            arrivals.append(((transfer.dst, transfer.chunk), arrived_ns))
-            end_ns = max(end_ns, acked_ns)
-        # Only what came in earlier steps is waited for.
-        for key, arrived_ns in arrivals:
-            there_ns[key] = max(there_ns.get(key, 0), arrived_ns)
+            heappush(events, (flight.head_ns, index))
+            continue
+        arrived_ns = _arrive(fabric, lines, flight)
+        end_ns = max(end_ns, arrived_ns + _way_back_ns(fabric, flight))
+        for dependent in dependents[index]:
+            missing[dependent] -= 1
+            ready_ns[dependent] = max(ready_ns[dependent], arrived_ns)
+            if not missing[dependent]:
+                heappush(events, (ready_ns[dependent], dependent))
     return end_ns
+
+
+def _needs(transfers: Sequence[Transfer]) -> tuple[list[int], list[list[int]]]:
+    """Return how many transfers each one waits for, and which ones wait for it."""
+    into: dict[tuple[int, int], list[int]] = {}
+    for index, transfer in enumerate(transfers):
+        into.setdefault((transfer.dst, transfer.chunk), []).append(index)
+    missing = [0] * len(transfers)
+    dependents: list[list[int]] = [[] for _ in transfers]
+    for index, transfer in enumerate(transfers):
+        for needed in into.get((transfer.src, transfer.chunk), ()):
+            if transfers[needed].step < transfer.step:
+                missing[index] += 1
+                dependents[needed].append(index)
+    return missing, dependents
 
 
 def message_ideal_ns(
@@ -196,29 +238,31 @@ def message_ideal_ns(
 
     It is what a flow's completion time is compared with: posted to acknowledged.
     """
-    _, acked_ns = _deliver(
+    lines = _Lines()
+    flight = _depart(
         fabric,
-        _Lines(),
-        (fabric.port_of[src], fabric.port_of[dst]),
-        0,
-        wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
-        first_packet_wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
+        lines,
+        ports=(fabric.port_of[src], fabric.port_of[dst]),
+        ready_ns=0,
+        nbytes=wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
+        packet_bytes=first_packet_wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
     )
-    return acked_ns
+    return _arrive(fabric, lines, flight) + _way_back_ns(fabric, flight)
 
 
-def _deliver(
+def _depart(
     fabric: FabricModel,
     lines: _Lines,
-    ends: tuple[int, int],
+    *,
+    ports: tuple[int, int],
     ready_ns: int,
     nbytes: int,
     packet_bytes: int,
-) -> tuple[int, int]:
-    """Carry one message; return when it has arrived and when that is known."""
-    src, dst = ends
+) -> _Flight:
+    """Carry one message through its sender's port and the uplinks."""
+    src, dst = ports
     if src == dst:
-        return ready_ns, ready_ns
+        return _Flight(ports=ports, nbytes=nbytes, head_ns=ready_ns, tail_ns=ready_ns)
     out, into = fabric.ports[src], fabric.ports[dst]
     path = fabric.path(src, dst)
     slowest_bps = path.slowest_bps()
@@ -226,21 +270,39 @@ def _deliver(
     through_ns = max(
         start_ns + serialisation_ns(nbytes, rate_bps=slowest_bps),
         lines.occupy(("out", src), start_ns, nbytes, out.rate_bps),
-        lines.occupy(("in", dst), start_ns, nbytes, into.rate_bps),
     )
     if out.switch != into.switch:
         for way, switch in (("up", out.switch), ("down", into.switch)):
             rate_bps = fabric.uplinks_bps.get(switch)
             passed_ns = lines.occupy((way, switch), start_ns, nbytes, rate_bps)
             through_ns = max(through_ns, passed_ns)
-    # The packet that is stored at every hop is serialised once already: the slowest
-    # link is in through_ns.
-    arrived_ns = (
-        through_ns
-        + path.latency_ns(packet_bytes)
-        - serialisation_ns(packet_bytes, rate_bps=slowest_bps)
+    # Of the packet that is stored at every hop, the slowest link's time is in
+    # through_ns already.
+    latency_ns = path.latency_ns(packet_bytes) - serialisation_ns(
+        packet_bytes, rate_bps=slowest_bps
     )
-    return arrived_ns, arrived_ns + fabric.path(dst, src).latency_ns(ACK_WIRE_BYTES)
+    return _Flight(
+        ports=ports,
+        nbytes=nbytes,
+        head_ns=start_ns + latency_ns,
+        tail_ns=through_ns + latency_ns,
+    )
+
+
+def _arrive(fabric: FabricModel, lines: _Lines, flight: _Flight) -> int:
+    """Carry a message into its receiver's port; return when it is there."""
+    src, dst = flight.ports
+    if src == dst:
+        return flight.tail_ns
+    rate_bps = fabric.ports[dst].rate_bps
+    served_ns = lines.occupy(("in", dst), flight.head_ns, flight.nbytes, rate_bps)
+    return max(flight.tail_ns, served_ns)
+
+
+def _way_back_ns(fabric: FabricModel, flight: _Flight) -> int:
+    """Return how long the acknowledgement of a message takes."""
+    src, dst = flight.ports
+    return 0 if src == dst else fabric.path(dst, src).latency_ns(ACK_WIRE_BYTES)
 
 
 def ceiling_ns(
