@@ -7,7 +7,6 @@ from chakram.roce.queue_pair cimport QueuePair
 cdef long long _NEVER
 cdef int _DATA
 cdef long long _BITS_PER_BYTE_NS
-cdef int _EXTENDED_BYTES
 cdef int _MALFORMED
 cdef int _CNP
 cdef int _ACKNOWLEDGE
@@ -27,6 +26,7 @@ cdef class PortEngine:
     cdef object _ring
     cdef list _timers
     cdef long long _quantum_bytes
+    cdef long long _busy_since_ns
     cdef long long _free_ns
     cdef long long _remainder
     cdef Burst _offered
@@ -47,7 +47,7 @@ cdef class PortEngine:
     cdef readonly long long icrc_errors
     cdef readonly long long faults_dropped
 
-    @cython.locals(full_bytes="long long", quantum_bytes="long long")
+    @cython.locals(packet_bytes="long long", quantum_bytes="long long")
     cpdef object add_queue_pair(self, QueuePair queue_pair)
     cpdef QueuePair queue_pair(self, object qpn)
     @cython.locals(queue_pair=QueuePair)
@@ -58,7 +58,7 @@ cdef class PortEngine:
     cpdef Burst next_burst(self, long long now_ns)
     @cython.locals(burst=Burst, queue_pair=QueuePair)
     cpdef Burst peek_burst(self, long long now_ns)
-    @cython.locals(queue_pair=QueuePair, since_ns="long long", ready_ns="long long")
+    @cython.locals(queue_pair=QueuePair, ready_ns="long long")
     cpdef object commit_burst(self, Burst burst, long long now_ns)
     @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)
     cpdef long long next_wakeup_ns(self)
@@ -85,12 +85,14 @@ cdef class PortEngine:
     cdef long long _wake_ns(self, QueuePair queue_pair)
     @cython.locals(wake_ns="long long")
     cdef object _schedule(self, QueuePair queue_pair)
+    @cython.locals(is_busy="bint")
     cdef object _update(self, QueuePair queue_pair, long long since_ns, long long now_ns)
     cdef object _leave_ring(self, QueuePair queue_pair)
+    @cython.locals(lost_ns="long long")
+    cdef object _offer(self, Burst burst, QueuePair queue_pair, long long now_ns)
     @cython.locals(due_ns="long long", lost_ns="long long")
-    cdef object _offer(self, Burst burst, QueuePair queue_pair, long long since_ns,
-                       long long now_ns)
+    cdef long long _lost_ns(self, long long now_ns)
     @cython.locals(wait_ns="long long", ready_ns="long long")
     cdef object _credit_wait(self, QueuePair queue_pair)
     @cython.locals(start_ns="long long", work="long long")
-    cdef object _occupy(self, long long wire_bytes, long long since_ns, long long now_ns)
+    cdef object _occupy(self, long long wire_bytes, long long now_ns)

@@ -14,16 +14,16 @@ rate. If the shell comes late, the line catches up on at most *burst_bound_ns* o
 it missed; an idle line saves nothing up. So in any time T no more leaves than
 rate x (T + burst bound), and one burst.
 
-The generator's honesty. When a burst is offered (`peek_burst`) at *now*, it was due at
-the later of the time when the line was free and the time since when its queue pair (or
-its answer) was ready. Of the lag the port makes up the burst bound; the rest,
+The generator's honesty. When a burst is offered (`peek_burst`) at *now*, one was due at
+the later of two times: when the line became free, and since when there has always been
+something to send. Of the lag the port makes up the burst bound; the rest,
 ``now - burst_bound_ns - due`` where that is positive, is time of the line that is lost
 for ever because the data plane was late, not because of window, rate or port. It is
 added to ``generator_wait_ns`` of the port, and of each message that was ready to send
-at that time (`SendCompleted.generator_wait_ns`), for it lost that time too. Time after
-the first offer is not counted: there the socket or the kernel's shaper pushes back. A
-port without rate has no line; there the end of the last burst stands for "free", so
-gaps between two sends longer than the burst bound count.
+meanwhile (`SendCompleted.generator_wait_ns`), as far as it was: it lost that time too.
+Time after the first offer is not counted: there the socket or the kernel's shaper
+pushes back. A port without rate has no line; there the time of the last burst stands
+for "free", so gaps between two sends longer than the burst bound count.
 """
 
 from __future__ import annotations
@@ -49,8 +49,6 @@ __all__ = ["PortEngine"]
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
 _BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
-# RETH, immediate data: what the packets of a burst may have beside payload.
-_EXTENDED_BYTES = 16 + 4
 _MALFORMED = MALFORMED
 _CNP = int(Opcode.CNP)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
@@ -72,6 +70,7 @@ class PortEngine:
     __slots__ = (
         "_answering",
         "_burst_bound_ns",
+        "_busy_since_ns",
         "_events",
         "_faults",
         "_free_ns",
@@ -148,6 +147,8 @@ class PortEngine:
         # (time, QPN); an entry counts only if its queue pair has that wake_ns.
         self._timers: list[tuple[int, int]] = []
         self._quantum_bytes = 0
+        # Since when there is something to send, while there is.
+        self._busy_since_ns = 0
         # When the line is free, and what division left over of its last bit.
         self._free_ns = -(1 << 62)
         self._remainder = 0
@@ -183,8 +184,8 @@ class PortEngine:
             raise ValueError(f"there is a queue pair {queue_pair.qpn} already")
         self._queue_pairs[queue_pair.qpn] = queue_pair
         queue_pair.redirect_events(self._events)
-        full_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes + _EXTENDED_BYTES
-        quantum_bytes = self._max_burst_packets * full_bytes
+        packet_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes
+        quantum_bytes = self._max_burst_packets * packet_bytes
         if quantum_bytes > self._quantum_bytes:
             self._quantum_bytes = quantum_bytes
 
@@ -263,21 +264,27 @@ class PortEngine:
             queue_pair = self._answering[0]
             burst = queue_pair.make_answer()
             if burst is not None:
-                self._offer(burst, queue_pair, queue_pair.answer_since_ns, now_ns)
+                self._offer(burst, queue_pair, now_ns)
                 return burst
             # Nothing is to be answered any more: the gap has closed.
             self._answering.popleft()
             queue_pair.is_answering = False
         while self._ring:
             queue_pair = self._ring[0]
+            burst = None
             if queue_pair.requester.ready_ns() <= now_ns:
                 burst = queue_pair.make_burst(self._max_burst_packets)
-                if burst is not None:
-                    if queue_pair.deficit_bytes <= 0:
-                        queue_pair.deficit_bytes += self._quantum_bytes
-                    self._offer(burst, queue_pair, queue_pair.ready_since_ns, now_ns)
-                    return burst
-            self._leave_ring(queue_pair)
+            if burst is None:
+                self._leave_ring(queue_pair)
+                continue
+            if queue_pair.deficit_bytes <= 0:
+                queue_pair.deficit_bytes += self._quantum_bytes
+                if queue_pair.deficit_bytes <= 0:
+                    # Deep in debt: its turn is over before it begins.
+                    self._ring.rotate(-1)
+                    continue
+            self._offer(burst, queue_pair, now_ns)
+            return burst
         return None
 
     def commit_burst(self, burst: Burst, now_ns: int) -> None:
@@ -293,10 +300,8 @@ class PortEngine:
             # The message is credited before the queue pair moves on to the next.
             self._credit_wait(queue_pair)
             queue_pair.requester.commit(burst, now_ns)
-            since_ns = queue_pair.ready_since_ns
         else:
             queue_pair.responder.commit(burst)
-            since_ns = queue_pair.answer_since_ns
             self.control_sent += 1
         self._offered = None
         self._offered_queue_pair = None
@@ -304,7 +309,7 @@ class PortEngine:
         self.packets_sent += burst.count
         self.bytes_sent += burst.wire_bytes
         self.bursts_sent += 1
-        self._occupy(burst.wire_bytes, since_ns, now_ns)
+        self._occupy(burst.wire_bytes, now_ns)
         if burst.kind != _DATA:
             if not queue_pair.responder.has_answer():
                 self._answering.popleft()
@@ -574,15 +579,23 @@ class PortEngine:
                 made it ready is handled late.
             now_ns: The time.
         """
-        if not queue_pair.is_answering and queue_pair.responder.has_answer():
-            queue_pair.is_answering = True
-            queue_pair.answer_since_ns = now_ns
-            self._answering.append(queue_pair)
+        is_busy = len(self._answering) + len(self._ring) > 0
         if not queue_pair.is_in_ring and queue_pair.requester.ready_ns() <= now_ns:
+            if not is_busy:
+                is_busy = True
+                self._busy_since_ns = since_ns
             queue_pair.is_in_ring = True
             queue_pair.ready_since_ns = since_ns
-            queue_pair.wait_before_ns = self._generator_wait_ns
+            # What the line has lost so far, it has lost without this queue pair.
+            queue_pair.wait_before_ns = self._generator_wait_ns + self._lost_ns(
+                since_ns
+            )
             self._ring.append(queue_pair)
+        if not queue_pair.is_answering and queue_pair.responder.has_answer():
+            if not is_busy:
+                self._busy_since_ns = now_ns
+            queue_pair.is_answering = True
+            self._answering.append(queue_pair)
         self._schedule(queue_pair)
 
     def _leave_ring(self, queue_pair: QueuePair) -> None:
@@ -594,21 +607,28 @@ class PortEngine:
             queue_pair.deficit_bytes = 0
         self._schedule(queue_pair)
 
-    def _offer(
-        self, burst: Burst, queue_pair: QueuePair, since_ns: int, now_ns: int
-    ) -> None:
+    def _offer(self, burst: Burst, queue_pair: QueuePair, now_ns: int) -> None:
         """Remember what is offered, and account for how late that is."""
         self._offered = burst
         self._offered_queue_pair = queue_pair
         if self._was_offered:
             return
-        self._was_offered = True
-        self._offered_ns = now_ns
-        due_ns = since_ns if since_ns > self._free_ns else self._free_ns
-        lost_ns = now_ns - self._burst_bound_ns - due_ns
+        lost_ns = self._lost_ns(now_ns)
         if lost_ns > 0:
             self._generator_waits += 1
             self._generator_wait_ns += lost_ns
+        self._was_offered = True
+        self._offered_ns = now_ns
+
+    def _lost_ns(self, now_ns: int) -> int:
+        """Return what the line has lost since a burst was due; see the module."""
+        if self._was_offered:
+            return 0
+        due_ns = self._free_ns
+        if due_ns < self._busy_since_ns:
+            due_ns = self._busy_since_ns
+        lost_ns = now_ns - self._burst_bound_ns - due_ns
+        return lost_ns if lost_ns > 0 else 0
 
     def _credit_wait(self, queue_pair: QueuePair) -> None:
         """Add to its message what the port lost while *queue_pair* was ready."""
@@ -620,12 +640,14 @@ class PortEngine:
         if wait_ns > 0:
             queue_pair.requester.add_generator_wait(wait_ns)
 
-    def _occupy(self, wire_bytes: int, since_ns: int, now_ns: int) -> None:
-        """Take the line for a burst that was due since *since_ns* and leaves now."""
+    def _occupy(self, wire_bytes: int, now_ns: int) -> None:
+        """Take the line for a burst that leaves now."""
         if self._rate_bps == 0:
             self._free_ns = now_ns
             return
-        start_ns = since_ns if since_ns > self._free_ns else self._free_ns
+        start_ns = self._free_ns
+        if start_ns < self._busy_since_ns:
+            start_ns = self._busy_since_ns
         if start_ns < now_ns - self._burst_bound_ns:
             start_ns = now_ns - self._burst_bound_ns
         work = wire_bytes * _BITS_PER_BYTE_NS + self._remainder

@@ -78,7 +78,6 @@ class QueuePair:
         "_events",
         "_remote_address",
         "_remote_key",
-        "answer_since_ns",
         "deficit_bytes",
         "destination",
         "is_answering",
@@ -215,7 +214,6 @@ class QueuePair:
         self.is_answering = False
         self.deficit_bytes = 0
         self.ready_since_ns = 0
-        self.answer_since_ns = 0
         self.wait_before_ns = 0
         self.wake_ns = _NEVER
 

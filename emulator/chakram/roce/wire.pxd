@@ -25,6 +25,7 @@ cdef int _BTH_SHARED
 cdef class WireEncoder:
     cdef object _local
     cdef dict _addresses
+    cdef int _udp_port
     cdef int _path_mtu
     cdef int _max_burst_packets
     cdef Py_ssize_t _slots
@@ -45,7 +46,8 @@ cdef class WireEncoder:
     cdef object _view
     cdef list _dirty
 
-    cpdef object set_destination(self, object destination, object address)
+    cpdef object set_destination(self, object destination, object address,
+                                 object udp_port=*)
     @cython.locals(start="Py_ssize_t", end="Py_ssize_t", length="Py_ssize_t",
                    index="long long", is_run="bint", segment="Py_ssize_t",
                    register="unsigned int", position="int", opcode="int",

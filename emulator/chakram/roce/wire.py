@@ -90,6 +90,7 @@ class WireEncoder:
         "_slot_bytes",
         "_slots",
         "_udp_at",
+        "_udp_port",
         "_view",
     )
 
@@ -108,7 +109,7 @@ class WireEncoder:
             local_address: IPv4 or IPv6 address that the port sends from.
             path_mtu: Of all its queue pairs.
             max_burst_packets: As in its `PortEngine`.
-            udp_port: UDP destination port.
+            udp_port: UDP destination port of peers that `set_destination` gives none.
             slots: How many bursts the buffer holds.
 
         Raises:
@@ -125,7 +126,9 @@ class WireEncoder:
         if not 0 < udp_port <= 0xFFFF:
             raise ValueError(f"UDP port {udp_port} is not in 1..65535")
         self._local = ip_address(local_address).packed
+        # By destination: its address, room for the source port, its UDP port.
         self._addresses: dict[int, bytes] = {}
+        self._udp_port = udp_port
         self._path_mtu = path_mtu
         self._max_burst_packets = max_burst_packets
         self._slots = slots
@@ -165,16 +168,22 @@ class WireEncoder:
             for position in range(max_burst_packets):
                 self._restore(slot, position)
 
-    def set_destination(self, destination: int, address: str) -> None:
-        """Say which address a queue pair's *destination* stands for.
+    def set_destination(
+        self, destination: int, address: str, udp_port: int | None = None
+    ) -> None:
+        """Say which peer a queue pair's *destination* stands for.
 
         Raises:
-            ValueError: If *address* is not of the same IP version as the local one.
+            ValueError: If *address* is not of the same IP version as the local one, or
+                *udp_port* is out of range.
         """
         packed = ip_address(address).packed
         if len(packed) != len(self._local):
             raise ValueError(f"{address} is not of the local address's IP version")
-        self._addresses[destination] = packed
+        port = self._udp_port if udp_port is None else udp_port
+        if not 0 < port <= 0xFFFF:
+            raise ValueError(f"UDP port {port} is not in 1..65535")
+        self._addresses[destination] = packed + bytes(2) + port.to_bytes(2, "big")
 
     def encode(self, burst: Burst, slot: int = 0) -> tuple[memoryview, int]:
         """Return the UDP payloads of *burst*, one behind the other, and a size.
@@ -191,7 +200,7 @@ class WireEncoder:
         address = self._addresses.get(burst.destination)
         if address is None:
             raise ValueError(f"{burst!r}: destination {burst.destination} is not known")
-        self._headers_bytes[self._address_at : self._udp_at] = address
+        self._headers_bytes[self._address_at : self._udp_at + 4] = address
         start = slot * self._slot_bytes
         if burst.kind != _DATA:
             start += self._odd_at

@@ -1,0 +1,137 @@
+"""The parser of segments, byte by byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.roce.constants import Verb
+from chakram.roce.datagrams import MALFORMED, SERVED, UNSUPPORTED, Run, SegmentParser
+from chakram.roce.headers import (
+    Aeth,
+    Bth,
+    ImmDt,
+    Opcode,
+    Packet,
+    Reth,
+    encode_packet,
+    has_aeth,
+    has_immediate,
+    has_reth,
+)
+
+
+def packet(opcode: Opcode, payload: bytes = b"", psn: int = 0x123456) -> bytes:
+    return encode_packet(
+        Packet(
+            bth=Bth(opcode=opcode, destination_qpn=0xABCDEF, psn=psn, ack_request=True),
+            reth=Reth(virtual_address=1, remote_key=2, dma_length_bytes=0xFFFFFFFE)
+            if has_reth(opcode)
+            else None,
+            immediate=ImmDt(value=0xFFFFFFFD) if has_immediate(opcode) else None,
+            aeth=Aeth(syndrome=0x61, msn=3) if has_aeth(opcode) else None,
+            payload=payload,
+        )
+    )
+
+
+DATA = [each for each in Opcode if each <= Opcode.WRITE_ONLY_WITH_IMMEDIATE]
+
+
+@pytest.mark.parametrize("opcode", DATA)
+def test_data_is_parsed_where_it_stands(opcode: Opcode) -> None:
+    data = packet(opcode, b"hello")
+    parser = SegmentParser()
+
+    assert parser.parse(b"before" + data + b"behind", 6, len(data)) == SERVED
+    assert parser.is_data
+    assert (parser.opcode, parser.qpn, parser.psn) == (opcode, 0xABCDEF, 0x123456)
+    assert parser.ack_request
+    verb = Verb.SEND if opcode < Opcode.WRITE_FIRST else Verb.WRITE
+    assert parser.verb == verb
+    assert parser.is_first == ("FIRST" in opcode.name or "ONLY" in opcode.name)
+    assert parser.is_last == ("LAST" in opcode.name or "ONLY" in opcode.name)
+    assert parser.payload_bytes == 5
+    assert parser.dma_length_bytes == (0xFFFFFFFE if has_reth(opcode) else 0)
+    assert parser.immediate == (0xFFFFFFFD if has_immediate(opcode) else -1)
+
+
+def test_answers_are_parsed() -> None:
+    parser = SegmentParser()
+    nak = packet(Opcode.ACKNOWLEDGE)
+    assert parser.parse(nak, 0, len(nak)) == SERVED
+    assert not parser.is_data
+    assert parser.syndrome == 0x61
+    cnp = packet(Opcode.CNP, bytes(16))
+    assert parser.parse(cnp, 0, len(cnp)) == SERVED
+    assert parser.opcode == Opcode.CNP
+
+
+@pytest.mark.parametrize("opcode", [Opcode.READ_REQUEST, 0x12, 0x16, 0x64, 0xFF])
+def test_other_opcodes_are_not_served(opcode: int) -> None:
+    data = bytearray(packet(Opcode.SEND_ONLY))
+    data[0] = opcode
+
+    assert SegmentParser().parse(data, 0, len(data)) == UNSUPPORTED
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytes(15),
+        b"\x04\x01" + bytes(14),  # version
+        b"\x04\x10" + bytes(14),  # no room for the pad
+        b"\x04\x10" + bytes(16),  # the pad does not round up
+        b"\x0a\x00" + bytes(29),  # no room for the RETH
+        b"\x05\x00" + bytes(17),  # no room for the immediate
+        b"\x11\x00" + bytes(14),  # no AETH
+        b"\x11\x00" + bytes(22),  # more than an AETH
+        b"\x81\x10" + bytes(14),  # a CNP that is all pad
+    ],
+)
+def test_what_is_no_packet_is_malformed(data: bytes) -> None:
+    assert SegmentParser().parse(data, 0, len(data)) == MALFORMED
+
+
+def parsed(opcode: Opcode, size: int, psn: int) -> SegmentParser:
+    parser = SegmentParser()
+    data = packet(opcode, bytes(size), psn)
+    assert parser.parse(data, 0, len(data)) == SERVED
+    return parser
+
+
+def test_packets_of_one_message_make_a_run() -> None:
+    run = Run()
+    assert not run.extend(parsed(Opcode.WRITE_MIDDLE, 256, 0))
+    run.begin(parsed(Opcode.WRITE_FIRST, 256, 0xFFFFFF), 256)
+    assert run.extend(parsed(Opcode.WRITE_MIDDLE, 256, 0))
+    assert run.extend(parsed(Opcode.WRITE_LAST_WITH_IMMEDIATE, 3, 1))
+
+    assert (run.psn, run.count, run.payload_bytes) == (0xFFFFFF, 3, 515)
+    assert run.is_first
+    assert run.is_last
+    assert run.ack_request
+    assert run.dma_length_bytes == 0xFFFFFFFE
+    assert run.immediate == 0xFFFFFFFD
+    assert run.verb == Verb.WRITE
+
+
+@pytest.mark.parametrize(
+    ("start", "size", "opcode", "psn"),
+    [
+        (Opcode.WRITE_FIRST, 256, Opcode.WRITE_MIDDLE, 6),
+        (Opcode.WRITE_FIRST, 256, Opcode.SEND_MIDDLE, 5),
+        (Opcode.WRITE_FIRST, 252, Opcode.WRITE_MIDDLE, 5),
+        (Opcode.WRITE_FIRST, 256, Opcode.WRITE_FIRST, 5),
+        (Opcode.WRITE_LAST, 256, Opcode.WRITE_MIDDLE, 5),
+        (Opcode.WRITE_FIRST, 256, Opcode.ACKNOWLEDGE, 5),
+    ],
+)
+def test_other_packets_end_a_run(
+    start: Opcode, size: int, opcode: Opcode, psn: int
+) -> None:
+    run = Run()
+    run.begin(parsed(start, size, 4), 256)
+    payload = 0 if opcode == Opcode.ACKNOWLEDGE else 256
+
+    assert not run.extend(parsed(opcode, payload, psn))
+    assert run.count == 1

@@ -1,0 +1,452 @@
+"""A port: whose turn it is, when, and how late the generator was."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from chakram.roce.burst import Burst
+from chakram.roce.congestion import FixedRate
+from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.faults import PacketFaults
+from chakram.roce.port import PortEngine
+from chakram.roce.verify import IcrcVerifier
+from chakram.roce.wire import WireEncoder
+from chakram.testing.pair import make_queue_pair
+
+MTU = 1024
+# A MIDDLE of 1024 bytes has 1082 on the wire: 8656 ns at 1 Gbit/s.
+MIDDLE_NS = (MTU + 58) * 8
+GIGABIT = 10**9
+
+
+def make_port(
+    *, qpns: tuple[int, ...] = (1,), settings: dict[str, Any] | None = None, **port: Any
+) -> PortEngine:
+    defaults: dict[str, Any] = {
+        "rate_bps": None,
+        "burst_bound_ns": 0,
+        "max_burst_packets": 1,
+    }
+    engine = PortEngine(**(defaults | port))
+    for qpn in qpns:
+        engine.add_queue_pair(
+            make_queue_pair(
+                qpn,
+                100 + qpn,
+                **(
+                    {"window_bytes": 10**9, "ack_interval_packets": 99}
+                    | (settings or {})
+                ),
+            )
+        )
+    return engine
+
+
+def drained(port: PortEngine, now_ns: int = 0) -> list[Burst]:
+    return list(iter(lambda: port.next_burst(now_ns), None))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rate_bps": 0}, "rate of 0 bit/s is not positive"),
+        ({"burst_bound_ns": -1}, "burst bound of -1 ns is negative"),
+        ({"max_burst_packets": 0}, "0 packets in a burst"),
+        ({"max_burst_packets": 129}, "129 packets in a burst"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_port(**settings)
+
+
+def test_queue_pairs_are_found_by_number() -> None:
+    port = make_port(qpns=(3, 1))
+
+    assert port.queue_pair(3).qpn == 3
+    assert [each.qpn for each in port.queue_pairs()] == [3, 1]
+    with pytest.raises(KeyError):
+        port.queue_pair(2)
+    with pytest.raises(KeyError):
+        port.post_send(2, 0, 0, 0)
+    with pytest.raises(ValueError, match="there is a queue pair 3 already"):
+        port.add_queue_pair(make_queue_pair(3))
+
+
+def test_events_from_before_move_to_the_port() -> None:
+    port = make_port(qpns=())
+    queue_pair = make_queue_pair(5)
+    queue_pair.receive_run(0, 1, 0, True, True, 3, 3, 8, False, 0, 0)
+    port.add_queue_pair(queue_pair)
+
+    qpn, event = port.next_event()
+    assert (qpn, event.message_id) == (5, 8)
+    assert port.next_event() is None
+
+
+def test_turns_go_round() -> None:
+    port = make_port(qpns=(1, 2, 3))
+    for qpn in (1, 2, 3):
+        port.post_send(qpn, 0, 4 * MTU, 0)
+    order = [port.next_burst(0).source_qpn for _ in range(9)]
+
+    # The RETH of the first packets is paid back: their queue pairs are in debt.
+    assert sorted(order[:3]) == sorted(order[3:6]) == [1, 2, 3]
+
+
+def test_an_idle_queue_pair_is_not_owed_anything() -> None:
+    port = make_port(qpns=(1, 2))
+    port.post_send(1, 0, 40 * MTU, 0)
+    for _ in range(20):
+        port.next_burst(0)
+    port.post_send(2, 0, 40 * MTU, 0)
+    order = [port.next_burst(0).source_qpn for _ in range(20)]
+
+    assert 9 <= order.count(1) <= 11
+
+
+def test_a_large_quantum_gives_whole_bursts() -> None:
+    port = make_port(qpns=(1, 2), max_burst_packets=4)
+    for qpn in (1, 2):
+        port.post_send(qpn, 0, 100 * MTU, 0)
+    bursts = [port.next_burst(0) for _ in range(10)]
+
+    assert [each.count for each in bursts[4:]] == [4] * 6
+
+
+def test_a_rate_spaces_bursts() -> None:
+    port = make_port(rate_bps=GIGABIT)
+    port.post_send(1, 0, 4 * MTU, 100)
+    assert port.next_wakeup_ns() <= 100
+    (first,) = drained(port, 100)
+    free_ns = 100 + first.wire_bytes * 8
+    assert port.next_wakeup_ns() == free_ns
+    assert drained(port, free_ns - 1) == []
+    assert len(drained(port, free_ns)) == 1
+    assert port.next_wakeup_ns() == free_ns + MIDDLE_NS
+
+
+def test_fractions_of_a_nanosecond_add_up() -> None:
+    port = make_port(rate_bps=7 * GIGABIT)
+    port.post_send(1, 0, 1_000 * MTU, 0)
+    for _ in range(701):
+        drained(port, port.next_wakeup_ns() if port.bytes_sent else 0)
+    # All but the last packet have passed, to the bit.
+    statistics = port.statistics()
+    assert statistics.packets_sent == 701
+    assert port.next_wakeup_ns() == statistics.bytes_sent * 8 // 7
+
+
+def test_a_late_shell_catches_up_within_the_bound() -> None:
+    port = make_port(rate_bps=GIGABIT, burst_bound_ns=2 * MIDDLE_NS)
+    port.post_send(1, 0, 100 * MTU, 0)
+    drained(port, 0)
+    # Two packets late: both leave at once, and nothing is lost.
+    late_ns = port.next_wakeup_ns() + 2 * MIDDLE_NS
+    assert len(drained(port, late_ns)) == 3
+    assert port.statistics().generator_wait_ns == 0
+    assert port.next_wakeup_ns() == late_ns + MIDDLE_NS
+
+
+def test_what_cannot_be_made_up_is_accounted_for() -> None:
+    port = make_port(rate_bps=GIGABIT, burst_bound_ns=2 * MIDDLE_NS)
+    port.post_send(1, 7, 20 * MTU, 0)
+    drained(port, 0)
+    late_ns = port.next_wakeup_ns() + 10 * MIDDLE_NS
+    drained(port, late_ns)
+
+    statistics = port.statistics()
+    assert statistics.generator_wait_ns == 8 * MIDDLE_NS
+    assert statistics.generator_waits == 1
+    while port.statistics().packets_sent < 20:
+        drained(port, port.next_wakeup_ns())
+    port.receive_burst(ack_of(port, 19), late_ns)
+    _, event = port.next_event()
+    assert event.generator_wait_ns == 8 * MIDDLE_NS
+
+
+def ack_of(port: PortEngine, psn: int, qpn: int = 1) -> Burst:
+    """An ACK from the peer of a queue pair of *port*."""
+    peer = make_queue_pair(100 + qpn, qpn, receive_psn=psn)
+    peer.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, 0, 0)
+    burst = peer.next_burst(0, 1)
+    assert burst is not None
+    return burst
+
+
+def test_lateness_counts_from_when_there_was_something_to_send() -> None:
+    port = make_port(rate_bps=GIGABIT)
+    port.post_send(1, 0, 10, 5_000)
+    drained(port, 5_300)
+    assert port.statistics().generator_wait_ns == 300
+    # A long pause is nobody's fault.
+    port.post_send(1, 1, 10, 900_000)
+    drained(port, 900_000)
+    assert port.statistics().generator_wait_ns == 300
+
+
+def test_all_messages_that_waited_are_told() -> None:
+    port = make_port(qpns=(1, 2, 3), rate_bps=GIGABIT)
+    port.post_send(1, 0, 10, 0)
+    port.post_send(2, 0, 10, 600)
+    drained(port, 1_000)
+    while port.next_wakeup_ns() < 10_000:
+        drained(port, port.next_wakeup_ns())
+    port.post_send(3, 0, 10, 20_000)
+    drained(port, 20_000)
+    waits = {}
+    for qpn in (1, 2, 3):
+        port.receive_burst(ack_of(port, 0, qpn), 30_000)
+        _, event = port.next_event()
+        waits[qpn] = event.generator_wait_ns
+
+    # The second was there for 400 ns of the lost microsecond, until the line was free.
+    assert waits == {1: 1_000, 2: 400, 3: 0}
+
+
+def test_a_refusing_socket_is_not_the_generator() -> None:
+    port = make_port(rate_bps=GIGABIT)
+    port.post_send(1, 0, 10, 0)
+    offered = port.peek_burst(0)
+    again = port.peek_burst(70_000)
+    assert again is not None
+    assert (again.psn, again.count) == (offered.psn, offered.count)
+    port.commit_burst(again, 70_000)
+
+    statistics = port.statistics()
+    assert (statistics.packets_sent, statistics.generator_wait_ns) == (1, 0)
+    assert port.queue_pair(1).statistics().packets_sent == 1
+
+
+def test_a_port_without_rate_counts_gaps_beyond_the_bound() -> None:
+    port = make_port(burst_bound_ns=1_000)
+    port.post_send(1, 0, 3 * MTU, 0)
+    port.next_burst(0)
+    port.next_burst(900)
+    assert port.statistics().generator_wait_ns == 0
+    port.next_burst(4_000)
+    assert port.statistics().generator_wait_ns == 2_100
+
+
+def test_only_what_was_offered_can_be_committed() -> None:
+    port = make_port()
+    port.post_send(1, 0, 3 * MTU, 0)
+    offered = port.peek_burst(0)
+    assert offered is not None
+    with pytest.raises(ValueError, match="is not the burst that was offered last"):
+        port.commit_burst(Burst(), 0)
+    port.commit_burst(offered, 0)
+    with pytest.raises(ValueError, match="is not the burst that was offered last"):
+        port.commit_burst(offered, 0)
+
+
+def test_answers_leave_before_data() -> None:
+    port = make_port(rate_bps=GIGABIT, settings={"cnp_interval_ns": 0})
+    peer = make_port(qpns=())
+    peer.add_queue_pair(make_queue_pair(101, 1))
+    port.post_send(1, 0, 3 * MTU, 0)
+    peer.post_send(101, 0, 10, 0)
+    port.receive_burst(peer.next_burst(0), 0, ce=1)
+    kinds = []
+    while port.next_wakeup_ns() < 100_000:
+        kinds += [each.kind for each in drained(port, max(0, port.next_wakeup_ns()))]
+
+    assert kinds[:3] == [BurstKind.CNP, BurstKind.ACK, BurstKind.DATA]
+    assert port.statistics().control_sent == 2
+
+
+def test_an_answer_that_is_no_longer_due_is_dropped() -> None:
+    port, peer = make_port(), make_port(qpns=())
+    peer.add_queue_pair(make_queue_pair(101, 1, ack_interval_packets=99))
+    peer.post_send(101, 0, 3 * MTU, 0)
+    bursts = [peer.next_burst(0) for _ in range(3)]
+    port.receive_burst(bursts[1], 0)  # a gap, so a NAK is due
+    port.receive_burst(bursts[0], 0)  # it closes
+
+    assert port.next_burst(0) is None
+    assert port.next_wakeup_ns() == NEVER
+
+
+def test_pacing_of_a_queue_pair_wakes_the_port() -> None:
+    port = make_port(qpns=())
+    port.add_queue_pair(
+        make_queue_pair(
+            1,
+            101,
+            congestion_control=FixedRate(rate_bps=GIGABIT),
+            burst_bound_ns=0,
+            window_bytes=10**9,
+        )
+    )
+    port.post_send(1, 0, 3 * MTU, 0)
+    (first,) = drained(port)
+    assert port.next_wakeup_ns() == first.wire_bytes * 8
+    # Late by 500 ns: the queue pair, not the port, sets when it was due.
+    drained(port, first.wire_bytes * 8 + 500)
+    assert port.statistics().generator_wait_ns == 500
+
+
+def test_retransmission_timers_wake_the_port() -> None:
+    port = make_port(qpns=(1, 2))
+    port.post_send(1, 0, 10, 0)
+    drained(port, 0)
+    port.post_send(2, 0, 10, 400_000)
+    drained(port, 400_000)
+    assert port.next_wakeup_ns() == 1_000_000
+    # An ACK moves nothing in the port until the old deadline is looked at.
+    port.receive_burst(ack_of(port, 0, 1), 500_000)
+    assert port.next_wakeup_ns() == 1_400_000
+    port.handle_timers(1_399_999)
+    assert drained(port, 1_399_999) == []
+    (again,) = drained(port, 1_400_000)
+    assert again.is_retransmission
+    assert port.queue_pair(2).statistics().timeouts == 1
+
+
+def test_an_earlier_deadline_replaces_a_later_one() -> None:
+    control = FixedRate(rate_bps=GIGABIT)
+    port = make_port(qpns=())
+    port.add_queue_pair(make_queue_pair(1, 101, congestion_control=control))
+    port.post_send(1, 0, 10, 0)
+    drained(port)
+    control.next_timer_ns = 300
+    port.post_send(1, 1, 10, 100)
+    assert port.next_wakeup_ns() == 300
+    control.next_timer_ns = NEVER
+    assert port.next_wakeup_ns() == 90 * 8 + 10 * 8 - 64 or port.next_wakeup_ns() > 300
+    port.handle_timers(10**6)
+    assert port.next_wakeup_ns() < 10**6 + 1
+
+
+def test_a_queue_pair_that_fails_in_the_ring_is_skipped() -> None:
+    port = make_port(qpns=(1, 2))
+    for qpn in (1, 2):
+        port.post_send(qpn, 0, 10 * MTU, 0)
+        port.next_burst(0)
+    port.receive_burst(nak_of(port, 0, code=0x61), 0)
+
+    assert {each.source_qpn for each in drained(port)} == {2}
+
+
+def nak_of(port: PortEngine, psn: int, code: int) -> Burst:
+    """A NAK from the peer of queue pair 1 of *port*."""
+    peer = make_queue_pair(101, 1, receive_psn=psn)
+    peer.receive_run(psn, 1, 0, False, True, 1, 1, 1, True, 0, 0)
+    burst = peer.next_burst(0, 1)
+    assert burst is not None
+    assert burst.syndrome == code
+    return burst
+
+
+def test_packets_for_nobody_are_counted() -> None:
+    port, peer = make_port(), make_port(qpns=(1,))
+    peer.post_send(1, 0, 10, 0)
+    burst = peer.next_burst(0)
+    port.receive_burst(burst, 0)
+    encoder = WireEncoder(local_address="198.18.0.1", path_mtu=MTU, max_burst_packets=2)
+    encoder.set_destination(0, "198.18.0.2")
+    data = bytes(encoder.encode(burst)[0])
+    port.receive_datagrams(data * 2, 2 * len(data), len(data), 0)
+
+    assert port.statistics().unknown_queue_pair == 3
+    assert port.statistics().packets_received == 3
+
+
+@pytest.mark.parametrize("as_bytes", [False, True])
+def test_faults_drop_packets_on_both_paths(as_bytes: bool) -> None:
+    peer = make_port(qpns=(), max_burst_packets=15)
+    peer.add_queue_pair(make_queue_pair(101, 1, window_bytes=10**9))
+    port = make_port(
+        faults=PacketFaults(drop_ratio=0.2, rng=random.Random(7)),
+        settings={"ack_interval_packets": 1},
+    )
+    encoder = WireEncoder(
+        local_address="198.18.0.1", path_mtu=MTU, max_burst_packets=15
+    )
+    encoder.set_destination(0, "198.18.0.2")
+    peer.post_send(101, 0, 100 * MTU, 0)
+    for burst in drained(peer):
+        if as_bytes:
+            view, size = encoder.encode(burst)
+            port.receive_datagrams(bytes(view), len(view), size, 0)
+        else:
+            port.receive_burst(burst, 0, ce=burst.count)
+    received = port.queue_pair(1).statistics()
+    dropped = port.statistics().faults_dropped
+
+    # The same seed drops the same packets, however they come.
+    assert dropped == 27
+    assert received.packets_received == 100 - dropped
+    assert received.ce == (0 if as_bytes else 100 - dropped)
+    assert received.out_of_sequence > 0
+
+
+def test_segments_of_several_queue_pairs_are_told_apart() -> None:
+    peer = make_port(qpns=(), max_burst_packets=15)
+    for number in (1, 2):
+        peer.add_queue_pair(make_queue_pair(100 + number, number))
+    port = make_port(qpns=(1, 2), settings={"cnp_interval_ns": 0})
+    encoder = WireEncoder(
+        local_address="198.18.0.1", path_mtu=MTU, max_burst_packets=15
+    )
+    encoder.set_destination(0, "198.18.0.2")
+    joined = b""
+    for number in (1, 2):
+        for message in range(2):
+            peer.post_send(100 + number, message, 32, 0)
+    bursts = drained(peer)
+    for burst in bursts:
+        joined += bytes(encoder.encode(burst)[0])
+    size = len(joined) // len(bursts)
+    port.receive_datagrams(joined, len(joined), size, 0, ce=True)
+
+    messages = [(qpn, event.message_id) for qpn, event in iter(port.next_event, None)]
+    assert sorted(messages) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    assert port.queue_pair(1).statistics().ce == 2
+    kinds = [each.kind for each in drained(port)]
+    assert kinds == [BurstKind.CNP, BurstKind.ACK] * 2
+
+
+def test_bytes_that_are_not_served_are_counted() -> None:
+    port = make_port()
+    read = bytes.fromhex("0c00ffff0000000180000000") + bytes(20)
+    response = bytes.fromhex("0e00ffff0000000100000000") + bytes(8)
+    port.receive_datagrams(b"", 0, 0, 0)
+    port.receive_datagrams(b"short", 99, 0, 0)
+    port.receive_datagrams(response, len(response), 0, 0)
+    assert port.queue_pair(1).statistics().failure is None
+    port.receive_datagrams(read, len(read), 0, 0)
+
+    statistics = port.statistics()
+    assert (statistics.malformed, statistics.unsupported) == (2, 2)
+    assert "opcode 0x0c" in (port.queue_pair(1).statistics().failure or "")
+    assert port.next_burst(0).syndrome == 0x61
+
+
+def test_wrong_icrcs_are_dropped_in_a_sample() -> None:
+    verifier = IcrcVerifier(local_address="198.18.0.2", every=2)
+    verifier.set_destination(0, "198.18.0.1")
+    port = make_port(qpns=(), verifier=verifier)
+    port.add_queue_pair(make_queue_pair(1, 101))
+    peer = make_port(qpns=())
+    peer.add_queue_pair(make_queue_pair(101, 1))
+    encoder = WireEncoder(local_address="198.18.0.1", path_mtu=MTU, max_burst_packets=1)
+    encoder.set_destination(0, "198.18.0.2")
+    for number in range(4):
+        peer.post_send(101, number, 10, 0)
+        data = bytearray(encoder.encode(peer.next_burst(0))[0])
+        data[-5] ^= number == 3
+        port.receive_datagrams(data, len(data), 0, 0, False, 0xC000)
+    # Without the sender's port nothing can be checked, nor for a stranger.
+    port.receive_datagrams(data, len(data), 0, 0)
+    data[7] = 99
+    port.receive_datagrams(data, len(data), 0, 0, False, 0xC000)
+
+    statistics = port.statistics()
+    assert (statistics.icrc_checked, statistics.icrc_errors) == (2, 1)
+    assert port.queue_pair(1).statistics().messages_received == 4

@@ -1,0 +1,583 @@
+"""The sending half, seen through a queue pair: one packet at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.roce.burst import Burst
+from chakram.roce.congestion import CongestionControl
+from chakram.roce.constants import NEVER, Verb
+from chakram.roce.events import QueuePairFailed, SendCompleted
+from chakram.roce.headers import NakCode
+from chakram.roce.queue_pair import QueuePair
+from chakram.testing.pair import make_queue_pair
+
+MTU = 1024
+FIRST_PSN = 2**24 - 2
+TIMEOUT_NS = 1_000_000
+
+
+def requester(**settings: Any) -> QueuePair:
+    return make_queue_pair(send_psn=FIRST_PSN, **settings)
+
+
+def psn(sequence: int) -> int:
+    return (FIRST_PSN + sequence) % 2**24
+
+
+def sent(qp: QueuePair, now_ns: int = 0, max_packets: int = 15) -> list[Burst]:
+    return list(iter(lambda: qp.next_burst(now_ns, max_packets), None))
+
+
+def shapes(bursts: list[Burst]) -> list[tuple[int, int]]:
+    return [(burst.packet_index, burst.count) for burst in bursts]
+
+
+def events(qp: QueuePair) -> list[Any]:
+    return list(iter(qp.next_event, None))
+
+
+def nak(qp: QueuePair, sequence: int, code: int = 0x60, now_ns: int = 0) -> None:
+    qp.receive_ack(code, psn(sequence), now_ns)
+
+
+def ack(qp: QueuePair, sequence: int, now_ns: int = 0) -> None:
+    qp.receive_ack(0x1F, psn(sequence), now_ns)
+
+
+# What fits one send.
+
+
+@pytest.mark.parametrize(
+    ("verb", "size", "expected"),
+    [
+        (Verb.WRITE, 0, [(0, 1)]),
+        (Verb.WRITE, MTU, [(0, 1)]),
+        # FIRST is longer than what follows: exactly one may join it.
+        (Verb.WRITE, MTU + 1, [(0, 2)]),
+        (Verb.WRITE, 2 * MTU, [(0, 2)]),
+        (Verb.WRITE, 7 * MTU, [(0, 2), (2, 4), (6, 1)]),
+        # LAST with immediate fits behind MIDDLEs if it is not longer than they are.
+        (Verb.WRITE, 7 * MTU - 4, [(0, 2), (2, 5)]),
+        (Verb.WRITE, 7 * MTU - 3, [(0, 2), (2, 4), (6, 1)]),
+        (Verb.WRITE, 20 * MTU, [(0, 2), (2, 15), (17, 2), (19, 1)]),
+        (Verb.SEND, 7 * MTU - 4, [(0, 7)]),
+        (Verb.SEND, 7 * MTU, [(0, 6), (6, 1)]),
+        (Verb.SEND, 2 * MTU, [(0, 1), (1, 1)]),
+        (Verb.SEND, MTU, [(0, 1)]),
+    ],
+)
+def test_bursts_fit_one_send(
+    verb: Verb, size: int, expected: list[tuple[int, int]]
+) -> None:
+    qp = requester(verb=verb, window_bytes=10**6)
+    qp.post_send(1, size, 0)
+
+    assert shapes(sent(qp)) == expected
+
+
+def test_max_packets_bounds_bursts() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 5 * MTU, 0)
+
+    assert shapes(sent(qp, max_packets=1)) == [(index, 1) for index in range(5)]
+
+
+def test_wire_bytes_count_headers_and_pad() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, MTU + 1, 0)
+    (burst,) = sent(qp)
+
+    # FIRST has a RETH, LAST an immediate and three bytes of pad.
+    assert burst.wire_bytes == (MTU + 58 + 16) + (1 + 3 + 58 + 4)
+    assert [burst.packet_wire_bytes(i) for i in (0, 1)] == [MTU + 74, 66]
+    assert [burst.packet_payload_bytes(i) for i in (0, 1)] == [MTU, 1]
+    assert burst.payload_bytes == MTU + 1
+
+
+# Asking for ACKs.
+
+
+def test_an_ack_is_asked_for_at_the_end_of_a_message() -> None:
+    qp = requester(window_bytes=10**6, ack_interval_packets=100)
+    qp.post_send(1, 3 * MTU, 0)
+    qp.post_send(2, 1, 0)
+
+    assert [each.ack_request for each in sent(qp)] == [False, True, True]
+
+
+def test_an_ack_is_asked_for_after_the_interval_in_whole_bursts() -> None:
+    qp = requester(window_bytes=10**6, ack_interval_packets=8)
+    qp.post_send(1, 30 * MTU, 0)
+
+    bursts = sent(qp, max_packets=4)
+    asking = [each.packet_index + each.count for each in bursts if each.ack_request]
+    assert asking == [10, 18, 26, 30]
+
+
+def test_an_ack_is_asked_for_when_the_window_is_full() -> None:
+    qp = requester(window_bytes=5 * MTU, ack_interval_packets=100)
+    qp.post_send(1, 30 * MTU, 0)
+
+    bursts = sent(qp)
+    assert shapes(bursts) == [(0, 2), (2, 3)]
+    assert [each.ack_request for each in bursts] == [False, True]
+    ack(qp, 1)
+    assert shapes(sent(qp)) == [(5, 2)]
+
+
+def test_a_packet_may_always_leave_whatever_the_window() -> None:
+    qp = requester(window_bytes=1)
+    qp.post_send(1, 3 * MTU, 0)
+
+    for index in range(3):
+        (burst,) = sent(qp)
+        assert (burst.packet_index, burst.count, burst.ack_request) == (index, 1, True)
+        ack(qp, index)
+
+
+def test_a_shrunk_window_asks_before_it_stops() -> None:
+    control = CongestionControl()
+    qp = requester(
+        window_bytes=10**6, ack_interval_packets=100, congestion_control=control
+    )
+    qp.post_send(1, 30 * MTU, 0)
+    qp.next_burst(0, 2)
+    qp.next_burst(0, 8)
+    control.window_bytes = 3 * MTU
+
+    (burst,) = sent(qp)
+    assert (burst.packet_index, burst.count, burst.ack_request) == (10, 1, True)
+    assert qp.next_timeout_ns() == TIMEOUT_NS
+
+
+def test_never_more_than_half_the_psns_are_outstanding() -> None:
+    qp = requester(path_mtu=256, window_bytes=2**40, ack_interval_packets=2**24)
+    for number in range(3):
+        qp.post_send(number, 2**30, 0)
+    bursts = sent(qp, max_packets=2**24)
+
+    assert sum(each.count for each in bursts) == 2**23
+    assert bursts[-1].ack_request
+    assert not qp.next_burst(0, 2**24)
+    ack(qp, 2**23 - 1)
+    assert qp.next_burst(0, 1) is not None
+
+
+# ACKs.
+
+
+def test_completions_tell_times_and_counts() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(7, 3 * MTU, 100)
+    qp.post_send(8, 0, 150)
+    sent(qp, now_ns=200)
+    ack(qp, 2, now_ns=900)
+    (first,) = events(qp)
+    ack(qp, 3, now_ns=950)
+    (second,) = events(qp)
+
+    assert isinstance(first, SendCompleted)
+    assert (first.message_id, first.size_bytes, first.packets) == (7, 3 * MTU, 3)
+    assert (first.posted_ns, first.first_sent_ns, first.last_acked_ns) == (
+        100,
+        200,
+        900,
+    )
+    assert (first.retransmitted, first.cnps, first.generator_wait_ns) == (0, 0, 0)
+    assert first.rate_at_start_bps is None
+    assert (second.message_id, second.packets) == (8, 1)
+    assert "message_id=7" in repr(first)
+    assert qp.unfinished_messages() == 0
+
+
+def test_an_ack_covers_all_before_it() -> None:
+    qp = requester(window_bytes=10**6)
+    for number in range(200):
+        qp.post_send(number, 10, 0)
+    sent(qp)
+    ack(qp, 149)
+
+    assert [event.message_id for event in events(qp)] == list(range(150))
+    assert qp.unfinished_messages() == 50
+    assert qp.unacknowledged_bytes() == 500
+    ack(qp, 199)
+    assert [event.message_id for event in events(qp)] == list(range(150, 200))
+
+
+def test_acks_of_the_past_change_nothing() -> None:
+    qp = requester()
+    qp.post_send(1, 10, 0)
+    qp.post_send(2, 10, 0)
+    sent(qp)
+    ack(qp, 0)
+    events(qp)
+    ack(qp, 0)
+    ack(qp, -5)
+
+    assert events(qp) == []
+    assert qp.statistics().acks_received == 3
+    assert qp.statistics().acks_invalid == 0
+
+
+def test_acks_of_unsent_packets_are_invalid() -> None:
+    qp = requester()
+    qp.post_send(1, 10 * MTU, 0)
+    qp.next_burst(0, 2)
+    ack(qp, 2)
+    nak(qp, 2)
+
+    assert events(qp) == []
+    assert qp.statistics().acks_invalid == 2
+    ack(qp, 1)
+    assert qp.unacknowledged_bytes() == 0
+
+
+def test_round_trips_are_measured_on_packets_sent_once() -> None:
+    samples = []
+
+    class Recorder(CongestionControl):
+        __slots__ = ()
+
+        def on_ack(self, acked_bytes: int, round_trip_ns: int, now_ns: int) -> None:
+            samples.append((acked_bytes, round_trip_ns))
+
+    qp = requester(congestion_control=Recorder())
+    qp.post_send(1, 10, 0)
+    sent(qp, now_ns=1_000)
+    ack(qp, 0, now_ns=4_500)
+    qp.post_send(2, 20, 0)
+    sent(qp, now_ns=5_000)
+    qp.handle_timeout(5_000 + TIMEOUT_NS)
+    sent(qp, now_ns=2_000_000)
+    ack(qp, 1, now_ns=2_000_100)
+
+    assert samples == [(10, 3_500), (20, 0)]
+
+
+# Going back.
+
+
+def test_a_nak_acknowledges_and_goes_back() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 2 * MTU, 0)
+    qp.post_send(2, 4 * MTU, 0)
+    sent(qp)
+    nak(qp, 3)
+
+    (event,) = events(qp)
+    assert event.message_id == 1
+    bursts = sent(qp)
+    assert [each.psn for each in bursts] == [psn(3), psn(5)]
+    assert all(each.is_retransmission for each in bursts)
+    ack(qp, 5)
+    (event,) = events(qp)
+    assert event.retransmitted == 3
+    statistics = qp.statistics()
+    assert statistics.naks_received == 1
+    assert statistics.packets_retransmitted == 3
+    assert statistics.bytes_retransmitted == 3 * MTU
+
+
+def test_an_ack_that_overtakes_going_back_saves_the_rest() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 10 * MTU, 0)
+    sent(qp)
+    nak(qp, 2)
+    ack(qp, 7)
+
+    assert [each.psn for each in sent(qp)] == [psn(8), psn(9)]
+
+
+def test_a_burst_may_hold_old_and_new_packets() -> None:
+    qp = requester(window_bytes=10**6, verb=Verb.SEND)
+    qp.post_send(1, 10 * MTU, 0)
+    qp.next_burst(0, 4)
+    nak(qp, 2)
+    burst = qp.next_burst(0, 6)
+
+    assert burst is not None
+    assert burst.count == 6
+    assert qp.statistics().packets_retransmitted == 2
+    assert qp.statistics().bytes_retransmitted == 2 * MTU
+
+
+def test_stale_naks_change_nothing() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 10 * MTU, 0)
+    sent(qp)
+    nak(qp, 4)
+    nak(qp, 2)  # overtaken
+    nak(qp, 4)  # said twice before anything was sent again
+
+    assert [each.psn for each in sent(qp)] == [psn(4), psn(9)]
+    assert qp.statistics().naks_stale == 2
+
+
+def test_the_peer_may_not_ask_for_ever() -> None:
+    qp = requester(window_bytes=10**6, retry_limit=2)
+    qp.post_send(1, 4 * MTU, 0)
+    for _ in range(3):
+        sent(qp)
+        nak(qp, 0, now_ns=50)
+
+    (failure,) = events(qp)
+    assert isinstance(failure, QueuePairFailed)
+    assert "asks for PSN 16777214 again and again" in failure.reason
+    assert (failure.flushed, failure.failed_ns) == (1, 50)
+    assert repr(failure).startswith("QueuePairFailed(reason='gave up after 2 retries")
+
+
+def test_a_receiver_that_is_not_ready_is_waited_for() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 2 * MTU, 0)
+    sent(qp)
+    nak(qp, 1, code=0x20 | 12, now_ns=1_000)  # code 12: 0.64 ms
+
+    assert sent(qp, now_ns=640_999) == []
+    assert qp.next_timeout_ns() == 641_000
+    (burst,) = sent(qp, now_ns=641_000)
+    assert burst.psn == psn(1)
+    assert qp.statistics().receiver_not_ready == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (NakCode.INVALID_REQUEST, "refused a packet as an invalid request"),
+        (NakCode.REMOTE_ACCESS_ERROR, "refused access to its memory"),
+        (NakCode.REMOTE_OPERATIONAL_ERROR, "could not carry out a request"),
+        (0x7F, "sent NAK 0x7f"),
+    ],
+)
+def test_other_naks_are_fatal(code: int, reason: str) -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 10, 0)
+    qp.post_send(2, 10, 0)
+    sent(qp)
+    nak(qp, 1, code=code)
+
+    completed, failure = events(qp)
+    assert completed.message_id == 1
+    assert reason in failure.reason
+    assert failure.flushed == 1
+    assert qp.statistics().failure == failure.reason
+
+
+def test_a_failed_queue_pair_is_silent() -> None:
+    qp = requester()
+    qp.post_send(1, 10, 0)
+    sent(qp)
+    nak(qp, 0, code=NakCode.INVALID_REQUEST)
+    events(qp)
+    before = qp.statistics()
+    qp.post_send(2, 10, 0)
+    ack(qp, 0)
+    nak(qp, 0)
+    qp.receive_cnp(0)
+    qp.handle_timeout(10**15)
+    qp.receive_run(0, 1, 0, True, True, 5, 5, 1, True, 0, 0)
+
+    assert sent(qp) == []
+    assert events(qp) == []
+    assert qp.next_timeout_ns() == NEVER
+    after = qp.statistics()
+    assert after.messages_flushed == before.messages_flushed + 1
+    assert after.acks_received == before.acks_received
+    assert after.packets_received == 0
+
+
+# The timer.
+
+
+def test_the_timer_runs_while_an_ack_is_awaited() -> None:
+    qp = requester(window_bytes=10**6, ack_interval_packets=100)
+    qp.post_send(1, 5 * MTU, 0)
+    qp.next_burst(0, 2)
+    assert qp.next_timeout_ns() == 0  # more may leave now; no ACK was asked for
+    sent(qp, now_ns=500)
+    assert qp.next_timeout_ns() == 500 + TIMEOUT_NS
+    ack(qp, 1, now_ns=800)
+    assert qp.next_timeout_ns() == 800 + TIMEOUT_NS
+    ack(qp, 4, now_ns=900)
+    assert qp.next_timeout_ns() == NEVER
+
+
+def test_a_timeout_goes_back_to_the_first_unacknowledged_packet() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 5 * MTU, 0)
+    sent(qp)
+    ack(qp, 1)
+    qp.handle_timeout(TIMEOUT_NS - 1)
+    assert sent(qp, now_ns=TIMEOUT_NS - 1) == []
+    qp.handle_timeout(TIMEOUT_NS)
+
+    assert [each.psn for each in sent(qp, now_ns=TIMEOUT_NS)] == [psn(2), psn(4)]
+    assert qp.statistics().timeouts == 1
+
+
+def test_timeouts_double_up_to_the_limit() -> None:
+    qp = requester(backoff_limit=2, retry_limit=5)
+    qp.post_send(1, 1, 0)
+    waits, now_ns = [], 0
+    for _ in range(5):
+        sent(qp, now_ns=now_ns)
+        waits.append((qp.next_timeout_ns() - now_ns) // TIMEOUT_NS)
+        now_ns = qp.next_timeout_ns()
+        qp.handle_timeout(now_ns)
+    assert waits == [1, 2, 4, 4, 4]
+
+
+def test_progress_forgives_retries() -> None:
+    qp = requester(retry_limit=1, window_bytes=10**6)
+    qp.post_send(1, 10 * MTU, 0)
+    for sequence in range(5):
+        now_ns = sequence * 10 * TIMEOUT_NS
+        sent(qp, now_ns=now_ns)
+        qp.handle_timeout(now_ns + TIMEOUT_NS)
+        sent(qp, now_ns=now_ns + TIMEOUT_NS)
+        ack(qp, sequence, now_ns=now_ns + TIMEOUT_NS)
+
+    assert qp.statistics().timeouts == 5
+    assert qp.statistics().failure is None
+
+
+def test_giving_up_names_the_packet() -> None:
+    qp = requester(retry_limit=0)
+    qp.post_send(1, 1, 0)
+    sent(qp)
+    qp.handle_timeout(TIMEOUT_NS)
+
+    (failure,) = events(qp)
+    assert failure.reason == "gave up after 0 retries: no ACK for PSN 16777214"
+
+
+def test_without_a_timeout_it_waits_for_ever() -> None:
+    qp = requester(retransmit_timeout_ns=NEVER)
+    qp.post_send(1, 1, 0)
+    sent(qp)
+
+    assert qp.next_timeout_ns() == NEVER
+
+
+# Congestion control.
+
+
+class Scripted(CongestionControl):
+    """Notes what it is told, and sets what the test wants."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def on_sent(self, wire_bytes: int, now_ns: int) -> None:
+        self.told.append(("sent", wire_bytes, now_ns))
+
+    def on_nak(self, now_ns: int) -> None:
+        self.told.append(("nak", now_ns))
+
+    def on_cnp(self, now_ns: int) -> None:
+        self.told.append(("cnp", now_ns))
+
+    def on_timeout(self, now_ns: int) -> None:
+        self.told.append(("timeout", now_ns))
+
+    def on_timer(self, now_ns: int) -> None:
+        self.told.append(("timer", now_ns))
+        self.next_timer_ns = now_ns + 100
+
+
+def test_congestion_control_is_told() -> None:
+    control = Scripted()
+    qp = requester(congestion_control=control, window_bytes=10**6)
+    qp.post_send(1, 10, 0)
+    sent(qp, now_ns=5)
+    qp.receive_cnp(6)
+    nak(qp, 0, now_ns=7)
+    sent(qp, now_ns=8)
+    qp.handle_timeout(8 + TIMEOUT_NS)
+
+    assert control.told == [
+        ("sent", 10 + 2 + 58 + 20, 5),
+        ("cnp", 6),
+        ("nak", 7),
+        ("sent", 10 + 2 + 58 + 20, 8),
+        ("timeout", 8 + TIMEOUT_NS),
+    ]
+
+
+def test_congestion_control_has_a_timer() -> None:
+    control = Scripted()
+    qp = requester(congestion_control=control)
+    control.next_timer_ns = 40
+
+    assert qp.next_timeout_ns() == 40
+    qp.handle_timeout(39)
+    assert control.told == []
+    qp.handle_timeout(45)
+    assert control.told == [("timer", 45)]
+    assert qp.next_timeout_ns() == 145
+
+
+def test_the_rate_of_now_counts() -> None:
+    control = CongestionControl()
+    control.rate_bps = 8_000_000  # one byte per microsecond
+    qp = requester(congestion_control=control, burst_bound_ns=0, window_bytes=10**6)
+    qp.post_send(1, 10 * MTU, 0)
+
+    burst = qp.next_burst(0, 15)
+    assert burst is not None
+    assert burst.count == 1
+    assert qp.next_timeout_ns() == burst.wire_bytes * 1_000
+    control.rate_bps *= 2
+    assert qp.next_timeout_ns() == burst.wire_bytes * 500
+    assert qp.next_burst(burst.wire_bytes * 500 - 1, 15) is None
+    assert qp.next_burst(burst.wire_bytes * 500, 15) is not None
+
+
+def test_completions_tell_rate_and_cnps() -> None:
+    control = CongestionControl()
+    control.rate_bps = 10**9
+    qp = requester(congestion_control=control)
+    qp.receive_cnp(0)
+    qp.post_send(1, 10, 0)
+    sent(qp)
+    qp.receive_cnp(1)
+    qp.receive_cnp(2)
+    control.rate_bps = 10**8
+    ack(qp, 0)
+
+    (event,) = events(qp)
+    assert event.rate_at_start_bps == 10**9
+    assert event.cnps == 2
+    assert qp.statistics().rate_bps == 10**8
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize("size_bytes", [-1, 2**31 + 1])
+def test_sizes_out_of_range_are_refused(size_bytes: int) -> None:
+    qp = requester()
+    with pytest.raises(ValueError, match="bytes are not in"):
+        qp.post_send(1, size_bytes, 0)
+    assert qp.statistics().messages_posted == 0
+
+
+@pytest.mark.parametrize("message_id", [-1, 2**32])
+def test_message_ids_have_32_bits(message_id: int) -> None:
+    qp = requester()
+    with pytest.raises(ValueError, match="does not fit in 32 bits"):
+        qp.post_send(message_id, 1, 0)
+
+
+def test_only_the_next_burst_can_leave() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 10 * MTU, 0)
+    burst = qp.make_burst(2)
+    assert burst is not None
+    qp.commit(burst, 0)
+    with pytest.raises(ValueError, match="is not what qpn 17 would send next"):
+        qp.commit(burst, 0)

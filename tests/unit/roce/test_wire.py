@@ -1,0 +1,220 @@
+"""The encoder: known bytes, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.roce.burst import Burst
+from chakram.roce.congestion import CongestionControl
+from chakram.roce.constants import Verb
+from chakram.roce.headers import decode_packet
+from chakram.roce.queue_pair import QueuePair
+from chakram.roce.wire import WireEncoder
+from chakram.testing.pair import make_queue_pair, split
+
+
+def make_encoder(**settings: Any) -> WireEncoder:
+    defaults: dict[str, Any] = {
+        "local_address": "10.0.0.2",
+        "path_mtu": 1024,
+        "max_burst_packets": 4,
+    }
+    encoder = WireEncoder(**(defaults | settings))
+    encoder.set_destination(0, "10.0.0.1")
+    return encoder
+
+
+def bursts_of(size: int, **settings: Any) -> list[Burst]:
+    qp = make_queue_pair(**({"window_bytes": 10**6} | settings))
+    qp.post_send(7, size, 0)
+    return list(iter(lambda: qp.next_burst(0, 4), None))
+
+
+@pytest.mark.parametrize(
+    ("start", "psn", "ce", "expected"),
+    [
+        (7, 7, 0, "1100ffff00000011000000071f0000016ce7e889"),
+        (7, 7, 1, "8100ffff4000001100000000" + "00" * 16 + "93727150"),
+    ],
+)
+def test_known_answers(start: int, psn: int, ce: int, expected: str) -> None:
+    responder = make_queue_pair(
+        0x12, 0x11, receive_psn=start, source_port=0xC001, cnp_interval_ns=0
+    )
+    responder.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, ce, 0)
+    burst = responder.next_burst(0, 1)
+    assert burst is not None
+
+    assert bytes(make_encoder().encode(burst)[0]).hex() == expected
+
+
+def test_a_known_nak() -> None:
+    responder = make_queue_pair(0x12, 0x11, receive_psn=5, source_port=0xC001)
+    responder.receive_run(5, 1, 0, True, True, 1, 1, 1, False, 0, 0)
+    responder.receive_run(9, 1, 0, True, True, 1, 1, 1, False, 0, 0)
+    burst = responder.next_burst(0, 1)
+    assert burst is not None
+
+    expected = "1100ffff000000110000000660000001167ed487"
+    assert bytes(make_encoder().encode(burst)[0]).hex() == expected
+
+
+def test_a_write_says_where_and_how_much() -> None:
+    qp = QueuePair(
+        qpn=0x11,
+        remote_qpn=0xABCDEF,
+        source_port=0xC001,
+        destination=0,
+        path_mtu=1024,
+        send_psn=0xFFFFFF,
+        receive_psn=0,
+        window_bytes=10**6,
+        congestion_control=CongestionControl(),
+        retransmit_timeout_ns=1,
+        retry_limit=0,
+        ack_interval_packets=1,
+        verb=Verb.WRITE,
+        remote_address=0x123456789ABCDEF0,
+        remote_key=0xFEDCBA98,
+    )
+    qp.post_send(0xCAFEBABE, 1_027, 0)
+    burst = qp.next_burst(0, 4)
+    assert burst is not None
+    first, last = (decode_packet(each) for each in split(*make_encoder().encode(burst)))
+
+    assert first.reth is not None
+    assert first.reth.virtual_address == 0x123456789ABCDEF0
+    assert first.reth.remote_key == 0xFEDCBA98
+    assert first.reth.dma_length_bytes == 1_027
+    assert first.bth.destination_qpn == 0xABCDEF
+    assert (first.bth.psn, first.bth.ack_request) == (0xFFFFFF, False)
+    assert (last.bth.psn, last.bth.ack_request) == (0, True)
+    assert last.immediate is not None
+    assert last.immediate.value == 0xCAFEBABE
+    assert last.payload == first.payload[:3]
+
+
+def test_the_payload_survives_a_last_packet_among_middles() -> None:
+    encoder = make_encoder()
+    before = bursts_of(4 * 1024, verb=Verb.SEND)[0]
+    packets = split(*encoder.encode(before))
+    for burst in bursts_of(6 * 1024 - 8):
+        encoder.encode(burst)
+
+    assert split(*encoder.encode(before)) == packets
+
+
+def test_slots_hold_bursts_side_by_side() -> None:
+    encoder = make_encoder(slots=2)
+    first, second = bursts_of(6 * 1024)[1:3]
+    one, _ = encoder.encode(first, 0)
+    before = bytes(one)
+    two, _ = encoder.encode(second, 1)
+
+    assert bytes(one) == before
+    assert bytes(two) != before
+    assert bytes(encoder.encode(second, 0)[0]) == bytes(two)
+
+
+def test_each_destination_has_its_address_and_port() -> None:
+    encoder = make_encoder()
+    encoder.set_destination(1, "10.0.0.1", 4792)
+    qps = []
+    for destination in (0, 1):
+        qp = QueuePair(
+            qpn=1,
+            remote_qpn=2,
+            source_port=3,
+            destination=destination,
+            path_mtu=1024,
+            send_psn=0,
+            receive_psn=0,
+            window_bytes=1,
+            congestion_control=CongestionControl(),
+            retransmit_timeout_ns=1,
+            retry_limit=0,
+            ack_interval_packets=1,
+            verb=Verb.WRITE,
+        )
+        qp.post_send(0, 8, 0)
+        qps.append(qp)
+    packets = [bytes(encoder.encode(qp.next_burst(0, 1))[0]) for qp in qps]
+
+    assert packets[0][:-4] == packets[1][:-4]
+    assert packets[0][-4:] != packets[1][-4:]
+    # It is the same as that of an encoder whose every peer has that port.
+    qps[1].handle_timeout(0)
+    other = WireEncoder(
+        local_address="10.0.0.2", path_mtu=1024, max_burst_packets=4, udp_port=4792
+    )
+    other.set_destination(1, "10.0.0.1")
+    again = bursts_of(8)[0]
+    encoder.set_destination(0, "10.0.0.1", 4792)
+    other.set_destination(0, "10.0.0.1")
+    assert bytes(encoder.encode(again)[0]) == bytes(other.encode(again)[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"path_mtu": 1500}, "path MTU 1500"),
+        ({"max_burst_packets": 0}, "0 packets in a burst"),
+        ({"slots": 0}, "0 slots"),
+        ({"udp_port": 0}, "UDP port 0"),
+        ({"local_address": "nowhere"}, "nowhere"),
+    ],
+)
+def test_settings_out_of_range_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_encoder(**settings)
+
+
+def test_destinations_are_of_the_local_version() -> None:
+    encoder = make_encoder()
+    with pytest.raises(ValueError, match="fd00::1 is not of the local address's"):
+        encoder.set_destination(1, "fd00::1")
+    with pytest.raises(ValueError, match="UDP port 65536"):
+        encoder.set_destination(1, "10.0.0.1", 65536)
+
+
+def test_bursts_that_do_not_fit_are_refused() -> None:
+    encoder = make_encoder()
+    burst = bursts_of(6 * 1024)[1]
+    with pytest.raises(ValueError, match=r"slot 1 is not in 0\.\.0"):
+        encoder.encode(burst, 1)
+    with pytest.raises(ValueError, match="slot -1"):
+        encoder.encode(burst, -1)
+    with pytest.raises(ValueError, match="larger than what this encoder"):
+        make_encoder(max_burst_packets=2).encode(burst)
+    with pytest.raises(ValueError, match="larger than what this encoder"):
+        make_encoder(path_mtu=2048).encode(burst)
+    unknown = WireEncoder(local_address="10.0.0.2", path_mtu=1024, max_burst_packets=4)
+    with pytest.raises(ValueError, match="destination 0 is not known"):
+        unknown.encode(burst)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 0}, "contradicts itself"),
+        ({"message_packets": 2}, "contradicts itself"),
+        ({"message_packets": 5, "message_bytes": 10**6}, "contradicts itself"),
+        ({"message_packets": 6, "message_bytes": 6 * 1024}, "does not fit one send"),
+        ({"packet_index": 0}, "does not fit one send"),
+    ],
+)
+def test_bursts_that_nobody_makes_are_refused(
+    changes: dict[str, int], message: str
+) -> None:
+    encoder = make_encoder()
+    burst = bursts_of(20 * 1024)[1]
+    assert (burst.packet_index, burst.count) == (2, 4)
+    for name, value in changes.items():
+        setattr(burst, name, value)
+
+    with pytest.raises(ValueError, match=message):
+        encoder.encode(burst)
