@@ -19,7 +19,6 @@ __all__ = ["local_agent"]
 
 _START_TIMEOUT_S = 20
 _STOP_TIMEOUT_S = 5
-_KEPT_LINES = 20
 
 
 @asynccontextmanager
@@ -27,6 +26,7 @@ async def local_agent(
     *,
     name: str,
     socket: Path,
+    log: Path,
     prefix: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> AsyncIterator[tuple[str, int]]:
@@ -35,6 +35,7 @@ async def local_agent(
     Args:
         name: Of the agent in the plan.
         socket: Where it listens.
+        log: File for what it says; removed if it says nothing.
         prefix: Command that enters the lab and becomes the agent (see
             ``chakram.fabric.enter``).
         options: Further options of ``chakram-agent serve``.
@@ -46,60 +47,56 @@ async def local_agent(
         AgentError: If it does not start; with what it said last.
     """
     target = f"unix:{socket}"
-    process = await asyncio.create_subprocess_exec(
-        *prefix,
-        sys.executable,
-        "-m",
-        "chakram_agent",
-        "serve",
-        "--listen",
-        target,
-        "--die-with-parent",
-        *options,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        # Ctrl-C in a terminal goes to every process of the foreground group: the agent
-        # is to be stopped by its controller, with records and all.
-        start_new_session=True,
-    )
-    said: list[str] = []
-    listener: asyncio.Task[None] | None = None
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *prefix,
+            sys.executable,
+            "-m",
+            "chakram_agent",
+            "serve",
+            "--listen",
+            target,
+            "--die-with-parent",
+            *options,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=file,
+            # Ctrl-C in a terminal goes to every process of the foreground group: the
+            # agent is to be stopped by its controller, with records and all.
+            start_new_session=True,
+        )
     try:
-        await _wait_until_ready(process, name)
-        listener = asyncio.create_task(_listen(process, said), name=f"stderr-{name}")
+        await _wait_until_ready(process, name, log)
         yield target, process.pid
     finally:
         await _stop(process)
-        if listener is not None:
-            await listener
+        _drop_if_empty(log)
 
 
-async def _wait_until_ready(process: asyncio.subprocess.Process, name: str) -> None:
+async def _wait_until_ready(
+    process: asyncio.subprocess.Process, name: str, log: Path
+) -> None:
     assert process.stdout is not None
-    assert process.stderr is not None
     try:
         async with asyncio.timeout(_START_TIMEOUT_S):
-            line = await process.stdout.readline()
-            if line:
+            if await process.stdout.readline():
                 return
-            complaint = (await process.stderr.read()).decode("utf-8", "replace")
+            await process.wait()
     except TimeoutError:
         raise AgentError(
             f"agent {name}", f"was not ready within {_START_TIMEOUT_S} s"
         ) from None
-    lines = [text for text in complaint.splitlines() if text.strip()]
-    raise AgentError(
-        f"agent {name}", f"did not start: {lines[-1] if lines else 'it said nothing'}"
-    )
+    raise AgentError(f"agent {name}", f"did not start: {_last_words(log)}")
 
 
-async def _listen(process: asyncio.subprocess.Process, said: list[str]) -> None:
-    """Keep the pipe empty, so that the agent never waits to be heard."""
-    assert process.stderr is not None
-    while line := await process.stderr.readline():
-        said.append(line.decode("utf-8", "replace").rstrip())
-        del said[:-_KEPT_LINES]
+def _last_words(log: Path) -> str:
+    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def _drop_if_empty(log: Path) -> None:
+    if not log.stat().st_size:
+        log.unlink()
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

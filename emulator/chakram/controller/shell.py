@@ -267,7 +267,10 @@ class _Run:
         async with AsyncExitStack() as stack:
             world = await stack.enter_async_context(
                 open_world(
-                    experiment, nports=ports_needed(self._jobs), lab_name=lab_name
+                    experiment,
+                    nports=ports_needed(self._jobs),
+                    lab_name=lab_name,
+                    logs=self._directory.path,
                 )
             )
             self._world = world

@@ -45,6 +45,8 @@ __all__ = ["LOCAL_AGENT", "AgentAddress", "World", "open_world"]
 LOCAL_AGENT = "local"
 """Name of the agent that a run starts on its own machine."""
 
+_LOG = f"agent-{LOCAL_AGENT}.log"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentAddress:
@@ -84,7 +86,7 @@ class World:
 
 @asynccontextmanager
 async def open_world(
-    experiment: Experiment, *, nports: int, lab_name: str
+    experiment: Experiment, *, nports: int, lab_name: str, logs: Path
 ) -> AsyncIterator[World]:
     """Bring the fabric of an experiment up, and its agents; both end with the block.
 
@@ -92,6 +94,7 @@ async def open_world(
         experiment: Its fabric section says which kind.
         nports: Ports that its jobs need.
         lab_name: Prefix of whatever is made.
+        logs: Folder for what agents say that are started here.
 
     Raises:
         PrivilegeError: If this user may not make that fabric here.
@@ -102,9 +105,9 @@ async def open_world(
     fabric = experiment.fabric
     async with AsyncExitStack() as stack:
         if isinstance(fabric, NamespaceFabric):
-            yield await _namespaces(stack, experiment, fabric, lab_name)
+            yield await _namespaces(stack, experiment, fabric, lab_name, logs)
         elif isinstance(fabric, LoopbackFabric):
-            yield await _loopback(stack, fabric, nports)
+            yield await _loopback(stack, fabric, nports, logs)
         else:
             yield _external(fabric)
 
@@ -114,6 +117,7 @@ async def _namespaces(
     experiment: Experiment,
     fabric: NamespaceFabric,
     lab_name: str,
+    logs: Path,
 ) -> World:
     topology = topology_from_config(fabric)
     if topology is None:
@@ -134,6 +138,7 @@ async def _namespaces(
         local_agent(
             name=LOCAL_AGENT,
             socket=sockets_directory(lab_name) / "agent.sock",
+            log=logs / _LOG,
             prefix=_entering(state),
         )
     )
@@ -168,13 +173,13 @@ def _entering(state: LabState) -> list[str]:
 
 
 async def _loopback(
-    stack: AsyncExitStack, fabric: LoopbackFabric, nports: int
+    stack: AsyncExitStack, fabric: LoopbackFabric, nports: int, logs: Path
 ) -> World:
     ports = loopback_ports(fabric.ports or nports)
     check_ports_free(ports, fabric.udp_port)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chakram-")))
     target, _ = await stack.enter_async_context(
-        local_agent(name=LOCAL_AGENT, socket=folder / "agent.sock")
+        local_agent(name=LOCAL_AGENT, socket=folder / "agent.sock", log=logs / _LOG)
     )
     return World(
         kind="loopback",
