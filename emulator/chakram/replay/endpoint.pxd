@@ -5,21 +5,31 @@ cimport cython
 from chakram.replay.rank cimport Replay
 from chakram.roce.port cimport PortEngine
 
+cdef long long _NEVER
+
 
 cdef class Endpoint:
-    cdef public object port
-    cdef public object records
-    cdef public list destinations
-    cdef public PortEngine engine
-    cdef public list replays
+    cdef readonly object port
+    cdef readonly object records
+    cdef readonly list destinations
+    cdef readonly PortEngine engine
+    cdef readonly list replays
     cdef object _failure
+    cdef long long _timer_ns
+    cdef Py_ssize_t _finished
     cdef dict _replay_of_qpn
     cdef dict _peer_of_qpn
 
-    @cython.locals(replay=Replay, busy="bint")
+    cpdef arm(self, long long start_ns)
+    @cython.locals(
+        engine=PortEngine, replay=Replay, timer_ns="long long", next_ns="long long"
+    )
     cpdef advance(self, long long now_ns)
     @cython.locals(replay=Replay)
-    cdef _dispatch_events(self, long long now_ns)
-    cdef _post_all(self, Replay replay, long long now_ns)
-    @cython.locals(replay=Replay, earliest="long long")
+    cdef _dispatch(self, object qpn, object event, long long now_ns)
+    cpdef long long next_timer_ns(self)
+    @cython.locals(wakeup_ns="long long")
     cpdef long long next_wakeup_ns(self)
+    @cython.locals(replays=list, replay=Replay)
+    cpdef bint finished(self)
+    cpdef failed(self)

@@ -9,6 +9,9 @@ the next deadline come out.  A shell's loop is::
     while (burst := engine.next_burst(now_ns)) is not None:
         ...                              # whatever may leave now
     wait until endpoint.next_wakeup_ns() or the next packet
+
+It goes on until *all* endpoints of the run have finished: one that has still answers
+the retransmissions of others.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.core.records import RecordRows
+from chakram.errors import PlanError
 from chakram.replay.rank import Replay
 from chakram.roce import congestion
-from chakram.roce.constants import Verb
+from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.faults import PacketFaults
 from chakram.roce.port import PortEngine
@@ -28,9 +32,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from chakram.core.plan import PortPlan, RankPlan, RunSettings, TransportPlan
+    from chakram.core.plan import (
+        PortPlan,
+        QueuePairPlan,
+        RankPlan,
+        RunSettings,
+        TransportPlan,
+    )
+    from chakram.roce.events import Event
+
+__all__ = ["Endpoint"]
 
 _VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
+_NEVER = NEVER
 
 
 class Endpoint:
@@ -44,9 +58,29 @@ class Endpoint:
         rank_numbers: Number in the plan of every (job, rank) of the plan.
         rng: For random faults; seeded by the shell, so that a run can be repeated.
 
+    Attributes:
+        port: As given.
+        engine: The port's engine.
+        destinations: (address, UDP port), by ``Burst.destination``.
+        records: Rows so far; the shell takes them from time to time.
+        replays: One per rank.
+
     Raises:
-        PlanError: If a program needs a queue pair that the plan does not have.
+        PlanError: If the plan contradicts itself.
     """
+
+    __slots__ = (
+        "_failure",
+        "_finished",
+        "_peer_of_qpn",
+        "_replay_of_qpn",
+        "_timer_ns",
+        "destinations",
+        "engine",
+        "port",
+        "records",
+        "replays",
+    )
 
     def __init__(
         self,
@@ -60,124 +94,110 @@ class Endpoint:
     ) -> None:
         self.port = port
         self.records = RecordRows()
-        self.destinations: list[tuple[str, int]] = []
-        self.engine = PortEngine(
-            rate_bps=port.rate_bps,
-            burst_bound_ns=transport.burst_bound_ns,
-            max_burst_packets=transport.max_burst_packets,
-            faults=(
-                PacketFaults(drop_ratio=settings.drop_ratio, rng=rng)
-                if settings.drop_ratio > 0
-                else None
-            ),
-        )
         self._failure: str | None = None
+        # Earliest timer of the replays, and how many of the first ones have finished.
+        self._timer_ns = NEVER
+        self._finished = 0
         self.replays: list[Replay] = []
         self._replay_of_qpn: dict[int, Replay] = {}
         self._peer_of_qpn: dict[int, tuple[str, int, int]] = {}
         destination_of: dict[tuple[str, int], int] = {}
-        for rank in ranks:
-            replay = Replay(
-                plan=rank,
-                settings=settings,
-                rank_numbers=rank_numbers,
-                records=self.records,
+        try:
+            self.engine = PortEngine(
+                rate_bps=port.rate_bps,
+                burst_bound_ns=transport.burst_bound_ns,
+                max_burst_packets=transport.max_burst_packets,
+                faults=(
+                    PacketFaults(drop_ratio=settings.drop_ratio, rng=rng)
+                    if settings.drop_ratio > 0
+                    else None
+                ),
             )
-            self.replays.append(replay)
-            for pair in rank.queue_pairs:
-                address = (pair.remote_address, port.udp_port)
-                destination = destination_of.setdefault(address, len(destination_of))
-                self._replay_of_qpn[pair.qpn] = replay
-                self._peer_of_qpn[pair.qpn] = (
-                    rank.program.job,
-                    rank.program.rank,
-                    pair.peer_rank,
+            for rank in ranks:
+                replay = Replay(
+                    plan=rank,
+                    settings=settings,
+                    rank_numbers=rank_numbers,
+                    records=self.records,
                 )
-                self.engine.add_queue_pair(
-                    QueuePair(
-                        qpn=pair.qpn,
-                        remote_qpn=pair.remote_qpn,
-                        source_port=pair.source_port,
-                        destination=destination,
-                        path_mtu=transport.path_mtu,
-                        send_psn=pair.send_psn,
-                        receive_psn=pair.receive_psn,
-                        window_bytes=transport.window_bytes,
-                        congestion_control=congestion.make(
-                            transport.congestion_control,
-                            **dict(transport.congestion_parameters),
-                        ),
-                        retransmit_timeout_ns=transport.retransmit_timeout_ns,
-                        retry_limit=transport.retry_limit,
-                        ack_interval_packets=transport.ack_interval_packets,
-                        verb=_VERBS[transport.verb],
+                self.replays.append(replay)
+                for pair in rank.queue_pairs:
+                    address = (pair.remote_address, port.udp_port)
+                    destination = destination_of.setdefault(
+                        address, len(destination_of)
                     )
-                )
+                    self.engine.add_queue_pair(
+                        _queue_pair(pair, destination, transport)
+                    )
+                    self._replay_of_qpn[pair.qpn] = replay
+                    self._peer_of_qpn[pair.qpn] = (
+                        rank.program.job,
+                        rank.program.rank,
+                        pair.peer_rank,
+                    )
+        except (ValueError, TypeError) as error:
+            raise PlanError(f"plan: port {port.number}", str(error)) from error
         self.destinations = list(destination_of)
 
     def arm(self, start_ns: int) -> None:
         """Let all ranks start their first iteration at *start_ns*."""
         for replay in self.replays:
             replay.arm(start_ns)
+        self._timer_ns = start_ns
 
     def advance(self, now_ns: int) -> None:
         """Carry out everything that is due: timers, completions, new messages."""
         engine = self.engine
         engine.handle_timers(now_ns)
-        self._dispatch_events(now_ns)
-        # What a timer starts may end at once and set a timer that is due already
-        # (an iteration of no work), hence the loop; each turn ends an iteration.
-        busy = True
-        while busy:
-            busy = False
-            for replay in self.replays:
-                if replay.next_timer_ns() <= now_ns:
-                    replay.handle_timers(now_ns)
-                    busy = True
-                self._post_all(replay, now_ns)
-
-    def _dispatch_events(self, now_ns: int) -> None:
-        while (entry := self.engine.next_event()) is not None:
+        entry = engine.next_event()
+        if entry is None and self._timer_ns > now_ns:
+            return
+        while entry is not None:
             qpn, event = entry
-            replay = self._replay_of_qpn[qpn]
-            if isinstance(event, MessageReceived):
-                if event.message_id is not None:
-                    replay.message_received(qpn, event.message_id, event.ce, now_ns)
-            elif isinstance(event, SendCompleted):
-                replay.message_acknowledged(
-                    qpn,
-                    event.message_id,
-                    posted_ns=event.posted_ns,
-                    first_sent_ns=event.first_sent_ns,
-                    last_acked_ns=event.last_acked_ns,
-                    rate_at_start_bps=event.rate_at_start_bps or 0,
-                    packets=event.packets,
-                    retransmitted=event.retransmitted,
-                    cnp=event.cnps,
-                    generator_wait_ns=event.generator_wait_ns,
-                )
-            elif self._failure is None:
-                job, rank, peer = self._peer_of_qpn[qpn]
-                self._failure = (
-                    f"job {job} rank {rank}: the queue pair to rank {peer} gave up: "
-                    f"{event.reason}"
-                )
+            self._dispatch(qpn, event, now_ns)
+            entry = engine.next_event()
+        timer_ns = _NEVER
+        for replay in self.replays:
+            if replay.next_timer_ns() <= now_ns:
+                replay.handle_timers(now_ns)
+            next_ns = replay.next_timer_ns()
+            if next_ns < timer_ns:
+                timer_ns = next_ns
+            post = replay.next_post()
+            while post is not None:
+                qpn, immediate, size_bytes = post
+                engine.post_send(qpn, immediate, size_bytes, now_ns)
+                post = replay.next_post()
+        self._timer_ns = timer_ns
 
-    def _post_all(self, replay: Replay, now_ns: int) -> None:
-        while (post := replay.next_post()) is not None:
-            qpn, immediate, size_bytes = post
-            self.engine.post_send(qpn, immediate, size_bytes, now_ns)
+    def _dispatch(self, qpn: int, event: Event, now_ns: int) -> None:
+        replay = self._replay_of_qpn[qpn]
+        if isinstance(event, MessageReceived):
+            replay.message_received(qpn, event, now_ns)
+        elif isinstance(event, SendCompleted):
+            replay.message_acknowledged(qpn, event, now_ns)
+        elif self._failure is None:
+            job, rank, peer = self._peer_of_qpn[qpn]
+            self._failure = (
+                f"job {job} rank {rank}: the queue pair to rank {peer} is in error: "
+                f"{event.reason}"
+            )
+
+    def next_timer_ns(self) -> int:
+        """Return when the next compute operation or pause ends; NEVER if none runs."""
+        return self._timer_ns
 
     def next_wakeup_ns(self) -> int:
         """Return when ``advance`` or ``next_burst`` has work; NEVER if none."""
-        earliest = self.engine.next_wakeup_ns()
-        for replay in self.replays:
-            earliest = min(earliest, replay.next_timer_ns())
-        return earliest
+        wakeup_ns = self.engine.next_wakeup_ns()
+        return wakeup_ns if wakeup_ns < self._timer_ns else self._timer_ns
 
     def finished(self) -> bool:
         """Tell whether all ranks have done all their iterations."""
-        return all(replay.finished() for replay in self.replays)
+        replays = self.replays
+        while self._finished < len(replays) and replays[self._finished].finished():
+            self._finished += 1
+        return self._finished == len(replays)
 
     def failed(self) -> str | None:
         """Return why the endpoint cannot finish, or None."""
@@ -202,3 +222,28 @@ class Endpoint:
             if not replay.finished()
             for sentence in replay.waiting_for()
         ]
+
+
+def _queue_pair(
+    pair: QueuePairPlan, destination: int, transport: TransportPlan
+) -> QueuePair:
+    verb = _VERBS.get(transport.verb)
+    if verb is None:
+        raise ValueError(f"verb {transport.verb!r} is not one of {', '.join(_VERBS)}")
+    return QueuePair(
+        qpn=pair.qpn,
+        remote_qpn=pair.remote_qpn,
+        source_port=pair.source_port,
+        destination=destination,
+        path_mtu=transport.path_mtu,
+        send_psn=pair.send_psn,
+        receive_psn=pair.receive_psn,
+        window_bytes=transport.window_bytes,
+        congestion_control=congestion.make(
+            transport.congestion_control, **dict(transport.congestion_parameters)
+        ),
+        retransmit_timeout_ns=transport.retransmit_timeout_ns,
+        retry_limit=transport.retry_limit,
+        ack_interval_packets=transport.ack_interval_packets,
+        verb=verb,
+    )

@@ -8,11 +8,13 @@ cdef class Expansion:
     cdef public list send_channels
     cdef public list send_peers
     cdef public list needs
+    cdef public list first_sends
     cdef public dict receive_index
-    cdef public list receive_sizes
     cdef public list receive_steps
     cdef public list receive_peers
     cdef public list dependents
+
+    cpdef Py_ssize_t messages(self)
 
 
 cdef class Expander:
@@ -22,6 +24,8 @@ cdef class Expander:
     cdef dict _groups
     cdef dict _qpn_of
     cdef dict _expansions
+    cdef long long _cached_messages
 
-    cpdef Expansion expansion(self, object operation)
-    cpdef long long qpn(self, object group, long long channel, long long peer) except -1
+    cpdef Expansion collective(self, object operation)
+    cpdef Expansion send(self, object operation)
+    cpdef Expansion receive(self, object operation)

@@ -1,43 +1,53 @@
 # cython: language_level=3, annotation_typing=False
-"""Expands a collective into one rank's messages, when it starts."""
+"""Expands an operation into one rank's messages, when it starts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm
-from chakram.core.plan import POINT_TO_POINT, RankPlan
+from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import (
     CollectiveOperation,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.schedule import rank_schedule
+from chakram.core.schedule import LocalTransfer, rank_schedule
 from chakram.errors import PlanError
+from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from chakram.core.plan import RankPlan
+
+__all__ = ["MESSAGES_PER_PAIR", "Expander", "Expansion"]
+
 MESSAGES_PER_PAIR = 1 << 16
 """Messages of one collective from one rank to one other that immediates can name."""
 
-_CACHED_EXPANSIONS = 64
+_ONLY_MESSAGE = LocalTransfer(step=0, peer=0, chunk=0, channel=0, message=0)
+"""The message of a point-to-point operation."""
+
+_CACHED_MESSAGES = 1 << 16
+"""Messages of all cached expansions of a rank: about 20 MiB."""
 
 
 class Expansion:
-    """One rank's messages of one kind of collective, ready to post and to match.
+    """One rank's messages of one kind of operation, ready to post and to match.
 
     Parallel lists over the sends: queue pair, number, size, step, channel, rank number
-    of the peer, how many arrivals each needs; over the receives: size, and which sends
-    each one releases.  ``receive_index`` maps ``qpn << 16 | message`` to a receive.
+    of the peer, how many arrivals each needs; over the receives: step, rank number of
+    the peer, and which sends each one releases.  ``first_sends`` need no arrival.
+    ``receive_index`` maps ``qpn << 16 | message`` to a receive.
     """
 
     __slots__ = (
         "dependents",
+        "first_sends",
         "needs",
         "receive_index",
         "receive_peers",
-        "receive_sizes",
         "receive_steps",
         "send_channels",
         "send_messages",
@@ -55,11 +65,15 @@ class Expansion:
         self.send_channels: list[int] = []
         self.send_peers: list[int] = []
         self.needs: list[int] = []
+        self.first_sends: list[int] = []
         self.receive_index: dict[int, int] = {}
-        self.receive_sizes: list[int] = []
         self.receive_steps: list[int] = []
         self.receive_peers: list[int] = []
-        self.dependents: list[list[int]] = []
+        self.dependents: list[tuple[int, ...]] = []
+
+    def messages(self) -> int:
+        """Return how many messages the rank sends and receives."""
+        return len(self.send_qpns) + len(self.receive_steps)
 
 
 class Expander:
@@ -70,8 +84,19 @@ class Expander:
         rank_numbers: Number in the plan of every (job, rank).
 
     Raises:
-        PlanError: If the program needs a queue pair that the plan does not have.
+        PlanError: If the program needs something that the plan does not have, or sends
+            what no queue pair can carry.
     """
+
+    __slots__ = (
+        "_cached_messages",
+        "_expansions",
+        "_groups",
+        "_job",
+        "_numbers",
+        "_qpn_of",
+        "_rank",
+    )
 
     def __init__(
         self, *, plan: RankPlan, rank_numbers: Mapping[tuple[str, int], int]
@@ -85,14 +110,17 @@ class Expander:
             for pair in plan.queue_pairs
         }
         self._expansions: dict[tuple[object, ...], Expansion] = {}
-        # Missing queue pairs are found now rather than in the middle of a run.
+        self._cached_messages = 0
+        # What is missing is found now rather than in the middle of a run.
         for operation in plan.program.operations:
             if isinstance(operation, CollectiveOperation):
-                self.expansion(operation)
-            elif isinstance(operation, SendOperation | ReceiveOperation):
-                self.qpn(POINT_TO_POINT, 0, operation.peer)
+                self.collective(operation)
+            elif isinstance(operation, SendOperation):
+                self.send(operation)
+            elif isinstance(operation, ReceiveOperation):
+                self.receive(operation)
 
-    def expansion(self, operation: CollectiveOperation) -> Expansion:
+    def collective(self, operation: CollectiveOperation) -> Expansion:
         """Return this rank's messages of one collective."""
         key = (
             operation.group,
@@ -103,14 +131,52 @@ class Expander:
         )
         expansion = self._expansions.get(key)
         if expansion is None:
-            if len(self._expansions) >= _CACHED_EXPANSIONS:
-                del self._expansions[next(iter(self._expansions))]
-            expansion = self._expansions[key] = self._expand(operation)
+            expansion = self._expand(operation)
+            self._keep(key, expansion)
         return expansion
+
+    def send(self, operation: SendOperation) -> Expansion:
+        """Return the one message of a send."""
+        key = (operation.peer, operation.size_bytes)
+        expansion = self._expansions.get(key)
+        if expansion is None:
+            expansion = Expansion()
+            self._add_send(
+                expansion,
+                _ONLY_MESSAGE,
+                POINT_TO_POINT,
+                operation.peer,
+                operation.size_bytes,
+            )
+            self._keep(key, expansion)
+        return expansion
+
+    def receive(self, operation: ReceiveOperation) -> Expansion:
+        """Return the one message of a receive."""
+        key = (operation.peer,)
+        expansion = self._expansions.get(key)
+        if expansion is None:
+            expansion = Expansion()
+            self._add_receive(expansion, _ONLY_MESSAGE, POINT_TO_POINT, operation.peer)
+            self._keep(key, expansion)
+        return expansion
+
+    def _keep(self, key: tuple[object, ...], expansion: Expansion) -> None:
+        """Cache an expansion, at the expense of the oldest ones.
+
+        Whoever still uses one of those holds it.
+        """
+        expansions = self._expansions
+        self._cached_messages += expansion.messages()
+        while self._cached_messages > _CACHED_MESSAGES and expansions:
+            oldest = expansions.pop(next(iter(expansions)))
+            self._cached_messages -= oldest.messages()
+        expansions[key] = expansion
 
     def _expand(self, operation: CollectiveOperation) -> Expansion:
         group = self._groups[operation.group]
-        nranks = len(group.ranks)
+        ranks = group.ranks
+        nranks = len(ranks)
         how = algorithm(operation.op, operation.algorithm)
         schedule = rank_schedule(
             how,
@@ -120,51 +186,78 @@ class Expander:
         )
         expansion = Expansion()
         for receive in schedule.receives:
-            peer = group.ranks[receive.peer]
-            qpn = self.qpn(operation.group, receive.channel, peer)
-            size_bytes = how.chunk_bytes(
-                receive.chunk, nranks=nranks, input_bytes=operation.input_bytes
-            )
-            key = (qpn << 16) | receive.message
-            expansion.receive_index[key] = len(expansion.receive_sizes)
-            expansion.receive_sizes.append(size_bytes)
-            expansion.receive_steps.append(receive.step)
-            expansion.receive_peers.append(self._numbers[self._job, peer])
-            expansion.dependents.append([])
+            self._add_receive(expansion, receive, group.name, ranks[receive.peer])
+        dependents: list[list[int]] = [[] for _ in schedule.receives]
         for index, send in enumerate(schedule.sends):
-            if send.message >= MESSAGES_PER_PAIR:
-                raise PlanError(
-                    f"job {self._job} rank {self._rank} {operation.name!r}",
-                    f"has over {MESSAGES_PER_PAIR} messages to one rank",
-                    "choose larger chunks",
-                )
-            peer = group.ranks[send.peer]
-            expansion.send_qpns.append(self.qpn(operation.group, send.channel, peer))
-            expansion.send_messages.append(send.message)
-            expansion.send_sizes.append(
-                how.chunk_bytes(
-                    send.chunk, nranks=nranks, input_bytes=operation.input_bytes
-                )
+            size_bytes = how.chunk_bytes(
+                send.chunk, nranks=nranks, input_bytes=operation.input_bytes
             )
-            expansion.send_steps.append(send.step)
-            expansion.send_channels.append(send.channel)
-            expansion.send_peers.append(self._numbers[self._job, peer])
-            expansion.needs.append(len(send.needs))
+            self._add_send(expansion, send, group.name, ranks[send.peer], size_bytes)
             for need in send.needs:
-                expansion.dependents[need].append(index)
+                dependents[need].append(index)
+        expansion.dependents = [tuple(sends) for sends in dependents]
         return expansion
 
-    def qpn(self, group: str, channel: int, peer: int) -> int:
-        """Return the local queue pair to rank *peer*.
+    def _add_receive(
+        self, expansion: Expansion, receive: LocalTransfer, group: str, peer: int
+    ) -> None:
+        qpn = self._qpn(group, receive.channel, peer)
+        expansion.receive_index[qpn << 16 | receive.message] = len(
+            expansion.receive_steps
+        )
+        expansion.receive_steps.append(receive.step)
+        expansion.receive_peers.append(self._number(peer))
+        expansion.dependents.append(())
 
-        Raises:
-            PlanError: If the plan has none.
-        """
+    def _add_send(
+        self,
+        expansion: Expansion,
+        send: LocalTransfer,
+        group: str,
+        peer: int,
+        size_bytes: int,
+    ) -> None:
+        if send.message >= MESSAGES_PER_PAIR:
+            raise PlanError(
+                f"job {self._job} rank {self._rank} group {group!r}",
+                f"more than {MESSAGES_PER_PAIR} messages to rank {peer} in one "
+                "collective",
+                "choose another algorithm",
+            )
+        if size_bytes > MAX_MESSAGE_BYTES:
+            raise PlanError(
+                f"job {self._job} rank {self._rank} group {group!r}",
+                f"a message of {size_bytes} bytes to rank {peer}, but a queue pair "
+                f"carries at most {MAX_MESSAGE_BYTES}",
+                "set size_scale, or choose another algorithm",
+            )
+        if not send.needs:
+            expansion.first_sends.append(len(expansion.send_qpns))
+        expansion.send_qpns.append(self._qpn(group, send.channel, peer))
+        expansion.send_messages.append(send.message)
+        expansion.send_sizes.append(size_bytes)
+        expansion.send_steps.append(send.step)
+        expansion.send_channels.append(send.channel)
+        expansion.send_peers.append(self._number(peer))
+        expansion.needs.append(len(send.needs))
+
+    def _number(self, peer: int) -> int:
+        number = self._numbers.get((self._job, peer))
+        if number is None:
+            raise PlanError(
+                f"job {self._job} rank {self._rank}",
+                f"the plan has no number for its peer, rank {peer}",
+                "the plan does not belong to this program",
+            )
+        return number
+
+    def _qpn(self, group: str, channel: int, peer: int) -> int:
         qpn = self._qpn_of.get((group, channel, peer))
         if qpn is None:
             raise PlanError(
                 f"job {self._job} rank {self._rank}",
-                f"has no queue pair to rank {peer} for group {group!r}",
+                f"has no queue pair to rank {peer} for group {group!r}"
+                + (f" on channel {channel}" if channel else ""),
                 "the plan does not belong to this program",
             )
         return qpn

@@ -5,17 +5,18 @@ cimport cython
 from chakram.replay.expansion cimport Expansion
 
 
-cdef class ActiveCollective:
-    cdef public Py_ssize_t operation
+cdef class ActiveOperation:
+    cdef public Py_ssize_t index
     cdef public long long key
-    cdef public long long sequence
+    cdef public long long first_immediate
     cdef public Expansion expansion
     cdef public list missing_needs
     cdef public bytearray arrived
-    cdef public long long sends_left
-    cdef public long long receives_left
+    cdef public long long messages_left
     cdef public long long ready_ns
     cdef public long long start_ns
+    cdef public long long end_ns
+    cdef public bint is_counted
     cdef public long long sent_bytes
     cdef public long long received_bytes
     cdef public long long generator_wait_ns
@@ -24,11 +25,8 @@ cdef class ActiveCollective:
 
 
 cdef class Flow:
-    cdef public ActiveCollective active
-    cdef public long long step
-    cdef public long long channel
-    cdef public long long peer
-    cdef public long long size_bytes
+    cdef public ActiveOperation active
+    cdef public Py_ssize_t send
     cdef public long long ready_ns
     cdef public int cause_kind
     cdef public long long cause_rank

@@ -8,47 +8,66 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.replay.expansion import Expansion
 
+__all__ = ["ActiveOperation", "Activity", "Flow"]
 
-class ActiveCollective:
-    """A collective (or point-to-point operation) that has started and not ended."""
+
+class ActiveOperation:
+    """A collective or a point-to-point operation that has started and not ended.
+
+    Attributes:
+        index: Of the operation in the program.
+        key: By which arriving messages find it.
+        first_immediate: Immediate data of its message number 0.
+        expansion: Its messages.
+        missing_needs: By send, how many arrivals it still waits for.
+        arrived: By receive, whether it has arrived.
+        messages_left: Sends not acknowledged and receives not arrived.
+        ready_ns: When its dependencies were done.
+        start_ns: When its rank began with it.
+        end_ns: When the last thing happened to it.
+        is_counted: Whether its time is time of communication.
+    """
 
     __slots__ = (
         "arrived",
         "ce",
+        "end_ns",
         "expansion",
+        "first_immediate",
         "generator_wait_ns",
+        "index",
+        "is_counted",
         "key",
+        "messages_left",
         "missing_needs",
-        "operation",
         "ready_ns",
         "received_bytes",
-        "receives_left",
         "retransmitted",
-        "sends_left",
         "sent_bytes",
-        "sequence",
         "start_ns",
     )
 
     def __init__(
         self,
-        operation: int,
+        index: int,
         key: int,
-        sequence: int,
+        first_immediate: int,
         expansion: Expansion,
         ready_ns: int,
         start_ns: int,
+        is_counted: bool,
     ) -> None:
-        self.operation = operation
+        self.index = index
         self.key = key
-        self.sequence = sequence
+        self.first_immediate = first_immediate
         self.expansion = expansion
         self.missing_needs = list(expansion.needs)
-        self.arrived = bytearray(len(expansion.receive_sizes))
-        self.sends_left = len(expansion.send_qpns)
-        self.receives_left = len(expansion.receive_sizes)
+        self.arrived = bytearray(len(expansion.receive_steps))
+        self.messages_left = expansion.messages()
         self.ready_ns = ready_ns
         self.start_ns = start_ns
+        self.end_ns = start_ns
+        self.is_counted = is_counted
         self.sent_bytes = 0
         self.received_bytes = 0
         self.generator_wait_ns = 0
@@ -57,37 +76,37 @@ class ActiveCollective:
 
 
 class Flow:
-    """A message on its way: where it belongs and what released it."""
+    """A message on its way: where it belongs and what released it.
+
+    Attributes:
+        active: Its operation.
+        send: Which of the operation's sends it is.
+        ready_ns: When it was released.
+        cause_kind: A ``CAUSE_*`` number; see ``chakram.core.records`` for the others.
+        cause_rank: See there.
+        cause_number: See there.
+    """
 
     __slots__ = (
         "active",
         "cause_kind",
         "cause_number",
         "cause_rank",
-        "channel",
-        "peer",
         "ready_ns",
-        "size_bytes",
-        "step",
+        "send",
     )
 
     def __init__(
         self,
-        active: ActiveCollective,
-        step: int,
-        channel: int,
-        peer: int,
-        size_bytes: int,
+        active: ActiveOperation,
+        send: int,
         ready_ns: int,
         cause_kind: int,
         cause_rank: int,
         cause_number: int,
     ) -> None:
         self.active = active
-        self.step = step
-        self.channel = channel
-        self.peer = peer
-        self.size_bytes = size_bytes
+        self.send = send
         self.ready_ns = ready_ns
         self.cause_kind = cause_kind
         self.cause_rank = cause_rank
@@ -99,7 +118,8 @@ class Activity:
 
     Attributes:
         compute_ns: At least one compute operation ran.
-        communication_ns: At least one collective or message was under way.
+        communication_ns: At least one collective or message was under way; barriers do
+            not count, for who waits at one is idle.
         exposed_ns: Communication without compute.
         idle_ns: Neither.
     """
@@ -128,7 +148,11 @@ class Activity:
         self.idle_ns = 0
 
     def change(self, computing: int, communicating: int, now_ns: int) -> None:
-        """Take note that more (or fewer, below 0) operations are under way."""
+        """Take note that more (or fewer, below 0) operations are under way.
+
+        A time before that of the last change counts as that one: what is over is
+        accounted for.
+        """
         elapsed_ns = now_ns - self._since_ns
         if elapsed_ns > 0:
             self._since_ns = now_ns

@@ -2,100 +2,100 @@
 
 cimport cython
 
+from chakram.replay.early cimport EarlyMessages
 from chakram.replay.expansion cimport Expander, Expansion
-from chakram.replay.progress cimport ActiveCollective, Activity, Flow
+from chakram.replay.progress cimport ActiveOperation, Activity, Flow
+from chakram.replay.readiness cimport Readiness
+from chakram.replay.streams cimport ComputeStreams
+from chakram.roce.events cimport MessageReceived, SendCompleted
 
-cdef int _COLLECTIVE
-cdef int _SEND
-cdef int _RECEIVE
-cdef int _COMPUTE
 cdef long long _NEVER
-cdef int _TIMER_START
-cdef int _EARLY_LIMIT
+cdef object _BARRIER
+cdef int _CAUSE_MESSAGE
+cdef int _CAUSE_OPERATION
+cdef int _CAUSE_START
+cdef Py_ssize_t _NOTHING
+cdef long long _SEND_KEYS
 
 
 cdef class Replay:
-    cdef public long long number
-    cdef public object job
-    cdef public long long rank
-    cdef public object records
-    cdef public long long iteration
-    cdef public long long completed_messages
-    cdef public long long completed_operations
-    cdef public long long stray_messages
-    cdef public long long finished_ns
-    cdef long long _early_messages
+    cdef readonly long long number
+    cdef readonly object job
+    cdef readonly long long rank
+    cdef readonly object records
+    cdef readonly long long iteration
+    cdef readonly long long completed_messages
+    cdef readonly long long completed_operations
+    cdef readonly long long finished_ns
     cdef tuple _operations
-    cdef object _settings
     cdef long long _iterations
     cdef long long _gap_ns
     cdef object _numbers
-    cdef dict _rank_of_number
-    cdef dict _group_number
-    cdef long long _point_to_point
+    cdef object _tables
     cdef dict _group_of_qpn
     cdef dict _peer_of_qpn
-    cdef list _kinds
-    cdef list _initial_missing
-    cdef list _successors
-    cdef list _missing
-    cdef long long _left
-    cdef list _ready_ns
-    cdef list _released_by
-    cdef list _ready
-    cdef list _per_iteration
-    cdef dict _sends
-    cdef dict _receives
-    cdef dict _active
-    cdef dict _receiving
-    cdef dict _early
-    cdef dict _flows
-    cdef dict _stream_free_ns
-    cdef dict _stream_queue
-    cdef list _timers
-    cdef object _posts
-    cdef long long _iteration_start_ns
-    cdef Activity _activity
+    cdef long long _point_to_point
+    cdef list _durations_ns
     cdef Expander _expander
+    cdef Readiness _readiness
+    cdef ComputeStreams _streams
+    cdef list _timers
+    cdef dict _active
+    cdef EarlyMessages _early
+    cdef long long _strays
+    cdef dict _flows
+    cdef object _posts
+    cdef Activity _activity
+    cdef long long _iteration_start_ns
 
+    cpdef arm(self, long long start_ns)
     cpdef long long next_timer_ns(self)
     cpdef handle_timers(self, long long now_ns)
-    @cython.locals(group="long long", key="long long", active=ActiveCollective)
-    cpdef message_received(
-        self, long long qpn, long long immediate, long long ce, long long now_ns
+    @cython.locals(
+        received_ns="long long", immediate="long long", group="long long",
+        key="long long", message="long long", active=ActiveOperation,
+    )
+    cpdef message_received(self, long long qpn, MessageReceived event, long long now_ns)
+    @cython.locals(
+        acked_ns="long long", flow=Flow, active=ActiveOperation, expansion=Expansion,
+        send="Py_ssize_t", wait_ns="long long", size_bytes="long long",
+    )
+    cpdef message_acknowledged(
+        self, long long qpn, SendCompleted event, long long now_ns
     )
     cpdef next_post(self)
     cpdef bint finished(self)
-    cdef _keep_early(
-        self, long long key, long long qpn, long long message, long long ce,
-        long long now_ns
-    )
+    cpdef long long stray_messages(self)
+    cpdef long long early_messages(self)
     cdef _start_iteration(self, long long due_ns, long long now_ns)
-    cdef _end_iteration(self, long long now_ns)
-    @cython.locals(index="Py_ssize_t", kind="int")
+    @cython.locals(activity=Activity, end_ns="long long")
+    cdef _end_iteration(self)
+    @cython.locals(timers=list, deadline_ns="long long", index="Py_ssize_t")
+    cdef _handle_timers_until(self, long long until_ns, long long now_ns)
+    @cython.locals(readiness=Readiness, index="Py_ssize_t")
     cdef _run(self, long long now_ns)
     cdef _done(self, Py_ssize_t index, long long done_ns)
-    cdef _start_compute(self, Py_ssize_t index, long long now_ns)
-    cdef _end_compute(self, Py_ssize_t index, long long deadline_ns, long long now_ns)
+    cdef _start_compute(self, Py_ssize_t index, long long start_ns)
+    cdef _end_compute(self, Py_ssize_t index, long long end_ns)
     @cython.locals(
-        group="long long", sequence="long long", key="long long",
-        expansion=Expansion, active=ActiveCollective, ready_ns="long long",
+        group="long long", sequence="long long", immediate="long long",
+        key="long long", expansion=Expansion, ready_ns="long long",
+        start_ns="long long", is_counted="bint", active=ActiveOperation,
+        send="Py_ssize_t",
     )
-    cdef _start_collective(self, Py_ssize_t index, long long now_ns)
+    cdef _start_communication(self, Py_ssize_t index, operation, long long now_ns)
     @cython.locals(
-        expansion=Expansion, qpn="long long", immediate="long long",
-        size_bytes="long long",
+        expansion=Expansion, receive="Py_ssize_t", missing=list, send="Py_ssize_t",
     )
+    cdef _arrive(
+        self, ActiveOperation active, long long qpn, long long message,
+        long long size_bytes, long long ce, long long received_ns
+    )
+    @cython.locals(released_by="Py_ssize_t")
+    cdef _post_own(self, ActiveOperation active, Py_ssize_t send)
+    @cython.locals(expansion=Expansion, qpn="long long", immediate="long long")
     cdef _post(
-        self, ActiveCollective active, Py_ssize_t send, long long ready_ns,
+        self, ActiveOperation active, Py_ssize_t send, long long ready_ns,
         int cause_kind, long long cause_rank, long long cause_number
     )
-    @cython.locals(expansion=Expansion, receive="Py_ssize_t")
-    cdef _arrive(
-        self, ActiveCollective active, long long qpn, long long message,
-        long long ce, long long now_ns
-    )
-    cdef _end_collective(self, ActiveCollective active, long long now_ns)
-    cdef _start_send(self, Py_ssize_t index, long long now_ns)
-    cdef _start_receive(self, Py_ssize_t index, long long now_ns)
-    cdef _end_receive(self, ActiveCollective active, long long key, long long now_ns)
+    cdef _end(self, ActiveOperation active)

@@ -10,18 +10,22 @@ The immediate data of a message of a collective is ``(k mod 2**16) << 16 | m``: 
 counts the collectives of the group over all iterations, m the messages of this
 collective from this source to this destination (both ends count alike, see
 ``chakram.core.schedule``).  A point-to-point message carries its number among all
-messages from this source to this destination.  So a message that comes before its
-rank has reached the collective is kept until it does, and two that overtake each other
-are told apart.
+messages from this source to this destination, modulo 2**32.  So a message that comes
+before its rank has reached the operation is kept until it does, and two that overtake
+each other are told apart.  A peer may be ahead by any number of collectives: of equal
+immediates on one queue pair, which delivers in order, the first is the older one's.
 
 When is an operation done?  A collective: all of the rank's own messages are
 acknowledged and all messages for it have arrived.  A send: acknowledged.  A receive:
 its dependencies are done and the message is there.  A compute operation: its time is
-over; those of one stream run one after another.
+over; those of one stream run one after another, in the order in which they became
+ready.
 
-Time that is late.  What a timer releases counts as ready at the timer's deadline, not
-at the moment it was looked at; the difference shows up as waiting for the generator
-(``generator_wait_ns``), never as time of the network.
+Time that is late.  Whatever happened is dealt with in the order in which it happened,
+and what it releases is ready at that time, not at the moment it was looked at: at a
+timer's deadline, at the arrival of a message or of its acknowledgement.  The difference
+shows up as waiting for the generator (``generator_wait_ns``), never as time of the
+network.
 """
 
 from __future__ import annotations
@@ -31,38 +35,43 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.plan import POINT_TO_POINT, RankPlan, RunSettings
 from chakram.core.program import (
     CollectiveOperation,
     ComputeOperation,
-    ReceiveOperation,
     SendOperation,
 )
-from chakram.core.records import (
-    CAUSE_MESSAGE,
-    CAUSE_OPERATION,
-    CAUSE_START,
-    RecordRows,
-)
-from chakram.replay.expansion import Expander, Expansion
-from chakram.replay.progress import ActiveCollective, Activity, Flow
+from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
+from chakram.replay.early import EarlyMessages
+from chakram.replay.expansion import Expander
+from chakram.replay.progress import ActiveOperation, Activity, Flow
+from chakram.replay.readiness import NOTHING, Readiness
+from chakram.replay.streams import ComputeStreams
+from chakram.replay.tables import ProgramTables
+from chakram.replay.words import waiting_words
 from chakram.roce.constants import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from chakram.core.plan import RankPlan, RunSettings
+    from chakram.core.program import ReceiveOperation
+    from chakram.core.records import RecordRows
+    from chakram.roce.events import MessageReceived, SendCompleted
+
+__all__ = ["Replay"]
+
 _NEVER = NEVER
+_NOTHING = NOTHING
+_BARRIER = CollectiveOp.BARRIER
+_CAUSE_MESSAGE = CAUSE_MESSAGE
+_CAUSE_OPERATION = CAUSE_OPERATION
+_CAUSE_START = CAUSE_START
 
-_EARLY_LIMIT = 1 << 20
-"""Messages kept for operations that were not reached; more are nobody's honest work."""
+_SEND_KEYS = -(1 << 62)
+"""Keys of sends are below it, those of receives between it and 0, of collectives above.
 
-_COLLECTIVE = 0
-_SEND = 1
-_RECEIVE = 2
-_COMPUTE = 3
-
-_TIMER_START = -1
-"""Stands for the start of an iteration where else the index of an operation is."""
+No message ever looks for a send; its key only has to be its own.
+"""
 
 
 class Replay:
@@ -74,9 +83,46 @@ class Replay:
         rank_numbers: Number in the plan of every (job, rank).
         records: Where rows of finished flows, shares and iterations go.
 
+    Attributes:
+        iteration: The one that runs, or runs next.
+        completed_messages: Own messages acknowledged, over all iterations.
+        completed_operations: Operations done, over all iterations.
+        finished_ns: When the last iteration ended; ``NEVER`` until then.
+
     Raises:
-        PlanError: If the program needs a queue pair that the plan does not have.
+        PlanError: If the program is wrong, or needs what the plan does not have.
     """
+
+    __slots__ = (
+        "_active",
+        "_activity",
+        "_durations_ns",
+        "_early",
+        "_expander",
+        "_flows",
+        "_gap_ns",
+        "_group_of_qpn",
+        "_iteration_start_ns",
+        "_iterations",
+        "_numbers",
+        "_operations",
+        "_peer_of_qpn",
+        "_point_to_point",
+        "_posts",
+        "_readiness",
+        "_strays",
+        "_streams",
+        "_tables",
+        "_timers",
+        "completed_messages",
+        "completed_operations",
+        "finished_ns",
+        "iteration",
+        "job",
+        "number",
+        "rank",
+        "records",
+    )
 
     def __init__(
         self,
@@ -94,67 +140,38 @@ class Replay:
         self.iteration = 0
         self.completed_messages = 0
         self.completed_operations = 0
-        self.stray_messages = 0
-        self._early_messages = 0
         self.finished_ns = NEVER
         self._operations = program.operations
-        self._settings = settings
         self._iterations = settings.iterations
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
-        self._rank_of_number = {
-            number: rank
-            for (job, rank), number in rank_numbers.items()
-            if job == self.job
-        }
+        self._tables = ProgramTables(plan)
+        self._group_of_qpn = self._tables.group_of_qpn
+        self._peer_of_qpn = self._tables.peer_of_qpn
+        self._point_to_point = self._tables.point_to_point
+        self._durations_ns = self._tables.durations_ns
         self._expander = Expander(plan=plan, rank_numbers=rank_numbers)
-        self._group_number = {
-            group.name: index for index, group in enumerate(program.groups)
-        }
-        self._point_to_point = len(self._group_number)
-        self._group_of_qpn: dict[int, int] = {}
-        self._peer_of_qpn: dict[int, int] = {}
-        for pair in plan.queue_pairs:
-            self._peer_of_qpn[pair.qpn] = pair.peer_rank
-            self._group_of_qpn[pair.qpn] = (
-                self._point_to_point
-                if pair.group == POINT_TO_POINT
-                else self._group_number[pair.group]
-            )
-        count = len(program.operations)
-        self._kinds = [_kind_of(operation) for operation in program.operations]
-        self._initial_missing = [
-            len(operation.dependencies) for operation in program.operations
-        ]
-        self._successors: list[list[int]] = [[] for _ in range(count)]
-        for index, operation in enumerate(program.operations):
-            for dependency in operation.dependencies:
-                self._successors[dependency].append(index)
-        self._missing = list(self._initial_missing)
-        self._left = count
-        self._ready_ns = [0] * count
-        self._released_by = [_TIMER_START] * count
-        self._ready: list[int] = []
-        self._per_iteration = self._count_numbers()
-        self._active: dict[int, ActiveCollective] = {}
-        self._receiving: dict[int, ActiveCollective] = {}
-        self._early: dict[int, list[tuple[int, int, int, int]]] = {}
-        self._flows: dict[int, Flow] = {}
-        self._stream_free_ns: dict[int | None, int] = {}
-        self._stream_queue: dict[int | None, deque[tuple[int, int]]] = {}
+        self._readiness = Readiness(
+            [operation.dependencies for operation in program.operations]
+        )
+        self._streams = ComputeStreams()
         self._timers: list[tuple[int, int]] = []
+        self._active: dict[int, ActiveOperation] = {}
+        self._early = EarlyMessages()
+        self._strays = 0
+        self._flows: dict[int, Flow] = {}
         self._posts: deque[tuple[int, int, int]] = deque()
         self._activity = Activity()
         self._iteration_start_ns = 0
 
-    # ---- what the shell calls ------------------------------------------------------
+    # What drives it.
 
     def arm(self, start_ns: int) -> None:
         """Let the first iteration start at *start_ns*."""
         if self._iterations == 0:
             self.finished_ns = start_ns
         else:
-            heappush(self._timers, (start_ns, _TIMER_START))
+            heappush(self._timers, (start_ns, _NOTHING))
 
     def next_timer_ns(self) -> int:
         """Return when ``handle_timers`` has something to do, ``NEVER`` if nothing."""
@@ -162,79 +179,65 @@ class Replay:
 
     def handle_timers(self, now_ns: int) -> None:
         """End the compute operations and pauses whose time is over."""
-        while self._timers and self._timers[0][0] <= now_ns:
-            deadline_ns, operation = heappop(self._timers)
-            if operation == _TIMER_START:
-                self._start_iteration(deadline_ns, now_ns)
-            else:
-                self._end_compute(operation, deadline_ns, now_ns)
+        self._handle_timers_until(now_ns, now_ns)
 
-    def message_received(self, qpn: int, immediate: int, ce: int, now_ns: int) -> None:
-        """Take note that the message *immediate* of a queue pair is complete.
-
-        *ce* of its packets were marked "congestion experienced".
-        """
+    def message_received(self, qpn: int, event: MessageReceived, now_ns: int) -> None:
+        """Take note that a message of the peer of a queue pair is complete."""
+        received_ns = event.received_ns
+        if self._timers and self._timers[0][0] <= received_ns:
+            self._handle_timers_until(received_ns, now_ns)
+        if event.message_id is None:
+            self._strays += 1
+            return
+        immediate = event.message_id
         group = self._group_of_qpn[qpn]
         if group == self._point_to_point:
-            key = (self._peer_of_qpn[qpn] << 32) | immediate
-            active = self._receiving.get(key)
-            if active is None:
-                self._keep_early(-1 - key, qpn, 0, ce, now_ns)
-            else:
-                active.ce = ce
-                self._end_receive(active, key, now_ns)
-                self._run(now_ns)
-            return
-        key = (group << 16) | (immediate >> 16)
+            key = -1 - (self._peer_of_qpn[qpn] << 32 | immediate)
+            message = 0
+        else:
+            key = group << 16 | immediate >> 16
+            message = immediate & 0xFFFF
         active = self._active.get(key)
         if active is None:
-            self._keep_early(key, qpn, immediate & 0xFFFF, ce, now_ns)
+            self._early.keep(key, qpn, message, event.size_bytes, event.ce, received_ns)
             return
-        self._arrive(active, qpn, immediate & 0xFFFF, ce, now_ns)
-        if active.receives_left == 0 and active.sends_left == 0:
-            self._end_collective(active, now_ns)
+        self._arrive(active, qpn, message, event.size_bytes, event.ce, received_ns)
+        if active.messages_left == 0:
+            self._end(active)
             self._run(now_ns)
 
-    def message_acknowledged(
-        self,
-        qpn: int,
-        immediate: int,
-        *,
-        posted_ns: int,
-        first_sent_ns: int,
-        last_acked_ns: int,
-        rate_at_start_bps: int,
-        packets: int,
-        retransmitted: int,
-        cnp: int,
-        generator_wait_ns: int,
-    ) -> None:
+    def message_acknowledged(self, qpn: int, event: SendCompleted, now_ns: int) -> None:
         """Take note that all bytes of a message are acknowledged; record its flow."""
-        flow = self._flows.pop((qpn << 32) | immediate)
+        acked_ns = event.last_acked_ns
+        if self._timers and self._timers[0][0] <= acked_ns:
+            self._handle_timers_until(acked_ns, now_ns)
+        flow = self._flows.pop(qpn << 32 | event.message_id)
         active = flow.active
+        expansion = active.expansion
+        send = flow.send
         # From ready to posted nothing but the generator stands in the way.
-        wait_ns = generator_wait_ns + max(0, posted_ns - flow.ready_ns)
-        active.generator_wait_ns += wait_ns
-        active.retransmitted += retransmitted
-        active.sent_bytes += flow.size_bytes
+        wait_ns = event.generator_wait_ns
+        if event.posted_ns > flow.ready_ns:
+            wait_ns += event.posted_ns - flow.ready_ns
+        size_bytes = event.size_bytes
         self.records.flows.extend(
             (
                 self.iteration,
                 self.number,
-                active.operation,
-                flow.step,
-                flow.channel,
-                flow.peer,
+                active.index,
+                expansion.send_steps[send],
+                expansion.send_channels[send],
+                expansion.send_peers[send],
                 qpn,
-                flow.size_bytes,
+                size_bytes,
                 flow.ready_ns,
-                posted_ns,
-                first_sent_ns,
-                last_acked_ns,
-                rate_at_start_bps,
-                packets,
-                retransmitted,
-                cnp,
+                event.posted_ns,
+                event.first_sent_ns,
+                acked_ns,
+                event.rate_at_start_bps or 0,
+                event.packets,
+                event.retransmitted,
+                event.cnps,
                 wait_ns,
                 flow.cause_kind,
                 flow.cause_rank,
@@ -242,20 +245,17 @@ class Replay:
             )
         )
         self.completed_messages += 1
-        active.sends_left -= 1
-        if active.sends_left == 0 and active.receives_left == 0:
-            self._end_collective(active, last_acked_ns)
-            self._run(last_acked_ns)
+        active.generator_wait_ns += wait_ns
+        active.retransmitted += event.retransmitted
+        active.sent_bytes += size_bytes
+        if acked_ns > active.end_ns:
+            active.end_ns = acked_ns
+        active.messages_left -= 1
+        if active.messages_left == 0:
+            self._end(active)
+            self._run(now_ns)
 
-    def _keep_early(
-        self, key: int, qpn: int, message: int, ce: int, now_ns: int
-    ) -> None:
-        """Keep a message for an operation that this rank has not reached yet."""
-        if self._early_messages == _EARLY_LIMIT:
-            self.stray_messages += 1
-            return
-        self._early_messages += 1
-        self._early.setdefault(key, []).append((qpn, message, ce, now_ns))
+    # What it answers.
 
     def next_post(self) -> tuple[int, int, int] | None:
         """Return the next (qpn, immediate, size in bytes) to post, or None."""
@@ -265,52 +265,55 @@ class Replay:
         """Tell whether all iterations are done."""
         return self.finished_ns != _NEVER
 
+    def stray_messages(self) -> int:
+        """Return how many messages came that belong to nothing, or were too many."""
+        return self._strays + self._early.refused
+
+    def early_messages(self) -> int:
+        """Return how many messages wait for their operation to start."""
+        return self._early.count
+
     def waiting_for(self) -> list[str]:
         """Return for each operation under way what it waits for, as a sentence."""
-        who = f"job {self.job} rank {self.rank}"
-        sentences = [
-            f"{who}: {self._name(active.operation)} waits for {text}"
-            for active in (*self._active.values(), *self._receiving.values())
-            for text in self._missing_messages(active)
-        ]
-        unacknowledged: dict[tuple[int, int], int] = {}
-        for flow in self._flows.values():
-            where = (flow.active.operation, flow.peer)
-            unacknowledged[where] = unacknowledged.get(where, 0) + 1
-        sentences.extend(
-            f"{who}: {self._name(operation)} has {count} message(s) to "
-            f"rank {self._rank_of(peer)} not acknowledged"
-            for (operation, peer), count in unacknowledged.items()
+        sentences = waiting_words(
+            operations=self._operations,
+            iteration=self.iteration,
+            active=self._active.values(),
+            flows=self._flows.values(),
+            rank_of={
+                number: rank
+                for (job, rank), number in self._numbers.items()
+                if job == self.job
+            },
         )
         if not sentences and not self.finished():
-            sentences.append(f"{who}: computes, or waits for its start")
-        return sentences
+            sentences.append("computes, or waits for its start")
+        strays = self.stray_messages()
+        if strays:
+            sentences.append(f"{strays} message(s) came that belong to nothing")
+        return [f"job {self.job} rank {self.rank}: {each}" for each in sentences]
 
-    # ---- iterations ----------------------------------------------------------------
+    # Iterations.
 
     def _start_iteration(self, due_ns: int, now_ns: int) -> None:
-        self._missing = list(self._initial_missing)
-        self._left = len(self._operations)
         self._iteration_start_ns = due_ns
         self._activity.begin(due_ns)
-        for index, missing in enumerate(self._missing):
-            if not missing:
-                self._ready_ns[index] = due_ns
-                self._released_by[index] = _TIMER_START
-                heappush(self._ready, index)
-        self._run(now_ns)
-        if not self._operations:
-            self._end_iteration(due_ns)
+        self._readiness.begin(due_ns)
+        if self._readiness.left == 0:
+            self._end_iteration()
+        else:
+            self._run(now_ns)
 
-    def _end_iteration(self, now_ns: int) -> None:
+    def _end_iteration(self) -> None:
         activity = self._activity
-        activity.change(0, 0, now_ns)
+        end_ns = self._readiness.end_ns
+        activity.change(0, 0, end_ns)
         self.records.iterations.extend(
             (
                 self.iteration,
                 self.number,
                 self._iteration_start_ns,
-                now_ns,
+                end_ns,
                 activity.compute_ns,
                 activity.communication_ns,
                 activity.exposed_ns,
@@ -319,96 +322,160 @@ class Replay:
         )
         self.iteration += 1
         if self.iteration == self._iterations:
-            self.finished_ns = now_ns
+            self.finished_ns = end_ns
         else:
-            heappush(self._timers, (now_ns + self._gap_ns, _TIMER_START))
+            heappush(self._timers, (end_ns + self._gap_ns, _NOTHING))
 
-    # ---- operations ----------------------------------------------------------------
+    def _handle_timers_until(self, until_ns: int, now_ns: int) -> None:
+        """Handle the timers that are due at *until_ns*; it is *now_ns* already."""
+        timers = self._timers
+        while timers and timers[0][0] <= until_ns:
+            deadline_ns, index = heappop(timers)
+            if index == _NOTHING:
+                self._start_iteration(deadline_ns, now_ns)
+            else:
+                self._end_compute(index, deadline_ns)
+                self._run(now_ns)
+
+    # Operations.
 
     def _run(self, now_ns: int) -> None:
         """Start everything that is ready, lowest operation first."""
-        while self._ready:
-            index = heappop(self._ready)
-            kind = self._kinds[index]
-            if kind == _COMPUTE:
-                self._start_compute(index, now_ns)
-            elif kind == _COLLECTIVE:
-                self._start_collective(index, now_ns)
-            elif kind == _SEND:
-                self._start_send(index, now_ns)
-            else:
-                self._start_receive(index, now_ns)
+        readiness = self._readiness
+        index = readiness.take()
+        while index != _NOTHING:
+            operation = self._operations[index]
+            if not isinstance(operation, ComputeOperation):
+                self._start_communication(index, operation, now_ns)
+            elif operation.duration_ns == 0:
+                self._done(index, readiness.ready_ns[index])
+            elif self._streams.take(operation.stream, index, readiness.ready_ns[index]):
+                self._start_compute(index, readiness.ready_ns[index])
+            index = readiness.take()
 
     def _done(self, index: int, done_ns: int) -> None:
-        """Release the successors of an operation; end the iteration after the last."""
-        for successor in self._successors[index]:
-            self._missing[successor] -= 1
-            if not self._missing[successor]:
-                self._ready_ns[successor] = done_ns
-                self._released_by[successor] = index
-                heappush(self._ready, successor)
+        """Release what waited for an operation; end the iteration after the last."""
         self.completed_operations += 1
-        self._left -= 1
-        if not self._left:
-            self._end_iteration(done_ns)
+        self._readiness.done(index, done_ns)
+        if self._readiness.left == 0:
+            self._end_iteration()
 
-    def _start_compute(self, index: int, now_ns: int) -> None:
-        operation = self._operations[index]
-        assert isinstance(operation, ComputeOperation)
-        ready_ns = self._ready_ns[index]
-        if operation.duration_ns == 0:
-            self._done(index, ready_ns)
-            return
-        stream = operation.stream
-        if stream in self._stream_free_ns:
-            self._stream_queue.setdefault(stream, deque()).append((index, ready_ns))
-            return
-        self._stream_free_ns[stream] = ready_ns + operation.duration_ns
-        heappush(self._timers, (ready_ns + operation.duration_ns, index))
-        self._activity.change(1, 0, ready_ns)
+    def _start_compute(self, index: int, start_ns: int) -> None:
+        heappush(self._timers, (start_ns + self._durations_ns[index], index))
+        self._activity.change(1, 0, start_ns)
 
-    def _end_compute(self, index: int, deadline_ns: int, now_ns: int) -> None:
-        operation = self._operations[index]
-        assert isinstance(operation, ComputeOperation)
-        self._activity.change(-1, 0, deadline_ns)
-        del self._stream_free_ns[operation.stream]
-        queue = self._stream_queue.get(operation.stream)
-        if queue:
-            following, ready_ns = queue.popleft()
-            self._ready_ns[following] = max(ready_ns, deadline_ns)
-            self._start_compute(following, now_ns)
-        self._done(index, deadline_ns)
-        self._run(now_ns)
+    def _end_compute(self, index: int, end_ns: int) -> None:
+        self._activity.change(-1, 0, end_ns)
+        following = self._streams.release(self._tables.streams[index])
+        if following is not None:
+            next_index, ready_ns = following
+            self._start_compute(next_index, max(ready_ns, end_ns))
+        self._done(index, end_ns)
 
-    def _start_collective(self, index: int, now_ns: int) -> None:
-        operation = self._operations[index]
-        assert isinstance(operation, CollectiveOperation)
-        group = self._group_number[operation.group]
-        sequence = (
-            self.iteration * self._per_iteration[group] + operation.number
-        ) & 0xFFFF
-        key = (group << 16) | sequence
-        ready_ns = self._ready_ns[index]
-        expansion = self._expander.expansion(operation)
-        active = ActiveCollective(index, key, sequence, expansion, ready_ns, now_ns)
-        if operation.op != CollectiveOp.BARRIER:
-            self._activity.change(0, 1, now_ns)
+    def _start_communication(
+        self,
+        index: int,
+        operation: CollectiveOperation | SendOperation | ReceiveOperation,
+        now_ns: int,
+    ) -> None:
+        is_counted = True
+        if isinstance(operation, CollectiveOperation):
+            group = self._tables.groups[operation.group]
+            sequence = (
+                self.iteration * self._tables.collectives[group] + operation.number
+            ) & 0xFFFF
+            immediate = sequence << 16
+            key = group << 16 | sequence
+            expansion = self._expander.collective(operation)
+            is_counted = operation.op != _BARRIER
+        elif isinstance(operation, SendOperation):
+            sends = self._tables.sends[operation.peer]
+            immediate = (self.iteration * sends + operation.number) & 0xFFFFFFFF
+            key = _SEND_KEYS - (operation.peer << 32 | immediate)
+            expansion = self._expander.send(operation)
+        else:
+            receives = self._tables.receives[operation.peer]
+            immediate = (self.iteration * receives + operation.number) & 0xFFFFFFFF
+            key = -1 - (operation.peer << 32 | immediate)
+            expansion = self._expander.receive(operation)
+        ready_ns = self._readiness.ready_ns[index]
+        # What has nothing to send needs nobody to do it: it begins when it is ready.
+        start_ns = now_ns if expansion.send_qpns else ready_ns
+        active = ActiveOperation(
+            index, key, immediate, expansion, ready_ns, start_ns, is_counted
+        )
         self._active[key] = active
-        kind, number = self._cause_of(index)
-        for send, needs in enumerate(active.missing_needs):
-            if not needs:
-                self._post(active, send, ready_ns, kind, self.number, number)
-        early = self._early.pop(key, ())
-        self._early_messages -= len(early)
-        for qpn, message, ce, arrived_ns in early:
-            # It was there before its rank was: what it releases is ready now.
-            self._arrive(active, qpn, message, ce, max(arrived_ns, ready_ns))
-        if active.sends_left == 0 and active.receives_left == 0:
-            self._end_collective(active, max(now_ns, ready_ns))
+        if is_counted:
+            self._activity.change(0, 1, start_ns)
+        for send in expansion.first_sends:
+            self._post_own(active, send)
+        if self._early.count:
+            for qpn, message, size_bytes, ce, received_ns in self._early.take(key):
+                self._arrive(active, qpn, message, size_bytes, ce, received_ns)
+        if active.messages_left == 0:
+            self._end(active)
+
+    def _arrive(
+        self,
+        active: ActiveOperation,
+        qpn: int,
+        message: int,
+        size_bytes: int,
+        ce: int,
+        received_ns: int,
+    ) -> None:
+        """Take a message for an operation under way; post what it releases."""
+        expansion = active.expansion
+        receive = expansion.receive_index.get(qpn << 16 | message, -1)
+        if receive < 0:
+            self._strays += 1
+            return
+        if active.arrived[receive]:
+            # The peer is ahead by as many collectives as immediates can count.
+            self._early.keep(active.key, qpn, message, size_bytes, ce, received_ns)
+            return
+        active.arrived[receive] = 1
+        active.messages_left -= 1
+        active.received_bytes += size_bytes
+        active.ce += ce
+        if received_ns > active.end_ns:
+            active.end_ns = received_ns
+        missing = active.missing_needs
+        for send in expansion.dependents[receive]:
+            missing[send] -= 1
+            if missing[send]:
+                continue
+            if received_ns < active.ready_ns:
+                # It was there first: not the message holds up the send, but the rank.
+                self._post_own(active, send)
+            else:
+                self._post(
+                    active,
+                    send,
+                    received_ns,
+                    _CAUSE_MESSAGE,
+                    expansion.receive_peers[receive],
+                    active.first_immediate + message,
+                )
+
+    def _post_own(self, active: ActiveOperation, send: int) -> None:
+        """Post a message that could leave as soon as its operation was ready."""
+        released_by = self._readiness.released_by[active.index]
+        if released_by == _NOTHING:
+            self._post(active, send, active.ready_ns, _CAUSE_START, self.number, 0)
+        else:
+            self._post(
+                active,
+                send,
+                active.ready_ns,
+                _CAUSE_OPERATION,
+                self.number,
+                released_by,
+            )
 
     def _post(
         self,
-        active: ActiveCollective,
+        active: ActiveOperation,
         send: int,
         ready_ns: int,
         cause_kind: int,
@@ -417,66 +484,25 @@ class Replay:
     ) -> None:
         expansion = active.expansion
         qpn = expansion.send_qpns[send]
-        immediate = (active.sequence << 16) | expansion.send_messages[send]
-        size_bytes = expansion.send_sizes[send]
-        self._flows[(qpn << 32) | immediate] = Flow(
-            active,
-            expansion.send_steps[send],
-            expansion.send_channels[send],
-            expansion.send_peers[send],
-            size_bytes,
-            ready_ns,
-            cause_kind,
-            cause_rank,
-            cause_number,
+        immediate = active.first_immediate + expansion.send_messages[send]
+        self._flows[qpn << 32 | immediate] = Flow(
+            active, send, ready_ns, cause_kind, cause_rank, cause_number
         )
-        self._posts.append((qpn, immediate, size_bytes))
+        self._posts.append((qpn, immediate, expansion.send_sizes[send]))
 
-    def _arrive(
-        self, active: ActiveCollective, qpn: int, message: int, ce: int, now_ns: int
-    ) -> None:
-        expansion = active.expansion
-        receive = expansion.receive_index.get((qpn << 16) | message, -1)
-        if receive < 0 or active.arrived[receive]:
-            self.stray_messages += 1
-            return
-        active.arrived[receive] = 1
-        active.ce += ce
-        active.receives_left -= 1
-        active.received_bytes += expansion.receive_sizes[receive]
-        missing = active.missing_needs
-        for send in expansion.dependents[receive]:
-            missing[send] -= 1
-            if not missing[send]:
-                self._post(
-                    active,
-                    send,
-                    now_ns,
-                    CAUSE_MESSAGE,
-                    expansion.receive_peers[receive],
-                    (active.sequence << 16) | message,
-                )
-
-    def _end_collective(self, active: ActiveCollective, now_ns: int) -> None:
-        index = active.operation
-        kind = self._kinds[index]
-        if kind == _COLLECTIVE:
-            del self._active[active.key]
-            operation = self._operations[index]
-            assert isinstance(operation, CollectiveOperation)
-            counted = operation.op != CollectiveOp.BARRIER
-        else:
-            counted = True
-        if counted:
-            self._activity.change(0, -1, now_ns)
+    def _end(self, active: ActiveOperation) -> None:
+        """Record an operation of which every message is done."""
+        del self._active[active.key]
+        if active.is_counted:
+            self._activity.change(0, -1, active.end_ns)
         self.records.shares.extend(
             (
                 self.iteration,
                 self.number,
-                index,
+                active.index,
                 active.ready_ns,
                 active.start_ns,
-                now_ns,
+                active.end_ns,
                 active.sent_bytes,
                 active.received_bytes,
                 active.generator_wait_ns,
@@ -484,120 +510,4 @@ class Replay:
                 active.ce,
             )
         )
-        self._done(index, now_ns)
-
-    def _start_send(self, index: int, now_ns: int) -> None:
-        operation = self._operations[index]
-        assert isinstance(operation, SendOperation)
-        qpn = self._expander.qpn(POINT_TO_POINT, 0, operation.peer)
-        immediate = (
-            self.iteration * self._sends[operation.peer] + operation.number
-        ) & 0xFFFFFFFF
-        ready_ns = self._ready_ns[index]
-        active = ActiveCollective(index, 0, 0, _NOTHING, ready_ns, now_ns)
-        active.sends_left = 1
-        self._activity.change(0, 1, now_ns)
-        kind, number = self._cause_of(index)
-        self._flows[(qpn << 32) | immediate] = Flow(
-            active,
-            0,
-            0,
-            self._numbers[self.job, operation.peer],
-            operation.size_bytes,
-            ready_ns,
-            kind,
-            self.number,
-            number,
-        )
-        self._posts.append((qpn, immediate, operation.size_bytes))
-
-    def _start_receive(self, index: int, now_ns: int) -> None:
-        operation = self._operations[index]
-        assert isinstance(operation, ReceiveOperation)
-        immediate = (
-            self.iteration * self._receives[operation.peer] + operation.number
-        ) & 0xFFFFFFFF
-        key = (operation.peer << 32) | immediate
-        ready_ns = self._ready_ns[index]
-        active = ActiveCollective(index, key, 0, _NOTHING, ready_ns, now_ns)
-        active.receives_left = 1
-        active.received_bytes = operation.size_bytes
-        self._activity.change(0, 1, now_ns)
-        self._receiving[key] = active
-        early = self._early.pop(-1 - key, None)
-        if early is not None:
-            self._early_messages -= 1
-            active.ce = early[0][2]
-            self._end_receive(active, key, max(early[0][3], now_ns))
-
-    def _end_receive(self, active: ActiveCollective, key: int, now_ns: int) -> None:
-        del self._receiving[key]
-        active.receives_left = 0
-        self._end_collective(active, now_ns)
-
-    def _cause_of(self, index: int) -> tuple[int, int]:
-        released_by = self._released_by[index]
-        if released_by == _TIMER_START:
-            return CAUSE_START, 0
-        return CAUSE_OPERATION, released_by
-
-    # ---- counting ----
-
-    def _count_numbers(self) -> list[int]:
-        """Count collectives per group, and messages per peer, of one iteration."""
-        counts = [0] * len(self._group_number)
-        self._sends: dict[int, int] = {}
-        self._receives: dict[int, int] = {}
-        for operation in self._operations:
-            if isinstance(operation, CollectiveOperation):
-                counts[self._group_number[operation.group]] += 1
-            elif isinstance(operation, SendOperation):
-                self._sends[operation.peer] = self._sends.get(operation.peer, 0) + 1
-            elif isinstance(operation, ReceiveOperation):
-                self._receives[operation.peer] = (
-                    self._receives.get(operation.peer, 0) + 1
-                )
-        return counts
-
-    # ---- words for people ----------------------------------------------------------
-
-    def _name(self, index: int) -> str:
-        operation = self._operations[index]
-        if isinstance(operation, CollectiveOperation):
-            return (
-                f"{operation.op} {operation.number} of group {operation.group!r} "
-                f"in iteration {self.iteration}"
-            )
-        if isinstance(operation, SendOperation):
-            return f"send to rank {operation.peer} in iteration {self.iteration}"
-        if isinstance(operation, ReceiveOperation):
-            return f"receive from rank {operation.peer} in iteration {self.iteration}"
-        return f"compute {operation.name!r} in iteration {self.iteration}"
-
-    def _missing_messages(self, active: ActiveCollective) -> list[str]:
-        operation = self._operations[active.operation]
-        if isinstance(operation, ReceiveOperation):
-            return [f"a message from rank {operation.peer}"]
-        expansion = active.expansion
-        return [
-            f"the message of step {expansion.receive_steps[receive]} "
-            f"from rank {self._rank_of(expansion.receive_peers[receive])}"
-            for receive, arrived in enumerate(active.arrived)
-            if not arrived
-        ]
-
-    def _rank_of(self, number: int) -> int:
-        return self._rank_of_number.get(number, number)
-
-
-def _kind_of(operation: object) -> int:
-    if isinstance(operation, CollectiveOperation):
-        return _COLLECTIVE
-    if isinstance(operation, SendOperation):
-        return _SEND
-    if isinstance(operation, ReceiveOperation):
-        return _RECEIVE
-    return _COMPUTE
-
-
-_NOTHING = Expansion()
+        self._done(active.index, active.end_ns)

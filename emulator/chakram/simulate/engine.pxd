@@ -1,18 +1,32 @@
 # C types of engine.py, for the compiled form.
 
+cimport cython
+
+from chakram.replay.endpoint cimport Endpoint
+from chakram.roce.burst cimport Burst
+from chakram.roce.port cimport PortEngine
+
+cdef long long _NEVER
+cdef long long _BITS_PER_BYTE_NS
+cdef long long _EVENTS_PER_LOOK
+
+
 cdef class Wire:
-    cdef public object name
-    cdef public long long rate_bps
-    cdef public long long delay_ns
-    cdef public long long free_ns
-    cdef public long long sent_bytes
-    cdef public long long bursts
+    cdef readonly object name
+    cdef readonly long long rate_bps
+    cdef readonly long long delay_ns
+    cdef readonly long long sent_bytes
+    cdef readonly long long bursts
+    cdef long long _free_ns
+    cdef long long _remainder
+
+    @cython.locals(work="long long")
     cpdef long long enter(self, long long wire_bytes, long long now_ns)
 
 
 cdef class VirtualFabric:
-    cdef public long long now_ns
-    cdef public long long events
+    cdef readonly long long now_ns
+    cdef readonly long long events
     cdef list _endpoints
     cdef object _route
     cdef dict _paths
@@ -21,9 +35,23 @@ cdef class VirtualFabric:
     cdef list _wake_ns
     cdef list _finished
     cdef long long _unfinished
-    cdef _drive(self, Py_ssize_t index, long long now_ns)
-    cdef _forward(
-        self, object burst, Py_ssize_t receiver, list wires, Py_ssize_t hop,
-        long long now_ns
+    cdef bint _has_failed
+    cdef long long _packets
+    cdef long long _moved_ns
+
+    @cython.locals(
+        time_ns="long long", index="Py_ssize_t", wires=list, crossed="Py_ssize_t",
+        burst=Burst, endpoint=Endpoint,
     )
+    cdef bint _step(self) except -1
+    @cython.locals(
+        endpoint=Endpoint, engine=PortEngine, now_ns="long long", burst=Burst,
+        wires=list, receiver="Py_ssize_t",
+    )
+    cdef _drive(self, Py_ssize_t index)
+    @cython.locals(arrival_ns="long long", wire=Wire)
+    cdef _forward(
+        self, Burst burst, Py_ssize_t receiver, list wires, Py_ssize_t crossed
+    )
+    @cython.locals(endpoint=Endpoint, wake_ns="long long")
     cdef _wake(self, Py_ssize_t index)

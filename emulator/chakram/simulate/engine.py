@@ -4,9 +4,9 @@
 Every direction of a link is a FIFO queue without limit in front of a wire: a burst that
 comes at *t* begins to leave at ``max(t, wire free)``, occupies the wire for its bytes
 at the link's rate, and reaches the next node one propagation delay after its last bit
-left (store and forward).  Hosts and switches take no time of their own.  Nothing is
-random and ties are broken by the order in which events were made, so a run repeats
-exactly.
+left (store and forward).  Hosts and switches take no time of their own, and no wire
+lies between two ranks on one port.  Nothing is random and ties are broken by the order
+in which events were made, so a run repeats exactly.
 """
 
 from __future__ import annotations
@@ -22,32 +22,61 @@ if TYPE_CHECKING:
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.burst import Burst
 
-_EVENTS_PER_REPORT = 20_000
+__all__ = ["VirtualFabric", "Wire"]
+
+_NEVER = NEVER
+_BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
+_EVENTS_PER_LOOK = 20_000
+"""How often to report and to look whether anything goes on."""
 
 
 class Wire:
-    """One direction of a link."""
+    """One direction of a link.
 
-    __slots__ = ("bursts", "delay_ns", "free_ns", "name", "rate_bps", "sent_bytes")
+    Attributes:
+        name: The port where it begins.
+        rate_bps: 0: no limit.
+        delay_ns: Propagation.
+        sent_bytes: What has entered it.
+        bursts: In how many parts.
+    """
+
+    __slots__ = (
+        "_free_ns",
+        "_remainder",
+        "bursts",
+        "delay_ns",
+        "name",
+        "rate_bps",
+        "sent_bytes",
+    )
 
     def __init__(self, *, name: str, rate_bps: int | None, delay_ns: int) -> None:
         self.name = name
         self.rate_bps = rate_bps or 0
         self.delay_ns = delay_ns
-        self.free_ns = 0
+        # When its last bit leaves: whole nanoseconds, and rate_bps-ths of one.
+        self._free_ns = 0
+        self._remainder = 0
         self.sent_bytes = 0
         self.bursts = 0
 
     def enter(self, wire_bytes: int, now_ns: int) -> int:
         """Queue a burst; return when its last bit reaches the other end."""
-        start_ns = now_ns if now_ns > self.free_ns else self.free_ns
-        if self.rate_bps:
-            # Rounded up: a wire never carries more than its rate.
-            start_ns += -(-wire_bytes * 8_000_000_000 // self.rate_bps)
-        self.free_ns = start_ns
         self.sent_bytes += wire_bytes
         self.bursts += 1
-        return start_ns + self.delay_ns
+        if self.rate_bps == 0:
+            return now_ns + self.delay_ns
+        if now_ns > self._free_ns:
+            self._free_ns = now_ns
+            self._remainder = 0
+        # At 400 Gbit/s an ACK takes 1.24 ns: rounding each one would be a tenth.
+        work = wire_bytes * _BITS_PER_BYTE_NS + self._remainder
+        self._free_ns += work // self.rate_bps
+        self._remainder = work % self.rate_bps
+        if self._remainder:
+            return self._free_ns + 1 + self.delay_ns
+        return self._free_ns + self.delay_ns
 
 
 class VirtualFabric:
@@ -57,7 +86,27 @@ class VirtualFabric:
         endpoints: One per port.
         route: For (sending endpoint, destination index of the burst, source port) the
             wires of the path in order, and the endpoint at its end.
+
+    Attributes:
+        now_ns: The virtual time.
+        events: How many there were: bursts that came to a node, and wake-ups.
     """
+
+    __slots__ = (
+        "_endpoints",
+        "_finished",
+        "_has_failed",
+        "_heap",
+        "_moved_ns",
+        "_number",
+        "_packets",
+        "_paths",
+        "_route",
+        "_unfinished",
+        "_wake_ns",
+        "events",
+        "now_ns",
+    )
 
     def __init__(
         self,
@@ -69,88 +118,127 @@ class VirtualFabric:
         self.events = 0
         self._endpoints = endpoints
         self._route = route
-        self._paths: dict[tuple[int, int, int], tuple[list[Wire], int]] = {}
-        # (time, number, receiving endpoint, wires still to cross, burst); an endpoint
-        # without a burst is woken.
+        self._paths: dict[int, tuple[list[Wire], int]] = {}
+        # (time, number, receiving endpoint, wires of the path, how many of them are
+        # crossed, burst); an endpoint without a burst is woken.
         self._heap: list[tuple[int, int, int, list[Wire], int, Burst | None]] = []
         self._number = 0
         self._wake_ns = [NEVER] * len(endpoints)
         self._finished = [False] * len(endpoints)
         self._unfinished = len(endpoints)
+        self._has_failed = False
+        # How many packets had been sent at the last look, and when that was new.
+        self._packets = -1
+        self._moved_ns = 0
 
     def run(
         self,
         *,
         start_ns: int,
-        limit_ns: int,
+        hang_timeout_ns: int,
         report: Callable[[int], None] | None = None,
     ) -> bool:
         """Run until every endpoint has finished; return whether that was reached.
 
+        It is not if an endpoint failed, or if nobody sends, computes or pauses any
+        more, be it that no event is left or that only timers go on.
+
         Args:
             start_ns: When all ranks start.
-            limit_ns: Virtual time at which to give up.
+            hang_timeout_ns: Virtual time without a packet after which only timers are
+                believed to go on.
             report: Called now and then with the iterations that all ranks have done.
         """
-        endpoints = self._endpoints
-        for index, endpoint in enumerate(endpoints):
+        for index, endpoint in enumerate(self._endpoints):
             endpoint.arm(start_ns)
             self._wake(index)
-        heap = self._heap
-        while heap and self._unfinished:
-            time_ns, _, index, wires, hop, burst = heappop(heap)
-            if time_ns > limit_ns:
+        look_at = _EVENTS_PER_LOOK
+        while self._unfinished and not self._has_failed:
+            if not self._step():
                 return False
-            self.now_ns = time_ns
-            self.events += 1
-            if burst is not None:
-                if hop < len(wires):
-                    self._forward(burst, index, wires, hop, time_ns)
-                    continue
-                endpoints[index].engine.receive_burst(burst, time_ns)
-            elif self._wake_ns[index] != time_ns:
-                continue  # woken earlier meanwhile
-            else:
-                self._wake_ns[index] = NEVER
-            self._drive(index, time_ns)
-            if self.events % _EVENTS_PER_REPORT == 0 and report is not None:
-                report(min(endpoint.iterations_done() for endpoint in endpoints))
-        return not self._unfinished
+            if self.events >= look_at:
+                look_at = self.events + _EVENTS_PER_LOOK
+                if report is not None:
+                    report(min(each.iterations_done() for each in self._endpoints))
+                if self._hangs(hang_timeout_ns):
+                    return False
+        return not self._has_failed
 
-    def _drive(self, index: int, now_ns: int) -> None:
+    def _step(self) -> bool:
+        """Let the next event happen; False: there is none."""
+        if not self._heap:
+            return False
+        time_ns, _, index, wires, crossed, burst = heappop(self._heap)
+        if burst is None:
+            if self._wake_ns[index] != time_ns:
+                return True  # woken earlier meanwhile
+            self._wake_ns[index] = _NEVER
+        self.now_ns = time_ns
+        self.events += 1
+        if burst is None:
+            self._drive(index)
+        elif crossed < len(wires):
+            self._forward(burst, index, wires, crossed)
+        else:
+            self._endpoints[index].engine.receive_burst(burst, time_ns)
+            self._drive(index)
+        return True
+
+    def _drive(self, index: int) -> None:
         """Let an endpoint act now: completions, timers, whatever may leave."""
         endpoint = self._endpoints[index]
+        engine = endpoint.engine
+        now_ns = self.now_ns
         endpoint.advance(now_ns)
         if not self._finished[index] and endpoint.finished():
             self._finished[index] = True
             self._unfinished -= 1
-        engine = endpoint.engine
-        while (burst := engine.next_burst(now_ns)) is not None:
-            key = (index, burst.destination, burst.source_port)
+        if endpoint.failed() is not None:
+            self._has_failed = True
+        burst = engine.next_burst(now_ns)
+        while burst is not None:
+            # 24 bits of QPN bound the destinations of a port.
+            key = (index << 24 | burst.destination) << 16 | burst.source_port
             path = self._paths.get(key)
             if path is None:
-                path = self._paths[key] = self._route(*key)
+                path = self._route(index, burst.destination, burst.source_port)
+                self._paths[key] = path
             wires, receiver = path
-            self._forward(burst, receiver, wires, 0, now_ns)
+            self._forward(burst, receiver, wires, 0)
+            burst = engine.next_burst(now_ns)
         self._wake(index)
 
     def _forward(
-        self, burst: Burst, receiver: int, wires: list[Wire], hop: int, now_ns: int
+        self, burst: Burst, receiver: int, wires: list[Wire], crossed: int
     ) -> None:
-        # No wires: both ranks are on one port, which no network lies between.
-        arrival_ns = wires[hop].enter(burst.wire_bytes, now_ns) if wires else now_ns
+        """Send a burst over the next wire of its path."""
+        arrival_ns = self.now_ns
+        if wires:
+            wire = wires[crossed]
+            arrival_ns = wire.enter(burst.wire_bytes, arrival_ns)
         self._number += 1
         heappush(
-            self._heap, (arrival_ns, self._number, receiver, wires, hop + 1, burst)
+            self._heap,
+            (arrival_ns, self._number, receiver, wires, crossed + 1, burst),
         )
 
     def _wake(self, index: int) -> None:
-        wake_ns = self._endpoints[index].next_wakeup_ns()
+        """See that an endpoint is woken when it has something to do."""
+        endpoint = self._endpoints[index]
+        wake_ns = endpoint.next_wakeup_ns()
         if wake_ns < self.now_ns:
             wake_ns = self.now_ns
-        if wake_ns < self._wake_ns[index] or self._wake_ns[index] == NEVER:
-            if wake_ns == NEVER:
-                return
+        if wake_ns < self._wake_ns[index]:
             self._wake_ns[index] = wake_ns
             self._number += 1
             heappush(self._heap, (wake_ns, self._number, index, [], 0, None))
+
+    def _hangs(self, timeout_ns: int) -> bool:
+        """Tell whether nobody has sent for a long time, nor will by itself."""
+        packets = sum(each.engine.packets_sent for each in self._endpoints)
+        if packets != self._packets:
+            self._packets = packets
+            self._moved_ns = self.now_ns
+            return False
+        timers_ns = min(each.next_timer_ns() for each in self._endpoints)
+        return timers_ns == _NEVER and self.now_ns - self._moved_ns > timeout_ns

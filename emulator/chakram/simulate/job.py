@@ -6,34 +6,43 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.core.records import RecordRows
-from chakram.errors import RunFailed
+from chakram.errors import FabricError, PlanError, RunFailed
 from chakram.replay.endpoint import Endpoint
+from chakram.simulate.bursts import burst_packets_for, longest_path, plan_traffic
 from chakram.simulate.engine import VirtualFabric, Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from random import Random
 
-    from chakram.core.plan import Plan
+    from chakram.core.plan import AgentPlan, Plan, PortPlan, RankPlan, RunSettings
     from chakram.fabric.topology import PortRef, Topology
 
-VIRTUAL_TIME_LIMIT_NS = 24 * 3600 * 10**9
-"""A run that takes longer in virtual time does not end."""
+__all__ = ["SimulationResult", "flow_hash", "simulate_plan"]
 
 _HASH_PRIME = 0x9E3779B1
 """2**32 over the golden ratio: spreads consecutive numbers over all bits."""
+
+_NAMED_WAITS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationResult:
     """What a simulated run gives.
 
-    ``link_bytes`` are layer-2 bytes per direction, by the port they left at.
+    Attributes:
+        records: Rows of all ranks, port by port.
+        end_ns: When the last rank had finished; the run begins at 0.
+        link_bytes: Layer-2 bytes per direction of each link, by the port where it
+            begins.
+        burst_packets: Packets that crossed a link as one, at most.
+        events: How many events were simulated.
     """
 
     records: RecordRows
     end_ns: int
     link_bytes: dict[str, int]
+    burst_packets: int
     events: int
 
 
@@ -44,7 +53,7 @@ def simulate_plan(
     rng: Random,
     warmup: int | None = None,
     measured: int | None = None,
-    burst_packets: int = 1,
+    burst_packets: int | None = None,
     report: Callable[[int], None] | None = None,
 ) -> SimulationResult:
     """Run *plan* over *topology* in virtual time, from time 0.
@@ -55,65 +64,57 @@ def simulate_plan(
         rng: For random faults.
         warmup: Iterations before the measured ones, if not those of the plan.
         measured: Measured iterations, if not those of the plan.
-        burst_packets: Packets that cross a link as one; more is faster and
-            stores each burst whole at every hop.
+        burst_packets: Packets that cross a link as one, 1 being exact; None: 1 for all
+            but large jobs, see ``chakram.simulate.bursts``.
         report: Called with the iterations done, now and then.
 
     Raises:
+        PlanError: If the plan contradicts itself.
+        FabricError: If the topology does not have what the plan needs.
         RunFailed: If the run does not end; it names who waits for whom.
     """
-    ports = plan.ports()
-    endpoints: list[Endpoint] = []
-    for port in ports:
-        agent = next(agent for agent in plan.agents if agent.agent == port.agent)
-        settings = replace(
-            agent.settings,
-            warmup=agent.settings.warmup if warmup is None else warmup,
-            measured=agent.settings.measured if measured is None else measured,
+    if not plan.agents:
+        raise PlanError("plan", "it has no agent", "place at least one rank")
+    settings = _settings(plan.agents[0], warmup, measured)
+    if burst_packets is None:
+        transport = plan.agents[0].transport
+        burst_packets = burst_packets_for(
+            plan_traffic(plan, iterations=settings.iterations),
+            window_packets=transport.window_bytes // transport.path_mtu,
+            links=longest_path(topology),
         )
-        endpoints.append(
-            Endpoint(
-                port=port,
-                ranks=[rank for rank in agent.ranks if rank.port == port.number],
-                transport=replace(agent.transport, max_burst_packets=burst_packets),
-                settings=settings,
-                rank_numbers=agent.numbers(),
+    ports: list[PortPlan] = []
+    endpoints: list[Endpoint] = []
+    for agent in plan.agents:
+        ports.extend(agent.ports)
+        endpoints.extend(
+            _endpoints(
+                agent,
+                settings=_settings(agent, warmup, measured),
+                burst_packets=burst_packets,
                 rng=rng,
             )
         )
-    wires: dict[PortRef, Wire] = {}
-    for link in topology.links:
-        for end in (link.a, link.b):
-            wires[end] = Wire(
-                name=str(end), rate_bps=link.rate_bps, delay_ns=link.delay_ns
-            )
-    endpoint_of = {port.address: index for index, port in enumerate(ports)}
-    seed = plan.agents[0].settings.seed if plan.agents else 0
-
-    def route(
-        source: int, destination: int, source_port: int
-    ) -> tuple[list[Wire], int]:
-        address, _ = endpoints[source].destinations[destination]
-        receiver = endpoint_of[address]
-        paths = topology.paths(ports[source].host, ports[receiver].host)
-        if not paths:
-            return [], receiver  # both on one host
-        choice = flow_hash(seed, source, receiver, source_port) % len(paths)
-        path = paths[choice]
-        egress = topology.egress_ports(ports[source].host, path)
-        return [wires[port] for port in egress], receiver
-
-    fabric = VirtualFabric(endpoints=endpoints, route=route)
-    complete = fabric.run(start_ns=0, hang_timeout_ns=30*10**9, report=report)
-    failures = [text for each in endpoints if (text := each.failed()) is not None]
-    if failures:
-        raise RunFailed("simulation", failures[0])
+    wires = {
+        end: Wire(name=str(end), rate_bps=link.rate_bps, delay_ns=link.delay_ns)
+        for link in topology.links
+        for end in (link.a, link.b)
+    }
+    fabric = VirtualFabric(
+        endpoints=endpoints,
+        route=_Router(
+            ports=ports,
+            endpoints=endpoints,
+            topology=topology,
+            wires=wires,
+            seed=settings.seed,
+        ),
+    )
+    complete = fabric.run(
+        start_ns=0, hang_timeout_ns=settings.hang_timeout_ns, report=report
+    )
     if not complete:
-        waiting = [text for each in endpoints for text in each.waiting_for()]
-        raise RunFailed(
-            "simulation",
-            "no event is left, but the job is not done: " + "; ".join(waiting[:3]),
-        )
+        raise _failure(endpoints)
     records = RecordRows()
     for endpoint in endpoints:
         records.extend(endpoint.records.take())
@@ -121,8 +122,118 @@ def simulate_plan(
         records=records,
         end_ns=fabric.now_ns,
         link_bytes={wire.name: wire.sent_bytes for wire in wires.values()},
+        burst_packets=burst_packets,
         events=fabric.events,
     )
+
+
+def _settings(
+    agent: AgentPlan, warmup: int | None, measured: int | None
+) -> RunSettings:
+    settings = agent.settings
+    return replace(
+        settings,
+        warmup=settings.warmup if warmup is None else warmup,
+        measured=settings.measured if measured is None else measured,
+    )
+
+
+def _endpoints(
+    agent: AgentPlan, *, settings: RunSettings, burst_packets: int, rng: Random
+) -> list[Endpoint]:
+    """Return the endpoints of one agent, in the order of its ports."""
+    transport = replace(agent.transport, max_burst_packets=burst_packets)
+    numbers = agent.numbers()
+    ranks_of: dict[int, list[RankPlan]] = {port.number: [] for port in agent.ports}
+    for rank in agent.ranks:
+        if rank.port not in ranks_of:
+            raise PlanError(
+                f"plan: job {rank.program.job} rank {rank.program.rank}",
+                f"agent {agent.agent} has no port {rank.port}",
+                "the plan is not complete",
+            )
+        ranks_of[rank.port].append(rank)
+    return [
+        Endpoint(
+            port=port,
+            ranks=ranks_of[port.number],
+            transport=transport,
+            settings=settings,
+            rank_numbers=numbers,
+            rng=rng,
+        )
+        for port in agent.ports
+    ]
+
+
+def _failure(endpoints: Sequence[Endpoint]) -> RunFailed:
+    """Return why a run did not end."""
+    for endpoint in endpoints:
+        failure = endpoint.failed()
+        if failure is not None:
+            return RunFailed("simulation", failure)
+    waits = [text for endpoint in endpoints for text in endpoint.waiting_for()]
+    named = "; ".join(waits[:_NAMED_WAITS])
+    if len(waits) > _NAMED_WAITS:
+        named += f"; and {len(waits) - _NAMED_WAITS} more"
+    return RunFailed(
+        "simulation",
+        f"nothing goes on any more, but the job is not done: {named}",
+        "the programs of its ranks do not fit together",
+    )
+
+
+class _Router:
+    """Chooses the path of every flow, as switches that hash do."""
+
+    def __init__(
+        self,
+        *,
+        ports: Sequence[PortPlan],
+        endpoints: Sequence[Endpoint],
+        topology: Topology,
+        wires: dict[PortRef, Wire],
+        seed: int,
+    ) -> None:
+        self._ports = ports
+        self._endpoints = endpoints
+        self._topology = topology
+        self._wires = wires
+        self._seed = seed
+        self._endpoint_of: dict[str, int] = {}
+        for index, port in enumerate(ports):
+            if port.address in self._endpoint_of:
+                raise PlanError(
+                    "plan",
+                    f"two ports have the address {port.address}",
+                    "give every port its own",
+                )
+            self._endpoint_of[port.address] = index
+
+    def __call__(
+        self, source: int, destination: int, source_port: int
+    ) -> tuple[list[Wire], int]:
+        address, _ = self._endpoints[source].destinations[destination]
+        receiver = self._endpoint_of.get(address)
+        if receiver is None:
+            raise PlanError(
+                f"plan: port {self._ports[source].number}",
+                f"sends to {address}, which is the address of no port",
+                "the plan is not complete",
+            )
+        if receiver == source:
+            return [], receiver
+        hosts = self._ports[source].host, self._ports[receiver].host
+        paths = self._topology.paths(*hosts)
+        if not paths:
+            raise FabricError(
+                "topology",
+                f"there is no path from {hosts[0]} to {hosts[1]}",
+                "two ports need two connected hosts",
+            )
+        path = paths[flow_hash(self._seed, source, receiver, source_port) % len(paths)]
+        egress = self._topology.egress_ports(hosts[0], path)
+        return [self._wires[port] for port in egress], receiver
 
 
 def flow_hash(seed: int, source: int, destination: int, source_port: int) -> int:
@@ -135,8 +246,4 @@ def flow_hash(seed: int, source: int, destination: int, source_port: int) -> int
     for part in (source, destination, source_port):
         value = ((value ^ part) * _HASH_PRIME) & 0xFFFFFFFF
         value ^= value >> 15
-    # The finaliser of MurmurHash3: callers take the remainder, so low bits must depend
-    # on all others.
-    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return value ^ (value >> 16)
+    return value

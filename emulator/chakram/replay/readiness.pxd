@@ -1,0 +1,22 @@
+# C types of readiness.py, for the compiled form.
+
+cimport cython
+
+cdef Py_ssize_t _NOTHING
+
+
+cdef class Readiness:
+    cdef readonly Py_ssize_t left
+    cdef readonly long long end_ns
+    cdef readonly list ready_ns
+    cdef readonly list released_by
+    cdef list _counts
+    cdef list _roots
+    cdef list _successors
+    cdef list _missing
+    cdef list _ready
+
+    cpdef begin(self, long long start_ns)
+    cpdef Py_ssize_t take(self) except? -2
+    @cython.locals(missing=list, successor="Py_ssize_t")
+    cpdef done(self, Py_ssize_t index, long long done_ns)

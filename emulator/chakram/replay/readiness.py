@@ -1,0 +1,89 @@
+# cython: language_level=3, annotation_typing=False
+"""Which operations of an iteration may start, since when, and because of which other.
+
+Operations may be reported done in another order than that of the times at which they
+were done: an operation is ready at the latest of its dependencies' times, and that one
+is what released it.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["NOTHING", "Readiness"]
+
+NOTHING = -1
+"""Stands for no operation where else the index of one is."""
+
+_NOTHING = NOTHING
+
+
+class Readiness:
+    """The dependencies of a program's operations, and how far one iteration is.
+
+    Args:
+        dependencies: Of each operation: which others have to be done before it.
+
+    Attributes:
+        left: Operations that are not done.
+        end_ns: When the last of those done was done; before the first, the start.
+        ready_ns: By operation, since when it may start, as far as is known.
+        released_by: By operation, what it waited for longest; ``NOTHING``: the start.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_missing",
+        "_ready",
+        "_roots",
+        "_successors",
+        "end_ns",
+        "left",
+        "ready_ns",
+        "released_by",
+    )
+
+    def __init__(self, dependencies: Sequence[Sequence[int]]) -> None:
+        self._counts = [len(each) for each in dependencies]
+        self._roots = [index for index, each in enumerate(dependencies) if not each]
+        self._successors: list[list[int]] = [[] for _ in dependencies]
+        for index, each in enumerate(dependencies):
+            for dependency in each:
+                self._successors[dependency].append(index)
+        self._missing: list[int] = []
+        self._ready: list[int] = []
+        self.left = 0
+        self.end_ns = 0
+        self.ready_ns: list[int] = []
+        self.released_by: list[int] = []
+
+    def begin(self, start_ns: int) -> None:
+        """Start an iteration: what depends on nothing is ready."""
+        self._missing = list(self._counts)
+        self._ready = list(self._roots)
+        self.left = len(self._counts)
+        self.end_ns = start_ns
+        self.ready_ns = [start_ns] * self.left
+        self.released_by = [_NOTHING] * self.left
+
+    def take(self) -> int:
+        """Return and forget the lowest operation that is ready, ``NOTHING`` if none."""
+        return heappop(self._ready) if self._ready else _NOTHING
+
+    def done(self, index: int, done_ns: int) -> None:
+        """Take note that an operation is done, and since when."""
+        if done_ns > self.end_ns:
+            self.end_ns = done_ns
+        self.left -= 1
+        missing = self._missing
+        for successor in self._successors[index]:
+            if done_ns >= self.ready_ns[successor]:
+                self.ready_ns[successor] = done_ns
+                self.released_by[successor] = index
+            missing[successor] -= 1
+            if missing[successor] == 0:
+                heappush(self._ready, successor)

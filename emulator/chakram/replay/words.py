@@ -1,0 +1,99 @@
+"""What a rank is doing, in words for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from chakram.core.program import (
+    CollectiveOperation,
+    ReceiveOperation,
+    SendOperation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from chakram.core.program import Operation
+    from chakram.replay.progress import ActiveOperation, Flow
+
+__all__ = ["missing_words", "operation_words", "waiting_words"]
+
+_NAMED_MESSAGES = 3
+"""How many missing messages a sentence names; of the others it gives the number."""
+
+
+def operation_words(operation: Operation, iteration: int) -> str:
+    """Return what *operation* is, and in which iteration."""
+    when = f"in iteration {iteration}"
+    if isinstance(operation, CollectiveOperation):
+        what = f"{operation.op} {operation.number} of group {operation.group!r}"
+        return f"{what} {when}"
+    if isinstance(operation, SendOperation):
+        return f"send {operation.number} to rank {operation.peer} {when}"
+    if isinstance(operation, ReceiveOperation):
+        return f"receive {operation.number} from rank {operation.peer} {when}"
+    return f"compute {operation.name!r} {when}"
+
+
+def missing_words(missing: Sequence[tuple[int, int]]) -> str:
+    """Return which messages are missing, given (step, rank) of each.
+
+    The lowest steps come first: what is missing there is what holds up the rest.
+    """
+    named = [
+        f"step {step} from rank {rank}"
+        for step, rank in sorted(missing)[:_NAMED_MESSAGES]
+    ]
+    more = len(missing) - len(named)
+    if more:
+        named.append(f"{more} more")
+    if len(missing) == 1:
+        return f"the message of {named[0]}"
+    return f"{len(missing)} messages: {', '.join(named)}"
+
+
+def waiting_words(
+    *,
+    operations: Sequence[Operation],
+    iteration: int,
+    active: Iterable[ActiveOperation],
+    flows: Iterable[Flow],
+    rank_of: Mapping[int, int],
+) -> list[str]:
+    """Return what the operations under way wait for, a clause each.
+
+    Args:
+        operations: The program.
+        iteration: Which one runs.
+        active: Operations that have started and not ended.
+        flows: Messages that are posted and not acknowledged.
+        rank_of: The rank of the job that has a number in the plan.
+    """
+    clauses = []
+    for each in active:
+        expansion = each.expansion
+        missing = [
+            (step, rank_of[peer])
+            for step, peer, arrived in zip(
+                expansion.receive_steps,
+                expansion.receive_peers,
+                each.arrived,
+                strict=True,
+            )
+            if not arrived
+        ]
+        if missing:
+            name = operation_words(operations[each.index], iteration)
+            clauses.append(f"{name} waits for {missing_words(missing)}")
+    unacknowledged: Counter[tuple[int, int]] = Counter(
+        (flow.active.index, flow.active.expansion.send_peers[flow.send])
+        for flow in flows
+    )
+    for (index, peer), count in unacknowledged.items():
+        name = operation_words(operations[index], iteration)
+        clauses.append(
+            f"{name} has {count} message(s) that rank {rank_of[peer]} does not "
+            "acknowledge"
+        )
+    return clauses
