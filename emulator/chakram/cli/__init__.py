@@ -1,1 +1,180 @@
-"""The chakram command, one module per verb."""
+"""The chakram command: one module per verb.
+
+Verbs import what they need when they run, so that ``chakram --help`` stays quick.
+Whatever goes wrong is one sentence on stderr that says where, what was found and what
+to do, and an exit code (see ``chakram.errors``); a traceback only with ``--debug``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import chakram
+from chakram.cli.doctor import doctor
+from chakram.cli.fabric import app as fabric_app
+from chakram.cli.plan import plan
+from chakram.cli.run import run
+from chakram.cli.simulate import simulate
+from chakram.cli.trace import app as trace_app
+from chakram.errors import ChakramError, InputError, RunInterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["app", "main"]
+
+_INTERNAL_ERROR = 1
+
+# Typer's own copy of click or click itself, depending on its version: the base of all
+# complaints about a command line.
+_UsageProblem = typer.BadParameter.__mro__[2]
+
+
+@dataclass(slots=True)
+class _Invocation:
+    """What the options before the verb say."""
+
+    debug: bool = False
+
+
+app = typer.Typer(
+    name="chakram",
+    help="Replay the traffic of AI training as RoCEv2 through a network under test.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(run)
+app.command()(simulate)
+app.command()(plan)
+app.add_typer(trace_app)
+app.add_typer(fabric_app)
+app.command()(doctor)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"chakram {chakram.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_the_verb(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version.",
+            callback=_show_version,
+            is_eager=True,
+        ),
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Log more; show tracebacks of errors.")
+    ] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if debug else logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    if isinstance(context.obj, _Invocation):
+        context.obj.debug = debug
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    invocation = _Invocation()
+    try:
+        code = app(
+            args=None if arguments is None else list(arguments),
+            prog_name="chakram",
+            obj=invocation,
+            standalone_mode=False,
+        )
+    except ChakramError as error:
+        return _tell(error, invocation)
+    except ExceptionGroup as group:
+        known = _first(group)
+        return (
+            _tell_unexpected(group, invocation)
+            if known is None
+            else _tell(known, invocation)
+        )
+    except (KeyboardInterrupt, typer.Abort, asyncio.CancelledError):
+        _complain("interrupted")
+        return RunInterrupted.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone, as in ``chakram ... | head``.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _INTERNAL_ERROR
+    except Exception as error:  # noqa: BLE001 -- nobody else is left to tell of it
+        if isinstance(error, _UsageProblem):
+            return _tell_usage(error)
+        return _tell_unexpected(error, invocation)
+    return code if isinstance(code, int) else 0
+
+
+def _first(group: ExceptionGroup[Exception]) -> ChakramError | None:
+    """Return the first of our errors in *group*, however deep it stands."""
+    for error in group.exceptions:
+        found = _first(error) if isinstance(error, ExceptionGroup) else error
+        if isinstance(found, ChakramError):
+            return found
+    return None
+
+
+def _complain(text: str) -> None:
+    print(f"chakram: error: {text}", file=sys.stderr)
+
+
+def _tell(error: ChakramError, invocation: _Invocation) -> int:
+    if invocation.debug:
+        traceback.print_exception(error)
+    _complain(str(error))
+    return error.exit_code
+
+
+def _tell_usage(error: Exception) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "chakram"
+    message = str(getattr(error, "message", error)).rstrip(".")
+    if message:
+        _complain(f"{message[0].lower()}{message[1:]} (see {command} --help)")
+    return InputError.exit_code
+
+
+def _tell_unexpected(error: Exception, invocation: _Invocation) -> int:
+    """Tell of a fault of our own: one line, and the traceback in a file."""
+    if invocation.debug:
+        traceback.print_exception(error)
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w",
+            encoding="utf-8",
+            prefix="chakram-error-",
+            suffix=".log",
+            delete=False,
+        ) as file:
+            file.write(f"chakram {chakram.__version__}: {sys.argv}\n")
+            traceback.print_exception(error, file=file)
+        where = f"the traceback is in {Path(file.name)}"
+    except OSError:
+        where = "--debug shows the traceback"
+    _complain(f"unexpected {type(error).__name__}: {error} ({where})")
+    return _INTERNAL_ERROR

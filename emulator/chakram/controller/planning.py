@@ -24,6 +24,7 @@ from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import MAX_SHARDS
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.from_config import topology_from_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,8 +42,11 @@ __all__ = [
     "SIMULATED_AGENT",
     "LoadedJob",
     "build_plan",
+    "experiment_warnings",
+    "external_ports",
     "load_jobs",
     "lowering_options",
+    "planned_ports",
     "ports_needed",
     "run_settings",
     "shards_of",
@@ -301,6 +305,54 @@ def simulated_ports(experiment: Experiment, topology: Topology) -> tuple[PortPla
         )
         for number, host in enumerate(topology.hosts)
     )
+
+
+def external_ports(
+    fabric: ExternalFabric, topology: Topology | None
+) -> tuple[PortPlan, ...]:
+    """Return the ports of an external fabric, in the order of the file.
+
+    Args:
+        fabric: Its hosts and their ports.
+        topology: What the ports are the hosts of, in order; None if nobody told.
+    """
+    ports: list[PortPlan] = []
+    for host in fabric.hosts:
+        for port in host.ports:
+            number = len(ports)
+            ports.append(
+                PortPlan(
+                    number=number,
+                    agent=host.name,
+                    host=f"{host.name}:{port.open}"
+                    if topology is None
+                    else topology.hosts[number],
+                    open=port.open,
+                    netns=None if port.netns is None else str(port.netns),
+                    address=str(port.address.ip),
+                    udp_port=fabric.defaults.udp_port,
+                    rate_bps=port.rate_bps or fabric.defaults.rate_bps,
+                    mtu=port.mtu or fabric.defaults.mtu,
+                )
+            )
+    return tuple(ports)
+
+
+def planned_ports(
+    experiment: Experiment, jobs: Sequence[LoadedJob]
+) -> tuple[PortPlan, ...]:
+    """Return the ports that a run would have, as far as one knows before it.
+
+    Raises:
+        FabricError: If the fabric cannot have that shape.
+    """
+    fabric = experiment.fabric
+    topology = topology_from_config(fabric, nports=ports_needed(jobs))
+    if isinstance(fabric, ExternalFabric):
+        return external_ports(fabric, topology)
+    if topology is None:
+        raise ConfigError("fabric.topology", "names no shape", "e.g. single_switch")
+    return simulated_ports(experiment, topology)
 
 
 def shards_of(experiment: Experiment, ports: Iterable[PortPlan]) -> dict[str, int]:

@@ -32,7 +32,12 @@ SHARD_BITS = 6
 MAX_SHARDS = 1 << SHARD_BITS
 
 FIRST_QUEUE_PAIR = 16
-"""Index of a port's first queue pair; 0 and 1 are special on InfiniBand."""
+"""Smallest index of a queue pair; 0 and 1 are special on InfiniBand."""
+
+_FIRST_STRIDE = 101
+_FIRST_RANGE = 1 << 16
+# Every port counts from a number of its own: ranks do alike, so the two ends of a pair
+# would else have the same number everywhere, and all flows the same source port.
 
 _QUEUE_PAIRS = 1 << (24 - SHARD_BITS)
 _PSN_BITS = 24
@@ -73,11 +78,11 @@ def connect(
     used: dict[int, int] = {}
 
     def next_qpn(place: Place) -> int:
-        index = used.get(place.port.number, FIRST_QUEUE_PAIR)
+        index = used.get(place.port.number, first_index(place.port.number))
         if index >= _QUEUE_PAIRS:
             raise PlanError(
                 f"port {place.port.number} of agent {place.port.agent}",
-                f"needs more than {_QUEUE_PAIRS - FIRST_QUEUE_PAIR} queue pairs",
+                f"needs more than {_QUEUE_PAIRS - _FIRST_RANGE} queue pairs",
                 "place fewer ranks on it",
             )
         used[place.port.number] = index + 1
@@ -110,6 +115,11 @@ def connect(
                     )
                 )
     return ends
+
+
+def first_index(port: int) -> int:
+    """Return the index of a port's first queue pair; the others count up from it."""
+    return FIRST_QUEUE_PAIR + port * _FIRST_STRIDE % _FIRST_RANGE
 
 
 def _pairs(

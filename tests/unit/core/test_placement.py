@@ -297,6 +297,27 @@ def test_both_ends_use_one_source_port_of_the_pool(qpn: int, remote_qpn: int) ->
     assert SOURCE_PORT_BASE <= port < SOURCE_PORT_BASE + SOURCE_PORT_POOL
 
 
+def test_ranks_that_do_alike_have_different_source_ports() -> None:
+    # Data-parallel pairs of 32 ranks: the same queue pairs on every rank.
+    groups = tuple(
+        ProcessGroup(name=f"g{rank}", ranks=(rank, rank + 16)) for rank in range(16)
+    )
+    programs = [
+        RankProgram(
+            job="job",
+            rank=rank,
+            groups=(groups[rank % 16],),
+            operations=(
+                collective(CollectiveOp.ALL_REDUCE, group=groups[rank % 16].name),
+            ),
+        )
+        for rank in range(32)
+    ]
+    plan = make_plan({"job": programs}, make_ports(32))
+    ports = {pair.source_port for rank in plan.ranks() for pair in rank.queue_pairs}
+    assert len(ports) > 8
+
+
 def test_queue_pairs_spread_over_the_source_ports() -> None:
     # Switches choose a path by it: few ports would be few paths.
     plan = make_plan({"job": make_job(16, ALL_TO_ALL)}, make_ports(16))

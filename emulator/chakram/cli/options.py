@@ -1,0 +1,55 @@
+"""Options that several verbs have, and what they read the same way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+
+__all__ = ["ExperimentPath", "Json", "Overrides", "Runs", "read_experiment"]
+
+ExperimentPath = Annotated[
+    Path, typer.Argument(metavar="EXPERIMENT.yaml", help="Experiment file.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Replace a value of the file, e.g. iterations.measured=3.",
+    ),
+]
+Runs = Annotated[
+    Path | None,
+    typer.Option("--runs", help="Folder of run directories, instead of the file's."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def read_experiment(path: Path, overrides: list[str] | None) -> tuple[Experiment, str]:
+    """Return the experiment in a file, and its text for the record.
+
+    Raises:
+        ConfigError: If the file or an override is wrong.
+    """
+    from chakram.config.experiment import load_experiment
+
+    values: dict[str, str] = {}
+    for override in overrides or ():
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(
+                f"--set {override}", "is not KEY=VALUE", "e.g. iterations.measured=3"
+            )
+        values[key.strip()] = value
+    experiment = load_experiment(path, overrides=values)
+    text = path.read_text(encoding="utf-8")
+    # The file alone would not tell what was run.
+    changes = [f"# --set {key}={value}\n" for key, value in values.items()]
+    return experiment, "".join([*changes, text])

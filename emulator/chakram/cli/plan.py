@@ -1,0 +1,127 @@
+"""``chakram plan``: what an experiment would do, without doing it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from chakram.cli.options import ExperimentPath, Json, Overrides, read_experiment
+from chakram.cli.progress import ProgressReporter
+from chakram.units import format_size, format_time
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.controller.plan_summary import PlanSummary
+
+__all__ = ["plan"]
+
+
+def plan(
+    experiment: ExperimentPath, overrides: Overrides = None, as_json: Json = False
+) -> None:
+    """Show what an experiment would do, without doing it."""
+    settings, _ = read_experiment(experiment, overrides)
+    with ProgressReporter(quiet=as_json) as progress:
+        progress.phase("reading traces")
+        summary = _summary(settings, progress)
+    if as_json:
+        print(json.dumps(asdict(summary), indent=2))
+        return
+    _show(summary)
+
+
+def _summary(settings: Experiment, progress: ProgressReporter) -> PlanSummary:
+    from chakram.controller.plan_summary import summarise_plan
+    from chakram.controller.planning import (
+        build_plan,
+        experiment_warnings,
+        load_jobs,
+        planned_ports,
+    )
+
+    jobs = load_jobs(settings)
+    progress.phase("placing ranks")
+    ports = planned_ports(settings, jobs)
+    return summarise_plan(
+        build_plan(settings, jobs, ports, "plan"),
+        jobs,
+        warnings=experiment_warnings(settings),
+    )
+
+
+def _show(summary: PlanSummary) -> None:
+    console = Console()
+    for job in summary.jobs:
+        facts = Table(box=None, show_header=False, title=f"job {job.name}")
+        facts.title_justify = "left"
+        for name, value in (
+            ("trace", f"{job.trace} ({job.producer}), digest {job.digest[:16]}"),
+            ("ranks", f"{job.ranks} with {job.nodes} nodes in all"),
+            ("programs", f"{job.operations} operations, {job.groups} process groups"),
+            ("compute", f"{format_time(job.compute_ns)} per iteration at most"),
+            ("size scale", job.size_scale),
+        ):
+            facts.add_row(name, value)
+        console.print(facts)
+    rows = Table(
+        "job", "collective", "algorithm", "ranks", "size", "count", "messages", "sent"
+    )
+    for column in rows.columns[3:]:
+        column.justify = "right"
+    for line in summary.collectives:
+        rows.add_row(
+            line.job,
+            line.op,
+            line.algorithm or "",
+            str(line.group_ranks),
+            format_size(line.size_bytes),
+            str(line.count),
+            str(line.messages),
+            format_size(line.bytes_per_rank),
+        )
+    rows.caption = "per iteration; sent: payload of the busiest rank in one of them"
+    console.print(rows)
+    total = Table(box=None, show_header=False)
+    least = summary.least_iteration_ns
+    for name, value in (
+        ("ports", f"{summary.ports} on {_agents(summary)}"),
+        (
+            "queue pairs",
+            f"{summary.queue_pairs}, path MTU {summary.path_mtu}, "
+            f"bursts of {summary.max_burst_packets}",
+        ),
+        (
+            "traffic",
+            f"{_about(summary.payload_bytes)} per iteration, "
+            f"{summary.messages} messages",
+        ),
+        (
+            "busiest port",
+            f"{_about(summary.busiest_port_bytes)} on the wire per iteration"
+            + ("" if least is None else f", at least {format_time(least)}"),
+        ),
+        ("iterations", str(summary.iterations)),
+    ):
+        total.add_row(name, value)
+    console.print(total)
+    for warning in summary.warnings:
+        console.print(f"warning: {warning}", markup=False, highlight=False)
+
+
+def _agents(summary: PlanSummary) -> str:
+    return ", ".join(
+        f"agent {name} ({shards} shard{'s' if shards > 1 else ''})"
+        for name, shards in summary.agents
+    )
+
+
+def _about(size_bytes: int) -> str:
+    """Return a size for people: three digits, decimal units as rates have them."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.3g} {unit}"
+    return f"{size_bytes} B"

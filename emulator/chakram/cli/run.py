@@ -1,0 +1,75 @@
+"""``chakram run``: replay an experiment on its fabric."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.cli.options import ExperimentPath, Json, Overrides, Runs, read_experiment
+from chakram.cli.outcome import show_outcome
+from chakram.cli.progress import ProgressReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.config.experiment import Experiment
+    from chakram.controller.shell import RunOutcome
+
+__all__ = ["run"]
+
+
+def run(
+    experiment: ExperimentPath,
+    runs: Runs = None,
+    lab: Annotated[
+        str | None,
+        typer.Option(help="Prefix of whatever the run makes on this machine."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Serve metrics there, e.g. 127.0.0.1:9464."
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Replay an experiment on its fabric."""
+    changes = [*(overrides or ())]
+    changes += [] if lab is None else [f"lab={lab}"]
+    changes += [] if metrics is None else [f"metrics={metrics}"]
+    settings, text = read_experiment(experiment, changes)
+    with ProgressReporter(quiet=as_json) as progress:
+        outcome = asyncio.run(
+            _run(settings, text, folder=runs or settings.runs, progress=progress)
+        )
+    show_outcome(outcome, as_json=as_json)
+
+
+async def _run(
+    settings: Experiment,
+    text: str,
+    *,
+    folder: Path,
+    progress: ProgressReporter,
+) -> RunOutcome:
+    from chakram.controller.shell import run_experiment
+    from chakram.observe.exporter import open_listener
+
+    # Ending by SIGTERM is as orderly as by Ctrl-C, which asyncio sees to.
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    # Before anything is built: a port that is taken is said at once.
+    listen = settings.metrics.listen
+    return await run_experiment(
+        settings,
+        experiment_text=text,
+        runs_directory=folder,
+        lab_name=settings.lab_name,
+        listener=None if listen is None else open_listener(listen),
+        progress=progress,
+    )

@@ -1,0 +1,34 @@
+"""``chakram simulate``: run an experiment in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.cli.options import ExperimentPath, Json, Overrides, Runs, read_experiment
+from chakram.cli.outcome import show_outcome
+from chakram.cli.progress import ProgressReporter
+
+if TYPE_CHECKING:
+    from chakram.controller.shell import RunOutcome
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    experiment: ExperimentPath,
+    runs: Runs = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Replay an experiment in virtual time, without any network."""
+    settings, text = read_experiment(experiment, overrides)
+    from chakram.controller.simulation import simulate_experiment
+
+    with ProgressReporter(quiet=as_json) as progress:
+        outcome: RunOutcome = simulate_experiment(
+            settings,
+            experiment_text=text,
+            runs_directory=runs or settings.runs,
+            progress=progress,
+        )
+    show_outcome(outcome, as_json=as_json)
