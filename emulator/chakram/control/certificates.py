@@ -1,0 +1,247 @@
+"""Certificates for controllers and agents of one laboratory.
+
+One authority signs them all, and each side shows its certificate to the other: an agent
+takes orders from the controller alone, and the controller talks to nobody but its
+agents.  Keys are readable by their owner only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from chakram.errors import ConfigError, EnvironmentProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["make_certificates"]
+
+CA = "ca"
+CONTROLLER = "controller"
+VALID_DAYS = 825
+"""What the strictest verifiers accept; the authority lives four times that."""
+_CLOCK_SKEW = timedelta(hours=1)
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Authority:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def make_certificates(
+    folder: Path, agents: Mapping[str, Sequence[str]], *, days: int = VALID_DAYS
+) -> list[Path]:
+    """Make certificates for the controller and for *agents* in *folder*.
+
+    An authority that is there already (``ca.pem`` and ``ca.key``) signs the new ones,
+    so that agents can be added later; certificates of the same names are renewed.
+
+    Args:
+        folder: Is made if it is not there.
+        agents: By name, the addresses and host names that controllers connect to.
+        days: How long they are valid.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ConfigError: If a name or an address is wrong, or the authority is damaged.
+        EnvironmentProblem: If a file cannot be written.
+    """
+    for name, addresses in agents.items():
+        _check_name(name)
+        if not addresses:
+            raise ConfigError(
+                f"--agent {name}", "it has no address", "e.g. --agent h1=192.0.2.11"
+            )
+    now = datetime.now(UTC)
+    written: list[Path] = []
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority = _load_authority(folder)
+        if authority is None:
+            authority = _new_authority(now, days)
+            written += _write_pair(folder, CA, authority.certificate, authority.key)
+        for name, addresses in {CONTROLLER: (), **agents}.items():
+            key = ec.generate_private_key(ec.SECP256R1())
+            certificate = _sign(authority, name, addresses, key, now, days)
+            written += _write_pair(folder, name, certificate, key)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{error.filename or folder}", f"cannot be written ({error.strerror})"
+        ) from error
+    return written
+
+
+def _check_name(name: str) -> None:
+    if not name or not set(name) <= _SAFE or name.startswith("."):
+        raise ConfigError(
+            f"--agent {name!r}", "names are letters, digits, dots and dashes"
+        )
+    if name in (CA, CONTROLLER):
+        raise ConfigError(f"--agent {name}", "that name is taken", "choose another")
+
+
+def _new_authority(now: datetime, days: int) -> _Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("chakram authority")
+    certificate = (
+        _builder(name, name, key.public_key(), now, 4 * days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return _Authority(certificate=certificate, key=key)
+
+
+def _load_authority(folder: Path) -> _Authority | None:
+    """Return the authority in *folder*, or None if there is none."""
+    certificate_file, key_file = folder / f"{CA}.pem", folder / f"{CA}.key"
+    if not certificate_file.exists() and not key_file.exists():
+        return None
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+        key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigError(
+            str(certificate_file),
+            f"there is an authority, but it cannot be used ({error})",
+            "both ca.pem and ca.key are needed to sign; or choose an empty folder",
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or (
+        key.public_key() != certificate.public_key()
+    ):
+        raise ConfigError(str(key_file), "it is not the key of ca.pem")
+    return _Authority(certificate=certificate, key=key)
+
+
+def _sign(
+    authority: _Authority,
+    name: str,
+    addresses: Sequence[str],
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    days: int,
+) -> x509.Certificate:
+    """Return a certificate of an agent, or of the controller (without addresses)."""
+    builder = _builder(
+        _name(name), authority.certificate.subject, key.public_key(), now, days
+    )
+    # Whoever steals an agent's key must not be able to command the others with it.
+    purpose = (
+        ExtendedKeyUsageOID.SERVER_AUTH
+        if addresses
+        else ExtendedKeyUsageOID.CLIENT_AUTH
+    )
+    alternatives = [_alternative(name, address) for address in addresses]
+    return (
+        builder.add_extension(
+            x509.SubjectAlternativeName(alternatives or [x509.DNSName(name)]),
+            critical=False,
+        )
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(
+                authority.key.public_key()
+            ),
+            critical=False,
+        )
+        .sign(authority.key, hashes.SHA256())
+    )
+
+
+def _alternative(name: str, address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(address))
+    except ValueError:
+        pass
+    if not address or not set(address) <= _SAFE:
+        raise ConfigError(
+            f"--agent {name}={address}",
+            f"{address!r} is neither an address nor a host name",
+            "without the port, e.g. --agent h1=192.0.2.11",
+        )
+    return x509.DNSName(address)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    days: int,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        # The clocks of a laboratory are not always together.
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False
+        )
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _write_pair(
+    folder: Path,
+    name: str,
+    certificate: x509.Certificate,
+    key: ec.EllipticCurvePrivateKey,
+) -> list[Path]:
+    certificate_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
+    _write(
+        key_file,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+    _write(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
+    return [certificate_file, key_file]
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file that nobody else may read, whole or not at all."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+    draft.replace(path)

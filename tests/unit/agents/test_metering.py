@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from array import array
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.counters import fct_histograms, slot
+from chakram.core.records import FLOW_FIELDS, RecordRows
+from chakram_agent.counters import SharedCounters
+from chakram_agent.metering import Metering
+from tests.plans import ring_plan
+
+
+def flow(**values: int) -> list[int]:
+    return [values.get(name, 0) for name in FLOW_FIELDS]
+
+
+def test_completion_times_are_counted_by_collective() -> None:
+    metering = Metering()
+    metering.begin(ring_plan())
+    rows = RecordRows(
+        flows=array(
+            "q",
+            flow(size_bytes=100, posted_ns=5, last_acked_ns=1505)
+            + flow(rank=1, size_bytes=50, posted_ns=0, last_acked_ns=900),
+        )
+    )
+    metering.note(rows)
+    totals = metering.totals()
+    (histogram,) = fct_histograms(totals)
+    assert histogram.op is CollectiveOp.ALL_REDUCE
+    assert histogram.counts[:3] == (1, 1, 0)
+    assert histogram.sum_ns == 2400
+    assert totals[slot("delivered_bytes")] == 150
+
+
+def test_what_a_shard_counted_outlives_it() -> None:
+    metering = Metering()
+    counters = SharedCounters.create("test")
+    metering.add_shard(0, counters)
+    counters.values[slot("tx_bytes")] = 7
+    assert metering.totals()[slot("tx_bytes")] == 7
+    metering.remove_shard(0)
+    metering.remove_shard(0)
+    assert metering.totals()[slot("tx_bytes")] == 7
+    assert list(metering.shards()) == []
