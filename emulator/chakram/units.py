@@ -12,9 +12,10 @@ from fractions import Fraction
 
 from chakram.errors import ConfigError
 
-_NUMBER = re.compile(
-    r"^\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*$"
-)
+# Digits are bounded: the exact value of 1e999999999 would take minutes to compute.
+_DIGITS = r"[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?"
+_NUMBER = re.compile(rf"\s*({_DIGITS})\s*([A-Za-z/]*)\s*\Z")
+_RATIO = re.compile(rf"[+-]?{_DIGITS}(?:/[0-9]{{1,30}})?\Z")
 
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -119,10 +120,13 @@ def parse_fraction(text: str, *, where: str) -> Fraction:
     Raises:
         ConfigError: At *where*, if it is not a positive number.
     """
+    compact = text.replace(" ", "")
     try:
-        value = Fraction(text.replace(" ", ""))
+        value = Fraction(compact) if _RATIO.match(compact) else None
     except (ValueError, ZeroDivisionError):
-        raise ConfigError(where, f"{text!r} is not a ratio", "e.g. 1/64") from None
+        value = None
+    if value is None:
+        raise ConfigError(where, f"{text!r} is not a ratio", "e.g. 1/64")
     if value <= 0:
         raise ConfigError(where, f"{text!r} is not positive", "e.g. 1/64")
     return value

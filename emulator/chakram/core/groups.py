@@ -29,6 +29,8 @@ class ProcessGroup:
 
     def position(self, rank: int) -> int:
         """Return the position of *rank*; ValueError if it is not a member."""
+        if rank not in self.ranks:
+            raise ValueError(f"rank {rank} is not in process group {self.name!r}")
         return self.ranks.index(rank)
 
 

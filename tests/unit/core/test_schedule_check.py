@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from chakram.core import schedule_check
-from chakram.core.algorithms import algorithm
+from chakram.core.algorithms import algorithm, algorithm_names
 from chakram.core.algorithms.parts import OnePartPerRank
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import Algorithm, Transfer, rank_schedule
@@ -142,6 +142,13 @@ def test_sends_that_wait_for_what_comes_later_are_told(
         "position 0 sends chunk 0 in step 0 but waits for chunk 1 of step 0",
         "position 1 sends chunk 1 in step 0 but waits for chunk 0 of step 0",
     ]
+
+
+@pytest.mark.parametrize("op", CollectiveOp)
+def test_the_postcondition_of_every_operation_is_known(op: CollectiveOp) -> None:
+    for name in algorithm_names(op):
+        for root in (0, 2):
+            assert check_schedule(algorithm(op, name), nranks=3, root=root) == []
 
 
 def test_transfers_come_by_step_then_turn_then_position() -> None:

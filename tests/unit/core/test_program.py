@@ -1,0 +1,94 @@
+"""What is found wrong in the program of one rank."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import ProcessGroup
+from chakram.core.program import (
+    CollectiveOperation,
+    ComputeOperation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+    check_program,
+)
+
+GROUPS = (
+    ProcessGroup(name="g", ranks=(0, 1)),
+    ProcessGroup(name="others", ranks=(1, 2)),
+)
+
+
+def together(**more) -> CollectiveOperation:
+    fields = {
+        "node_id": None,
+        "name": "c",
+        "dependencies": (),
+        "group": "g",
+        "number": 0,
+        "op": CollectiveOp.ALL_REDUCE,
+        "algorithm": "ring",
+        "input_bytes": 8,
+        "trace_bytes": 8,
+    }
+    return CollectiveOperation(**{**fields, **more})
+
+
+def message(kind: type = SendOperation, **more):
+    fields = {
+        "node_id": None,
+        "name": "m",
+        "dependencies": (),
+        "peer": 1,
+        "number": 0,
+        "tag": 0,
+        "size_bytes": 1,
+        "trace_bytes": 1,
+    }
+    return kind(**{**fields, **more})
+
+
+def wait(*dependencies: int, duration_ns: int = 1) -> ComputeOperation:
+    return ComputeOperation(
+        node_id=None, name="w", dependencies=dependencies, duration_ns=duration_ns
+    )
+
+
+def problems(*operations) -> list[str]:
+    return check_program(
+        RankProgram(job="j", rank=0, groups=GROUPS, operations=operations)
+    )
+
+
+def test_a_sound_program_has_no_problems() -> None:
+    assert (
+        problems(
+            together(),
+            wait(0),
+            message(dependencies=(1,)),
+            message(ReceiveOperation),
+            together(number=1, dependencies=(0,), root=1),
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("operations", "wanted"),
+    [
+        ([wait(4)], "job j rank 0 operation 0: depends on 4, which is not there"),
+        ([together(group="x")], "job j rank 0 operation 0: unknown process group 'x'"),
+        ([together(group="others")], "job j rank 0 operation 0: not a member of"),
+        ([together(root=2)], "job j rank 0 operation 0: root 2 is not in the group"),
+        ([together(input_bytes=-1)], "job j rank 0 operation 0: negative size -1"),
+        ([message(peer=0)], "job j rank 0 operation 0: sends to itself"),
+        ([message(size_bytes=-2)], "job j rank 0 operation 0: negative size -2"),
+        ([wait(duration_ns=-3)], "job j rank 0 operation 0: negative duration -3"),
+        ([together(number=1)], "the collectives of 'g' are not numbered 0..0"),
+        ([wait(1), wait(0)], "job j rank 0: dependencies form a cycle"),
+    ],
+)
+def test_every_problem_is_found(operations: list, wanted: str) -> None:
+    assert any(wanted in text for text in problems(*operations))

@@ -1,0 +1,102 @@
+"""Text with units to integers and back."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from chakram.errors import ConfigError
+from chakram.units import (
+    format_rate,
+    format_size,
+    format_time,
+    parse_byte_rate,
+    parse_flops,
+    parse_fraction,
+    parse_rate,
+    parse_size,
+    parse_time,
+)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "wanted"),
+    [
+        (parse_size, "64KiB", 65_536),
+        (parse_size, " 1.5 MB ", 1_500_000),
+        (parse_size, "0B", 0),
+        (parse_rate, "250Mbit", 250_000_000),
+        (parse_rate, "400Gbit/s", 400 * 10**9),
+        (parse_rate, "1e2 bps", 100),
+        (parse_time, "10us", 10_000),
+        (parse_time, "1.5s", 1_500_000_000),
+        (parse_time, "2min", 120 * 10**9),
+        (parse_flops, "989 TFLOPS", 989 * 10**12),
+        (parse_byte_rate, "3.35 TB/s", 3_350 * 10**9),
+    ],
+)
+def test_units_are_understood(parse, text: str, wanted: int) -> None:
+    assert parse(text, where="x") == wanted
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "wanted"),
+    [
+        (parse_rate, "400", "x: '400' has no unit (e.g. 400Gbit)"),
+        (parse_size, "4KB/s", "x: '4KB/s' has an unknown unit 'KB/s' (e.g. 64KiB)"),
+        (parse_time, "soon", "x: 'soon' is not a time (e.g. 10us)"),
+        (parse_time, "-1s", "x: '-1s' is not a time (e.g. 10us)"),
+        (parse_size, "1e999999999B", "x: '1e999999999B' is not a size (e.g. 64KiB)"),
+    ],
+)
+def test_what_is_not_understood_is_said(parse, text: str, wanted: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, where="x")
+    assert str(caught.value) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("1/64", Fraction(1, 64)), ("0.5", Fraction(1, 2)), (" 2 ", Fraction(2))],
+)
+def test_ratios(text: str, wanted: Fraction) -> None:
+    assert parse_fraction(text, where="x") == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("half", "is not a ratio"),
+        ("1/0", "is not a ratio"),
+        ("1e999999999", "is not a ratio"),
+        ("1/2/3", "is not a ratio"),
+        ("0", "is not positive"),
+        ("-1/2", "is not positive"),
+    ],
+)
+def test_what_is_no_ratio_is_said(text: str, wanted: str) -> None:
+    with pytest.raises(ConfigError, match=wanted):
+        parse_fraction(text, where="x")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (format_size(65_536), "64KiB"),
+        (format_size(3 * 2**20), "3MiB"),
+        (format_size(2**30), "1GiB"),
+        (format_size(1000), "1000B"),
+        (format_size(0), "0B"),
+        (format_rate(250e6), "250Mbit/s"),
+        (format_rate(1.5e12), "1.5Tbit/s"),
+        (format_rate(1234), "1.23kbit/s"),
+        (format_rate(12), "12bit/s"),
+        (format_time(1_250_000), "1.25ms"),
+        (format_time(2e9), "2s"),
+        (format_time(-1500), "-1.5us"),
+        (format_time(15), "15ns"),
+    ],
+)
+def test_quantities_are_written_with_units(text: str, wanted: str) -> None:
+    assert text == wanted
