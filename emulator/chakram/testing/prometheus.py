@@ -1,0 +1,203 @@
+"""A real Prometheus for tests, and the queries of a Grafana dashboard.
+
+::
+
+    with start_prometheus(tmp_path, targets=["127.0.0.1:9464"]) as prometheus:
+        prometheus.wait_for("chakram_run_info", timeout_s=15)
+        for panel in panel_queries(dashboard):
+            assert prometheus.query(panel.substituted())
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+PROGRAM = "prometheus"
+START_TIMEOUT_S = 20.0
+ALL = ".+"
+"""What a variable stands for when everything is chosen."""
+
+_VARIABLES = ("job", "instance", "run_id", "collective")
+DEFAULT_VARIABLES: Mapping[str, str] = dict.fromkeys(_VARIABLES, ALL)
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_POLL_S = 0.05
+_QUERY_TIMEOUT_S = 10.0
+# Prometheus 2 writes `msg="Listening on" address=127.0.0.1:9090`, 3 writes the same
+# after a `level=`; some builds quote the address.
+_LISTENING = re.compile(r'msg="Listening on".*?address="?127\.0\.0\.1:(\d+)')
+
+
+def prometheus_missing() -> str | None:
+    """Return why there is no Prometheus here; None if there is."""
+    if shutil.which(PROGRAM) is None:
+        return f"the program {PROGRAM} is not installed"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prometheus:
+    """A running server."""
+
+    url: str
+
+    def query(self, expr: str) -> list[dict[str, Any]]:
+        """Return the result of an instant query: one item per series.
+
+        Raises:
+            ValueError: If the server refuses the query.
+        """
+        result = self._get("query", query=expr)
+        found: list[dict[str, Any]] = result["result"]
+        return found
+
+    def label_values(self, label: str) -> list[str]:
+        """Return all values of a label."""
+        values: list[str] = self._get(f"label/{label}/values")
+        return values
+
+    def wait_for(self, expr: str, *, timeout_s: float) -> list[dict[str, Any]]:
+        """Return the result of a query as soon as it is not empty.
+
+        Raises:
+            TimeoutError: If it stays empty.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not (result := self.query(expr)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{expr} gave nothing in {timeout_s:g} s")
+            time.sleep(_POLL_S)
+        return result
+
+    def _get(self, path: str, **parameters: str) -> Any:
+        query = urllib.parse.urlencode(parameters)
+        try:
+            with urllib.request.urlopen(
+                f"{self.url}/api/v1/{path}?{query}", timeout=_QUERY_TIMEOUT_S
+            ) as answer:
+                document = json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                text = error.read().decode()
+            raise ValueError(f"{parameters.get('query')}: {text}") from error
+        return document["data"]
+
+
+@contextmanager
+def start_prometheus(
+    folder: Path, targets: Sequence[str], *, scrape_interval: str = "1s"
+) -> Iterator[Prometheus]:
+    """Run a Prometheus of its own on a free port of 127.0.0.1.
+
+    The first scrape comes about 6 s after the start, whatever the interval.
+
+    Args:
+        folder: Its configuration, data and log go there.
+        targets: Addresses with ports that it scrapes, as job ``chakram``.
+        scrape_interval: Time between two scrapes.
+
+    Raises:
+        RuntimeError: If it does not start; with its log.
+    """
+    configuration = {
+        "global": {"scrape_interval": scrape_interval},
+        "scrape_configs": [
+            {"job_name": "chakram", "static_configs": [{"targets": list(targets)}]}
+        ],
+    }
+    file = folder / "prometheus.yml"
+    file.write_text(json.dumps(configuration), encoding="utf-8")  # JSON is YAML
+    log = folder / "prometheus.log"
+    with log.open("w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            [
+                PROGRAM,
+                f"--config.file={file}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                "--web.listen-address=127.0.0.1:0",
+                "--log.level=info",
+            ],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+    try:
+        yield Prometheus(url=f"http://127.0.0.1:{_port(process, log)}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _port(process: subprocess.Popen[bytes], log: Path) -> int:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        text = log.read_text(encoding="utf-8")
+        match = _LISTENING.search(text)
+        if match and "Server is ready" in text:
+            return int(match[1])
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"{PROGRAM} did not start:\n{text}")
+        time.sleep(_POLL_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PanelQuery:
+    """One query of a panel, a variable or an annotation of a dashboard."""
+
+    panel: str
+    expr: str
+
+    def substituted(
+        self, variables: Mapping[str, str] = DEFAULT_VARIABLES, *, window: str = "4s"
+    ) -> str:
+        """Return the query with Grafana's variables replaced.
+
+        Args:
+            variables: Values by name.
+            window: Value of ``$__rate_interval``: at least two scrape intervals.
+        """
+        values = {**variables, "__rate_interval": window}
+
+        def value(match: re.Match[str]) -> str:
+            return values.get(match[1] or match[2], match[0])
+
+        return _VARIABLE.sub(value, self.expr)
+
+
+def panel_queries(dashboard: Mapping[str, Any]) -> list[PanelQuery]:
+    """Return the queries of all panels of a dashboard, also of those inside rows."""
+    found = []
+    for panel in dashboard["panels"]:
+        for own in (panel, *panel.get("panels", ())):
+            found += [
+                PanelQuery(panel=own["title"], expr=target["expr"])
+                for target in own.get("targets", ())
+            ]
+    return found
+
+
+def annotation_queries(dashboard: Mapping[str, Any]) -> list[PanelQuery]:
+    """Return the queries of all annotations of a dashboard."""
+    return [
+        PanelQuery(panel=annotation["name"], expr=annotation["expr"])
+        for annotation in dashboard["annotations"]["list"]
+        if "expr" in annotation
+    ]
