@@ -115,6 +115,8 @@ class Session:
         finish: Finish | None = None
         with self._signals():
             try:
+                for client in self._clients.values():
+                    await client.attach(controller="chakram run")
                 for name, client in self._clients.items():
                     self._spawn(self._follow(client), f"follow-{name}")
                 self._events.put_nowait(Begin(agents=tuple(self._clients)))
