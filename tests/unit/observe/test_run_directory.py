@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from chakram.observe import run_directory
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
+from chakram.observe.tables import SCHEMAS
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
@@ -34,6 +37,7 @@ from chakram.testing.results import (
     small_plan,
     small_rows,
 )
+from tests.support import REPO_ROOT
 
 _SAME_NAMES = [
     "iteration",
@@ -321,3 +325,23 @@ def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
     (directory.path / "flows.parquet").write_bytes(b"no parquet")
     with pytest.raises(RunDirectoryError, match="table 'flows' cannot be read"):
         open_run(directory.path).table("flows")
+
+
+@pytest.mark.parametrize("name", list(SCHEMAS))
+def test_every_column_is_in_the_reference(name: str) -> None:
+    page = (REPO_ROOT / "docs/reference/run-directory.md").read_text(encoding="utf-8")
+    _, _, section = page.partition(f"## {name}.parquet\n")
+    section, _, _ = section.partition("\n## ")
+    described = {
+        column
+        for line in section.splitlines()
+        if line.startswith("|")
+        for column in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert set(SCHEMAS[name].names) <= described
+
+
+def test_every_key_of_the_manifest_is_in_the_reference() -> None:
+    page = (REPO_ROOT / "docs/reference/run-directory.md").read_text(encoding="utf-8")
+    for item in fields(RunManifest):
+        assert f"`{item.name}`" in page

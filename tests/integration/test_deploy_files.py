@@ -1,0 +1,71 @@
+"""What ``deploy/`` gives Prometheus and Grafana fits together."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import REPO_ROOT, missing_program, require
+from tests.unit.observe.test_metrics_state import exposition, full_state
+
+DEPLOY = REPO_ROOT / "deploy"
+
+
+def load(path: str) -> Any:
+    return yaml.safe_load((DEPLOY / path).read_text(encoding="utf-8"))
+
+
+def promtool(*arguments: str, text: str | None = None) -> str:
+    require("prometheus", missing_program("promtool"))
+    done = subprocess.run(
+        ["promtool", *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_promtool_accepts_the_configuration() -> None:
+    promtool("check", "config", str(DEPLOY / "prometheus/prometheus.yml"))
+
+
+def test_promtool_finds_nothing_to_improve_in_the_metrics() -> None:
+    assert promtool("check", "metrics", text=exposition(full_state(2))) == ""
+
+
+def test_windows_of_rates_follow_the_scrape_interval() -> None:
+    (source,) = load("grafana/provisioning/datasources/prometheus.yaml")["datasources"]
+    scraped = load("prometheus/prometheus.yml")["global"]["scrape_interval"]
+    assert source["jsonData"]["timeInterval"] == scraped
+    assert source["type"] == "prometheus"
+
+
+def test_everything_that_is_mounted_is_there() -> None:
+    compose = load("compose.yaml")
+    mounted: dict[str, Path] = {}
+    for service in compose["services"].values():
+        for volume in service["volumes"]:
+            source, target = volume.split(":")[:2]
+            if source.startswith("."):
+                mounted[target] = (DEPLOY / source).resolve()
+            else:
+                assert source in compose["volumes"]
+    assert [str(path) for path in mounted.values() if not path.exists()] == []
+    provider = load("grafana/provisioning/dashboards/chakram.yaml")["providers"][0]
+    dashboards = mounted[provider["options"]["path"]]
+    assert [path.name for path in dashboards.glob("*.json")] == ["chakram-run.json"]
+
+
+@pytest.mark.parametrize("service", ["prometheus", "grafana"])
+def test_nothing_listens_beyond_this_machine(service: str) -> None:
+    text = yaml.safe_dump(load("compose.yaml")["services"][service])
+    assert "127.0.0.1" in text
+    assert "ports" not in load("compose.yaml")["services"][service]
