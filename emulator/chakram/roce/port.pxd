@@ -32,7 +32,6 @@ cdef class PortEngine:
     cdef Burst _offered
     cdef QueuePair _offered_queue_pair
     cdef bint _was_offered
-    cdef long long _offered_ns
     cdef long long _generator_waits
     cdef long long _generator_wait_ns
     cdef readonly long long packets_sent
@@ -58,7 +57,7 @@ cdef class PortEngine:
     cpdef Burst next_burst(self, long long now_ns)
     @cython.locals(burst=Burst, queue_pair=QueuePair)
     cpdef Burst peek_burst(self, long long now_ns)
-    @cython.locals(queue_pair=QueuePair, ready_ns="long long")
+    @cython.locals(queue_pair=QueuePair)
     cpdef object commit_burst(self, Burst burst, long long now_ns)
     @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)
     cpdef long long next_wakeup_ns(self)
@@ -92,7 +91,7 @@ cdef class PortEngine:
     cdef object _offer(self, Burst burst, QueuePair queue_pair, long long now_ns)
     @cython.locals(due_ns="long long", lost_ns="long long")
     cdef long long _lost_ns(self, long long now_ns)
-    @cython.locals(wait_ns="long long", ready_ns="long long")
+    @cython.locals(wait_ns="long long")
     cdef object _credit_wait(self, QueuePair queue_pair)
     @cython.locals(start_ns="long long", work="long long")
     cdef object _occupy(self, long long wire_bytes, long long now_ns)

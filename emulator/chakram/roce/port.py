@@ -78,7 +78,6 @@ class PortEngine:
         "_generator_waits",
         "_max_burst_packets",
         "_offered",
-        "_offered_ns",
         "_offered_queue_pair",
         "_parser",
         "_quantum_bytes",
@@ -152,12 +151,11 @@ class PortEngine:
         # When the line is free, and what division left over of its last bit.
         self._free_ns = -(1 << 62)
         self._remainder = 0
-        # The burst that `peek_burst` returned last, whose it is, since when a burst is
-        # on offer without being taken.
+        # The burst that `peek_burst` returned last, whose it is, and whether one has
+        # been on offer without being taken.
         self._offered: Burst | None = None
         self._offered_queue_pair: QueuePair | None = None
         self._was_offered = False
-        self._offered_ns = 0
         self._generator_waits = 0
         self._generator_wait_ns = 0
         self.packets_sent = 0
@@ -316,15 +314,10 @@ class PortEngine:
                 queue_pair.is_answering = False
             return
         queue_pair.deficit_bytes -= burst.wire_bytes
-        ready_ns = queue_pair.requester.ready_ns()
-        if ready_ns <= now_ns:
-            # It has been ready all the time, but for what its own rate held it back.
-            if ready_ns > queue_pair.ready_since_ns:
-                queue_pair.ready_since_ns = ready_ns
-            if queue_pair.deficit_bytes <= 0:
-                self._ring.rotate(-1)
-        else:
+        if queue_pair.requester.ready_ns() > now_ns:
             self._leave_ring(queue_pair)
+        elif queue_pair.deficit_bytes <= 0:
+            self._ring.rotate(-1)
         self._schedule(queue_pair)
 
     # The clock.
@@ -585,7 +578,6 @@ class PortEngine:
                 is_busy = True
                 self._busy_since_ns = since_ns
             queue_pair.is_in_ring = True
-            queue_pair.ready_since_ns = since_ns
             # What the line has lost so far, it has lost without this queue pair.
             queue_pair.wait_before_ns = self._generator_wait_ns + self._lost_ns(
                 since_ns
@@ -618,7 +610,6 @@ class PortEngine:
             self._generator_waits += 1
             self._generator_wait_ns += lost_ns
         self._was_offered = True
-        self._offered_ns = now_ns
 
     def _lost_ns(self, now_ns: int) -> int:
         """Return what the line has lost since a burst was due; see the module."""
@@ -634,9 +625,6 @@ class PortEngine:
         """Add to its message what the port lost while *queue_pair* was ready."""
         wait_ns = self._generator_wait_ns - queue_pair.wait_before_ns
         queue_pair.wait_before_ns = self._generator_wait_ns
-        ready_ns = self._offered_ns - queue_pair.ready_since_ns
-        if wait_ns > ready_ns:
-            wait_ns = ready_ns
         if wait_ns > 0:
             queue_pair.requester.add_generator_wait(wait_ns)
 

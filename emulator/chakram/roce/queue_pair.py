@@ -85,7 +85,6 @@ class QueuePair:
         "overhead_bytes",
         "path_mtu",
         "qpn",
-        "ready_since_ns",
         "remote_qpn",
         "requester",
         "responder",
@@ -213,7 +212,6 @@ class QueuePair:
         self.is_in_ring = False
         self.is_answering = False
         self.deficit_bytes = 0
-        self.ready_since_ns = 0
         self.wait_before_ns = 0
         self.wake_ns = _NEVER
 

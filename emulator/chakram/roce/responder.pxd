@@ -52,7 +52,7 @@ cdef class Responder:
     cpdef object refuse(self, long long psn, object problem)
     cpdef object fail(self, object reason)
     cpdef bint has_answer(self)
-    cpdef bint fill(self, Burst burst)
+    cpdef object fill(self, Burst burst)
     cpdef object commit(self, Burst burst)
     @cython.locals(message_bytes="long long", last_bytes="long long")
     cdef object _problem(self, long long count, int verb, bint is_first, bint is_last,

@@ -235,25 +235,21 @@ class Responder:
         """Tell whether an ACK, a NAK or a CNP is to be sent."""
         return self._ack_pending or self._nak_pending != 0 or self._cnp_pending
 
-    def fill(self, burst: Burst) -> bool:
-        """Describe in *burst* what is to be answered; False: nothing."""
+    def fill(self, burst: Burst) -> None:
+        """Describe in *burst* what is to be answered first; call if `has_answer`."""
         if self._cnp_pending:
             burst.kind = _CNP
             burst.psn = 0
-            return True
+            return
+        burst.msn = self._msn
         if self._nak_pending:
             burst.kind = _NAK
             burst.syndrome = self._nak_pending
             burst.psn = self._expected_psn
-            burst.msn = self._msn
-            return True
-        if self._ack_pending:
+        else:
             burst.kind = _ACK
             burst.syndrome = _CREDITS_UNUSED
             burst.psn = (self._expected_psn - 1) & 0xFFFFFF
-            burst.msn = self._msn
-            return True
-        return False
 
     def commit(self, burst: Burst) -> None:
         """Note that the answer *burst*, the last one described, has left."""

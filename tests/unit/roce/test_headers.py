@@ -42,6 +42,15 @@ def test_a_write_decodes_into_its_parts() -> None:
     assert encode_packet(packet) == WRITE_ONLY
 
 
+def test_an_ack_decodes_into_its_parts() -> None:
+    data = bytes.fromhex("1100ffff00000011000000071f0000016ce7e889")
+    packet = decode_packet(data)
+
+    assert packet.aeth == Aeth(syndrome=0x1F, msn=1)
+    assert (packet.bth.opcode, packet.bth.psn) == (Opcode.ACKNOWLEDGE, 7)
+    assert encode_packet(packet) == data
+
+
 def test_a_pad_that_is_not_zero_is_kept() -> None:
     packet = Packet(
         bth=Bth(opcode=Opcode.SEND_ONLY, destination_qpn=1, psn=2),

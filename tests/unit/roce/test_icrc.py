@@ -82,6 +82,21 @@ def test_masked_headers_stand_for_those_of_the_packet() -> None:
     assert icrc(headers, ACK[28:-4]) == ACK[-4:]
 
 
+@pytest.mark.parametrize("at", [None, 0, 1, 2, 3, 7, 46, 47, 52])
+def test_the_variable_fields_of_ipv6_are_not_covered(at: int | None) -> None:
+    transport = ACK[28:-4]
+    source, destination = bytes(range(16)), bytes(range(16, 32))
+    headers = masked_headers(
+        source=source, destination=destination, source_port=9, udp_payload_bytes=20
+    )
+    ip = bytes.fromhex("60000000001c1140") + source + destination
+    packet = bytearray(ip + bytes.fromhex("000912b7001c0000") + transport + bytes(4))
+    if at is not None:
+        packet[at] ^= 0x0F if at == 0 else 0xFF
+
+    assert ip_icrc(bytes(packet)) == icrc(headers, transport)
+
+
 def test_addresses_are_of_one_version() -> None:
     with pytest.raises(ValueError, match="of 4 and 16 bytes are not of one IP version"):
         masked_headers(

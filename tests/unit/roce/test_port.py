@@ -308,19 +308,57 @@ def test_retransmission_timers_wake_the_port() -> None:
     assert port.queue_pair(2).statistics().timeouts == 1
 
 
-def test_an_earlier_deadline_replaces_a_later_one() -> None:
-    control = FixedRate(rate_bps=GIGABIT)
+def test_deadlines_move_both_ways() -> None:
+    control = FixedRate(rate_bps=100 * GIGABIT)
     port = make_port(qpns=())
     port.add_queue_pair(make_queue_pair(1, 101, congestion_control=control))
     port.post_send(1, 0, 10, 0)
     drained(port)
+    assert port.next_wakeup_ns() == 1_000_000  # retransmission
     control.next_timer_ns = 300
     port.post_send(1, 1, 10, 100)
+    drained(port, 100)
     assert port.next_wakeup_ns() == 300
+    control.next_timer_ns = 2_000
+    assert port.next_wakeup_ns() == 2_000
+    # All is acknowledged; what stands for the old deadlines does nothing.
+    port.receive_burst(ack_of(port, 1), 400)
+    control.next_timer_ns = 3_000_000
+    port.handle_timers(2_000_000)
+    assert port.next_wakeup_ns() == 3_000_000
+    control.next_timer_ns = 2_500_000
+    port.receive_burst(ack_of(port, 1), 2_000_000)
     control.next_timer_ns = NEVER
-    assert port.next_wakeup_ns() == 90 * 8 + 10 * 8 - 64 or port.next_wakeup_ns() > 300
-    port.handle_timers(10**6)
-    assert port.next_wakeup_ns() < 10**6 + 1
+    port.handle_timers(2_500_000)
+    assert port.next_wakeup_ns() == NEVER
+    assert port.queue_pair(1).statistics().timeouts == 0
+
+
+def test_a_queue_pair_deep_in_debt_misses_a_turn() -> None:
+    port = make_port(qpns=(1, 2), max_burst_packets=2)
+    # Two messages leave 8 bytes of the quantum of 2164; the next burst takes 2180.
+    for size in (1_000, 1_000, 2 * MTU):
+        port.post_send(1, 0, size, 0)
+    port.post_send(1, 0, 99 * MTU, 0)
+    port.post_send(2, 0, 99 * MTU, 0)
+    order = [port.next_burst(0).source_qpn for _ in range(6)]
+
+    assert order == [1, 1, 1, 2, 2, 1]
+
+
+def test_what_comes_while_a_burst_is_on_offer_did_not_wait() -> None:
+    port = make_port(qpns=(1, 2), rate_bps=GIGABIT)
+    port.post_send(1, 0, 10, 0)
+    offered = port.peek_burst(700)
+    port.post_send(2, 0, 10, 900)
+    port.commit_burst(offered, 900)
+    drained(port, 10_000)
+    port.receive_burst(ack_of(port, 0, 1), 10_000)
+    port.receive_burst(ack_of(port, 0, 2), 10_000)
+    waits = [event.generator_wait_ns for _, event in iter(port.next_event, None)]
+
+    # The line was free from the end of the first burst, 90 bytes on the wire, on.
+    assert waits == [700, 10_000 - 900 - 90 * 8]
 
 
 def test_a_queue_pair_that_fails_in_the_ring_is_skipped() -> None:

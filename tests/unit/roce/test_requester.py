@@ -162,8 +162,20 @@ def test_never_more_than_half_the_psns_are_outstanding() -> None:
     assert sum(each.count for each in bursts) == 2**23
     assert bursts[-1].ack_request
     assert not qp.next_burst(0, 2**24)
+    assert not qp.make_burst(1)
+    assert qp.next_timeout_ns() == TIMEOUT_NS
     ack(qp, 2**23 - 1)
     assert qp.next_burst(0, 1) is not None
+
+
+def test_nothing_is_made_when_nothing_may_leave() -> None:
+    qp = requester(window_bytes=MTU)
+    assert qp.make_burst(1) is None
+    qp.requester.add_generator_wait(5)  # nobody waits
+    qp.post_send(1, 3 * MTU, 0)
+    sent(qp)
+
+    assert qp.make_burst(1) is None
 
 
 # ACKs.

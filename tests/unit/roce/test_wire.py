@@ -96,6 +96,24 @@ def test_a_write_says_where_and_how_much() -> None:
     assert last.payload == first.payload[:3]
 
 
+@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_message_of_one_packet(verb: Verb, version: int) -> None:
+    (burst,) = bursts_of(5, verb=verb)
+    encoder = make_encoder()
+    if version == 6:
+        encoder = WireEncoder(
+            local_address="fd00::1", path_mtu=1024, max_burst_packets=1
+        )
+        encoder.set_destination(0, "fd00::2")
+    packet = decode_packet(bytes(encoder.encode(burst)[0]))
+
+    assert packet.bth.opcode.name == f"{verb.name}_ONLY_WITH_IMMEDIATE"
+    assert packet.immediate is not None
+    assert packet.immediate.value == 7
+    assert len(packet.payload) == 5
+
+
 def test_the_payload_survives_a_last_packet_among_middles() -> None:
     encoder = make_encoder()
     before = bursts_of(4 * 1024, verb=Verb.SEND)[0]

@@ -28,7 +28,7 @@ def test_nothing_to_do_takes_no_time() -> None:
 
 def test_time_jumps_from_event_to_event() -> None:
     pair = Pair(make_queue_pair(), make_queue_pair(0x12, 0x11), delay_ns=700)
-    pair.post(1, 10)
+    pair.post(1, 10, qpn=0x11)
     pair.run()
 
     (completed,) = pair.left.events_of(0x11)
