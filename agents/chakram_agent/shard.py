@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import signal
 import socket
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from ipaddress import IPv4Network
 from random import Random
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ REPORT_ROWS = 4096
 STALLED_NS = 1_000_000_000
 """Without progress for so long, reports say who waits for whom."""
 LONGEST_WAIT_NS = 50_000_000
+_NICE = -15
 GOODBYE_S = 1.0
 """How long the last words may take."""
 
@@ -317,6 +319,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True)
     options = parser.parse_args(arguments)
     die_with_parent(options.parent)
+    # Whatever else runs on the host must not make the generator the bottleneck.
+    with suppress(PermissionError):
+        os.nice(_NICE)
     # Ctrl-C in a terminal reaches us too; the agent decides what comes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = ShardPipe(socket.socket(fileno=options.control))
