@@ -15,7 +15,7 @@ from chakram.core.collectives import CollectiveOp
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.summary import RankSummary, Summary, SummaryRow
+    from chakram.core.summary import RankSummary, RunFacts, Summary, SummaryRow
 
 MISSING = "N/A"
 ROOTLESS = "-1"
@@ -101,7 +101,7 @@ def _header(summary: Summary) -> list[str]:
         clock = f"; clocks agree to {_us(facts.clock_uncertainty_ns)} us"
     return [
         f"# chakram run {facts.run_id}  {facts.name}{case}",
-        *([f"# fabric     {facts.world}: {facts.fabric}"] if facts.fabric else []),
+        f"# fabric     {_fabric(facts)}",
         *([f"# transport  {facts.transport}"] if facts.transport else []),
         f"# iterations {facts.measured} measured{warmup}, sync {facts.sync}",
         "# time       first start to last end over the ranks, mean over the n "
@@ -111,6 +111,13 @@ def _header(summary: Summary) -> list[str]:
         "#" + _line([heading for _, heading, _ in _COLUMNS])[1:],
         "#" + _line([unit for _, _, unit in _COLUMNS])[1:],
     ]
+
+
+def _fabric(facts: RunFacts) -> str:
+    """Return the fabric in one line; that of a simulation says that it is one."""
+    if not facts.fabric or facts.fabric.startswith(facts.world):
+        return facts.fabric or facts.world
+    return f"{facts.world}: {facts.fabric}"
 
 
 def _over_columns() -> str:

@@ -141,6 +141,21 @@ def test_jobs_are_told_apart() -> None:
     assert "dense:0" in text
 
 
+@pytest.mark.parametrize(
+    ("world", "fabric", "line"),
+    [
+        ("namespaces", "namespaces, one switch", "namespaces, one switch"),
+        ("simulate", "namespaces, one switch", "simulate: namespaces, one switch"),
+        ("loopback", "", "loopback"),
+    ],
+)
+def test_a_simulated_fabric_is_told_from_a_real_one(
+    world: str, fabric: str, line: str
+) -> None:
+    text = render_table(summary(world=world, fabric=fabric))
+    assert f"# fabric     {line}\n" in text
+
+
 def test_nothing_measured_is_said() -> None:
     facts = RunFacts(run_id="r", name="n", world="loopback", status="failed")
     text = render_table(summarise(Measurements(facts=facts, collectives=[])))
