@@ -341,7 +341,7 @@ def _why_not(listen: str) -> ChakramError:
         return EnvironmentProblem(
             where,
             "cannot listen there",
-            "is the folder there, the path below 108 bytes?",
+            "is the folder there, and the path shorter than 108 bytes?",
         )
     host, _, port = listen.rpartition(":")
     try:

@@ -347,7 +347,10 @@ class AgentClient:
 def _may_pass(error: AioRpcError) -> bool:
     """Tell whether trying again may help: the agent may be about to start."""
     text = error.details() or ""
-    return error.code() is grpc.StatusCode.UNAVAILABLE and "handshake" not in text
+    final = ("handshake", "Hostname Verification")
+    return error.code() is grpc.StatusCode.UNAVAILABLE and not any(
+        clause in text for clause in final
+    )
 
 
 def _explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
@@ -360,7 +363,7 @@ def _explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
         return f"a message is too long ({text})", "spread the ranks over more agents"
     if code is not grpc.StatusCode.UNAVAILABLE:
         return f"the call failed: {code.name} ({text})", None
-    if "certificate_verify_failed" in lowered or "peer name" in lowered:
+    if "certificate_verify_failed" in lowered or "hostname verification" in lowered:
         return (
             "its certificate is not one that we trust for this address",
             "make it with the same CA: chakram certs DIR --agent NAME=ADDRESS",

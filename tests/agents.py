@@ -1,0 +1,51 @@
+"""Agents that live in the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from chakram.control.events import Failed, Finished
+from chakram_agent.policy import Policy
+from chakram_agent.shell import ServeOptions, serve
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from chakram.control.client import AgentClient
+    from chakram.control.events import AgentEvent
+    from chakram.control.service import TlsFiles
+
+TIMEOUT_S = 20.0
+
+
+@asynccontextmanager
+async def serving(
+    listen: str, *, tls: TlsFiles | None = None, policy: Policy | None = None
+) -> AsyncIterator[str]:
+    """Serve an agent at *listen* while the body runs; yields its address."""
+    stop = asyncio.Event()
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    options = ServeOptions(listen=listen, tls=tls, policy=policy or Policy())
+    task = asyncio.create_task(serve(options, ready=address.set_result, stop=stop))
+    await asyncio.wait([task, address], return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        await task
+    try:
+        yield address.result()
+    finally:
+        stop.set()
+        async with asyncio.timeout(TIMEOUT_S):
+            await task
+
+
+async def until_the_end(client: AgentClient) -> list[AgentEvent]:
+    """Return all events up to the end of a run."""
+    events = []
+    async with asyncio.timeout(TIMEOUT_S):
+        async for event in client.events():
+            events.append(event)
+            if isinstance(event, Finished | Failed):
+                break
+    return events

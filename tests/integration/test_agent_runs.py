@@ -1,0 +1,392 @@
+"""Agents, shards and sockets on loopback, driven as a controller does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakram.control.client import AgentClient
+from chakram.control.events import (
+    CountersSnapshot,
+    Failed,
+    Finished,
+    LogLine,
+    PhaseChanged,
+    Progress,
+    RecordBatch,
+)
+from chakram.core.counters import fct_histograms, slot
+from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.core.records import (
+    FLOW_FIELDS,
+    ITERATION_FIELDS,
+    SHARE_FIELDS,
+    RecordRows,
+)
+from chakram.errors import (
+    AgentError,
+    FabricError,
+    PlanError,
+    PortInUse,
+    UnexpectedEvent,
+)
+from chakram_agent.policy import Policy
+from chakram_agent.state import TRAFFIC_LEASE_NS
+from tests.agents import TIMEOUT_S, serving, until_the_end
+from tests.plans import ring_plan
+
+pytestmark = pytest.mark.asyncio
+
+SOON_NS = 20_000_000
+
+
+def socket_in(folder: Path) -> str:
+    return f"unix:{folder}/a"
+
+
+def endless(plan: AgentPlan) -> AgentPlan:
+    return replace(plan, settings=RunSettings(warmup=0, measured=10**6))
+
+
+async def start(client: AgentClient, plan: AgentPlan) -> None:
+    await client.prepare(plan)
+    await client.arm(time.monotonic_ns() + SOON_NS)
+
+
+async def wait_for_traffic(client: AgentClient) -> None:
+    async for event in client.events():
+        if isinstance(event, Progress) and event.counter > 0:
+            return
+
+
+async def test_a_run_from_plan_to_records(tmp_path: Path) -> None:
+    plan = ring_plan(nranks=3, iterations=4, collectives=2)
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await start(client, plan)
+        events = await until_the_end(client)
+        assert isinstance(events[-1], Finished)
+        await client.reset()
+        assert (await client.describe()).phase == "IDLE"
+
+    phases = [event.phase for event in events if isinstance(event, PhaseChanged)]
+    assert phases == ["IDLE", "PREPARING", "PREPARED", "ARMED", "RUNNING", "DONE"]
+    progress = [event for event in events if isinstance(event, Progress)]
+    assert dict(progress[-1].iterations) == {0: 4, 1: 4, 2: 4}
+    rows = RecordRows()
+    for event in events:
+        if isinstance(event, RecordBatch):
+            rows.extend(event.rows)
+    flows = 3 * 4 * 2 * 4  # ranks, messages of a ring, collectives, iterations
+    assert len(rows.flows) == flows * len(FLOW_FIELDS)
+    assert len(rows.shares) == 3 * 2 * 4 * len(SHARE_FIELDS)
+    assert len(rows.iterations) == 3 * 4 * len(ITERATION_FIELDS)
+    (*_, last) = (event for event in events if isinstance(event, CountersSnapshot))
+    assert last.values[slot("flows_completed")] == flows
+    assert last.values[slot("tx_packets")] == last.values[slot("rx_packets")] > flows
+    assert last.values[slot("tx_bytes")] == last.values[slot("rx_bytes")]
+    assert sum(histogram.total for histogram in fct_histograms(last.values)) == flows
+
+
+async def test_two_shards_work_on_one_plan(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await start(client, ring_plan(nranks=4, shards=2))
+        events = await until_the_end(client)
+        assert isinstance(events[-1], Finished)
+        (*_, last) = (event for event in events if isinstance(event, CountersSnapshot))
+        assert [load.shard for load in last.loads] == [0, 1]
+
+
+async def test_a_second_plan_follows_after_a_reset(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        for _ in range(2):
+            await start(client, ring_plan())
+            assert isinstance((await until_the_end(client))[-1], Finished)
+            await client.reset()
+
+
+async def test_abort_ends_the_traffic_and_keeps_the_records(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await start(client, endless(ring_plan()))
+        await wait_for_traffic(client)
+        began_s = time.monotonic()
+        await client.abort("enough")
+        assert time.monotonic() - began_s < 2
+        events = await until_the_end(client)
+        assert isinstance(events[-1], Failed)
+        assert events[-1].reason == "enough"
+        assert any(isinstance(event, RecordBatch) for event in events)
+        await client.reset()
+
+
+async def test_ranks_that_wait_say_for_whom(tmp_path: Path) -> None:
+    plan = ring_plan(transport=TransportPlan(retransmit_timeout_ns=10**12))
+    settings = replace(plan.settings, drop_ratio=0.999999, seed=3)
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await start(client, replace(plan, settings=settings))
+        async with asyncio.timeout(TIMEOUT_S):
+            async for event in client.events():
+                if isinstance(event, Progress) and event.waiting_for:
+                    break
+        assert any("rank" in sentence for sentence in event.waiting_for)
+        await client.abort("hung")
+        failed = (await until_the_end(client))[-1]
+        assert isinstance(failed, Failed)
+        assert failed.waiting_for
+
+
+async def test_a_queue_pair_that_gives_up_ends_the_run(tmp_path: Path) -> None:
+    transport = TransportPlan(retransmit_timeout_ns=1_000_000, retry_limit=2)
+    plan = ring_plan(transport=transport)
+    settings = replace(plan.settings, drop_ratio=0.999999, seed=3)
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await start(client, replace(plan, settings=settings))
+        failed = (await until_the_end(client))[-1]
+        assert isinstance(failed, Failed)
+        assert "gave up" in failed.reason
+
+
+async def test_a_shard_that_is_killed_ends_the_run(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await start(client, endless(ring_plan()))
+        await wait_for_traffic(client)
+        (shard,) = children_of(os.getpid(), "chakram_agent.shard")
+        os.kill(shard, signal.SIGKILL)
+        failed = (await until_the_end(client))[-1]
+        assert isinstance(failed, Failed)
+        assert "was killed by signal 9" in failed.reason
+
+
+async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> None:
+    agent = await agent_process(socket_in(tmp_path))
+    controller = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTROLLER, socket_in(tmp_path),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    try:
+        assert controller.stdout is not None
+        assert await controller.stdout.readline() == b"traffic\n"
+        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        # Stopped, not killed: the stream stays open, but nothing is said any more.
+        controller.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        await wait_until_gone(shard)
+        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s > TRAFFIC_LEASE_NS / 1e9 - 0.5
+    finally:
+        controller.kill()
+        await controller.wait()
+        await end(agent)
+
+
+async def test_a_killed_controller_frees_the_agent(tmp_path: Path) -> None:
+    target = socket_in(tmp_path)
+    agent = await agent_process(target)
+    controller = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTROLLER, target,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    try:
+        assert controller.stdout is not None
+        assert await controller.stdout.readline() == b"traffic\n"
+        controller.kill()
+        await controller.wait()
+        # The next controller gets the agent as soon as the old traffic is over.
+        async with await AgentClient.connect(target, name="a") as client:
+            await start(client, ring_plan())
+            assert isinstance((await until_the_end(client))[-1], Finished)
+    finally:
+        await end(agent)
+
+
+async def test_shards_die_with_their_agent(tmp_path: Path) -> None:
+    agent = await agent_process(socket_in(tmp_path))
+    async with await AgentClient.connect(socket_in(tmp_path), name="a") as client:
+        await start(client, endless(ring_plan()))
+        await wait_for_traffic(client)
+        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        agent.kill()
+        await agent.wait()
+        async with asyncio.timeout(TIMEOUT_S):
+            while is_running(shard):
+                await asyncio.sleep(0.01)
+        with pytest.raises(
+            AgentError, match=r"agent a \(unix:.*the connection was lost"
+        ):
+            await until_the_end(client)
+
+
+async def test_a_busy_port_is_named(tmp_path: Path) -> None:
+    async with (
+        serving(f"unix:{tmp_path}/a") as first,
+        serving(f"unix:{tmp_path}/b") as second,
+        await AgentClient.connect(first, name="a") as client,
+        await AgentClient.connect(second, name="b") as other,
+    ):
+        await client.prepare(ring_plan())
+        with pytest.raises(PortInUse, match=r"agent b .*127\.18\.0\.1:14791"):
+            await other.prepare(ring_plan(agent="b"))
+        await other.reset()
+        assert (await other.describe()).phase == "IDLE"
+
+
+async def test_an_address_that_is_not_allowed_is_refused(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        with pytest.raises(PlanError, match=r"does not send to 192\.0") as caught:
+            await client.prepare(ring_plan(prefix="192.0.2"))
+        assert caught.value.exit_code == 2
+        assert (await client.describe()).phase == "IDLE"
+
+
+async def test_a_missing_interface_is_named(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        with pytest.raises(FabricError, match="there is no interface nonesuch0"):
+            await client.prepare(ring_plan(open_spec="udp:nonesuch0"))
+
+
+async def test_a_cap_is_said(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path), policy=Policy(max_rate_bps=200_000_000)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        assert client.description.max_rate_bps == 200_000_000
+        await start(client, ring_plan())
+        events = await until_the_end(client)
+        lines = [event.text for event in events if isinstance(event, LogLine)]
+        assert len(lines) == 2
+        assert "port 0 (h0) sends 100Mbit/s at most" in lines[0]
+
+
+async def test_orders_out_of_turn_are_refused(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await client.attach()
+        with pytest.raises(UnexpectedEvent, match="in phase IDLE: cannot arm now"):
+            await client.arm(time.monotonic_ns() + SOON_NS)
+        await client.prepare(ring_plan())
+        with pytest.raises(AgentError, match="s from now"):
+            await client.arm(time.monotonic_ns() - SOON_NS)
+        with pytest.raises(UnexpectedEvent, match="cannot prepare now"):
+            await client.prepare(ring_plan())
+
+
+async def test_one_controller_at_a_time(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+        await AgentClient.connect(target, name="a") as other,
+    ):
+        await client.attach(controller="first@host")
+        with pytest.raises(AgentError, match="the agent belongs to first@host"):
+            await other.attach()
+
+
+async def test_hosts_of_one_boot_share_a_clock(tmp_path: Path) -> None:
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        assert (await client.measure_clock()).uncertainty_ns == 0
+        client.description = replace(client.description, clock="another")
+        offset = await client.measure_clock()
+        assert abs(offset.offset_ns) <= offset.uncertainty_ns < 10**9
+
+
+async def agent_process(listen: str) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chakram_agent", "serve", "--listen", listen,
+        "--die-with-parent",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert await process.stdout.readline() == f"ready {listen}\n".encode()
+    return process
+
+
+async def wait_until_gone(process_id: int) -> None:
+    """Wait for a process that is not ours to end."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while is_running(process_id):  # noqa: ASYNC110 - nobody could tell us
+            await asyncio.sleep(0.01)
+
+
+def is_running(process_id: int) -> bool:
+    """Tell whether a process lives; one that nobody has reaped yet does not."""
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await process.wait() == 0
+
+
+def children_of(parent: int, command: str) -> list[int]:
+    """Return the ids of the children of a process that run *command*."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            line = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(stat[1]) == parent and command.encode() in line:
+            found.append(int(folder.name))
+    return found
+
+
+CONTROLLER = """
+import asyncio, sys
+from tests.integration.test_agent_runs import *
+
+async def main():
+    client = await AgentClient.connect(sys.argv[1], name="a")
+    await start(client, endless(ring_plan()))
+    await wait_for_traffic(client)
+    print("traffic", flush=True)
+    async for event in client.events():
+        pass
+
+asyncio.run(main())
+"""

@@ -1,0 +1,190 @@
+"""Mutual TLS between controllers and agents, and who may listen where."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from chakram.control.certificates import make_certificates
+from chakram.control.client import AgentClient
+from chakram.control.service import TlsFiles
+from chakram.errors import AgentError, ConfigError, EnvironmentProblem, PortInUse
+from tests.agents import TIMEOUT_S, serving
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("certs")
+    make_certificates(folder / "lab", {"h1": ["127.0.0.1"], "h2": ["192.0.2.1"]})
+    make_certificates(folder / "other", {"h1": ["127.0.0.1"]})
+    return folder
+
+
+def tls(folder: Path, name: str, *, ca: Path | None = None) -> TlsFiles:
+    return TlsFiles(
+        ca=(ca or folder) / "ca.pem",
+        cert=folder / f"{name}.pem",
+        key=folder / f"{name}.key",
+    )
+
+
+async def connect(target: str, files: TlsFiles | None) -> None:
+    client = await AgentClient.connect(target, name="h1", tls=files, timeout_s=1)
+    await client.close()
+
+
+async def test_both_sides_show_their_certificates(certificates: Path) -> None:
+    lab = certificates / "lab"
+    async with (
+        serving("127.0.0.1:0", tls=tls(lab, "h1")) as target,
+        await AgentClient.connect(
+            target, name="h1", tls=tls(lab, "controller")
+        ) as client,
+    ):
+        await client.attach()
+        assert client.description.phase == "IDLE"
+
+
+async def test_a_controller_without_certificates_is_refused(certificates: Path) -> None:
+    async with serving("127.0.0.1:0", tls=tls(certificates / "lab", "h1")) as target:
+        with pytest.raises(AgentError, match="or it wants certificates"):
+            await connect(target, None)
+
+
+async def test_a_controller_of_another_authority_is_refused(certificates: Path) -> None:
+    lab, other = certificates / "lab", certificates / "other"
+    async with serving("127.0.0.1:0", tls=tls(lab, "h1")) as target:
+        with pytest.raises(AgentError, match="does not accept our certificate"):
+            await connect(target, tls(other, "controller", ca=lab))
+
+
+async def test_an_agent_cannot_command_another_one(certificates: Path) -> None:
+    lab = certificates / "lab"
+    async with serving("127.0.0.1:0", tls=tls(lab, "h1")) as target:
+        with pytest.raises(AgentError, match="does not accept our certificate"):
+            await connect(target, tls(lab, "h2"))
+
+
+async def test_an_agent_of_another_authority_is_refused(certificates: Path) -> None:
+    lab, other = certificates / "lab", certificates / "other"
+    async with serving("127.0.0.1:0", tls=tls(other, "h1")) as target:
+        with pytest.raises(AgentError, match="not one that we trust"):
+            await connect(target, tls(lab, "controller"))
+
+
+async def test_a_certificate_of_another_address_is_refused(certificates: Path) -> None:
+    lab = certificates / "lab"
+    async with serving("127.0.0.1:0", tls=tls(lab, "h2")) as target:
+        with pytest.raises(AgentError, match="not one that we trust for this address"):
+            await connect(target, tls(lab, "controller"))
+
+
+async def test_an_agent_without_certificates_is_refused(certificates: Path) -> None:
+    async with serving("127.0.0.1:0") as target:
+        with pytest.raises(AgentError, match="does the agent run with --tls-ca"):
+            await connect(target, tls(certificates / "lab", "controller"))
+
+
+async def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"tls\.ca: .*cannot be read"):
+        await connect("127.0.0.1:1", tls(tmp_path, "controller"))
+
+
+async def test_another_host_is_controlled_with_certificates_only() -> None:
+    with pytest.raises(AgentError, match="with certificates only"):
+        await connect("192.0.2.1:7411", None)
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "h1:7411"])
+async def test_the_world_is_served_with_certificates_only(listen: str) -> None:
+    with pytest.raises(ConfigError, match="Unix sockets and loopback only"):
+        async with serving(listen):
+            pass
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    with pytest.raises(AgentError, match="nobody listens there"):
+        await connect(f"unix:{tmp_path}/a", None)
+
+
+async def test_only_the_owner_opens_the_socket(tmp_path: Path) -> None:
+    async with serving(f"unix:{tmp_path}/a"):
+        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) & 0o077 == 0
+    assert not (tmp_path / "a").exists()
+
+
+async def test_a_path_is_not_taken_from_another_agent(tmp_path: Path) -> None:
+    async with serving(f"unix:{tmp_path}/a") as target:
+        with pytest.raises(PortInUse, match="another agent listens there"):
+            async with serving(target):
+                pass
+        await connect(target, None)
+
+
+async def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(f"{tmp_path}/a")
+    async with serving(f"unix:{tmp_path}/a") as target:
+        await connect(target, None)
+
+
+async def test_a_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(EnvironmentProblem, match="there is a file of that name"):
+        async with serving(f"unix:{tmp_path}/a"):
+            pass
+
+
+async def test_a_path_that_is_too_long_is_said(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match="shorter than 108 bytes"):
+        async with serving(f"unix:{tmp_path}/{'a' * 108}"):
+            pass
+
+
+async def test_a_port_in_use_is_said_by_the_command(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, complaint = await run_agent("--listen", listen)
+    assert code == PortInUse.exit_code
+    assert complaint == (
+        f"chakram-agent: {listen}: another program listens there "
+        "(end it, or choose another port)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--allow", "0.0.0.0/0"], "--allow: 0.0.0.0/0 allows 4294967296 addresses"),
+        (["--max-rate", "fast"], "--max-rate: 'fast' is not a rate"),
+        (["--tls-ca", "ca.pem"], "--tls-ca, --tls-cert, --tls-key: only some"),
+        (["--listen", "here"], "--listen: 'here' is no address"),
+        (["--metrics", "here"], "metrics.listen: 'here' is no address and port"),
+    ],
+)
+async def test_wrong_options_are_said_by_the_command(
+    options: list[str], sentence: str
+) -> None:
+    code, complaint = await run_agent(*options)
+    assert code == ConfigError.exit_code
+    assert complaint.startswith(f"chakram-agent: {sentence}")
+
+
+async def run_agent(*options: str) -> tuple[int | None, str]:
+    """Return exit code and complaint of an agent that does not start."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chakram_agent", "serve", *options,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(TIMEOUT_S):
+        _, complaint = await process.communicate()
+    return process.returncode, complaint.decode()
