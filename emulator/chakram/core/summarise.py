@@ -111,7 +111,7 @@ def _row(
     durations_ns = [record.duration_ns for record in records]
     mean_ns = _mean(durations_ns)
     algbw = busbw = None
-    if first.op is not CollectiveOp.BARRIER:
+    if first.op is not CollectiveOp.BARRIER and first.nranks > 1:
         elapsed_ns = max(1, round(mean_ns))
         raw = algorithm_bandwidth(size_bytes=first.size_bytes, elapsed_ns=elapsed_ns)
         algbw = raw * dilation

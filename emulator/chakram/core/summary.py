@@ -104,7 +104,9 @@ class CompletionTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryRow:
-    """One line of the table.  Bandwidths are bytes per second, None for barriers.
+    """One line of the table.
+
+    Bandwidths are bytes per second; None for barriers and groups of one rank.
 
     ``per_iteration`` is how many collectives of the row an iteration has, in
     ``groups`` process groups; ``samples`` how many were measured in all.

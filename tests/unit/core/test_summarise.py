@@ -255,3 +255,27 @@ def test_a_run_without_measured_collectives_has_no_rows() -> None:
     assert array("q") == measurements(RecordRows()).completion_times.get(
         WORLD, array("q")
     )
+
+
+def test_a_group_of_one_rank_has_no_bandwidth() -> None:
+    found = measurements(run())
+    alone = [
+        replace(
+            record,
+            identity=replace(record.identity, nranks=1, shares=1),
+            shares=1,
+            end_ns=record.start_ns,
+        )
+        for record in found.collectives
+        if record.identity.key == EP0
+    ]
+    (row,) = summarise(
+        replace(found, collectives=alone), predictions={"simulate": {EP0: 1}}
+    ).rows
+    assert (row.time_ns, row.algbw, row.busbw) == (0, None, None)
+    assert row.predictions == {}
+
+
+def test_without_flows_there_are_no_completion_times() -> None:
+    found = replace(measurements(run()), completion_times={})
+    assert [row.completion for row in summarise(found).rows] == [None] * 3

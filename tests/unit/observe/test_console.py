@@ -207,3 +207,12 @@ def test_document_is_json_with_the_keys_of_nccl_tests() -> None:
     assert document["links"][1]["bytes"] == 2 * 10**6
     assert document["uplinks"]["links"] == 2
     assert document["generator_bound"] == {"collectives": 0, "of": 12}
+
+
+def test_doubt_about_clocks_and_lost_columns_are_said() -> None:
+    small = summary(clock_uncertainty_ns=12_300)
+    text = render_table(small)
+    assert "collectives measured; clocks agree to 12.30 us\n" in text
+    row = replace(small.rows[0], completion=None)
+    (line,) = data_lines(render_table(replace(small, rows=(row,))))
+    assert line[13:16] == ["N/A"] * 3

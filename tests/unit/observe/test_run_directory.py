@@ -345,3 +345,20 @@ def test_every_key_of_the_manifest_is_in_the_reference() -> None:
     page = (REPO_ROOT / "docs/reference/run-directory.md").read_text(encoding="utf-8")
     for item in fields(RunManifest):
         assert f"`{item.name}`" in page
+
+
+def test_a_run_without_its_end_has_no_models(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(1))
+    directory.flush()
+    results = open_run(directory.path)
+    assert (results.ideals(), results.predictions()) == ({}, {})
+    assert results.summary().banners[0].startswith("RUNNING: the run did not come")
+
+
+def test_a_run_that_failed_before_its_plan_can_be_finished(tmp_path: Path) -> None:
+    manifest = RunManifest(run_id="r", name="r", world="loopback", started_at="")
+    directory = RunDirectory.create(tmp_path, manifest=manifest, started=STARTED)
+    directory.finish("failed", ended=STARTED, reason="no agent")
+    results = open_run(directory.path)
+    assert (results.manifest.status, results.collectives()) == ("failed", [])
