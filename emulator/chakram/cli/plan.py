@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -25,7 +27,8 @@ def plan(
 ) -> None:
     """Show what an experiment would do, without doing it."""
     settings, _ = read_experiment(experiment, overrides)
-    with ProgressReporter(quiet=as_json) as progress:
+    quiet = as_json or not sys.stderr.isatty()
+    with ProgressReporter(quiet=quiet) as progress:
         progress.phase("reading traces")
         summary = _summary(settings, progress)
     if as_json:
@@ -67,14 +70,19 @@ def _show(summary: PlanSummary) -> None:
         ):
             facts.add_row(name, value)
         console.print(facts)
+    several = len(summary.jobs) > 1
     rows = Table(
-        "job", "collective", "algorithm", "ranks", "size", "count", "messages", "sent"
+        *(["job"] if several else []),
+        "collective",
+        "algorithm",
+        box=SIMPLE,
+        pad_edge=False,
     )
-    for column in rows.columns[3:]:
-        column.justify = "right"
+    for name in ("ranks", "size", "count", "messages", "sent"):
+        rows.add_column(name, justify="right")
     for line in summary.collectives:
         rows.add_row(
-            line.job,
+            *([line.job] if several else []),
             line.op,
             line.algorithm or "",
             str(line.group_ranks),
@@ -113,8 +121,11 @@ def _show(summary: PlanSummary) -> None:
 
 
 def _agents(summary: PlanSummary) -> str:
+    from chakram.controller.planning import SIMULATED_AGENT
+
     return ", ".join(
-        f"agent {name} ({shards} shard{'s' if shards > 1 else ''})"
+        ("this machine" if name == SIMULATED_AGENT else f"agent {name}")
+        + f" ({shards} shard{'s' if shards > 1 else ''})"
         for name, shards in summary.agents
     )
 

@@ -1,0 +1,290 @@
+"""From an experiment to a plan, and the plan in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.synth import MoeParameters, SynthesizedTrace, synth_moe
+from chakram.chakra.writer import write_trace_set
+from chakram.config.experiment import Experiment, parse_experiment
+from chakram.controller.plan_summary import PlanSummary, summarise_plan
+from chakram.controller.planning import (
+    build_plan,
+    burst_packets,
+    experiment_warnings,
+    external_ports,
+    load_jobs,
+    planned_ports,
+    ports_needed,
+    run_settings,
+    shards_of,
+    simulated_ports,
+    transport_plan,
+)
+from chakram.core.plan_check import check_plan
+from chakram.errors import ConfigError, PlanError, TraceError
+from chakram.fabric.topology import single_switch
+
+EXPERIMENT = """\
+version: 1
+name: small
+jobs:
+  - name: moe
+    trace: {synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}
+fabric:
+  kind: namespaces
+  topology: {single_switch: {hosts: 4}}
+  links: {host: {rate: 1Gbit}}
+"""
+
+EXTERNAL = """\
+version: 1
+name: external
+jobs:
+  - name: moe
+    trace: {synth: moe, ranks: 2, ep: 2, dp: 1, layers: 1}
+fabric:
+  kind: external
+  defaults: {rate: 10Gbit, mtu: 9000}
+  hosts:
+    - {name: a, agent: "unix:/a", ports: [{open: "udp:eth1", address: 198.18.0.1/24}]}
+    - name: b
+      agent: "unix:/b"
+      ports:
+        - {open: "udp:eth1", address: 198.18.0.2/24, rate: 1Gbit, mtu: 1500, netns: p0}
+        - {open: "udp:eth2", address: 198.18.0.3/24, netns: p1}
+"""
+
+
+def summary_of(experiment: Experiment) -> PlanSummary:
+    jobs = load_jobs(experiment)
+    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    assert check_plan(plan) == []
+    return summarise_plan(plan, jobs, warnings=experiment_warnings(experiment))
+
+
+def write(folder: Path, synthesized: SynthesizedTrace) -> None:
+    write_trace_set(
+        folder,
+        prefix="moe",
+        graphs=synthesized.graphs,
+        groups=synthesized.groups,
+        producer="chakram synth moe",
+    )
+
+
+def with_transport(text: str) -> Experiment:
+    return parse_experiment(EXPERIMENT + f"transport: {{{text}}}\n")
+
+
+def test_defaults_are_those_of_a_queue_pair() -> None:
+    transport = transport_plan(parse_experiment(EXPERIMENT))
+    assert transport.congestion_control == "none"
+    assert transport.congestion_parameters == ()
+    assert transport.window_bytes == 65_536
+    assert transport.path_mtu == 4096
+    assert transport.ecn == 2
+    assert (transport.dscp_data, transport.dscp_ack) == (26, 26)
+
+
+def test_a_fixed_rate_is_that_of_the_ports_unless_it_is_named() -> None:
+    experiment = with_transport("congestion_control: fixed_rate")
+    assert transport_plan(experiment).congestion_parameters == (("rate_bps", 10**9),)
+    experiment = with_transport("congestion_control: {fixed_rate: {rate: 100Mbit}}")
+    assert transport_plan(experiment).congestion_parameters == (("rate_bps", 10**8),)
+
+
+def test_all_of_the_transport_section_arrives() -> None:
+    transport = transport_plan(
+        with_transport(
+            "window: 1MiB, path_mtu: 1024, verb: send, dscp: {data: 3, ack: 48}, "
+            "ecn: ect1, ack_interval: 8, retransmit_timeout: 10ms, retry_limit: 3, "
+            "burst: 7"
+        )
+    )
+    assert transport.window_bytes == 2**20
+    assert transport.path_mtu == 1024
+    assert transport.verb == "send"
+    assert (transport.dscp_data, transport.dscp_ack, transport.ecn) == (3, 48, 1)
+    assert transport.ack_interval_packets == 8
+    assert transport.retransmit_timeout_ns == 10**7
+    assert transport.retry_limit == 3
+    assert transport.max_burst_packets == 7
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "path_mtu", "packets"),
+    [
+        (None, 4096, 15),
+        (250 * 10**6, 4096, 2),
+        (10 * 10**9, 4096, 4),
+        (10 * 10**9, 1024, 15),
+        (400 * 10**9, 4096, 15),
+    ],
+)
+def test_bursts_take_at_most_15_us_of_a_port(
+    rate_bps: int | None, path_mtu: int, packets: int
+) -> None:
+    assert burst_packets(rate_bps, path_mtu=path_mtu) == packets
+
+
+def test_run_settings_are_those_of_the_experiment() -> None:
+    settings = run_settings(
+        parse_experiment(
+            EXPERIMENT
+            + "iterations: {warmup: 1, measured: 3, sync: gap, gap: 5ms}\n"
+            + "faults: {drop: 0.01}\nseed: 9\nhang_timeout: 7s\n"
+        )
+    )
+    assert (settings.warmup, settings.measured) == (1, 3)
+    assert (settings.sync, settings.gap_ns) == ("gap", 5_000_000)
+    assert settings.drop_ratio == 0.01
+    assert settings.seed == 9
+    assert settings.hang_timeout_ns == 7 * 10**9
+
+
+def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
+    synthesized = synth_moe(MoeParameters(ranks=4, ep=2, dp=2, layers=1))
+    write(tmp_path, synthesized)
+    (made,) = load_jobs(parse_experiment(EXPERIMENT))
+    (read,) = load_jobs(
+        parse_experiment(
+            EXPERIMENT.replace(
+                "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}",
+                f"{{path: {tmp_path}}}",
+            )
+        )
+    )
+    assert read.digest == made.digest
+    assert read.programs == made.programs
+    assert read.nranks == 4
+
+
+def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
+    synthesized = synth_moe(MoeParameters(ranks=2, ep=2, dp=1, layers=1))
+    write(tmp_path, synthesized)
+    told: list[tuple[str, int, int]] = []
+    load_jobs(
+        parse_experiment(
+            EXPERIMENT.replace(
+                "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}",
+                f"{{path: {tmp_path}}}",
+            )
+        ),
+        on_rank=lambda *args: told.append(args),
+    )
+    assert told == [("moe", 1, 2), ("moe", 2, 2)]
+
+
+def test_a_trace_that_is_not_there_is_refused() -> None:
+    experiment = parse_experiment(
+        EXPERIMENT.replace(
+            "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}", "{path: /nowhere/x}"
+        )
+    )
+    with pytest.raises(TraceError, match="/nowhere"):
+        load_jobs(experiment)
+
+
+def test_a_model_that_is_too_large_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"jobs\[0\].trace: .* nodes"):
+        load_jobs(
+            parse_experiment(
+                EXPERIMENT.replace("layers: 1", "layers: 10000")
+                .replace("ranks: 4, ep: 2", "ranks: 2000, ep: 1000")
+                .replace("{hosts: 4}", "{hosts: 2000}")
+            )
+        )
+
+
+def test_a_plan_is_summed_up_exactly() -> None:
+    summary = summary_of(
+        parse_experiment(
+            EXPERIMENT.replace(
+                "layers: 1", "layers: 1, all_to_all: 64KiB, all_reduce: 8KiB, dense: 0B"
+            )
+        )
+    )
+    by_op = {line.op: line for line in summary.collectives}
+    # Forward and backward dispatch and combine, in two groups of two ranks.
+    assert by_op["all_to_all"].count == 8
+    assert by_op["all_to_all"].messages == 16
+    assert by_op["all_to_all"].bytes_per_rank == 32 * 1024
+    assert by_op["all_reduce"].count == 2
+    assert by_op["all_reduce"].bytes_per_rank == 8 * 1024
+    payload = 4 * (4 * 32 * 1024 + 8 * 1024)
+    assert summary.payload_bytes == payload
+    assert summary.busiest_port_bytes > payload // 4
+    assert summary.least_iteration_ns == summary.busiest_port_bytes * 8
+    # Four groups of two, and a barrier in which every rank meets every other one.
+    assert summary.queue_pairs == 4 + 6
+    assert summary.iterations == 22
+
+
+def test_ranks_that_do_not_fit_are_refused_when_a_trace_is_read(tmp_path: Path) -> None:
+    synthesized = synth_moe(MoeParameters(ranks=8, ep=4, dp=2, layers=1))
+    write(tmp_path, synthesized)
+    experiment = parse_experiment(
+        EXPERIMENT.replace(
+            "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}", f"{{path: {tmp_path}}}"
+        )
+    )
+    jobs = load_jobs(experiment)
+    assert ports_needed(jobs) == 8
+    with pytest.raises(PlanError, match="need ports 0 to 7, and the fabric has 4"):
+        build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+
+
+def test_ports_needed_counts_shared_ports_and_gaps() -> None:
+    (job,) = load_jobs(parse_experiment(EXPERIMENT))
+    shared = replace(job, placement=replace(job.placement, ranks_per_port=3))
+    assert ports_needed([shared]) == 2
+    behind = replace(job, placement=replace(job.placement, first_port=3))
+    assert ports_needed([shared, behind]) == 7
+    assert ports_needed([shared, job]) == 6
+
+
+def test_loopback_has_as_many_ports_as_needed() -> None:
+    text = EXPERIMENT[: EXPERIMENT.index("fabric:")] + "fabric: {kind: loopback}\n"
+    summary = summary_of(parse_experiment(text))
+    assert summary.ports == 4
+    assert summary.least_iteration_ns is None
+
+
+def test_external_ports_are_those_of_the_file() -> None:
+    experiment = parse_experiment(EXTERNAL)
+    assert experiment.fabric.kind == "external"
+    ports = external_ports(experiment.fabric, None)
+    assert [(port.agent, port.address) for port in ports] == [
+        ("a", "198.18.0.1"),
+        ("b", "198.18.0.2"),
+        ("b", "198.18.0.3"),
+    ]
+    assert [port.rate_bps for port in ports] == [10**10, 10**9, 10**10]
+    assert [port.mtu for port in ports] == [9000, 1500, 9000]
+    assert transport_plan(experiment).path_mtu == 1024
+    named = external_ports(experiment.fabric, single_switch(3, 10**9))
+    assert [port.host for port in named] == ["h0", "h1", "h2"]
+    assert summary_of(experiment).agents == (("a", 1), ("b", 1))
+
+
+def test_shards_leave_a_core_here_and_follow_ports_elsewhere() -> None:
+    external = parse_experiment(EXTERNAL)
+    assert external.fabric.kind == "external"
+    ports = external_ports(external.fabric, None)
+    assert shards_of(external, ports) == {"a": 1, "b": 2}
+    fixed = parse_experiment(EXTERNAL + "agents: {shards: 3}\n")
+    assert shards_of(fixed, ports) == {"a": 3, "b": 3}
+    here = parse_experiment(EXPERIMENT)
+    topology = single_switch(4, 10**9)
+    (count,) = shards_of(here, simulated_ports(here, topology)).values()
+    assert count >= 1
+
+
+def test_delays_of_kernel_links_are_warned_about() -> None:
+    text = EXPERIMENT.replace("rate: 1Gbit", "rate: 1Gbit, delay: 10us")
+    assert "simulated only" in experiment_warnings(parse_experiment(text))[0]
+    assert experiment_warnings(parse_experiment(EXPERIMENT)) == []
