@@ -2,19 +2,18 @@ cimport cython
 
 from chakram.roce.burst cimport Burst
 from chakram.roce.datagrams cimport Run, SegmentParser
+from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
 
 cdef long long _NEVER
 cdef int _DATA
-cdef long long _BITS_PER_BYTE_NS
 cdef int _MALFORMED
 cdef int _CNP
 cdef int _ACKNOWLEDGE
 
 
 cdef class PortEngine:
-    cdef long long _rate_bps
-    cdef long long _burst_bound_ns
+    cdef Line _line
     cdef int _max_burst_packets
     cdef object _faults
     cdef object _verifier
@@ -26,14 +25,8 @@ cdef class PortEngine:
     cdef object _ring
     cdef list _timers
     cdef long long _quantum_bytes
-    cdef long long _busy_since_ns
-    cdef long long _free_ns
-    cdef long long _remainder
     cdef Burst _offered
     cdef QueuePair _offered_queue_pair
-    cdef bint _was_offered
-    cdef long long _generator_waits
-    cdef long long _generator_wait_ns
     cdef readonly long long packets_sent
     cdef readonly long long bytes_sent
     cdef readonly long long bursts_sent
@@ -87,11 +80,6 @@ cdef class PortEngine:
     @cython.locals(is_busy="bint")
     cdef object _update(self, QueuePair queue_pair, long long since_ns, long long now_ns)
     cdef object _leave_ring(self, QueuePair queue_pair)
-    @cython.locals(lost_ns="long long")
     cdef object _offer(self, Burst burst, QueuePair queue_pair, long long now_ns)
-    @cython.locals(due_ns="long long", lost_ns="long long")
-    cdef long long _lost_ns(self, long long now_ns)
-    @cython.locals(wait_ns="long long")
+    @cython.locals(total_ns="long long", wait_ns="long long")
     cdef object _credit_wait(self, QueuePair queue_pair)
-    @cython.locals(start_ns="long long", work="long long")
-    cdef object _occupy(self, long long wire_bytes, long long now_ns)

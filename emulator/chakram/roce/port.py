@@ -9,21 +9,7 @@ that always have something to send never differ by more than a quantum and a bur
 queue pair with nothing to send, or stopped by its window or its rate, is in no list and
 costs nothing.
 
-Pacing. With a rate the port is a line: a burst occupies it for its wire bytes at that
-rate. If the shell comes late, the line catches up on at most *burst_bound_ns* of what
-it missed; an idle line saves nothing up. So in any time T no more leaves than
-rate x (T + burst bound), and one burst.
-
-The generator's honesty. When a burst is offered (`peek_burst`) at *now*, one was due at
-the later of two times: when the line became free, and since when there has always been
-something to send. Of the lag the port makes up the burst bound; the rest,
-``now - burst_bound_ns - due`` where that is positive, is time of the line that is lost
-for ever because the data plane was late, not because of window, rate or port. It is
-added to ``generator_wait_ns`` of the port, and of each message that was ready to send
-meanwhile (`SendCompleted.generator_wait_ns`), as far as it was: it lost that time too.
-Time after the first offer is not counted: there the socket or the kernel's shaper
-pushes back. A port without rate has no line; there the time of the last burst stands
-for "free", so gaps between two sends longer than the burst bound count.
+Pacing, and the account of how late the data plane was: `chakram.roce.pacing`.
 """
 
 from __future__ import annotations
@@ -35,6 +21,7 @@ from typing import TYPE_CHECKING
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
 from chakram.roce.headers import Opcode
+from chakram.roce.pacing import Line
 from chakram.roce.statistics import PortStatistics
 
 if TYPE_CHECKING:
@@ -48,7 +35,6 @@ __all__ = ["PortEngine"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
-_BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _MALFORMED = MALFORMED
 _CNP = int(Opcode.CNP)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
@@ -69,26 +55,19 @@ class PortEngine:
 
     __slots__ = (
         "_answering",
-        "_burst_bound_ns",
-        "_busy_since_ns",
         "_events",
         "_faults",
-        "_free_ns",
-        "_generator_wait_ns",
-        "_generator_waits",
+        "_line",
         "_max_burst_packets",
         "_offered",
         "_offered_queue_pair",
         "_parser",
         "_quantum_bytes",
         "_queue_pairs",
-        "_rate_bps",
-        "_remainder",
         "_ring",
         "_run",
         "_timers",
         "_verifier",
-        "_was_offered",
         "bursts_sent",
         "bytes_sent",
         "control_sent",
@@ -131,8 +110,7 @@ class PortEngine:
             raise ValueError(
                 f"{max_burst_packets} packets in a burst are not in 1..128"
             )
-        self._rate_bps = rate_bps or 0
-        self._burst_bound_ns = burst_bound_ns
+        self._line = Line(rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns)
         self._max_burst_packets = max_burst_packets
         self._faults = faults
         self._verifier = verifier
@@ -146,18 +124,9 @@ class PortEngine:
         # (time, QPN); an entry counts only if its queue pair has that wake_ns.
         self._timers: list[tuple[int, int]] = []
         self._quantum_bytes = 0
-        # Since when there is something to send, while there is.
-        self._busy_since_ns = 0
-        # When the line is free, and what division left over of its last bit.
-        self._free_ns = -(1 << 62)
-        self._remainder = 0
-        # The burst that `peek_burst` returned last, whose it is, and whether one has
-        # been on offer without being taken.
+        # The burst that `peek_burst` returned last, and whose it is.
         self._offered: Burst | None = None
         self._offered_queue_pair: QueuePair | None = None
-        self._was_offered = False
-        self._generator_waits = 0
-        self._generator_wait_ns = 0
         self.packets_sent = 0
         self.bytes_sent = 0
         self.bursts_sent = 0
@@ -231,8 +200,8 @@ class PortEngine:
             icrc_checked=self.icrc_checked,
             icrc_errors=self.icrc_errors,
             faults_dropped=self.faults_dropped,
-            generator_waits=self._generator_waits,
-            generator_wait_ns=self._generator_wait_ns,
+            generator_waits=self._line.generator_waits,
+            generator_wait_ns=self._line.generator_wait_ns,
         )
 
     # The network: out.
@@ -256,7 +225,7 @@ class PortEngine:
         """
         if self._timers and self._first_timer_ns() <= now_ns:
             self.handle_timers(now_ns)
-        if now_ns < self._free_ns:
+        if now_ns < self._line.free_ns:
             return None
         while self._answering:
             queue_pair = self._answering[0]
@@ -303,11 +272,10 @@ class PortEngine:
             self.control_sent += 1
         self._offered = None
         self._offered_queue_pair = None
-        self._was_offered = False
         self.packets_sent += burst.count
         self.bytes_sent += burst.wire_bytes
         self.bursts_sent += 1
-        self._occupy(burst.wire_bytes, now_ns)
+        self._line.occupy(burst.wire_bytes, now_ns)
         if burst.kind != _DATA:
             if not queue_pair.responder.has_answer():
                 self._answering.popleft()
@@ -329,7 +297,7 @@ class PortEngine:
         """
         wakeup_ns = _NEVER
         if self._answering or self._ring:
-            wakeup_ns = self._free_ns
+            wakeup_ns = self._line.free_ns
         while self._timers:
             time_ns, qpn = self._timers[0]
             queue_pair = self._queue_pairs[qpn]
@@ -576,16 +544,16 @@ class PortEngine:
         if not queue_pair.is_in_ring and queue_pair.requester.ready_ns() <= now_ns:
             if not is_busy:
                 is_busy = True
-                self._busy_since_ns = since_ns
+                self._line.demand(since_ns)
             queue_pair.is_in_ring = True
             # What the line has lost so far, it has lost without this queue pair.
-            queue_pair.wait_before_ns = self._generator_wait_ns + self._lost_ns(
-                since_ns
+            queue_pair.wait_before_ns = (
+                self._line.generator_wait_ns + self._line.lost_ns(since_ns)
             )
             self._ring.append(queue_pair)
         if not queue_pair.is_answering and queue_pair.responder.has_answer():
             if not is_busy:
-                self._busy_since_ns = now_ns
+                self._line.demand(now_ns)
             queue_pair.is_answering = True
             self._answering.append(queue_pair)
         self._schedule(queue_pair)
@@ -603,41 +571,12 @@ class PortEngine:
         """Remember what is offered, and account for how late that is."""
         self._offered = burst
         self._offered_queue_pair = queue_pair
-        if self._was_offered:
-            return
-        lost_ns = self._lost_ns(now_ns)
-        if lost_ns > 0:
-            self._generator_waits += 1
-            self._generator_wait_ns += lost_ns
-        self._was_offered = True
-
-    def _lost_ns(self, now_ns: int) -> int:
-        """Return what the line has lost since a burst was due; see the module."""
-        if self._was_offered:
-            return 0
-        due_ns = self._free_ns
-        if due_ns < self._busy_since_ns:
-            due_ns = self._busy_since_ns
-        lost_ns = now_ns - self._burst_bound_ns - due_ns
-        return lost_ns if lost_ns > 0 else 0
+        self._line.offer(now_ns)
 
     def _credit_wait(self, queue_pair: QueuePair) -> None:
         """Add to its message what the port lost while *queue_pair* was ready."""
-        wait_ns = self._generator_wait_ns - queue_pair.wait_before_ns
-        queue_pair.wait_before_ns = self._generator_wait_ns
+        total_ns = self._line.generator_wait_ns
+        wait_ns = total_ns - queue_pair.wait_before_ns
+        queue_pair.wait_before_ns = total_ns
         if wait_ns > 0:
             queue_pair.requester.add_generator_wait(wait_ns)
-
-    def _occupy(self, wire_bytes: int, now_ns: int) -> None:
-        """Take the line for a burst that leaves now."""
-        if self._rate_bps == 0:
-            self._free_ns = now_ns
-            return
-        start_ns = self._free_ns
-        if start_ns < self._busy_since_ns:
-            start_ns = self._busy_since_ns
-        if start_ns < now_ns - self._burst_bound_ns:
-            start_ns = now_ns - self._burst_bound_ns
-        work = wire_bytes * _BITS_PER_BYTE_NS + self._remainder
-        self._free_ns = start_ns + work // self._rate_bps
-        self._remainder = work % self._rate_bps

@@ -2,28 +2,15 @@ cimport cython
 
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
+from chakram.roce.message cimport Message
+from chakram.roce.pacing cimport Pace
 
 cdef long long _NEVER
 cdef int _WRITE
 cdef long long _MAX_OUTSTANDING
 cdef long long _MAX_MESSAGE_BYTES
 cdef int _SEQUENCE_ERROR
-cdef long long _BITS_PER_BYTE_NS
 cdef Py_ssize_t _COMPACT_AT
-
-
-cdef class Message:
-    cdef long long message_id
-    cdef long long size_bytes
-    cdef long long packets
-    cdef long long first_sequence
-    cdef long long first_byte
-    cdef long long posted_ns
-    cdef long long first_sent_ns
-    cdef long long rate_at_start_bps
-    cdef long long retransmitted
-    cdef long long generator_wait_ns
-    cdef long long cnps_before
 
 
 cdef class Requester:
@@ -38,7 +25,7 @@ cdef class Requester:
     cdef int _backoff_limit
     cdef long long _retry_limit
     cdef long long _ack_interval_packets
-    cdef long long _burst_bound_ns
+    cdef Pace _pace
     cdef int _verb
     cdef list _messages
     cdef Py_ssize_t _head
@@ -56,8 +43,6 @@ cdef class Requester:
     cdef long long _retries
     cdef readonly long long timeout_ns
     cdef long long _hold_until_ns
-    cdef long long _pace_from_ns
-    cdef long long _pace_bytes
     cdef long long _sample_sequence
     cdef long long _sample_sent_ns
     cdef readonly bint failed
@@ -91,8 +76,7 @@ cdef class Requester:
                    wire_bytes="long long")
     cpdef bint fill(self, Burst burst, long long max_packets)
     @cython.locals(message=Message, count="long long", again="long long",
-                   again_bytes="long long", pace_ns="long long",
-                   earliest_ns="long long")
+                   again_bytes="long long")
     cpdef object commit(self, Burst burst, long long now_ns)
     cpdef object add_generator_wait(self, long long wait_ns)
     @cython.locals(acknowledged="long long")
@@ -109,11 +93,6 @@ cdef class Requester:
     cpdef long long unfinished_messages(self)
     @cython.locals(dynamic="long long")
     cdef long long _window(self)
-    @cython.locals(rate_bps="long long", work="long long")
-    cdef long long _pace_ns(self)
-    @cython.locals(rate_bps="long long", packet_bytes="long long",
-                   bound_bytes="long long", packets="long long")
-    cdef long long _paced_packets(self)
     @cython.locals(distance="long long")
     cdef long long _sequence_of(self, long long psn)
     @cython.locals(byte="long long", total="Py_ssize_t", message=Message,

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 from chakram.roce.constants import MAX_MESSAGE_BYTES, NEVER, Verb
 from chakram.roce.events import QueuePairFailed, SendCompleted
 from chakram.roce.headers import RNR_TIMER_NS, NakCode
+from chakram.roce.message import Message
+from chakram.roce.pacing import Pace
 from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ _WRITE = int(Verb.WRITE)
 _MAX_OUTSTANDING = MAX_OUTSTANDING_PACKETS
 _MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
 _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
-_BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 # A list of messages is cut at the front only when that is worth moving the rest.
 _COMPACT_AT = 64
 
@@ -50,45 +51,6 @@ NAK_REASONS: dict[int, str] = {
 }
 
 
-class Message:
-    """One posted message that is not completely acknowledged."""
-
-    __slots__ = (
-        "cnps_before",
-        "first_byte",
-        "first_sent_ns",
-        "first_sequence",
-        "generator_wait_ns",
-        "message_id",
-        "packets",
-        "posted_ns",
-        "rate_at_start_bps",
-        "retransmitted",
-        "size_bytes",
-    )
-
-    def __init__(
-        self,
-        message_id: int,
-        size_bytes: int,
-        packets: int,
-        first_sequence: int,
-        first_byte: int,
-        posted_ns: int,
-    ) -> None:
-        self.message_id = message_id
-        self.size_bytes = size_bytes
-        self.packets = packets
-        self.first_sequence = first_sequence
-        self.first_byte = first_byte
-        self.posted_ns = posted_ns
-        self.first_sent_ns = -1
-        self.rate_at_start_bps = 0
-        self.retransmitted = 0
-        self.generator_wait_ns = 0
-        self.cnps_before = 0
-
-
 class Requester:
     """See the module; `QueuePair` describes the parameters and calls the methods."""
 
@@ -96,7 +58,6 @@ class Requester:
         "_ack_interval_packets",
         "_ack_sequence",
         "_backoff_limit",
-        "_burst_bound_ns",
         "_congestion_control",
         "_current",
         "_end",
@@ -110,8 +71,7 @@ class Requester:
         "_next",
         "_next_byte",
         "_overhead_bytes",
-        "_pace_bytes",
-        "_pace_from_ns",
+        "_pace",
         "_path_mtu",
         "_qpn",
         "_retransmit_timeout_ns",
@@ -173,7 +133,11 @@ class Requester:
         self._backoff_limit = backoff_limit
         self._retry_limit = retry_limit
         self._ack_interval_packets = ack_interval_packets
-        self._burst_bound_ns = burst_bound_ns
+        self._pace = Pace(
+            congestion_control=congestion_control,
+            burst_bound_ns=burst_bound_ns,
+            packet_bytes=path_mtu + overhead_bytes,
+        )
         self._verb = verb
         # Messages from _head on are alive; _current is the one that holds _next, kept
         # in _sending while there is one.
@@ -194,8 +158,6 @@ class Requester:
         self._retries = 0
         self.timeout_ns = _NEVER
         self._hold_until_ns = 0
-        self._pace_from_ns = 0
-        self._pace_bytes = 0
         self._sample_sequence = -1
         self._sample_sent_ns = 0
         self.failed = False
@@ -265,7 +227,7 @@ class Requester:
             in_flight = self._next_byte - self._unacknowledged_byte
             if in_flight + payload > self._window():
                 return _NEVER
-        ready_ns = self._pace_ns()
+        ready_ns = self._pace.ready_ns()
         return ready_ns if ready_ns > self._hold_until_ns else self._hold_until_ns
 
     def fill(self, burst: Burst, max_packets: int) -> bool:
@@ -282,7 +244,7 @@ class Requester:
         remaining = message.packets - index
         left_bytes = message.first_byte + message.size_bytes - self._next_byte
         count = max_packets if max_packets < remaining else remaining
-        paced = self._paced_packets()
+        paced = self._pace.packets()
         if count > paced:
             count = paced
         if count > _MAX_OUTSTANDING - outstanding:
@@ -383,10 +345,7 @@ class Requester:
         if self._next == message.first_sequence + message.packets:
             self._current += 1
             self._find_sending()
-        pace_ns = self._pace_ns()
-        earliest_ns = now_ns - self._burst_bound_ns
-        self._pace_from_ns = pace_ns if pace_ns > earliest_ns else earliest_ns
-        self._pace_bytes = burst.wire_bytes
+        self._pace.advance(burst.wire_bytes, now_ns)
         self._congestion_control.on_sent(burst.wire_bytes, now_ns)
 
     def add_generator_wait(self, wait_ns: int) -> None:
@@ -512,28 +471,6 @@ class Requester:
         if 0 < dynamic < self._window_bytes:
             return dynamic
         return self._window_bytes
-
-    def _pace_ns(self) -> int:
-        """Return when the rate lets the next burst leave.
-
-        The rate that holds now counts, not the one at the time of the last burst: after
-        a recovery nobody waits for a slow past.
-        """
-        rate_bps = self._congestion_control.rate_bps
-        if rate_bps <= 0:
-            return 0
-        work = self._pace_bytes * _BITS_PER_BYTE_NS
-        return self._pace_from_ns + (work + rate_bps - 1) // rate_bps
-
-    def _paced_packets(self) -> int:
-        """Return how many packets the rate allows in one burst: at least one."""
-        rate_bps = self._congestion_control.rate_bps
-        if rate_bps <= 0:
-            return _MAX_OUTSTANDING
-        packet_bytes = self._path_mtu + self._overhead_bytes
-        bound_bytes = rate_bps * self._burst_bound_ns // _BITS_PER_BYTE_NS
-        packets = bound_bytes // packet_bytes
-        return packets if packets > 1 else 1
 
     def _sequence_of(self, psn: int) -> int:
         """Return the sequence of *psn* that is nearest to what is unacknowledged."""

@@ -1,0 +1,12 @@
+cdef class Message:
+    cdef public long long message_id
+    cdef public long long size_bytes
+    cdef public long long packets
+    cdef public long long first_sequence
+    cdef public long long first_byte
+    cdef public long long posted_ns
+    cdef public long long first_sent_ns
+    cdef public long long rate_at_start_bps
+    cdef public long long retransmitted
+    cdef public long long generator_wait_ns
+    cdef public long long cnps_before

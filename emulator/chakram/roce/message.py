@@ -1,0 +1,59 @@
+# cython: annotation_typing=False, language_level=3
+"""What a requester knows of a message."""
+
+from __future__ import annotations
+
+__all__ = ["Message"]
+
+
+class Message:
+    """One posted message that is not completely acknowledged.
+
+    Attributes:
+        message_id: As posted; as *size_bytes* and *posted_ns*.
+        size_bytes: Payload.
+        packets: How many packets it has.
+        first_sequence: Of its first packet, in the requester's count.
+        first_byte: Payload of all messages before it.
+        posted_ns: When it was posted.
+        first_sent_ns: When its first packet left first; -1: not yet.
+        rate_at_start_bps: What congestion control allowed then; 0: no limit.
+        retransmitted: Packets sent again.
+        generator_wait_ns: How long it waited for the data plane.
+        cnps_before: CNPs of the queue pair before its first packet.
+    """
+
+    __slots__ = (
+        "cnps_before",
+        "first_byte",
+        "first_sent_ns",
+        "first_sequence",
+        "generator_wait_ns",
+        "message_id",
+        "packets",
+        "posted_ns",
+        "rate_at_start_bps",
+        "retransmitted",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        message_id: int,
+        size_bytes: int,
+        packets: int,
+        first_sequence: int,
+        first_byte: int,
+        posted_ns: int,
+    ) -> None:
+        self.message_id = message_id
+        self.size_bytes = size_bytes
+        self.packets = packets
+        self.first_sequence = first_sequence
+        self.first_byte = first_byte
+        self.posted_ns = posted_ns
+        self.first_sent_ns = -1
+        self.rate_at_start_bps = 0
+        self.retransmitted = 0
+        self.generator_wait_ns = 0
+        self.cnps_before = 0

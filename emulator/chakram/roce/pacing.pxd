@@ -1,0 +1,41 @@
+cimport cython
+
+from chakram.roce.congestion.base cimport CongestionControl
+
+cdef long long _BITS_PER_BYTE_NS
+cdef long long _LONG_AGO_NS
+cdef long long _NO_LIMIT
+
+
+cdef class Line:
+    cdef long long _rate_bps
+    cdef long long _burst_bound_ns
+    cdef long long _busy_since_ns
+    cdef bint _is_offered
+    cdef long long _remainder
+    cdef readonly long long free_ns
+    cdef readonly long long generator_waits
+    cdef readonly long long generator_wait_ns
+
+    cpdef object demand(self, long long since_ns)
+    @cython.locals(lost_ns="long long")
+    cpdef object offer(self, long long now_ns)
+    @cython.locals(due_ns="long long", lost_ns="long long")
+    cpdef long long lost_ns(self, long long now_ns)
+    @cython.locals(start_ns="long long", work="long long")
+    cpdef object occupy(self, long long wire_bytes, long long now_ns)
+
+
+cdef class Pace:
+    cdef CongestionControl _congestion_control
+    cdef long long _burst_bound_ns
+    cdef long long _packet_bytes
+    cdef long long _from_ns
+    cdef long long _bytes
+
+    @cython.locals(rate_bps="long long", work="long long")
+    cpdef long long ready_ns(self)
+    @cython.locals(rate_bps="long long", bound_bytes="long long", packets="long long")
+    cpdef long long packets(self)
+    @cython.locals(ready_ns="long long", earliest_ns="long long")
+    cpdef object advance(self, long long wire_bytes, long long now_ns)
