@@ -1,4 +1,4 @@
-"""From an experiment and its run directory to what a person reads."""
+"""What a run says of itself: its manifest, its fabric and transport in words."""
 
 from __future__ import annotations
 
@@ -7,30 +7,24 @@ from typing import TYPE_CHECKING
 
 from chakram.config.fabric import LoopbackFabric, NamespaceFabric
 from chakram.controller.planning import LoadedJob, experiment_warnings
-from chakram.core.summarise import summarise
-from chakram.core.summary import Measurements, RunFacts
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
-from chakram.observe.run_results import open_run
 from chakram.units import format_rate, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import ExternalFabric, TopologySettings
     from chakram.core.plan import TransportPlan
     from chakram.core.resolve import CollectiveKey
-    from chakram.core.summary import Summary
 
 __all__ = [
     "Reference",
     "describe_fabric",
     "describe_transport",
     "manifest_of",
-    "summary_of",
 ]
 
 
@@ -136,44 +130,4 @@ def describe_transport(transport: TransportPlan) -> str:
         f"window {format_size(transport.window_bytes)}, "
         f"congestion control {transport.congestion_control}, "
         f"bursts of {transport.max_burst_packets}"
-    )
-
-
-def summary_of(path: Path) -> Summary:
-    """Return the summary of a run from its directory.
-
-    Raises:
-        RunDirectoryError: If it cannot be read.
-    """
-    results = open_run(path)
-    manifest = results.manifest
-    ideals = results.ideals()
-    return summarise(
-        Measurements(
-            facts=RunFacts(
-                run_id=manifest.run_id,
-                name=manifest.name,
-                world=manifest.world,
-                status=manifest.status,
-                reason=manifest.reason,
-                case=manifest.case,
-                fabric=manifest.fabric,
-                transport=manifest.transport,
-                sync=manifest.sync,
-                warmup=manifest.warmup,
-                measured=manifest.measured,
-                size_scale=manifest.size_scale,
-                dilation=manifest.dilation,
-                clock_uncertainty_ns=manifest.clock_uncertainty_ns,
-                samples_dropped=manifest.samples_dropped,
-                banners=manifest.banners,
-                directory=str(path),
-            ),
-            collectives=results.collectives(),
-            ranks=results.ranks(),
-            links=results.links(),
-            completion_times=results.completion_times(),
-        ),
-        predictions=results.predictions(),
-        ideal=lambda identity: ideals.get(identity.key),
     )

@@ -67,6 +67,9 @@ class RunObserver(Protocol):
     ) -> None:
         """An agent has sent its counters."""
 
+    def agent_lost(self, agent: str) -> None:
+        """The connection to an agent is gone."""
+
     def agent_said(self, agent: str, level: str, text: str) -> None:
         """An agent has something for people to read."""
 
@@ -217,6 +220,7 @@ class Session:
             async for event in client.events():
                 self._hear(agent, event)
         except ChakramError as error:
+            self._observer.agent_lost(agent)
             self._events.put_nowait(AgentLost(agent=agent, reason=_clause(error)))
 
     def _hear(self, agent: str, event: agent_events.AgentEvent) -> None:

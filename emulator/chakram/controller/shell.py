@@ -21,7 +21,7 @@ from chakram.controller.planning import (
     transport_plan,
 )
 from chakram.controller.predictions import bounds, simulate_apart
-from chakram.controller.reporting import Reference, manifest_of, summary_of
+from chakram.controller.reporting import Reference, manifest_of
 from chakram.controller.session import Session
 from chakram.controller.state import Phase
 from chakram.controller.worlds import World, open_world
@@ -33,6 +33,7 @@ from chakram.observe.exporter import MetricsServer
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.metrics_state import MetricsState
 from chakram.observe.run_directory import RunDirectory
+from chakram.observe.run_results import open_run
 
 if TYPE_CHECKING:
     import socket
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from chakram.control.events import CountersSnapshot
     from chakram.core.plan import Plan
     from chakram.core.records import RecordRows
+    from chakram.core.resolve import LinkRecord
     from chakram.core.summary import Summary
     from chakram.fabric.counters import LinkCounters
 
@@ -52,6 +54,7 @@ __all__ = ["Progress", "RunOutcome", "run_experiment"]
 log = logging.getLogger(__name__)
 
 _FLUSH_NS = 2 * 10**9
+_LINKS_INTERVAL_S = 2
 
 
 class Progress(Protocol):
@@ -134,6 +137,9 @@ class _Observer:
             )
         self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
 
+    def agent_lost(self, agent: str) -> None:
+        self._metrics.set_agent_up(agent, False)
+
     def agent_said(self, agent: str, level: str, text: str) -> None:
         if level == "warning":
             self.banners.append(f"agent {agent}: {text}")
@@ -182,7 +188,15 @@ async def run_experiment(
         experiment_text=experiment_text,
     )
     metrics = _metrics_of(experiment, directory)
-    run = _Run(experiment, jobs, directory, run_id, metrics, progress)
+    run = _Run(
+        experiment,
+        jobs,
+        directory,
+        run_id,
+        metrics,
+        progress,
+        served=listener is not None,
+    )
     server = None if listener is None else MetricsServer(metrics, listener)
     try:
         if server is not None:
@@ -201,7 +215,7 @@ async def run_experiment(
     finally:
         if server is not None:
             await asyncio.to_thread(server.close)
-    summary = summary_of(directory.path)
+    summary = open_run(directory.path).summary()
     return RunOutcome(
         directory=directory.path,
         summary=summary,
@@ -239,7 +253,10 @@ class _Run:
         run_id: str,
         metrics: MetricsState,
         progress: Progress,
+        *,
+        served: bool,
     ) -> None:
+        self._served = served
         self._experiment = experiment
         self._jobs = jobs
         self._directory = directory
@@ -299,11 +316,31 @@ class _Run:
                 duration_limit_ns=experiment.stop_if.duration_ns,
             )
             self._progress.phase("preparing agents")
+            watch = asyncio.create_task(self._watch_links(world, before), name="links")
             try:
                 await session.run()
             finally:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
                 self._counters = (before, await world.link_counters())
             self._progress.phase("collecting")
+
+    async def _watch_links(
+        self, world: World, before: Mapping[str, LinkCounters]
+    ) -> None:
+        """Keep the metrics of the links up to date, if somebody may look at them."""
+        topology = world.topology
+        if not self._served or topology is None or not before:
+            return
+        while True:
+            await asyncio.sleep(_LINKS_INTERVAL_S)
+            self._show_links(
+                link_records(topology, before, await world.link_counters())
+            )
+
+    def _show_links(self, links: Sequence[LinkRecord]) -> None:
+        for link in links:
+            self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
 
     async def _predict(self, plan: Plan, world: World) -> None:
         """Say beforehand what the run should take."""
@@ -379,8 +416,7 @@ class _Run:
             banners=(*self._directory.manifest.banners, *self._observer.banners),
             samples_dropped=sum(self._observer.samples_dropped.values()),
         )
-        for link in links:
-            self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
+        self._show_links(links)
         self._metrics.set_state(self._directory.manifest.status)
         self._metrics.set_end_time(time.time())
 

@@ -15,7 +15,7 @@ from chakram.controller.planning import (
     transport_plan,
 )
 from chakram.controller.predictions import bounds
-from chakram.controller.reporting import Reference, manifest_of, summary_of
+from chakram.controller.reporting import Reference, manifest_of
 from chakram.controller.shell import RunOutcome
 from chakram.core.resolve import LinkRecord
 from chakram.errors import ChakramError, ConfigError
@@ -23,6 +23,7 @@ from chakram.fabric.from_config import topology_from_config
 from chakram.observe.console import render_table
 from chakram.observe.manifest import COMPLETE, FAILED
 from chakram.observe.run_directory import RunDirectory
+from chakram.observe.run_results import open_run
 from chakram.simulate.job import simulate_plan
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def simulate_experiment(
         ideal=reference.ideals,
         ceiling=reference.ceilings,
     )
-    summary = summary_of(directory.path)
+    summary = open_run(directory.path).summary()
     return RunOutcome(
         directory=directory.path,
         summary=summary,
