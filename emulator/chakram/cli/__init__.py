@@ -127,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, _UsageProblem):
             return _tell_usage(error)
         return _tell_unexpected(error, invocation)
+    if code == RunInterrupted.exit_code:
+        _complain("interrupted")  # newer versions of typer see to Ctrl-C themselves
     return code if isinstance(code, int) else 0
 
 
@@ -153,9 +155,12 @@ def _tell(error: ChakramError, invocation: _Invocation) -> int:
 def _tell_usage(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "chakram"
-    message = str(getattr(error, "message", error)).rstrip(".")
-    if message:
-        _complain(f"{message[0].lower()}{message[1:]} (see {command} --help)")
+    say = getattr(error, "format_message", lambda: str(error))
+    message = say().strip().rstrip(".")
+    if "\n" in message:
+        print(message, file=sys.stderr)  # the help page, for a command without a verb
+    else:
+        _complain(f"{message[:1].lower()}{message[1:]} (see {command} --help)")
     return InputError.exit_code
 
 

@@ -18,16 +18,15 @@ from chakram.config.fabric import (
     TopologySettings,
 )
 from chakram.config.jobs import Job, MoeTrace
-from chakram.config.mistakes import Location, Mistake
+from chakram.config.mistakes import Location, Mistake, suggest
 from chakram.config.transport import (
     HEADER_ALLOWANCE_BYTES,
     CongestionSettings,
     Transport,
     largest_path_mtu,
 )
-from chakram.core.algorithms import algorithm
+from chakram.core.algorithms import AUTO, algorithm_names
 from chakram.core.collectives import CollectiveOp
-from chakram.errors import ScheduleError
 from chakram.units import format_size
 
 Check = Callable[..., list[Mistake]]
@@ -130,16 +129,13 @@ def check_collectives(collectives: Mapping[CollectiveOp, str]) -> list[Mistake]:
     """Check that every algorithm exists for its collective."""
     mistakes: list[Mistake] = []
     for op, name in collectives.items():
-        if name == "auto":
-            continue
-        try:
-            algorithm(op, name)
-        except ScheduleError as error:
+        known = [AUTO, *algorithm_names(op)]
+        if name not in known:
             mistakes.append(
                 Mistake(
                     location=("collectives", op.value),
-                    found=error.found,
-                    hint=error.hint,
+                    found=f"there is no algorithm {name!r} for {op.value}",
+                    hint=suggest(name, known),
                 )
             )
     return mistakes

@@ -1,0 +1,193 @@
+"""The command as a whole: exit codes, and errors as one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+import chakram
+from chakram import cli
+from chakram.cli import main
+from chakram.errors import AgentError, PlanError
+from tests.support import REPO_ROOT
+
+QUICKSTART = str(REPO_ROOT / "configs/quickstart.yaml")
+SMALL = """\
+version: 1
+name: small
+jobs:
+  - name: moe
+    trace: {synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}
+iterations: {warmup: 0, measured: 1}
+fabric:
+  kind: namespaces
+  topology: {single_switch: {hosts: 4}}
+  links: {host: {rate: 10Gbit}}
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL)
+    return str(file)
+
+
+def failing(error: BaseException) -> object:
+    def load_jobs(*_: object, **__: object) -> None:
+        raise error
+
+    return load_jobs
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    told = capsys.readouterr().out
+    for verb in ("run", "simulate", "plan", "trace", "fabric", "doctor"):
+        assert f"\n  {verb} " in told
+
+
+@pytest.mark.parametrize("arguments", [[], ["fabric"]])
+def test_a_command_without_a_verb_tells_its_verbs(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert "Usage: chakram" in told
+    assert "Commands:" in told
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"chakram {chakram.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nothing"], "no such command 'nothing' (see chakram --help)"),
+        (["plan", "--nothing"], "no such option: --nothing"),
+        (["plan"], "missing argument 'EXPERIMENT.yaml' (see chakram plan --help)"),
+        (["plan", QUICKSTART, "--set", "x"], "--set x: is not KEY=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("chakram: error: ")
+    assert expected in told
+    assert told.count("\n") == 1
+
+
+def test_a_plan_is_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", QUICKSTART]) == 0
+    told = capsys.readouterr().out
+    assert "all_to_all" in told
+    assert "this machine" in told
+    assert main(["plan", QUICKSTART, "--json", "--set", "iterations.measured=3"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["iterations"] == 5
+    assert document["jobs"][0]["ranks"] == 8
+
+
+def test_a_simulation_leaves_a_run_directory(
+    small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    arguments = ["simulate", small, "--runs", str(runs), "--set", "seed=7"]
+    assert main([*arguments, "--json"]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    document = json.loads(told.out)
+    assert document["complete"]
+    assert document["error"] is None
+    assert document["results"]
+    (directory,) = runs.iterdir()
+    assert document["directory"] == str(directory)
+    recorded = [
+        file.read_text() for file in directory.iterdir() if file.suffix == ".yaml"
+    ]
+    assert recorded == ["# --set seed=7\n" + SMALL]
+    assert main(arguments) == 0
+    told = capsys.readouterr()
+    assert "all_reduce" in told.out
+    assert "simulating: iteration 0 of 1" in told.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "expected"),
+    [
+        (PlanError("here", "is wrong", "do that"), 2, "here: is wrong (do that)"),
+        (
+            ExceptionGroup(
+                "tasks", [ExceptionGroup("inner", [AgentError("a", "died")])]
+            ),
+            4,
+            "a: died",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (asyncio.CancelledError(), 130, "interrupted"),
+    ],
+)
+def test_an_error_is_one_sentence_and_an_exit_code(
+    error: BaseException,
+    code: int,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("chakram.controller.planning.load_jobs", failing(error))
+    assert main(["plan", QUICKSTART]) == code
+    assert capsys.readouterr().err.splitlines()[-1] == f"chakram: error: {expected}"
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError("0/0"), ExceptionGroup("tasks", [OSError("disk")])]
+)
+def test_a_fault_of_ours_is_one_line_and_a_log(
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("chakram.controller.planning.load_jobs", failing(error))
+    assert main(["plan", QUICKSTART]) == 1
+    told = capsys.readouterr().err
+    (log,) = tmp_path.glob("chakram-error-*.log")
+    assert told == (
+        f"chakram: error: unexpected {type(error).__name__}: {error} "
+        f"(the traceback is in {log})\n"
+    )
+    assert "Traceback" in log.read_text()
+
+
+def test_debug_shows_the_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = PlanError("here", "is wrong")
+    monkeypatch.setattr("chakram.controller.planning.load_jobs", failing(error))
+    assert main(["--debug", "plan", QUICKSTART]) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" in told
+    assert told.endswith("chakram: error: here: is wrong\n")
+
+
+def test_without_room_for_a_log_the_option_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    monkeypatch.setattr(
+        "chakram.controller.planning.load_jobs", failing(ValueError("x"))
+    )
+    assert main(["plan", QUICKSTART]) == 1
+    assert "(--debug shows the traceback)" in capsys.readouterr().err
+
+
+def test_the_public_names_are_those_that_scripts_use() -> None:
+    assert cli.__all__ == ["app", "main"]
