@@ -137,12 +137,22 @@ def rank_schedule(
 def _numbered(
     transfers: Iterator[Transfer], *, by_source: bool
 ) -> Iterator[tuple[Transfer, int]]:
+    """Number the messages of each peer and channel.
+
+    Both ends count by step and chunk.  The order of the transfers stays that of the
+    algorithm, which knows whom to begin with.
+    """
+    ordered = list(transfers)
+    numbers = [0] * len(ordered)
     counts: dict[tuple[int, int], int] = {}
-    for transfer in sorted(transfers, key=lambda t: (t.step, t.chunk)):
+    for index in sorted(
+        range(len(ordered)), key=lambda at: (ordered[at].step, ordered[at].chunk)
+    ):
+        transfer = ordered[index]
         key = (transfer.src if by_source else transfer.dst, transfer.channel)
-        number = counts.get(key, 0)
-        counts[key] = number + 1
-        yield transfer, number
+        numbers[index] = counts.get(key, 0)
+        counts[key] = numbers[index] + 1
+    yield from zip(ordered, numbers, strict=True)
 
 
 def part_bytes(total_bytes: int, *, nparts: int, part: int) -> int:
