@@ -1,8 +1,7 @@
-"""``chakram certs``: certificates for controllers and agents."""
+"""``chakram certs``: certificates for a controller and its agents."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -12,58 +11,68 @@ from chakram.errors import ConfigError
 
 __all__ = ["certs"]
 
+_AUTHORITY_KEY = "ca.key"
+
 
 def certs(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where they go; made if missing.")
-    ],
+    experiment: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[EXPERIMENT.yaml]",
+            help="Make one for every host of its external fabric.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder to write to; an authority there signs again.")
+    ] = Path("certs"),
     agent: Annotated[
         list[str] | None,
         typer.Option(
-            "--agent",
-            metavar="NAME=ADDR[,ADDR...]",
-            help="An agent, with the addresses or host names to connect to.",
+            metavar="NAME=ADDRESS[,ADDRESS]",
+            help="An agent and what controllers reach it by; may be repeated.",
         ),
     ] = None,
-    days: Annotated[
-        int, typer.Option(min=1, max=3650, help="How long they are valid.")
-    ] = 825,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of text.")
-    ] = False,
 ) -> None:
-    """Make an authority, a certificate for the controller and one per agent.
-
-    An authority that is in DIR already signs the new ones.
-    """
+    """Make certificates for the controller and the agents of external hosts."""
     from chakram.control.certificates import make_certificates
 
-    written = make_certificates(folder, parse_agents(agent or []), days=days)
-    if as_json:
-        print(json.dumps({"written": [str(path) for path in written]}, indent=2))
-        return
-    for path in written:
+    agents = {} if experiment is None else _agents_of(experiment)
+    for text in agent or ():
+        name, equals, addresses = text.partition("=")
+        if not equals or not addresses:
+            raise ConfigError(
+                f"--agent {text}",
+                "does not say what the agent is reached by",
+                "e.g. --agent h1=192.0.2.11",
+            )
+        agents[name] = addresses.split(",")
+    if not agents:
+        raise ConfigError(
+            "chakram certs",
+            "no agent is named",
+            "give an experiment with an external fabric, or --agent h1=192.0.2.11",
+        )
+    for path in make_certificates(out, agents):
         print(path)
     print(
-        "copy ca.pem and an agent's NAME.pem and NAME.key to its host; "
-        "ca.key stays here"
+        f"{out / _AUTHORITY_KEY} stays here; agents need ca.pem and their own two files"
     )
 
 
-def parse_agents(texts: list[str]) -> dict[str, list[str]]:
-    """Return addresses by name from texts such as ``h1=192.0.2.11,h1.example``.
+def _agents_of(path: Path) -> dict[str, list[str]]:
+    """Return the hosts of an experiment that are reached over the network."""
+    from chakram.config.experiment import load_experiment
+    from chakram.config.fabric import ExternalFabric
 
-    Raises:
-        ConfigError: If a text has another form or a name comes twice.
-    """
-    agents: dict[str, list[str]] = {}
-    for text in texts:
-        name, equals, addresses = text.partition("=")
-        if not equals or not name or not addresses:
-            raise ConfigError(
-                f"--agent {text}", "it is not NAME=ADDR", "e.g. --agent h1=192.0.2.11"
-            )
-        if name in agents:
-            raise ConfigError(f"--agent {text}", f"{name} comes twice")
-        agents[name] = addresses.split(",")
-    return agents
+    fabric = load_experiment(path).fabric
+    if not isinstance(fabric, ExternalFabric):
+        raise ConfigError(
+            f"{path}: fabric.kind",
+            f"{fabric.kind!r} needs no certificates",
+            "only kind: external has agents on other machines",
+        )
+    return {
+        host.name: [host.agent.rpartition(":")[0].strip("[]")]
+        for host in fabric.hosts
+        if not host.agent.startswith("unix:")
+    }

@@ -12,13 +12,13 @@ import os
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from ipaddress import ip_interface
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
 from chakram.control.service import TlsFiles
 from chakram.controller.local_agent import local_agent
+from chakram.controller.planning import external_ports
 from chakram.core.plan import PortPlan
 from chakram.errors import FabricError
 from chakram.fabric.counters import read_link_counters
@@ -210,30 +210,9 @@ def _external(fabric: ExternalFabric) -> World:
             ca=Path(fabric.tls.ca), cert=Path(fabric.tls.cert), key=Path(fabric.tls.key)
         )
     topology = topology_from_config(fabric)
-    ports: list[PortPlan] = []
-    for host in fabric.hosts:
-        for port in host.ports:
-            number = len(ports)
-            ports.append(
-                PortPlan(
-                    number=number,
-                    agent=host.name,
-                    host=(
-                        f"{host.name}:{port.open}"
-                        if topology is None
-                        else topology.hosts[number % len(topology.hosts)]
-                    ),
-                    open=port.open,
-                    netns=None if port.netns is None else str(port.netns),
-                    address=str(ip_interface(str(port.address)).ip),
-                    udp_port=fabric.defaults.udp_port,
-                    rate_bps=port.rate_bps or fabric.defaults.rate_bps,
-                    mtu=port.mtu or fabric.defaults.mtu,
-                )
-            )
     return World(
         kind="external",
-        ports=tuple(ports),
+        ports=external_ports(fabric, topology),
         agents=tuple(
             AgentAddress(
                 name=host.name,

@@ -1,24 +1,59 @@
+"""``chakram certs`` asks for the right certificates."""
+
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from cryptography import x509
 
-from chakram.cli.certs import parse_agents
-from chakram.errors import ConfigError
+from chakram.cli import main
+from tests.support import REPO_ROOT
+
+EXTERNAL = str(REPO_ROOT / "configs/external.yaml")
 
 
-def test_agents_have_names_and_addresses() -> None:
-    assert parse_agents(["h1=192.0.2.11", "h2=192.0.2.12,h2.example"]) == {
-        "h1": ["192.0.2.11"],
-        "h2": ["192.0.2.12", "h2.example"],
+def addresses_in(path: Path) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    return [str(name.value) for name in names.value]
+
+
+def test_agents_of_an_experiment_get_certificates(tmp_path: Path) -> None:
+    assert main(["certs", EXTERNAL, "--out", str(tmp_path)]) == 0
+    assert {path.stem for path in tmp_path.glob("*.pem")} == {
+        "ca",
+        "controller",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
     }
+    assert addresses_in(tmp_path / "h2.pem") == ["192.0.2.12"]
 
 
-@pytest.mark.parametrize("text", ["h1", "=192.0.2.1", "h1=", ""])
-def test_another_form_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="it is not NAME=ADDR"):
-        parse_agents([text])
+def test_agents_may_be_named_one_by_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["certs", "--out", str(tmp_path), "--agent", "a=192.0.2.1,a.example"]
+    assert main(arguments) == 0
+    assert addresses_in(tmp_path / "a.pem") == ["192.0.2.1", "a.example"]
+    assert "ca.key stays here" in capsys.readouterr().out
 
 
-def test_a_name_comes_once() -> None:
-    with pytest.raises(ConfigError, match="h1 comes twice"):
-        parse_agents(["h1=192.0.2.1", "h1=192.0.2.2"])
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "no agent is named"),
+        (["--agent", "h1"], "does not say what the agent is reached by"),
+        (
+            [str(REPO_ROOT / "configs/loopback.yaml")],
+            "'loopback' needs no certificates",
+        ),
+    ],
+)
+def test_without_agents_there_is_nothing_to_do(
+    arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["certs", *arguments]) == 2
+    assert expected in capsys.readouterr().err

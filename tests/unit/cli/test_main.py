@@ -46,7 +46,7 @@ def failing(error: BaseException) -> object:
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     told = capsys.readouterr().out
-    for verb in ("run", "simulate", "plan", "trace", "fabric", "doctor"):
+    for verb in ("run", "simulate", "plan", "certs", "trace", "fabric", "doctor"):
         assert f"\n  {verb} " in told
 
 
