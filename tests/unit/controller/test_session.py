@@ -1,0 +1,239 @@
+"""A session carries out what the controller decides; its agents are played here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.control.clock import ClockOffset
+from chakram.control.events import (
+    AgentEvent,
+    CountersSnapshot,
+    Failed,
+    Finished,
+    LogLine,
+    Progress,
+    RecordBatch,
+)
+from chakram.controller.session import Session
+from chakram.controller.state import Phase
+from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.core.records import RecordRows
+from chakram.errors import (
+    AgentError,
+    ChakramError,
+    PlanError,
+    RunFailed,
+    RunInterrupted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+
+class PlayedAgent:
+    """An agent whose events come from a script once it is armed."""
+
+    def __init__(
+        self,
+        name: str,
+        script: tuple[AgentEvent, ...] = (Finished(time_ns=9),),
+        *,
+        refuses: ChakramError | None = None,
+        lost: bool = False,
+        on_armed: Callable[[], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.calls: list[str] = []
+        self.armed_ns = 0
+        self._script = script
+        self._refuses = refuses
+        self._lost = lost
+        self._on_armed = on_armed
+        self._armed = asyncio.Event()
+
+    async def attach(self, *, controller: str = "") -> None:
+        self.calls.append("attach")
+
+    async def prepare(self, plan: AgentPlan) -> None:
+        self.calls.append("prepare")
+        if self._refuses is not None:
+            raise self._refuses
+
+    async def arm(self, start_ns: int) -> None:
+        self.calls.append("arm")
+        self.armed_ns = start_ns
+        self._armed.set()
+
+    async def abort(self, reason: str) -> None:
+        self.calls.append(f"abort: {reason}")
+        if self._lost:
+            raise AgentError(self.name, "the connection was lost")
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        await self._armed.wait()
+        # The answers to arm come before whatever the traffic gives.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if self._on_armed is not None:
+            self._on_armed()
+        for event in self._script:
+            yield event
+        if self._lost:
+            raise AgentError(self.name, "the connection was lost", "see its log")
+        await asyncio.Event().wait()
+
+
+class Watcher:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def phase_changed(self, phase: Phase) -> None:
+        self.told.append(phase.name)
+
+    def iterations_done(self, iterations: int) -> None:
+        self.told.append(f"iterations {iterations}")
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        self.told.append("rows")
+
+    def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
+        self.told.append(f"counters of {agent}")
+
+    def agent_lost(self, agent: str) -> None:
+        self.told.append(f"lost {agent}")
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        self.told.append(f"{agent} {level}: {text}")
+
+
+def session_of(
+    *agents: PlayedAgent,
+    watcher: Watcher | None = None,
+    offsets_ns: dict[str, int] | None = None,
+    hang_timeout_ns: int = 60 * 10**9,
+    duration_limit_ns: int | None = None,
+) -> Session:
+    return Session(
+        plans={
+            agent.name: AgentPlan(
+                run_id="r",
+                agent=agent.name,
+                shards=1,
+                ports=(),
+                ranks=(),
+                transport=TransportPlan(),
+                settings=RunSettings(),
+            )
+            for agent in agents
+        },
+        clients={agent.name: agent for agent in agents},  # type: ignore[misc] # played
+        clocks={
+            agent.name: ClockOffset(
+                offset_ns=(offsets_ns or {}).get(agent.name, 0), uncertainty_ns=0
+            )
+            for agent in agents
+        },
+        observer=watcher or Watcher(),
+        hang_timeout_ns=hang_timeout_ns,
+        duration_limit_ns=duration_limit_ns,
+    )
+
+
+@pytest.mark.asyncio
+async def test_a_run_goes_from_preparation_to_its_end() -> None:
+    watcher = Watcher()
+    first = PlayedAgent(
+        "a",
+        (
+            RecordBatch(time_ns=1, rows=RecordRows()),
+            CountersSnapshot(time_ns=2),
+            LogLine(time_ns=3, level="warning", text="hot"),
+            Progress(time_ns=4, counter=1, iterations=((0, 1),)),
+            Finished(time_ns=5),
+        ),
+    )
+    second = PlayedAgent("b")
+    await session_of(first, second, watcher=watcher).run()
+    assert first.calls == ["attach", "prepare", "arm"]
+    assert watcher.told[:3] == ["PREPARING", "ARMING", "RUNNING"]
+    assert watcher.told[-1] == "DONE"
+    assert {"rows", "counters of a", "a warning: hot"} <= set(watcher.told)
+
+
+@pytest.mark.asyncio
+async def test_all_agents_start_at_one_time_of_their_own_clocks() -> None:
+    here, there = PlayedAgent("a"), PlayedAgent("b")
+    await session_of(here, there, offsets_ns={"b": 5_000}).run()
+    assert there.armed_ns - here.armed_ns == 5_000
+
+
+@pytest.mark.asyncio
+async def test_a_refused_plan_is_raised_as_the_agent_said_it() -> None:
+    refusal = PlanError("port 0", "192.0.2.1 is outside of --allow", "allow it")
+    good, bad = PlayedAgent("a"), PlayedAgent("b", refuses=refusal)
+    with pytest.raises(PlanError, match="outside of --allow"):
+        await session_of(good, bad).run()
+    assert good.calls[-1].startswith("abort")
+    assert "arm" not in good.calls
+
+
+@pytest.mark.asyncio
+async def test_a_failed_agent_ends_the_run_with_its_reason_and_who_waits() -> None:
+    failing = PlayedAgent(
+        "a",
+        (Failed(time_ns=1, reason="retries exhausted", waiting_for=("rank 0 waits",)),),
+    )
+    other = PlayedAgent("b", ())
+    with pytest.raises(RunFailed, match="retries exhausted: rank 0 waits"):
+        await session_of(failing, other).run()
+    assert other.calls[-1].startswith("abort: agent a: retries exhausted")
+
+
+@pytest.mark.asyncio
+async def test_a_lost_agent_ends_the_run() -> None:
+    watcher = Watcher()
+    lost, other = PlayedAgent("a", (), lost=True), PlayedAgent("b", ())
+    with pytest.raises(RunFailed, match="agent a: the connection was lost"):
+        await session_of(lost, other, watcher=watcher).run()
+    assert "lost a" in watcher.told
+
+
+@pytest.mark.asyncio
+async def test_a_hung_run_says_who_waits_for_whom() -> None:
+    hung = PlayedAgent(
+        "a",
+        (
+            Progress(
+                time_ns=1,
+                counter=1,
+                iterations=((0, 0),),
+                waiting_for=("rank 0 waits for rank 1",),
+            ),
+        ),
+    )
+    with pytest.raises(RunFailed, match="no progress .* rank 0 waits for rank 1"):
+        await session_of(hung, hang_timeout_ns=1).run()
+
+
+@pytest.mark.asyncio
+async def test_a_limit_of_time_ends_the_run() -> None:
+    with pytest.raises(RunFailed, match="stop_if.duration"):
+        await session_of(PlayedAgent("a", ()), duration_limit_ns=1).run()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_run_in_order(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    agent = PlayedAgent("a", (), on_armed=lambda: os.kill(os.getpid(), number))
+    with pytest.raises(RunInterrupted, match=f"interrupted by {number.name}"):
+        await session_of(agent).run()
+    assert agent.calls[-1] == f"abort: interrupted by {number.name}"
+    assert signal.getsignal(number) == before
