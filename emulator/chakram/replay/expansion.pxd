@@ -25,6 +25,7 @@ cdef class Expander:
     cdef dict _qpn_of
     cdef dict _expansions
     cdef long long _cached_messages
+    cdef long long _cache_limit
 
     cpdef Expansion collective(self, object operation)
     cpdef Expansion send(self, object operation)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chakram.core.plan import RankPlan
 
-__all__ = ["MESSAGES_PER_PAIR", "Expander", "Expansion"]
+__all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 
 MESSAGES_PER_PAIR = 1 << 16
 """Messages of one collective from one rank to one other that immediates can name."""
@@ -29,7 +29,7 @@ MESSAGES_PER_PAIR = 1 << 16
 _ONLY_MESSAGE = LocalTransfer(step=0, peer=0, chunk=0, channel=0, message=0)
 """The message of a point-to-point operation."""
 
-_CACHED_MESSAGES = 1 << 16
+CACHED_MESSAGES = 1 << 16
 """Messages of all cached expansions of a rank: about 20 MiB."""
 
 
@@ -82,6 +82,7 @@ class Expander:
     Args:
         plan: The rank with its program and queue pairs.
         rank_numbers: Number in the plan of every (job, rank).
+        cached_messages: How many messages the expansions that are kept may have.
 
     Raises:
         PlanError: If the program needs something that the plan does not have, or sends
@@ -89,6 +90,7 @@ class Expander:
     """
 
     __slots__ = (
+        "_cache_limit",
         "_cached_messages",
         "_expansions",
         "_groups",
@@ -99,7 +101,11 @@ class Expander:
     )
 
     def __init__(
-        self, *, plan: RankPlan, rank_numbers: Mapping[tuple[str, int], int]
+        self,
+        *,
+        plan: RankPlan,
+        rank_numbers: Mapping[tuple[str, int], int],
+        cached_messages: int = CACHED_MESSAGES,
     ) -> None:
         self._job = plan.program.job
         self._rank = plan.program.rank
@@ -111,6 +117,7 @@ class Expander:
         }
         self._expansions: dict[tuple[object, ...], Expansion] = {}
         self._cached_messages = 0
+        self._cache_limit = cached_messages
         # What is missing is found now rather than in the middle of a run.
         for operation in plan.program.operations:
             if isinstance(operation, CollectiveOperation):
@@ -168,7 +175,7 @@ class Expander:
         """
         expansions = self._expansions
         self._cached_messages += expansion.messages()
-        while self._cached_messages > _CACHED_MESSAGES and expansions:
+        while self._cached_messages > self._cache_limit and expansions:
             oldest = expansions.pop(next(iter(expansions)))
             self._cached_messages -= oldest.messages()
         expansions[key] = expansion

@@ -1,0 +1,287 @@
+"""Builders of programs and plans, and a view of what a run of them recorded.
+
+A program is a list of rows that name rows before or after them by index::
+
+    rows = [collective("all_reduce", 4096), compute(1_000, after=[0])]
+    program(0, world_group(2), rows)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import WORLD, ProcessGroup, world_group
+from chakram.core.placement import PlacementOptions, place
+from chakram.core.plan import PortPlan, RunSettings, TransportPlan
+from chakram.core.program import (
+    CollectiveOperation,
+    ComputeOperation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+)
+from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
+from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.topology import single_switch
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from chakram.core.plan import Plan
+    from chakram.core.program import Operation
+    from chakram.core.records import RecordRows
+    from chakram.fabric.topology import Topology
+
+__all__ = [
+    "FlowRow",
+    "IterationRow",
+    "ShareRow",
+    "collective",
+    "compute",
+    "fabric_ports",
+    "flow_rows",
+    "iteration_rows",
+    "make_plan",
+    "program",
+    "receive",
+    "send",
+    "share_rows",
+    "world_plan",
+]
+
+
+def collective(
+    op: str,
+    input_bytes: int = 0,
+    *,
+    group: str = WORLD,
+    number: int = 0,
+    algorithm: str = "auto",
+    root: int = 0,
+    after: Iterable[int] = (),
+) -> CollectiveOperation:
+    """Return one collective of a group."""
+    return CollectiveOperation(
+        node_id=None,
+        name=op,
+        dependencies=tuple(after),
+        group=group,
+        number=number,
+        op=CollectiveOp(op),
+        algorithm=algorithm,
+        input_bytes=input_bytes,
+        trace_bytes=input_bytes,
+        root=root,
+    )
+
+
+def compute(
+    duration_ns: int, *, stream: int | None = None, after: Iterable[int] = ()
+) -> ComputeOperation:
+    """Return a delay."""
+    return ComputeOperation(
+        node_id=None,
+        name="compute",
+        dependencies=tuple(after),
+        duration_ns=duration_ns,
+        stream=stream,
+    )
+
+
+def send(
+    peer: int, size_bytes: int, *, number: int = 0, after: Iterable[int] = ()
+) -> SendOperation:
+    """Return one message to rank *peer*."""
+    return SendOperation(
+        node_id=None,
+        name="send",
+        dependencies=tuple(after),
+        peer=peer,
+        number=number,
+        tag=0,
+        size_bytes=size_bytes,
+        trace_bytes=size_bytes,
+    )
+
+
+def receive(
+    peer: int, size_bytes: int, *, number: int = 0, after: Iterable[int] = ()
+) -> ReceiveOperation:
+    """Return the wait for one message of rank *peer*."""
+    return ReceiveOperation(
+        node_id=None,
+        name="receive",
+        dependencies=tuple(after),
+        peer=peer,
+        number=number,
+        tag=0,
+        size_bytes=size_bytes,
+        trace_bytes=size_bytes,
+    )
+
+
+def program(
+    rank: int,
+    groups: ProcessGroup | Sequence[ProcessGroup],
+    operations: Iterable[Operation],
+    *,
+    job: str = "job",
+) -> RankProgram:
+    """Return the program of one rank."""
+    return RankProgram(
+        job=job,
+        rank=rank,
+        groups=(groups,) if isinstance(groups, ProcessGroup) else tuple(groups),
+        operations=tuple(operations),
+    )
+
+
+def fabric_ports(topology: Topology, *, agent: str = "agent") -> list[PortPlan]:
+    """Return one port per host, at the rate of the host's link."""
+    addresses = plan_addresses(topology)
+    return [
+        PortPlan(
+            number=number,
+            agent=agent,
+            host=host,
+            open="memory:",
+            netns=None,
+            address=addresses.host(host).address,
+            udp_port=4791,
+            rate_bps=topology.host_link(host).rate_bps,
+            mtu=4200,
+        )
+        for number, host in enumerate(topology.hosts)
+    ]
+
+
+def make_plan(
+    programs: Iterable[RankProgram],
+    topology: Topology,
+    *,
+    ranks_per_port: int = 1,
+    first_ports: Mapping[str, int] | None = None,
+    transport: TransportPlan | None = None,
+    settings: RunSettings | None = None,
+) -> Plan:
+    """Return a plan of one agent: ranks on hosts in order, queue pairs as needed.
+
+    Args:
+        programs: Of all ranks of all jobs.
+        topology: The fabric.
+        ranks_per_port: Ranks that share a host.
+        first_ports: By job, the host that its first rank is on; else the jobs come one
+            after the other.
+        transport: The usual one if None.
+        settings: One measured iteration if None.
+    """
+    by_job: dict[str, list[RankProgram]] = {}
+    for each in programs:
+        by_job.setdefault(each.job, []).append(each)
+    usual = PlacementOptions(ranks_per_port=ranks_per_port)
+    return place(
+        by_job,
+        fabric_ports(topology),
+        {
+            job: replace(usual, first_port=(first_ports or {}).get(job))
+            for job in by_job
+        },
+        transport or TransportPlan(),
+        settings or RunSettings(warmup=0, measured=1),
+        shards={},
+        run_id="run",
+    )
+
+
+def world_plan(
+    operations: Sequence[Operation],
+    *,
+    nranks: int,
+    rate_bps: int | None = 10**9,
+    transport: TransportPlan | None = None,
+    settings: RunSettings | None = None,
+) -> tuple[Plan, Topology]:
+    """Return a plan in which all ranks do the same on one switch, and its topology."""
+    topology = single_switch(nranks, rate_bps)
+    world = world_group(nranks)
+    programs = [program(rank, world, operations) for rank in range(nranks)]
+    plan = make_plan(programs, topology, transport=transport, settings=settings)
+    return plan, topology
+
+
+class FlowRow(NamedTuple):
+    """A row of ``RecordRows.flows``; see ``FLOW_FIELDS``."""
+
+    iteration: int
+    rank: int
+    operation: int
+    step: int
+    channel: int
+    peer: int
+    qpn: int
+    size_bytes: int
+    ready_ns: int
+    posted_ns: int
+    first_sent_ns: int
+    last_acked_ns: int
+    rate_at_start_bps: int
+    packets: int
+    retransmitted: int
+    cnp: int
+    generator_wait_ns: int
+    cause_kind: int
+    cause_rank: int
+    cause_number: int
+
+
+class ShareRow(NamedTuple):
+    """A row of ``RecordRows.shares``; see ``SHARE_FIELDS``."""
+
+    iteration: int
+    rank: int
+    operation: int
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+    sent_bytes: int
+    received_bytes: int
+    generator_wait_ns: int
+    retransmitted: int
+    ce: int
+
+
+class IterationRow(NamedTuple):
+    """A row of ``RecordRows.iterations``; see ``ITERATION_FIELDS``."""
+
+    iteration: int
+    rank: int
+    start_ns: int
+    end_ns: int
+    compute_ns: int
+    communication_ns: int
+    exposed_ns: int
+    idle_ns: int
+
+
+def flow_rows(records: RecordRows) -> list[FlowRow]:
+    """Return the flows of *records*, in the order in which they were written."""
+    return [FlowRow(*row) for row in _cut(records.flows, len(FLOW_FIELDS))]
+
+
+def share_rows(records: RecordRows) -> list[ShareRow]:
+    """Return the shares of *records*, in the order in which they were written."""
+    return [ShareRow(*row) for row in _cut(records.shares, len(SHARE_FIELDS))]
+
+
+def iteration_rows(records: RecordRows) -> list[IterationRow]:
+    """Return the iterations of *records*, in the order in which they were written."""
+    return [
+        IterationRow(*row) for row in _cut(records.iterations, len(ITERATION_FIELDS))
+    ]
+
+
+def _cut(values: array[int], width: int) -> Iterable[array[int]]:
+    return (values[at : at + width] for at in range(0, len(values), width))

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from chakram.replay.readiness import NOTHING, Readiness
+
+
+def test_nothing_is_ready_before_the_iteration_begins() -> None:
+    assert Readiness([()]).take() == NOTHING
+
+
+def test_operations_come_lowest_first() -> None:
+    readiness = Readiness([(1,), (), ()])
+    readiness.begin(5)
+    assert [readiness.take() for _ in range(3)] == [1, 2, NOTHING]
+    readiness.done(1, 6)
+    assert readiness.take() == 0
+
+
+def test_an_operation_waits_for_all_it_depends_on() -> None:
+    readiness = Readiness([(), (), (0, 1)])
+    readiness.begin(0)
+    readiness.take(), readiness.take()
+    readiness.done(0, 10)
+    assert readiness.take() == NOTHING
+    readiness.done(1, 20)
+    assert readiness.take() == 2
+    assert readiness.ready_ns[2] == 20
+    assert readiness.released_by[2] == 1
+    assert readiness.left == 1
+
+
+def test_what_was_done_last_releases_in_whatever_order_it_is_reported() -> None:
+    readiness = Readiness([(), (), (0, 1)])
+    readiness.begin(0)
+    readiness.done(0, 20)
+    readiness.done(1, 10)
+    assert readiness.ready_ns[2] == 20
+    assert readiness.released_by[2] == 0
+    readiness.done(2, 15)
+    assert readiness.left == 0
+    assert readiness.end_ns == 20
+
+
+def test_an_iteration_begins_anew() -> None:
+    readiness = Readiness([(), (0,)])
+    for start_ns in (0, 100):
+        readiness.begin(start_ns)
+        assert (readiness.left, readiness.end_ns) == (2, start_ns)
+        assert readiness.take() == 0
+        assert readiness.ready_ns == [start_ns, start_ns]
+        assert readiness.released_by == [NOTHING, NOTHING]
+        readiness.done(0, start_ns + 7)
+        assert readiness.take() == 1
+        readiness.done(1, start_ns + 9)
+        assert (readiness.left, readiness.end_ns) == (0, start_ns + 9)
