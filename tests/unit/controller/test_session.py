@@ -218,13 +218,13 @@ async def test_a_hung_run_says_who_waits_for_whom() -> None:
             ),
         ),
     )
-    with pytest.raises(RunFailed, match="no progress .* rank 0 waits for rank 1"):
+    with pytest.raises(RunFailed, match=r"no progress .* rank 0 waits for rank 1"):
         await session_of(hung, hang_timeout_ns=1).run()
 
 
 @pytest.mark.asyncio
 async def test_a_limit_of_time_ends_the_run() -> None:
-    with pytest.raises(RunFailed, match="stop_if.duration"):
+    with pytest.raises(RunFailed, match=r"stop_if\.duration"):
         await session_of(PlayedAgent("a", ()), duration_limit_ns=1).run()
 
 
