@@ -314,15 +314,6 @@ def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
     mtu = smallest_mtu(fabric)
     fitting = largest_path_mtu(mtu)
     path_mtu = transport.path_mtu or fitting
-    if fitting is None or path_mtu is None:
-        mistakes.append(
-            Mistake(
-                location=("fabric", "mtu"),
-                found=f"{mtu} has no room for the smallest path MTU of 256",
-                hint=f"at least {256 + HEADER_ALLOWANCE_BYTES}",
-            )
-        )
-        return mistakes
     if path_mtu > fitting:
         mistakes.append(
             Mistake(

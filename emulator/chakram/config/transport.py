@@ -18,10 +18,13 @@ IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4 and ICRC 4 are 64; IPv6 takes 20 mo
 CONGESTION_CONTROLS = ("none", "fixed_rate")
 
 
-def largest_path_mtu(mtu: int) -> int | None:
-    """Return the largest path MTU that fits into packets of *mtu*, None if none."""
-    fitting = [each for each in PATH_MTUS if each + HEADER_ALLOWANCE_BYTES <= mtu]
-    return fitting[-1] if fitting else None
+def largest_path_mtu(mtu: int) -> int:
+    """Return the largest path MTU that fits into packets of *mtu*.
+
+    Raises:
+        ValueError: If not even 256 fits; no fabric section allows such an MTU.
+    """
+    return max(each for each in PATH_MTUS if each + HEADER_ALLOWANCE_BYTES <= mtu)
 
 
 class FixedRateSettings(Model):

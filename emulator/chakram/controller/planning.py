@@ -212,8 +212,6 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
     transport = experiment.transport
     fabric = experiment.fabric
     path_mtu = transport.path_mtu or largest_path_mtu(smallest_mtu(fabric))
-    if path_mtu is None:
-        raise ConfigError("fabric.mtu", "has no room for any path MTU", "at least 336")
     congestion = transport.congestion_control
     parameters: tuple[tuple[str, int], ...] = ()
     if congestion.fixed_rate is not None:

@@ -180,6 +180,11 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         ("compute:", "placement: {order: [0, 0]}\n    compute:", "in two places"),
         ("compute:", "placement: {order: [0]}\n    compute:", "ranks 0 to 7"),
         ("compute:", "placement: {order: up}\n    compute:", "not an order"),
+        ("compute:", "placement: {order: [x]}\n    compute:", "'x' is not a rank"),
+        ("mtu: 4200", "mtu: 4200\nruns: 3", "runs: is not a path"),
+        ("mtu: 4200", "mtu: 4200\nmetrics: x", "'x' is not an address and port"),
+        ("mtu: 4200", "mtu: 4200\nmetrics: a:70000", "there is no port 70000"),
+        ("mtu: 4200", "mtu: 4200\nlab: Lab", "'Lab' is not a name"),
         ("compute:", "size_scale: 0\n    compute:", "'0' is not positive"),
     ],
 )
@@ -208,6 +213,9 @@ def test_a_mistake_says_what_was_found(old: str, new: str, expected: str) -> Non
         ("name: h2", "name: h1", "host 0 has 'h1' as well"),
         ("  tls:", "  allow: [0.0.0.0/0]\n  tls:", "is wider than /8"),
         ("rate: 100Gbit", "topology: 3", "unknown key"),
+        ("  tls:", "  allow: [net]\n  tls:", "'net' is not an IPv4 prefix"),
+        ("{path: traces/mixtral,", "{path: 3,", "trace.path: is not a path"),
+        ('agent: "unix:/run/chakram/h2.sock"', "agent: 192.0.2.11:7411", "under one"),
     ],
 )
 def test_a_mistake_in_an_external_fabric(old: str, new: str, expected: str) -> None:
@@ -220,6 +228,11 @@ def test_agents_on_other_machines_need_certificates() -> None:
     told = mistakes_of(text)
     assert "192.0.2.11:7411 is on another machine" in told
     assert "\n" not in told
+
+
+def test_the_smallest_mtu_of_all_ports_decides() -> None:
+    text = EXTERNAL.replace("p1}", "p1, mtu: 1500}") + "transport: {path_mtu: 4096}\n"
+    assert "the fabric's MTU of 1500 (at most 1024 fits" in mistakes_of(text)
 
 
 def test_predicting_by_simulation_needs_a_topology() -> None:
