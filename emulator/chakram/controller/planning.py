@@ -11,8 +11,8 @@ from chakram.chakra.options import DependencyPolicy, ReadOptions
 from chakram.chakra.synth import MoeParameters
 from chakram.chakra.synth_set import synth_moe_trace_set
 from chakram.chakra.trace_set import load_trace_set
-from chakram.config.checks import port_rate, smallest_mtu
 from chakram.config.fabric import ExternalFabric, NamespaceFabric
+from chakram.config.fabric_checks import port_rate, smallest_mtu
 from chakram.config.jobs import MoeTrace
 from chakram.config.transport import largest_path_mtu
 from chakram.core.collectives import CollectiveOp
