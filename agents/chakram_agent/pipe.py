@@ -6,7 +6,6 @@ never waits: what the agent does not take at once is kept, up to a bound.
 
 from __future__ import annotations
 
-import asyncio
 import select
 from collections import deque
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from chakram.errors import PeerError, RunFailed
 if TYPE_CHECKING:
     import socket
 
-__all__ = ["ShardPipe", "frame", "read_frame"]
+__all__ = ["ShardPipe", "frame", "frame_bytes"]
 
 HEADER_BYTES = 4
 MAX_QUEUED_BYTES = 64 * 2**20
@@ -31,24 +30,16 @@ def frame(message: bytes) -> bytes:
     return len(message).to_bytes(HEADER_BYTES, "little") + message
 
 
-def _length(header: bytes | bytearray, where: str) -> int:
+def frame_bytes(header: bytes | bytearray, where: str) -> int:
+    """Return the length of the message that follows *header*.
+
+    Raises:
+        PeerError: At *where*, if it is too long.
+    """
     length = int.from_bytes(header, "little")
     if length > MAX_MESSAGE_BYTES:
         raise PeerError(where, f"a message of {length} bytes is too long")
     return length
-
-
-async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | None:
-    """Return the next message of a shard; None if it has ended.
-
-    Raises:
-        PeerError: At *where*, if the message is too long.
-    """
-    try:
-        header = await reader.readexactly(HEADER_BYTES)
-        return await reader.readexactly(_length(header, where))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
 
 
 class ShardPipe:
@@ -71,8 +62,12 @@ class ShardPipe:
         """Return the descriptor, readable when the agent has said something."""
         return self._sock.fileno()
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: bytes, *, last: bool = False) -> None:
         """Queue a message, and hand over what the agent takes now.
+
+        Args:
+            message: Its bytes.
+            last: It says that the end has come, so it is queued in any case.
 
         Raises:
             RunFailed: If the agent has taken nothing for so long that the bound is
@@ -82,7 +77,7 @@ class ShardPipe:
         self._out.append(memoryview(framed))
         self.queued_bytes += len(framed)
         self.flush()
-        if self.queued_bytes > MAX_QUEUED_BYTES:
+        if self.queued_bytes > MAX_QUEUED_BYTES and not last:
             raise RunFailed(
                 "shard",
                 f"the agent left {self.queued_bytes} bytes of records lying",
@@ -125,7 +120,7 @@ class ShardPipe:
             self._in += data
         messages = []
         while len(self._in) >= HEADER_BYTES:
-            end = HEADER_BYTES + _length(self._in[:HEADER_BYTES], "agent")
+            end = HEADER_BYTES + frame_bytes(self._in[:HEADER_BYTES], "agent")
             if len(self._in) < end:
                 break
             messages.append(bytes(self._in[HEADER_BYTES:end]))

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from contextlib import nullcontext, suppress
 from ipaddress import IPv4Network
 from random import Random
@@ -128,6 +129,7 @@ class Shard:
     def __init__(self, pipe: ShardPipe, counters: SharedCounters) -> None:
         self._pipe = pipe
         self._counters = counters
+        self._said: deque[bytes] = deque()
         self._plan: AgentPlan | None = None
         self._plane: DataPlane | None = None
         self._tally: Tally | None = None
@@ -168,15 +170,23 @@ class Shard:
 
     def _wait_for_setup(self) -> pb.ShardSetup | None:
         while not self._pipe.closed:
-            for data in self._pipe.receive():
-                command = decode_message(pb.ShardCommand, data, where="agent")
-                if command.HasField("setup"):
-                    return command.setup
-                if command.HasField("stop"):
-                    self._stopping = True
-                    return None
-            self._pipe.wait(GOODBYE_S)
+            command = self._next_command()
+            if command is None:
+                self._pipe.wait(GOODBYE_S)
+            elif command.HasField("setup"):
+                return command.setup
+            elif command.HasField("stop"):
+                self._stopping = True
+                return None
         return None
+
+    def _next_command(self) -> pb.ShardCommand | None:
+        """Return what the agent said next; None if it has said nothing more yet."""
+        if not self._said:
+            self._said.extend(self._pipe.receive())
+        if not self._said:
+            return None
+        return decode_message(pb.ShardCommand, self._said.popleft(), where="agent")
 
     # ---- the loop --------------------------------------------------------------------
 
@@ -194,8 +204,8 @@ class Shard:
             plane.wait(LONGEST_WAIT_NS)
 
     def _do_chores(self, plane: DataPlane, now_ns: int) -> None:
-        for data in self._pipe.receive():
-            self._obey(decode_message(pb.ShardCommand, data, where="agent"), plane)
+        while (command := self._next_command()) is not None:
+            self._obey(command, plane)
         self._pipe.flush()
         if not self._armed or self._finished:
             return
@@ -275,15 +285,11 @@ class Shard:
                 error=error_message(error), waiting_for=self._waiting_for()[:64]
             )
         )
-        try:
-            self._tell(report)
-        except RunFailed:
-            self._pipe.closed = True  # the agent takes nothing: it will see us end
+        self._pipe.send(report.SerializeToString(), last=True)
 
     def _wait_for_stop(self) -> None:
         while not self._stopping and not self._pipe.closed:
-            for data in self._pipe.receive():
-                command = decode_message(pb.ShardCommand, data, where="agent")
+            while (command := self._next_command()) is not None:
                 self._stopping = self._stopping or command.HasField("stop")
             self._pipe.flush()
             if not self._stopping:
@@ -294,14 +300,15 @@ class Shard:
         if self._pipe.closed:
             return
         plane = self._plane
-        try:
-            if plane is not None and self._armed and not self._finished:
+        if plane is not None and self._armed and not self._finished:
+            # Beyond the bound the rest is lost; the reason why has been said.
+            with suppress(RunFailed):
                 self._report(plane, time.monotonic_ns())
-                self._finish_tally()
-            waiting_for = self._waiting_for()[:64] if self._armed else ()
-            self._tell(pb.ShardReport(stopped=pb.ShardStopped(waiting_for=waiting_for)))
-        except RunFailed:
-            return
+            self._finish_tally()
+        stopped = pb.ShardStopped(
+            waiting_for=self._waiting_for()[:64] if self._armed else ()
+        )
+        self._pipe.send(pb.ShardReport(stopped=stopped).SerializeToString(), last=True)
         deadline_s = time.monotonic() + GOODBYE_S
         while not self._pipe.flush() and time.monotonic() < deadline_s:
             self._pipe.wait(0.05)

@@ -12,15 +12,28 @@ from typing import TYPE_CHECKING
 from chakram.control.messages import decode_message, pb
 from chakram.errors import EnvironmentProblem
 from chakram_agent.counters import SharedCounters
-from chakram_agent.pipe import frame, read_frame
+from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["ShardProcess"]
+__all__ = ["ShardProcess", "read_frame"]
 
 STOP_GRACE_S = 1.2
 """A shard that has not ended by then is killed: all traffic must be over in 2 s."""
+
+
+async def read_frame(reader: asyncio.StreamReader, *, where: str) -> bytes | None:
+    """Return the next message of a shard; None if it has ended.
+
+    Raises:
+        PeerError: At *where*, if the message is too long.
+    """
+    try:
+        header = await reader.readexactly(HEADER_BYTES)
+        return await reader.readexactly(frame_bytes(header, where))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
 
 
 class ShardProcess:

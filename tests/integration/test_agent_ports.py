@@ -1,0 +1,200 @@
+"""Ports on real sockets over loopback, by their interface, fast and plain."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from chakram.errors import AgentError, ConfigError, FabricError, PortInUse
+from chakram_agent.dataplane import udp
+from chakram_agent.dataplane.memory import MemoryNetwork
+from chakram_agent.dataplane.opening import open_port
+from chakram_agent.dataplane.port import Port, PortOptions
+from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
+
+A, B = "127.18.1.1", "127.18.1.2"
+PORT = 14792
+SOURCES = (50001, 50002)
+DATA_TOS, CONTROL_TOS = 26 << 2 | 2, 48 << 2
+
+Opener = Callable[..., Port]
+
+
+def options(address: str, **changes: object) -> PortOptions:
+    return PortOptions(
+        **{
+            "address": address,
+            "udp_port": PORT,
+            "destinations": [(A, PORT), (B, PORT)],
+            "source_ports": SOURCES,
+            "data_tos": DATA_TOS,
+            "control_tos": CONTROL_TOS,
+            **changes,
+        }  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(params=["memory", "udp", "udp plain"])
+def opener(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Opener]:
+    kind, _, form = request.param.partition(" ")
+    if form == "plain":
+        monkeypatch.setattr(udp, "_batch", None)
+    network = MemoryNetwork()
+    opened: list[Port] = []
+
+    def open_it(address: str, **changes: object) -> Port:
+        port = open_port(f"{kind}:", options(address, **changes), network)
+        opened.append(port)
+        return port
+
+    yield open_it
+    for port in opened:
+        port.close()
+        port.close()
+
+
+def arrivals(port: Port) -> list[tuple[bytes, int, bool, int]]:
+    """Wait for something to arrive; return all of it."""
+    poll = select.poll()
+    poll.register(port.fileno(), select.POLLIN)
+    assert poll.poll(2000)
+    found = []
+    while (arrival := port.receive_burst()) is not None:
+        length, segment_size, marked, source_port = arrival
+        found.append((bytes(port.buffer[:length]), segment_size, marked, source_port))
+    return found
+
+
+def split(bursts: list[tuple[bytes, int, bool, int]]) -> list[bytes]:
+    """Return the single packets of what arrived."""
+    return [
+        data[start : start + (size or len(data))]
+        for data, size, _, _ in bursts
+        for start in range(0, len(data), size or len(data))
+    ]
+
+
+def test_a_burst_arrives_as_the_packets_that_it_is(opener: Opener) -> None:
+    sender, receiver = opener(A), opener(B)
+    burst = memoryview(bytes(range(256)) * 40)  # 3 segments of 3000 and a shorter one
+    assert sender.send_burst(burst, 3000, 1, SOURCES[0], False)
+    packets = split(arrivals(receiver))
+    assert b"".join(packets) == burst
+    assert [len(packet) for packet in packets] == [3000, 3000, 3000, 1240]
+
+
+def test_a_single_packet_arrives(opener: Opener) -> None:
+    sender, receiver = opener(A), opener(B)
+    assert sender.send_burst(memoryview(b"one packet"), 4096, 1, SOURCES[1], False)
+    ((data, size, marked, source_port),) = arrivals(receiver)
+    assert (data, marked, source_port) == (b"one packet", False, SOURCES[1])
+    assert size in (0, len(data), 4096)
+
+
+def test_nothing_arrives_from_nobody(opener: Opener) -> None:
+    assert opener(A).receive_burst() is None
+
+
+def test_a_destination_that_is_not_there_is_no_error(opener: Opener) -> None:
+    sender = opener(A)
+    for _ in range(3):
+        assert sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], False)
+
+
+@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("control", [False, True])
+def test_packets_carry_the_class_of_their_kind(opener: Opener, control: bool) -> None:
+    sender = opener(A)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind((B, PORT))
+        receiver.settimeout(2)
+        receiver.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
+        sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], control)
+        _, ancillary, _, _ = receiver.recvmsg(10, socket.CMSG_SPACE(4))
+    ((_, _, data),) = ancillary
+    assert data[0] == (CONTROL_TOS if control else DATA_TOS)
+
+
+@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+def test_a_mark_of_congestion_is_seen(opener: Opener) -> None:
+    sender, receiver = opener(A, data_tos=26 << 2 | 3), opener(B)
+    sender.send_burst(memoryview(bytes(2000)), 1000, 1, SOURCES[0], False)
+    assert all(marked for _, _, marked, _ in arrivals(receiver))
+
+
+@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+def test_what_finds_no_room_is_counted(opener: Opener) -> None:
+    sender, receiver = opener(A), opener(B, buffer_bytes=4096)
+    for _ in range(200):
+        sender.send_burst(memoryview(bytes(4000)), 4000, 1, SOURCES[0], False)
+    arrivals(receiver)
+    # The count comes with the next packet.
+    sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], False)
+    arrivals(receiver)
+    assert receiver.socket_drops > 0
+
+
+@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+def test_an_address_is_taken_once(opener: Opener) -> None:
+    opener(A)
+    with pytest.raises(PortInUse, match=rf"{A}:{PORT}: the UDP port is taken"):
+        opener(A)
+
+
+@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+def test_what_a_port_can_do(opener: Opener) -> None:
+    capabilities = opener(A).capabilities
+    assert capabilities.segmentation
+    assert capabilities.coalescing
+    assert capabilities.receive_buffer_bytes > 0
+
+
+@pytest.mark.parametrize("opener", ["udp plain"], indirect=True)
+def test_too_long_a_packet_is_said(opener: Opener) -> None:
+    sender = opener(A)
+    with pytest.raises(AgentError, match="lower path_mtu"):
+        sender.send_burst(memoryview(bytes(65_530)), 65_530, 1, SOURCES[0], False)
+
+
+@pytest.mark.parametrize("opener", ["udp"], indirect=True)
+def test_an_address_of_another_host_is_said(opener: Opener) -> None:
+    with pytest.raises(FabricError, match="no interface has that address"):
+        opener("192.0.2.1")
+
+
+@pytest.mark.parametrize("opener", ["memory"], indirect=True)
+def test_a_full_memory_port_pushes_back(opener: Opener) -> None:
+    sender, _ = opener(A), opener(B)
+    while sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], False):
+        pass
+    assert sender.send_retries == 1
+
+
+@pytest.mark.parametrize("text", ["", "udp", "verbs:mlx5_0", "memory:x"])
+def test_a_specification_that_is_not_known_is_named(text: str) -> None:
+    with pytest.raises(ConfigError, match="known: udp:, memory:"):
+        open_port(text, options(A))
+
+
+@pytest.mark.parametrize("interface", ["nonesuch0", "../eth0", "x" * 16])
+def test_an_interface_that_is_not_there_is_named(interface: str) -> None:
+    with pytest.raises(FabricError, match="interface"):
+        open_port(f"udp:{interface}", options(A))
+
+
+def test_loopback_leaves_by_lo() -> None:
+    assert outgoing_interface(B) == socket.if_nametoindex("lo")
+
+
+def test_loopback_may_be_asked_for_openly() -> None:
+    refuse_loopback_route(B, source=A)
+
+
+def test_what_only_seems_to_leave_the_machine_is_refused() -> None:
+    with pytest.raises(FabricError, match="would go through lo"):
+        refuse_loopback_route(B, source="198.18.0.1")

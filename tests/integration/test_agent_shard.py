@@ -1,0 +1,243 @@
+"""A shard by itself: driven over its pipe, with ports in memory."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from chakram.control.codec import encode_plan
+from chakram.control.event_codec import decode_progress, decode_rows
+from chakram.control.messages import pb
+from chakram.core.counters import slot
+from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.core.records import RecordRows
+from chakram_agent import pipe as pipe_module
+from chakram_agent import shard as shard_module
+from chakram_agent.counters import SharedCounters
+from chakram_agent.pipe import ShardPipe
+from chakram_agent.shard import Shard
+from tests.plans import ring_plan
+
+ALLOW = ("127.0.0.0/8",)
+WEIGHTY = ("grpc", "asyncio", "pyroute2", "prometheus_client", "pyarrow", "pydantic")
+
+
+class Talk:
+    """The agent's end of a shard that runs in a thread."""
+
+    def __init__(self, pipe: ShardPipe, counters: SharedCounters) -> None:
+        self.pipe = pipe
+        self.counters = counters
+        self.reports: list[pb.ShardReport] = []
+
+    def say(self, command: pb.ShardCommand) -> None:
+        self.pipe.send(command.SerializeToString())
+
+    def set_up(self, plan: AgentPlan, allow: tuple[str, ...] = ALLOW) -> None:
+        setup = pb.ShardSetup(shard=0, plan=encode_plan(plan), allow=allow)
+        self.say(pb.ShardCommand(setup=setup))
+
+    def arm(self) -> None:
+        start_ns = time.monotonic_ns() + 5_000_000
+        self.say(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
+
+    def stop(self) -> None:
+        self.say(pb.ShardCommand(stop=pb.ShardStop()))
+
+    def wait_for(
+        self, kind: str, condition: Callable[[pb.ShardReport], bool] = bool
+    ) -> pb.ShardReport:
+        """Wait for a report of a kind that meets a condition."""
+        deadline_s = time.monotonic() + 20
+        while time.monotonic() < deadline_s:
+            self.pipe.wait(0.1)
+            for data in self.pipe.receive():
+                report = pb.ShardReport.FromString(data)
+                self.reports.append(report)
+            for report in self.reports:
+                if report.HasField(kind) and condition(report):
+                    return report
+            assert not self.pipe.closed, f"ended without {kind}: {self.reports}"
+        pytest.fail(f"no {kind}: {self.reports}")
+
+    def rows(self) -> RecordRows:
+        rows = RecordRows()
+        for report in self.reports:
+            if report.HasField("records"):
+                rows.extend(decode_rows(report.records, where="shard"))
+        return rows
+
+
+@contextmanager
+def running() -> Iterator[Talk]:
+    ours, theirs = socket.socketpair()
+    counters = SharedCounters.create("test")
+    pipe = ShardPipe(theirs)
+    thread = threading.Thread(target=Shard(pipe, counters).run, name="shard")
+    thread.start()
+    talk = Talk(ShardPipe(ours), counters)
+    try:
+        yield talk
+    finally:
+        talk.pipe.close()
+        thread.join(10)
+        pipe.close()
+        counters.close()
+    assert not thread.is_alive()
+
+
+def memory_plan(**changes: object) -> AgentPlan:
+    return ring_plan(open_spec="memory:", **changes)  # type: ignore[arg-type]
+
+
+def test_a_shard_works_and_lingers_until_it_is_told_to_stop() -> None:
+    with running() as talk:
+        talk.set_up(memory_plan(iterations=3))
+        talk.wait_for("ready")
+        talk.arm()
+        talk.wait_for("finished")
+        assert len(talk.rows()) == 2 * 3 * (2 + 1 + 1)
+        assert talk.counters.snapshot()[slot("flows_completed")] == 12
+        load = talk.counters.load(0)
+        assert load.rounds > 0
+        assert load.wall_ns > 0
+        talk.stop()
+        talk.wait_for("stopped")
+
+
+def test_the_last_progress_comes_before_the_end() -> None:
+    with running() as talk:
+        talk.set_up(memory_plan(iterations=3))
+        talk.arm()
+        talk.wait_for("finished")
+        *_, last, finished = talk.reports
+        assert finished.HasField("finished")
+        progress = decode_progress(last.progress, time_ns=0)
+        assert progress.iterations == ((0, 3), (1, 3))
+
+
+def test_a_shard_that_is_stopped_hands_over_what_it_has() -> None:
+    plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6))
+    with running() as talk:
+        talk.set_up(plan)
+        talk.arm()
+        talk.wait_for("progress", lambda report: report.progress.counter > 10)
+        talk.stop()
+        stopped = talk.wait_for("stopped")
+        assert stopped.stopped.waiting_for
+        completed = talk.counters.snapshot()[slot("flows_completed")]
+        rows = talk.rows()
+        assert completed > 0
+        assert len(rows.flows) > 0
+
+
+def test_a_shard_can_be_stopped_before_it_is_set_up() -> None:
+    with running() as talk:
+        talk.stop()
+        talk.wait_for("stopped")
+
+
+def test_a_shard_ends_with_its_agent() -> None:
+    with running() as talk:
+        talk.set_up(memory_plan())
+        talk.wait_for("ready")
+
+
+def test_an_address_that_is_not_allowed_is_refused_here_too() -> None:
+    with running() as talk:
+        talk.set_up(memory_plan(), allow=("198.18.0.0/15",))
+        failed = talk.wait_for("failed").failed
+        assert failed.error.kind == "PlanError"
+        assert "does not send to 127.18.0.2" in failed.error.found
+        talk.stop()
+        talk.wait_for("stopped")
+
+
+def test_a_plan_that_is_wrong_is_refused_here_too() -> None:
+    with running() as talk:
+        plan = encode_plan(memory_plan())
+        plan.peers.pop()
+        talk.say(pb.ShardCommand(setup=pb.ShardSetup(plan=plan, allow=ALLOW)))
+        failed = talk.wait_for("failed").failed
+        assert "is not among the peers of the plan" in failed.error.found
+
+
+def test_a_port_that_cannot_be_opened_closes_the_others() -> None:
+    plan = memory_plan()
+    ports = (plan.ports[0], replace(plan.ports[1], open="verbs:mlx5_0"))
+    with running() as talk:
+        talk.set_up(replace(plan, ports=ports))
+        assert talk.wait_for("failed").failed.error.kind == "ConfigError"
+
+
+def test_a_queue_pair_that_gives_up_is_a_failure() -> None:
+    plan = memory_plan(
+        transport=TransportPlan(retransmit_timeout_ns=1_000_000, retry_limit=1)
+    )
+    settings = replace(plan.settings, drop_ratio=0.999999)
+    with running() as talk:
+        talk.set_up(replace(plan, settings=settings))
+        talk.arm()
+        failed = talk.wait_for("failed").failed
+        assert "gave up" in failed.error.found
+        assert failed.waiting_for
+        talk.stop()
+        talk.wait_for("stopped")
+
+
+def test_ranks_that_stand_still_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_module, "STALLED_NS", 100_000_000)
+    plan = memory_plan(transport=TransportPlan(retransmit_timeout_ns=10**12))
+    settings = replace(plan.settings, drop_ratio=0.999999)
+    with running() as talk:
+        talk.set_up(replace(plan, settings=settings))
+        talk.arm()
+        stalled = talk.wait_for("progress", lambda r: bool(r.progress.waiting_for))
+        assert all("rank" in text for text in stalled.progress.waiting_for)
+        talk.stop()
+        talk.wait_for("stopped")
+
+
+def test_an_order_that_makes_no_sense_is_a_failure() -> None:
+    with running() as talk:
+        talk.set_up(memory_plan())
+        talk.wait_for("ready")
+        talk.set_up(memory_plan())
+        failed = talk.wait_for("failed").failed
+        assert failed.error.found == "said setup to a shard that is set up"
+
+
+def test_an_agent_that_takes_nothing_stops_the_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipe_module, "MAX_QUEUED_BYTES", 10_000)
+    plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6), input_bytes=4096)
+    with running() as talk:
+        talk.set_up(plan)
+        talk.wait_for("ready")
+        talk.arm()
+        before = -1
+        while (rounds := talk.counters.load(0).rounds) != before or not rounds:
+            before = rounds
+            threading.Event().wait(0.1)  # it works on until the bound is reached
+        failed = talk.wait_for("failed").failed
+        assert "bytes of records lying" in failed.error.found
+
+
+def test_a_shard_stays_light() -> None:
+    code = (
+        "import sys, chakram_agent.shard; "
+        f"print([name for name in {WEIGHTY!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
