@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,10 +58,6 @@ async def _run(
     from chakram.controller.shell import run_experiment
     from chakram.observe.exporter import open_listener
 
-    # Ending by SIGTERM is as orderly as by Ctrl-C, which asyncio sees to.
-    task = asyncio.current_task()
-    if task is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     # Before anything is built: a port that is taken is said at once.
     listen = settings.metrics.listen
     return await run_experiment(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,7 +31,7 @@ from chakram.controller.state import (
 from chakram.errors import ChakramError, RunFailed, RunInterrupted, UnexpectedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Coroutine, Mapping
 
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
@@ -116,19 +114,18 @@ class Session:
             ChakramError: What an agent refused the plan with.
         """
         finish: Finish | None = None
-        with self._signals():
-            try:
-                for client in self._clients.values():
-                    await client.attach(controller="chakram run")
-                for name, client in self._clients.items():
-                    self._spawn(self._follow(client), f"follow-{name}")
-                self._events.put_nowait(Begin(agents=tuple(self._clients)))
-                while finish is None:
-                    finish = await self._step()
-            finally:
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.gather(*self._tasks, return_exceptions=True)
+        try:
+            for client in self._clients.values():
+                await client.attach(controller="chakram run")
+            for name, client in self._clients.items():
+                self._spawn(self._follow(client), f"follow-{name}")
+            self._events.put_nowait(Begin(agents=tuple(self._clients)))
+            while finish is None:
+                finish = await self._step()
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         if finish.reason is None:
             return
         if finish.interrupted:
@@ -180,9 +177,8 @@ class Session:
             case AbortAgent(agent=agent, reason=reason):
                 self._spawn(self._abort(agent, reason), f"abort-{agent}")
 
-    def _spawn(self, work: object, name: str) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work, name=name)  # type: ignore[arg-type] # coroutines of this class
-        self._tasks.add(task)
+    def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
+        self._tasks.add(asyncio.create_task(work, name=name))
 
     async def _prepare(self, agent: str) -> None:
         try:
@@ -262,37 +258,11 @@ class Session:
             self._deadline_ns = None
             self._events.put_nowait(Abort(reason="stop_if.duration is over"))
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM end the run in order; the second one at once."""
-        loop = asyncio.get_running_loop()
-        task = asyncio.current_task()
-        asked = False
-
-        def stop(name: str) -> None:
-            nonlocal asked
-            if asked and task is not None:
-                task.cancel()
-            asked = True
-            self._events.put_nowait(
-                Abort(reason=f"interrupted by {name}", interrupted=True)
-            )
-
-        handled: list[signal.Signals] = []
-        restore: list[tuple[signal.Signals, Callable[..., object] | int | None]] = []
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before = signal.getsignal(number)
-            with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
-                loop.add_signal_handler(number, stop, number.name)
-                handled.append(number)
-                restore.append((number, before))
-        try:
-            yield
-        finally:
-            for number in handled:
-                loop.remove_signal_handler(number)
-            for number, handler in restore:
-                signal.signal(number, handler)
+    def interrupt(self, name: str) -> None:
+        """End the run in order, because the user wants it to."""
+        self._events.put_nowait(
+            Abort(reason=f"interrupted by {name}", interrupted=True)
+        )
 
 
 def _clause(error: ChakramError) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.control.client import AgentClient
+from chakram.controller.interrupts import Interrupts
 from chakram.controller.links import link_records
 from chakram.controller.planning import (
     LoadedJob,
@@ -170,7 +171,37 @@ async def run_experiment(
 
     Raises:
         ChakramError: If nothing was run: wrong input, no rights, no agent.
+        RunInterrupted: If the user ended it before it had begun, or insisted.
     """
+    with Interrupts() as interrupts:
+        try:
+            return await _run(
+                experiment,
+                experiment_text,
+                runs_directory,
+                lab_name,
+                listener,
+                progress,
+                interrupts,
+            )
+        except asyncio.CancelledError:
+            if interrupts.name is None:
+                raise
+            raise RunInterrupted("run", f"interrupted by {interrupts.name}") from None
+        finally:
+            if listener is not None:
+                listener.close()
+
+
+async def _run(
+    experiment: Experiment,
+    experiment_text: str,
+    runs_directory: Path,
+    lab_name: str,
+    listener: socket.socket | None,
+    progress: Progress,
+    interrupts: Interrupts,
+) -> RunOutcome:
     progress.phase("reading traces")
     jobs = await asyncio.to_thread(load_jobs, experiment)
     started = datetime.now(UTC)
@@ -195,6 +226,7 @@ async def run_experiment(
         run_id,
         metrics,
         progress,
+        interrupts,
         served=listener is not None,
     )
     server = None if listener is None else MetricsServer(metrics, listener)
@@ -253,9 +285,11 @@ class _Run:
         run_id: str,
         metrics: MetricsState,
         progress: Progress,
+        interrupts: Interrupts,
         *,
         served: bool,
     ) -> None:
+        self._interrupts = interrupts
         self._served = served
         self._experiment = experiment
         self._jobs = jobs
@@ -317,9 +351,11 @@ class _Run:
             )
             self._progress.phase("preparing agents")
             watch = asyncio.create_task(self._watch_links(world, before), name="links")
+            self._interrupts.listener = session.interrupt
             try:
                 await session.run()
             finally:
+                self._interrupts.listener = None
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
                 self._counters = (before, await world.link_counters())
@@ -404,6 +440,7 @@ class _Run:
         self.error = error
         before, after = self._counters
         topology = self._world.topology if self._world is not None else None
+        captures = self._world.captures if self._world is not None else None
         links = link_records(topology, before, after) if topology else []
         self._directory.finish(
             COMPLETE if error is None else PARTIAL if self.began else FAILED,
@@ -413,7 +450,11 @@ class _Run:
             ideal=self.reference.ideals,
             ceiling=self.reference.ceilings,
             predictions=self.reference.predictions,
-            banners=(*self._directory.manifest.banners, *self._observer.banners),
+            banners=(
+                *self._directory.manifest.banners,
+                *self._observer.banners,
+                *(captures.banners() if captures is not None else ()),
+            ),
             samples_dropped=sum(self._observer.samples_dropped.values()),
         )
         self._show_links(links)

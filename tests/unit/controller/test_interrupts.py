@@ -1,0 +1,57 @@
+"""Ctrl-C and SIGTERM: told to whoever listens, and insisted on by the second."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from chakram.controller.interrupts import Interrupts
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", SIGNALS)
+async def test_a_listener_hears_the_first_signal(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    heard = asyncio.get_running_loop().create_future()
+    with Interrupts() as interrupts:
+        interrupts.listener = heard.set_result
+        os.kill(os.getpid(), number)
+        assert await heard == number.name
+        assert interrupts.name == number.name
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", SIGNALS)
+async def test_without_a_listener_the_task_is_cancelled(
+    number: signal.Signals,
+) -> None:
+    async def work() -> None:
+        with Interrupts():
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(work())
+
+
+@pytest.mark.asyncio
+async def test_the_second_signal_insists() -> None:
+    heard: list[str] = []
+
+    async def work() -> None:
+        with Interrupts() as interrupts:
+            interrupts.listener = heard.append
+            for number in SIGNALS:
+                os.kill(os.getpid(), number)
+                await asyncio.sleep(0.01)
+            await asyncio.Event().wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(work())
+    assert heard == ["SIGINT"]
