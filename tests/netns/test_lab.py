@@ -171,11 +171,21 @@ async def test_links_without_a_rate_are_counted_too() -> None:
 
 
 @pytest.mark.asyncio
-async def test_bursts_cross_whole_except_from_hosts_that_are_captured() -> None:
-    handle = await start_lab(star(3), lab_name="burst", capture_hosts=["h1"])
+@pytest.mark.parametrize("rate_bps", [GBIT, None])
+async def test_bursts_cross_whole_except_on_links_that_are_captured(
+    rate_bps: int | None,
+) -> None:
+    topology = star(3, rate_bps)
+    handle = await start_lab(topology, lab_name="burst", capture_hosts=["h1"])
     async with handle:
-        assert traffic(handle.state, "burst", "h0", "h2") == [8042]
-        assert traffic(handle.state, "burst", "h1", "h2") == [1042] * 8
+        lab = handle.state
+        assert traffic(lab, "burst", "h0", "h2") == [8042]
+        assert traffic(lab, "burst", "h0", "h2", "h2") == [8042]
+        for at in "switch", "h1", "h2":
+            assert traffic(lab, "burst", "h1", "h2", at) == [1042] * 8, at
+        assert traffic(lab, "burst", "h0", "h1") == [8042]
+        assert traffic(lab, "burst", "h0", "h1", "h1") == [1042] * 8
+        assert ["h1" in note for note in lab.notes if "captured" in note] == [True]
 
 
 @pytest.mark.asyncio

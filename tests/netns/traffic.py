@@ -102,18 +102,26 @@ def rate(lab: LabState, sender: str, receiver: str, count: str, size: str) -> fl
     return (int(count) - 1) * len(payload) * 8 * 10**9 / elapsed_ns
 
 
-def burst(lab: LabState, sender: str, receiver: str) -> list[int]:
-    """Send one burst of eight packets; return the lengths of frames at the switch."""
-    state = lab.host(sender)
-    switch = next(each for each in lab.switches if _has_port(each, state))
-    frames = frames_at(switch.netns, state.switch_interface)
+def burst(lab: LabState, sender: str, receiver: str, at: str = "switch") -> list[int]:
+    """Send one burst of eight packets; return the lengths of frames somewhere.
+
+    They are looked at at the sender's port of the switch, or at host *at*.
+    """
+    if at == "switch":
+        state = lab.host(sender)
+        switch = next(each for each in lab.switches if _has_port(each, state))
+        frames = frames_at(switch.netns, state.switch_interface)
+    else:
+        frames = frames_at(lab.host(at).netns, lab.host(at).interface)
     source = udp_socket(lab, sender)
     segment = [(socket.SOL_UDP, _UDP_SEGMENT, struct.pack("=H", 1000))]
     target = (lab.host(receiver).address, PORT)
     source.sendmsg([bytes(8000)], segment, 0, target)
     lengths: list[int] = []
     while sum(length - 42 for length in lengths) < 8000:
-        lengths.append(len(frames.recv(1 << 17)))
+        frame = frames.recv(1 << 17)
+        if frame[23] == socket.IPPROTO_UDP:  # else the receiver says: nobody listens
+            lengths.append(len(frame))
     return lengths
 
 

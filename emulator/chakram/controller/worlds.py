@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
 from chakram.control.service import TlsFiles
+from chakram.controller.capturing import capturing
 from chakram.controller.local_agent import local_agent
 from chakram.controller.planning import external_ports
 from chakram.core.plan import PortPlan
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from chakram.config.experiment import Experiment
+    from chakram.controller.capturing import Captures
     from chakram.fabric.counters import LinkCounters
     from chakram.fabric.description import LabState
     from chakram.fabric.topology import Topology
@@ -68,6 +70,7 @@ class World:
         topology: None where nobody told it.
         notes: What a reader of the results should know, one sentence each.
         lab: The lab of ``namespaces``.
+        captures: What is captured in it, if anything.
     """
 
     kind: str
@@ -76,6 +79,7 @@ class World:
     topology: Topology | None
     notes: tuple[str, ...] = ()
     lab: LabState | None = field(default=None, repr=False)
+    captures: Captures | None = field(default=None, repr=False)
 
     async def link_counters(self) -> Mapping[str, LinkCounters]:
         """Return the counters of all links by name; empty where nobody counts."""
@@ -94,7 +98,7 @@ async def open_world(
         experiment: Its fabric section says which kind.
         nports: Ports that its jobs need.
         lab_name: Prefix of whatever is made.
-        logs: Folder for what agents say that are started here.
+        logs: Folder for what agents say that are started here, and for captures.
 
     Raises:
         PrivilegeError: If this user may not make that fabric here.
@@ -134,6 +138,12 @@ async def _namespaces(
     state = lab.state
     register_process(lab_name, os.getpid(), "controller")
     stack.callback(unregister, lab_name, os.getpid())
+    captures = None
+    if fabric.capture:
+        # Before the agent, so that the capture ends after the last packet.
+        captures = await stack.enter_async_context(
+            capturing(state, fabric.capture, folder=logs)
+        )
     target, pid = await stack.enter_async_context(
         local_agent(
             name=LOCAL_AGENT,
@@ -164,6 +174,7 @@ async def _namespaces(
         topology=topology,
         notes=state.notes,
         lab=state,
+        captures=captures,
     )
 
 

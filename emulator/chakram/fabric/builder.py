@@ -153,11 +153,7 @@ class _Builder:
         for host in self._topology.hosts:
             self._execute(host, self._host_requests(host))
         self._shape()
-        segments = self._topology.hosts if self._model else self._spec.capture_hosts
-        for host in segments:
-            run_in_namespace(
-                self._namespaces[host].descriptor, switch_off_udp_segmentation, host
-            )
+        self._cut_bursts()
         self._note_what_is_missing()
         wait_until_ready(
             [each for name, each in self._namespaces.items() if name not in self._hosts]
@@ -368,6 +364,33 @@ class _Builder:
                 )
         for name, some in requests.items():
             self._execute(name, some)
+
+    def _cut_bursts(self) -> None:
+        """Have bursts leave as packets: towards a switch program, and to be captured.
+
+        A burst that crosses a link whole is seen whole at both of its ends.  So both
+        ends of a captured host's link cut; all others keep what makes them fast.
+        """
+        captured = self._spec.capture_hosts
+        ends = [
+            self._topology.host_link(host).end_at(host)
+            for host in (self._topology.hosts if self._model else captured)
+        ]
+        if captured and not self._model:
+            ends += [
+                self._topology.host_link(host).other_end(host) for host in captured
+            ]
+            self.notes.append(
+                f"packets to and from {', '.join(captured)} go one by one, because they"
+                " are captured there: this may cost rate"
+            )
+        for port in (self.ports[end] for end in ends):
+            run_in_namespace(
+                self._namespaces[port.namespace].descriptor,
+                switch_off_udp_segmentation,
+                port.namespace,
+                port.interface,
+            )
 
     def _note_what_is_missing(self) -> None:
         if not self._model and any(link.delay_ns for link in self._topology.links):

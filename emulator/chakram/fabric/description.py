@@ -73,8 +73,9 @@ class LabSpec:
         topology: Its hosts, switches and links.
         seed: Decides the switches' ECMP hashes; the same seed places flows alike.
         mtu: Largest IP packet of every interface, in bytes.
-        capture_hosts: Hosts that send packets one by one (``tx-udp-segmentation
-            off``), so that a capture shows what a wire would carry.
+        capture_hosts: Hosts whose link carries packets one by one
+            (``tx-udp-segmentation off`` at both ends), so that a capture shows what a
+            wire would carry.
         forwarding: One of ``FORWARDINGS``.
         lifetime: One of ``LIFETIMES``.
         state_root: Directory in which the lab gets one of its own.

@@ -125,7 +125,7 @@ async def start_lab(
         lab_name: Prefix of all that is visible outside; must not be in use.
         seed: Decides which of several equal-cost paths a flow takes.
         mtu: Largest IP packet of every interface, in bytes.
-        capture_hosts: Hosts whose bursts are cut into packets, for captures.
+        capture_hosts: Hosts on whose links bursts are cut into packets, for captures.
         forwarding: ``kernel``, or ``model`` for bare ports in one switch namespace.
         lifetime: ``run`` or ``up``; see ``chakram.fabric.description.LIFETIMES``.
 

@@ -10,7 +10,6 @@ from pyroute2.netlink import rtnl
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from chakram.errors import FabricError
-from chakram.fabric.topology import HOST_INTERFACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,20 +29,24 @@ _READY_WITHIN_NS = 10 * 10**9
 _READY_POLL_S = 0.005
 
 
-def switch_off_udp_segmentation(host: str) -> None:
-    """Have packets of a burst leave one by one; called in the host's namespace.
+def switch_off_udp_segmentation(node: str, interface: str) -> None:
+    """Have packets of a burst leave one by one; called in the node's namespace.
+
+    Args:
+        node: The host or switch, for errors.
+        interface: Its interface.
 
     Raises:
         FabricError: If the kernel cannot.
     """
-    device = IoctlEthtool(HOST_INTERFACE)
+    device = IoctlEthtool(interface)
     try:
         features = device.get_features()
         features["tx-udp-segmentation"] = False
         device.set_features(features)
     except (OSError, EthtoolError, KeyError) as error:
         raise FabricError(
-            f"host {host}",
+            f"interface {interface} of {node}",
             f"cannot switch off tx-udp-segmentation ({error!r})",
             "leave out fabric.capture",
         ) from error

@@ -1,0 +1,187 @@
+"""Captures the packets of a lab's hosts for the length of a run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from chakram.errors import FabricError
+from chakram.fabric.capture import (
+    CaptureRequest,
+    CaptureResult,
+    check_ready,
+    decode_results,
+    encode_request,
+)
+from chakram.fabric.enter import enter_command
+from chakram.fabric.lab import register_process, unregister
+from chakram.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
+
+    from chakram.fabric.description import LabState
+
+__all__ = ["LIMIT_BYTES", "Captures", "capture_name", "capturing"]
+
+LIMIT_BYTES = 256 << 20
+"""Longest capture file of one host."""
+
+_START_TIMEOUT_S = 20
+_STOP_TIMEOUT_S = 20
+
+
+class Captures:
+    """What was captured; known once the block of ``capturing`` has ended."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.results: tuple[CaptureResult, ...] = ()
+        self.failure: FabricError | None = None
+
+    def banners(self) -> tuple[str, ...]:
+        """Return what the capture files lack, one sentence each."""
+        banners = (
+            [] if self.failure is None else [f"{self.failure}: files are cut short"]
+        )
+        for each in self.results:
+            file = capture_name(each.host)
+            if each.dropped:
+                banners.append(
+                    f"{file} misses {each.dropped} packets:"
+                    " this machine was too busy to write them"
+                )
+            if each.is_full:
+                banners.append(
+                    f"{file} ends at its limit of {format_size(self._limit_bytes)}:"
+                    " later packets are not in it"
+                )
+            if each.failure is not None:
+                banners.append(f"{file} ends early: {each.failure}")
+        return tuple(banners)
+
+
+def capture_name(host: str) -> str:
+    """Return the name of a host's capture file in the run directory."""
+    return f"capture-{host}.pcap"
+
+
+@asynccontextmanager
+async def capturing(
+    lab: LabState,
+    hosts: Sequence[str],
+    *,
+    folder: Path,
+    limit_bytes: int = LIMIT_BYTES,
+) -> AsyncIterator[Captures]:
+    """Capture what hosts of a lab send and receive while the block runs.
+
+    Args:
+        lab: The lab.
+        hosts: Names of its hosts.
+        folder: Where ``capture-<host>.pcap`` are written.
+        limit_bytes: No file grows beyond it.
+
+    Yields:
+        What there is to say about the captures, once the block has ended.
+
+    Raises:
+        PrivilegeError: If this user may not capture there.
+        FabricError: If it cannot be done.
+    """
+    captures = Captures(limit_bytes)
+    command = [sys.executable, "-m", "chakram.fabric.capture"]
+    process = await asyncio.create_subprocess_exec(
+        *(enter_command(lab.holder_pid, command) if lab.rootless else command),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        # Ctrl-C in a terminal goes to the whole foreground group: the capture is to
+        # end after the traffic, not before.
+        start_new_session=True,
+    )
+    try:
+        register_process(lab.name, process.pid, "capture")
+        await _start(process, lab, hosts, folder, limit_bytes)
+        yield captures
+    finally:
+        try:
+            captures.results = await _stop(process)
+        except FabricError as error:
+            captures.failure = error
+        unregister(lab.name, process.pid)
+
+
+async def _start(
+    process: asyncio.subprocess.Process,
+    lab: LabState,
+    hosts: Sequence[str],
+    folder: Path,
+    limit_bytes: int,
+) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(
+        encode_request(_requests(lab, hosts, folder), limit_bytes=limit_bytes)
+    )
+    try:
+        async with asyncio.timeout(_START_TIMEOUT_S):
+            line = await process.stdout.readline()
+    except TimeoutError:
+        raise FabricError(
+            "capture", f"did not begin within {_START_TIMEOUT_S} s"
+        ) from None
+    if not line:
+        raise FabricError("capture", f"did not begin: {await _last_words(process)}")
+    check_ready(line)
+
+
+def _requests(
+    lab: LabState, hosts: Sequence[str], folder: Path
+) -> list[CaptureRequest]:
+    requests = []
+    for name in hosts:
+        host = lab.host(name)
+        requests.append(
+            CaptureRequest(
+                host=name,
+                netns=host.netns,
+                interface=host.interface,
+                path=str(folder.absolute() / capture_name(name)),
+            )
+        )
+    return requests
+
+
+async def _stop(process: asyncio.subprocess.Process) -> tuple[CaptureResult, ...]:
+    """End the process and return what it captured."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.close()
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
+            line = await process.stdout.readline()
+            words = "" if line else await _last_words(process)
+            await process.wait()
+    except TimeoutError:
+        raise FabricError(
+            "capture", f"its process did not end within {_STOP_TIMEOUT_S} s"
+        ) from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if not line:
+        raise FabricError("capture", f"its process ended early: {words}")
+    return decode_results(line)
+
+
+async def _last_words(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    text = (await process.stderr.read()).decode("utf-8", "replace").strip()
+    return text.splitlines()[-1] if text else "it said nothing"
