@@ -14,6 +14,7 @@ import pytest
 
 from chakram.control.client import AgentClient
 from chakram.control.events import (
+    AgentEvent,
     CountersSnapshot,
     Failed,
     Finished,
@@ -135,6 +136,31 @@ async def test_abort_ends_the_traffic_and_keeps_the_records(tmp_path: Path) -> N
         assert events[-1].reason == "enough"
         assert any(isinstance(event, RecordBatch) for event in events)
         await client.reset()
+
+
+async def test_all_records_are_here_when_an_abort_returns(tmp_path: Path) -> None:
+    heard: list[AgentEvent] = []
+    begun = asyncio.Event()
+
+    async def follow(client: AgentClient) -> None:
+        async for event in client.events():
+            heard.append(event)
+            if isinstance(event, RecordBatch):
+                begun.set()
+
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        follower = asyncio.create_task(follow(client))
+        await start(client, endless(ring_plan()))
+        async with asyncio.timeout(TIMEOUT_S):
+            await begun.wait()
+        await client.abort("enough")
+        assert isinstance(heard[-1], Failed)
+        await client.abort("nothing runs any more")
+        follower.cancel()
+        await asyncio.gather(follower, return_exceptions=True)
 
 
 async def test_ranks_that_wait_say_for_whom(tmp_path: Path) -> None:

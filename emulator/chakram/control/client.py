@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self, cast
 
 import grpc
@@ -15,6 +15,7 @@ from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
 from chakram.control.codec import encode_plan
 from chakram.control.details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event
+from chakram.control.events import Failed, Finished, PhaseChanged
 from chakram.control.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
 from chakram.control.service import (
     CHANNEL_OPTIONS,
@@ -73,6 +74,11 @@ class AgentClient:
         self._heartbeats: asyncio.Task[None] | None = None
         self._first: list[AgentEvent] = []
         self._closed = False
+        self._attaching = asyncio.Lock()
+        self._reading = False
+        # Whether whoever reads the events has got all that the last run tells.
+        self._all_told = asyncio.Event()
+        self._all_told.set()
 
     @classmethod
     async def connect(
@@ -156,10 +162,12 @@ class AgentClient:
         Raises:
             AgentError: If another controller has it, or it cannot be reached.
         """
-        if self._watch is not None:
-            return
+        async with self._attaching:
+            if self._watch is None:
+                await self._attach(controller)
+
+    async def _attach(self, controller: str) -> None:
         call = self._stub.Watch()  # type: ignore[call-arg] # the stub wants an iterator
-        self._watch = call
         try:
             async with self._errors(), asyncio.timeout(CALL_TIMEOUT_S):
                 await call.write(self._heartbeat(0, controller))
@@ -175,6 +183,7 @@ class AgentClient:
         if isinstance(first, pb.AgentEvent):
             event = decode_event(first, where=self.where)
             self._first = [] if event is None else [event]
+        self._watch = call
         self._heartbeats = asyncio.create_task(
             self._keep_alive(call, controller), name=f"heartbeats-{self.name}"
         )
@@ -209,20 +218,38 @@ class AgentClient:
             return
         while self._first:
             yield self._first.pop(0)
-        while not self._closed:
-            async with self._errors():
-                message = await call.read()
-            if not isinstance(message, pb.AgentEvent):
-                break
-            event = decode_event(message, where=self.where)
-            if event is not None:
-                yield event
+        self._reading = True
+        try:
+            while True:
+                try:
+                    async with self._errors():
+                        message = await call.read()
+                except AgentError:
+                    if self._closed:
+                        return  # we have ended it ourselves
+                    raise
+                if not isinstance(message, pb.AgentEvent):
+                    break
+                event = decode_event(message, where=self.where)
+                if event is not None:
+                    yield event
+                    self._note(event)
+        finally:
+            self._reading = False
+            self._all_told.set()
         if not self._closed:
             raise AgentError(
                 self.where,
                 "it has ended the session",
                 "was it stopped? see its own log",
             )
+
+    def _note(self, event: AgentEvent) -> None:
+        match event:
+            case PhaseChanged(phase="PREPARING"):
+                self._all_told.clear()
+            case Finished() | Failed() | PhaseChanged(phase="IDLE"):
+                self._all_told.set()
 
     async def prepare(self, plan: AgentPlan) -> None:
         """Give the agent its plan; it has opened all ports when this returns.
@@ -259,12 +286,17 @@ class AgentClient:
     async def abort(self, reason: str) -> None:
         """End the run; the agent's traffic has ended when this returns.
 
+        If somebody reads the events, all records of the run have been read as well.
         It needs no session, and it is no error if nothing runs.
         """
         async with self._errors():
             await self._stub.Abort(
                 pb.AbortRequest(reason=reason), timeout=CALL_TIMEOUT_S
             )
+        if self._reading:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    await self._all_told.wait()
 
     async def reset(self) -> None:
         """Let the agent forget the run: ready for the next plan when this returns.
@@ -340,6 +372,12 @@ class AgentClient:
         for key, value in trailing:
             if key == METADATA_KEY and isinstance(value, bytes):
                 return decode_error(value, where=self.where)
+        if self._watch is not None and error.code() is grpc.StatusCode.UNAVAILABLE:
+            return AgentError(
+                self.where,
+                "the connection was lost",
+                "it has ended, or its host cannot be reached any more; see its own log",
+            )
         found, hint = _explain(error, tls=self._tls)
         return AgentError(self.where, found, hint)
 
