@@ -1,18 +1,21 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """Bursts to and from UDP sockets that a port has opened, straight from C structures.
 
-This is ``UdpPort``'s inner part where extensions are built; without it the port speaks
-through Python's socket module, which takes several microseconds per call to build and
-to take apart what here lies ready.  Also here: a poll whose timeout is exact.
+Where extensions are built, this port takes the place of ``UdpPort``, which speaks
+through Python's socket module: that takes microseconds per call to build and to take
+apart what here lies ready.  Also here: a poll whose timeout is exact.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, EINVAL, ENOSYS, errno
+from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, EIO, ENOBUFS, errno
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from chakram_agent.dataplane.burst_port cimport Port
+
 import os
+from socket import inet_aton
 
 cdef extern from "sys/socket.h" nogil:
     """
@@ -76,7 +79,6 @@ cdef extern from "sys/socket.h" nogil:
     )
     int SOL_SOCKET
     int MSG_DONTWAIT
-    int MSG_TRUNC
     int SO_RXQ_OVFL
 
 cdef extern from "netinet/in.h" nogil:
@@ -105,41 +107,35 @@ cdef extern from "sys/epoll.h" nogil:
         int epoll, epoll_event *events, int capacity, long long nanoseconds
     )
 
-DEF ARRIVALS = 4
-DEF BUFFER_BYTES = 65536
-DEF CONTROL_BYTES = 96
-DEF READY = 64
+cdef enum:
+    # Datagrams, or runs of them, that one call takes from the kernel.
+    ARRIVALS = 4
+    # More than any UDP datagram, or run of them, holds.
+    BUFFER_BYTES = 65536
+    # Room for the three control messages that are asked for.
+    CONTROL_BYTES = 96
+    # Descriptors that one poll can tell of; the others wait for the next.
+    READY = 64
+    CONGESTION_EXPERIENCED = 3
+    # What the kernel takes as a segment size: 16 bits.
+    LARGEST_SEGMENT = 65535
 
-cdef int _CE = 3
-cdef int _LARGEST_SEGMENT = 65507
 
+cdef class BatchPort(Port):
+    """A port on the sockets that it is given, and closes."""
 
-cdef class BurstSockets:
-    """The sockets of one port.
-
-    Args:
-        receiver: Descriptor of the socket that receives.
-        senders: Descriptor of the socket that sends, by UDP source port.
-        destinations: (IPv4 address in network order, UDP port), by index.
-        control_tos: Type-of-service byte of control packets; None: as the sockets say.
-
-    Attributes:
-        buffer: Holds what ``receive`` has returned last.
-        socket_drops: What the kernel has dropped for want of room in the buffer.
-    """
-
-    cdef readonly object buffer
-    cdef readonly unsigned int socket_drops
+    cdef object _sockets
     cdef int _receiver
     cdef dict _senders
+    cdef bint _segmentation
     cdef Py_ssize_t _destination_count
     cdef sockaddr_in *_destinations
-    cdef bint _has_control_tos
-    # What is sent.
+    # What is sent; control messages lie ready, both for an int and for a short.
     cdef msghdr _outgoing
     cdef iovec _outgoing_part
-    cdef uint8_t _segment_control[32]
-    cdef uint8_t _tos_control[32]
+    cdef bint _has_control_tos
+    cdef uint8_t _segment_control[CONTROL_BYTES]
+    cdef uint8_t _tos_control[CONTROL_BYTES]
     # What is received: several datagrams, or coalesced runs of them, at a time.
     cdef list _buffers
     cdef mmsghdr _incoming[ARRIVALS]
@@ -148,172 +144,246 @@ cdef class BurstSockets:
     cdef uint8_t _incoming_control[ARRIVALS][CONTROL_BYTES]
     cdef int _arrived
     cdef int _taken
+    cdef int _shown
 
     def __cinit__(self):
         self._destinations = NULL
 
-    def __init__(self, int receiver, senders, destinations, control_tos):
-        cdef Py_ssize_t index
-        cdef cmsghdr *cmsg
-        cdef uint8_t *base
-        cdef bytes address
-        cdef int tos
+    def __init__(self, sockets):
         if self._destinations != NULL:
-            raise ValueError("these sockets are set up already")
-        self._receiver = receiver
-        self._senders = dict(senders)
+            raise ValueError("this port is open already")
+        super().__init__()
+        self._sockets = sockets
+        self._receiver = sockets.receiver.fileno()
+        self._senders = {
+            number: sender.fileno() for number, sender in sockets.senders.items()
+        }
+        self._segmentation = sockets.segmentation
+        self._prepare_sending(sockets.options.destinations, sockets.control_tos())
+        self._prepare_receiving()
+
+    def __dealloc__(self):
+        PyMem_Free(self._destinations)
+
+    @property
+    def capabilities(self):
+        """What this port can do."""
+        return self._sockets.capabilities()
+
+    def fileno(self):
+        """Return the descriptor of the receiving socket."""
+        return self._sockets.receiver.fileno()
+
+    def close(self):
+        """Close all sockets."""
+        # Their numbers may soon stand for something else.
+        self._senders = {}
+        self._receiver = -1
+        self._sockets.close()
+
+    cdef object _prepare_sending(self, destinations, control_tos):
+        cdef Py_ssize_t index
+        cdef size_t size
+        cdef bytes address
         self._destination_count = len(destinations)
-        self._destinations = <sockaddr_in *>PyMem_Malloc(
-            max(1, self._destination_count) * sizeof(sockaddr_in)
-        )
+        size = max(1, self._destination_count) * sizeof(sockaddr_in)
+        self._destinations = <sockaddr_in *>PyMem_Malloc(size)
         if self._destinations == NULL:
             raise MemoryError()
-        memset(
-            self._destinations, 0, max(1, self._destination_count) * sizeof(sockaddr_in)
-        )
+        memset(self._destinations, 0, size)
         for index in range(self._destination_count):
-            address, udp_port = destinations[index]
-            if len(address) != 4:
-                raise ValueError(f"{address!r} is no IPv4 address")
+            text, udp_port = destinations[index]
+            address = inet_aton(text)
             self._destinations[index].sin_family = AF_INET
             self._destinations[index].sin_port = htons(udp_port)
             memcpy(&self._destinations[index].sin_addr, <char *>address, 4)
         memset(&self._outgoing, 0, sizeof(msghdr))
         self._outgoing.msg_iov = &self._outgoing_part
         self._outgoing.msg_iovlen = 1
-        memset(self._segment_control, 0, sizeof(self._segment_control))
-        cmsg = <cmsghdr *>self._segment_control
-        cmsg.cmsg_len = CMSG_LEN(sizeof(uint16_t))
-        cmsg.cmsg_level = IPPROTO_UDP
-        cmsg.cmsg_type = UDP_SEGMENT
+        self._outgoing.msg_namelen = sizeof(sockaddr_in)
+        _put_control(self._segment_control, IPPROTO_UDP, UDP_SEGMENT, 0, 2)
         self._has_control_tos = control_tos is not None
-        tos = control_tos or 0
-        memset(self._tos_control, 0, sizeof(self._tos_control))
-        cmsg = <cmsghdr *>self._tos_control
-        cmsg.cmsg_len = CMSG_LEN(sizeof(int32_t))
-        cmsg.cmsg_level = IPPROTO_IP
-        cmsg.cmsg_type = IP_TOS
-        memcpy(CMSG_DATA(cmsg), &tos, sizeof(int32_t))
-        self._buffers = [memoryview(bytearray(BUFFER_BYTES)) for _ in range(ARRIVALS)]
+        _put_control(self._tos_control, IPPROTO_IP, IP_TOS, control_tos or 0, 4)
+
+    cdef object _prepare_receiving(self):
+        cdef Py_ssize_t index
+        self._buffers = [bytearray(BUFFER_BYTES) for _ in range(ARRIVALS)]
         self.buffer = self._buffers[0]
+        memset(self._incoming, 0, sizeof(self._incoming))
         for index in range(ARRIVALS):
-            # The list keeps the bytes where they are.
-            base = _first_byte(self._buffers[index])
-            self._incoming_parts[index].iov_base = base
+            # The list keeps the bytes where they are, and nothing changes their length.
+            self._incoming_parts[index].iov_base = <char *>(
+                <bytearray>self._buffers[index]
+            )
             self._incoming_parts[index].iov_len = BUFFER_BYTES
-            memset(&self._incoming[index], 0, sizeof(mmsghdr))
             self._incoming[index].msg_hdr.msg_iov = &self._incoming_parts[index]
             self._incoming[index].msg_hdr.msg_iovlen = 1
             self._incoming[index].msg_hdr.msg_name = &self._sources[index]
             self._incoming[index].msg_hdr.msg_control = &self._incoming_control[index]
 
-    def __dealloc__(self):
-        PyMem_Free(self._destinations)
-
-    cpdef int send(
+    cpdef bint send_burst(
         self,
-        data,
+        object view,
         Py_ssize_t segment_size,
         Py_ssize_t destination,
         int source_port,
         bint control,
-    ) except -1:
-        """Send *data* as segments of *segment_size*; return 0 or the error's number.
+    ):
+        """Send the bytes of one burst; False if there is no room now.
 
         Raises:
-            ValueError: If the destination or the segment size is out of range.
             KeyError: If there is no such source port.
+            ValueError: If the destination or the segment size is out of range.
+            AgentError: If the port cannot be used any more.
         """
-        cdef Py_buffer view
-        cdef ssize_t sent
+        cdef Py_buffer bytes_
         cdef int descriptor = self._senders[source_port]
-        cdef cmsghdr *cmsg
+        cdef int number
+        cdef uint8_t *control_message = NULL
         cdef uint16_t segment
         if destination < 0 or destination >= self._destination_count:
             raise ValueError(f"destination {destination} is not known")
-        if segment_size < 1 or segment_size > _LARGEST_SEGMENT:
-            raise ValueError(f"segments of {segment_size} bytes do not exist")
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        self._outgoing_part.iov_base = view.buf
-        self._outgoing_part.iov_len = view.len
+        if segment_size < 1 or segment_size > LARGEST_SEGMENT:
+            raise ValueError(f"there are no segments of {segment_size} bytes")
         self._outgoing.msg_name = &self._destinations[destination]
-        self._outgoing.msg_namelen = sizeof(sockaddr_in)
+        PyObject_GetBuffer(view, &bytes_, PyBUF_SIMPLE)
+        try:
+            if control:
+                if self._has_control_tos:
+                    control_message = self._tos_control
+            elif bytes_.len > segment_size:
+                if not self._segmentation:
+                    return self._send_singly(descriptor, &bytes_, segment_size)
+                segment = <uint16_t>segment_size
+                control_message = self._segment_control
+                memcpy(CMSG_DATA(<cmsghdr *>control_message), &segment, 2)
+            self._outgoing.msg_control = control_message
+            self._outgoing.msg_controllen = 0
+            if control_message != NULL:
+                self._outgoing.msg_controllen = CMSG_SPACE(
+                    2 if control_message == self._segment_control else 4
+                )
+            number = self._send(descriptor, <char *>bytes_.buf, bytes_.len)
+            if number == EIO and self._segmentation:
+                # An interface without checksum offload cannot segment.
+                self._segmentation = self._sockets.segmentation = False
+                return self._send_singly(descriptor, &bytes_, segment_size)
+        finally:
+            PyBuffer_Release(&bytes_)
+        return number == 0 or self._has_no_room(number)
+
+    cdef int _send(self, int descriptor, char *start, size_t length) noexcept:
+        """Send what ``_outgoing`` describes; return 0 or the number of the error."""
+        cdef int number = 0
+        self._outgoing_part.iov_base = start
+        self._outgoing_part.iov_len = length
+        with nogil:
+            if sendmsg(descriptor, &self._outgoing, MSG_DONTWAIT) < 0:
+                number = errno
+        return number
+
+    cdef bint _has_no_room(self, int number) except -1:
+        """Count that there was no room, and return False; raise if that is not it."""
+        if number != EAGAIN and number != ENOBUFS:
+            index = <sockaddr_in *>self._outgoing.msg_name - self._destinations
+            raise self._sockets.cannot_send(number, index)
+        self.send_retries += 1
+        return False
+
+    cdef bint _send_singly(
+        self, int descriptor, Py_buffer *data, Py_ssize_t segment_size
+    ) except -1:
+        """Send the segments one by one; what finds no room counts as lost."""
+        cdef Py_ssize_t start = 0
+        cdef int number
         self._outgoing.msg_control = NULL
         self._outgoing.msg_controllen = 0
-        if control:
-            if self._has_control_tos:
-                self._outgoing.msg_control = self._tos_control
-                self._outgoing.msg_controllen = CMSG_SPACE(sizeof(int32_t))
-        elif view.len > segment_size:
-            segment = <uint16_t>segment_size
-            cmsg = <cmsghdr *>self._segment_control
-            memcpy(CMSG_DATA(cmsg), &segment, sizeof(uint16_t))
-            self._outgoing.msg_control = self._segment_control
-            self._outgoing.msg_controllen = CMSG_SPACE(sizeof(uint16_t))
-        with nogil:
-            sent = sendmsg(descriptor, &self._outgoing, MSG_DONTWAIT)
-        PyBuffer_Release(&view)
-        return 0 if sent >= 0 else errno
+        while start < data.len:
+            number = self._send(
+                descriptor,
+                <char *>data.buf + start,
+                min(segment_size, data.len - start),
+            )
+            if number != 0:
+                self._has_no_room(number)
+                # What has left cannot be taken back: the rest is lost on the way.
+                return start > 0
+            start += segment_size
+        return True
 
-    cpdef tuple receive(self):
-        """Put what has arrived into ``buffer``; None if nothing has.
-
-        Returns:
-            Length; segment size (0: one packet); whether it is marked "congestion
-            experienced"; UDP source port of the sender.
+    cpdef bint receive_burst(self):
+        """Put the next arrival into the attributes; False if there is none now.
 
         Raises:
-            OSError: If the socket cannot be used any more.
+            AgentError: If the port cannot be used any more.
         """
-        cdef int index, count
+        cdef int index
+        cdef int32_t value
         cdef msghdr *header
         cdef cmsghdr *cmsg
-        cdef int32_t value
-        cdef int segment_size = 0
-        cdef bint marked = False
-        if self._taken >= self._arrived:
-            for index in range(ARRIVALS):
-                header = &self._incoming[index].msg_hdr
-                header.msg_namelen = sizeof(sockaddr_in)
-                header.msg_controllen = CONTROL_BYTES
-            with nogil:
-                count = recvmmsg(
-                    self._receiver, self._incoming, ARRIVALS, MSG_DONTWAIT, NULL
-                )
-            self._taken = 0
-            self._arrived = max(count, 0)
-            if count < 0 and errno not in (EAGAIN, EINTR, ECONNREFUSED):
-                raise OSError(errno, os.strerror(errno))
-            if count <= 0:
-                return None
+        if self._taken >= self._arrived and not self._refill():
+            return False
         index = self._taken
         self._taken += 1
-        self.buffer = self._buffers[index]
+        if index != self._shown:
+            self._shown = index
+            self.buffer = self._buffers[index]
+        self.length = self._incoming[index].msg_len
+        self.segment_size = 0
+        self.marked = False
+        self.source_port = ntohs(self._sources[index].sin_port)
         header = &self._incoming[index].msg_hdr
         cmsg = CMSG_FIRSTHDR(header)
         while cmsg != NULL:
             if cmsg.cmsg_level == IPPROTO_IP and cmsg.cmsg_type == IP_TOS:
-                marked = CMSG_DATA(cmsg)[0] & _CE == _CE
+                self.marked = (
+                    CMSG_DATA(cmsg)[0] & CONGESTION_EXPERIENCED
+                ) == CONGESTION_EXPERIENCED
             elif cmsg.cmsg_len >= CMSG_LEN(sizeof(int32_t)):
                 memcpy(&value, CMSG_DATA(cmsg), sizeof(int32_t))
                 if cmsg.cmsg_level == IPPROTO_UDP and cmsg.cmsg_type == UDP_GRO:
-                    segment_size = value
+                    self.segment_size = value
                 elif cmsg.cmsg_level == SOL_SOCKET and cmsg.cmsg_type == SO_RXQ_OVFL:
                     self.socket_drops = <uint32_t>value
             cmsg = CMSG_NXTHDR(header, cmsg)
-        return (
-            self._incoming[index].msg_len,
-            segment_size,
-            marked,
-            ntohs(self._sources[index].sin_port),
-        )
+        return True
 
-    cpdef bint exhausted(self):
-        """Tell whether the last ``receive`` from the kernel left room to spare.
+    cdef bint _refill(self) except -1:
+        """Take what the kernel has; tell whether that is anything."""
+        cdef int index, count
+        cdef int number = 0
+        if 0 < self._arrived < ARRIVALS:
+            # The kernel had no more, a moment ago: no need to ask again at once.
+            self._arrived = self._taken = 0
+            return False
+        for index in range(ARRIVALS):
+            self._incoming[index].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+            self._incoming[index].msg_hdr.msg_controllen = CONTROL_BYTES
+        with nogil:
+            count = recvmmsg(
+                self._receiver, self._incoming, ARRIVALS, MSG_DONTWAIT, NULL
+            )
+            if count < 0:
+                number = errno
+        self._taken = 0
+        self._arrived = max(count, 0)
+        # The last of these is an ICMP answer to something that was sent before.
+        if number not in (0, EAGAIN, EINTR, ECONNREFUSED):
+            raise self._sockets.cannot_receive(number)
+        return count > 0
 
-        Then nothing more has arrived, and there is no need to ask.
-        """
-        return self._taken >= self._arrived and self._arrived < ARRIVALS
+
+cdef object _put_control(
+    uint8_t *where, int level, int kind, int32_t value, size_t length
+):
+    """Write a control message, of CONTROL_BYTES at most, with an int or a short."""
+    cdef cmsghdr *cmsg = <cmsghdr *>where
+    memset(where, 0, CONTROL_BYTES)
+    cmsg.cmsg_len = CMSG_LEN(length)
+    cmsg.cmsg_level = level
+    cmsg.cmsg_type = kind
+    # Of a short, the first two bytes: only little-endian, but it is 0 then.
+    memcpy(CMSG_DATA(cmsg), &value, length)
 
 
 def poll(int epoll, long long timeout_ns):
@@ -326,19 +396,12 @@ def poll(int epoll, long long timeout_ns):
     """
     cdef epoll_event events[READY]
     cdef int count, index
+    cdef int number = 0
+    timeout_ns = max(0, timeout_ns)
     with nogil:
-        count = chakram_poll(epoll, events, READY, max(0, timeout_ns))
-    if count < 0:
-        if errno == EINTR:
-            return []
-        raise OSError(errno, os.strerror(errno))
+        count = chakram_poll(epoll, events, READY, timeout_ns)
+        if count < 0:
+            number = errno
+    if number not in (0, EINTR):
+        raise OSError(number, os.strerror(number))
     return [events[index].data.fd for index in range(count)]
-
-
-cdef uint8_t *_first_byte(object view) except NULL:
-    """Return where the bytes of *view* begin; whoever holds it keeps them there."""
-    cdef Py_buffer buffer
-    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
-    cdef uint8_t *base = <uint8_t *>buffer.buf
-    PyBuffer_Release(&buffer)
-    return base

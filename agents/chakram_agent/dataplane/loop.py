@@ -8,8 +8,10 @@ nothing has happened for a while.
 
 from __future__ import annotations
 
+import errno
 import select
 import time
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NEVER, BurstKind
@@ -18,11 +20,18 @@ from chakram.roce.wire import WireEncoder
 if TYPE_CHECKING:
     from chakram.core.plan import TransportPlan
     from chakram.replay.endpoint import Endpoint
-    from chakram_agent.dataplane.port import Port
+    from chakram.roce.port import PortEngine
+    from chakram_agent.dataplane.burst_port import Port
+
+try:
+    from chakram_agent.dataplane._batch import poll as exact_poll
+except ImportError:  # not built, or not wanted
+    exact_poll = None  # type: ignore[assignment]
 
 __all__ = ["DataPlane", "Line"]
 
 _DATA = int(BurstKind.DATA)
+_NEVER = NEVER
 _OUTER_HEADER_BYTES = 14 + 20 + 8
 """Ethernet, IPv4 and UDP: what a socket does not show."""
 
@@ -36,7 +45,7 @@ _SENDS_PER_ROUND = 16
 _SPIN_NS = 300_000
 # How much earlier than due to wake up, to be on time after the way out of the kernel.
 _WAKE_MARGIN_NS = 60_000
-# Shorter waits than this are naps, because poll counts in milliseconds.
+# Without an exact poll, shorter waits than this are naps: poll counts in milliseconds.
 _POLL_NS = 2_000_000
 _NAP_NS = 100_000
 _RETRY_NS = 50_000
@@ -49,10 +58,16 @@ class Line:
     """One endpoint on its port.
 
     Attributes:
+        endpoint: The one.
+        port: Where its packets leave and enter.
+        encoder: Turns its bursts into bytes.
+        blocked: Whether the port had no room for what was to be sent last.
         received_bytes: What has arrived, from Ethernet header to ICRC.
+        wake_ns: When the line is to be served next; in the past: now.
     """
 
     __slots__ = (
+        "_engine",
         "blocked",
         "encoder",
         "endpoint",
@@ -65,6 +80,7 @@ class Line:
         self, endpoint: Endpoint, port: Port, transport: TransportPlan
     ) -> None:
         self.endpoint = endpoint
+        self._engine: PortEngine = endpoint.engine
         self.port = port
         self.encoder = WireEncoder(
             local_address=endpoint.port.address,
@@ -81,28 +97,31 @@ class Line:
     def receive(self, now_ns: int) -> bool:
         """Take what has arrived; tell whether anything had."""
         port = self.port
-        engine = self.endpoint.engine
         received = False
         for _ in range(_RECEIVES_PER_ROUND):
-            arrival = port.receive_burst()
-            if arrival is None:
+            if not port.receive_burst():
                 break
-            length, segment_size, marked, source_port = arrival
-            packets = -(-length // segment_size) if segment_size else 1
-            self.received_bytes += length + packets * _OUTER_HEADER_BYTES
-            engine.receive_datagrams(
-                port.buffer, length, segment_size, now_ns, marked, source_port
+            packets = (
+                -(-port.length // port.segment_size) if port.segment_size > 0 else 1
+            )
+            self.received_bytes += port.length + packets * _OUTER_HEADER_BYTES
+            self._engine.receive_datagrams(
+                port.buffer,
+                port.length,
+                port.segment_size,
+                now_ns,
+                port.marked,
+                port.source_port,
             )
             received = True
         return received
 
     def send(self, now_ns: int) -> bool:
         """Send what may leave now; tell whether anything did."""
-        engine = self.endpoint.engine
         sent = False
         self.blocked = False
         for _ in range(_SENDS_PER_ROUND):
-            burst = engine.peek_burst(now_ns)
+            burst = self._engine.peek_burst(now_ns)
             if burst is None:
                 break
             view, segment_size = self.encoder.encode(burst)
@@ -115,7 +134,7 @@ class Line:
             ):
                 self.blocked = True
                 break
-            engine.commit_burst(burst, now_ns)
+            self._engine.commit_burst(burst, now_ns)
             sent = True
         return sent
 
@@ -124,10 +143,22 @@ class DataPlane:
     """All lines of one process.
 
     Attributes:
+        lines: They.
         max_lag_ns: The most that something due had to wait for the loop.
         late_rounds: Times that this was more than a millisecond.
         rounds: Rounds so far.
     """
+
+    __slots__ = (
+        "_active_ns",
+        "_epoll",
+        "_exact",
+        "_line_of",
+        "late_rounds",
+        "lines",
+        "max_lag_ns",
+        "rounds",
+    )
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
@@ -139,6 +170,7 @@ class DataPlane:
         for descriptor in self._line_of:
             self._epoll.register(descriptor, select.EPOLLIN)
         self._active_ns = 0
+        self._exact = exact_poll is not None
 
     def arm(self, start_ns: int) -> None:
         """Let all ranks start at *start_ns* (CLOCK_MONOTONIC)."""
@@ -149,28 +181,27 @@ class DataPlane:
     def round(self) -> None:
         """Serve every line that has something to do."""
         self.rounds += 1
-        now_ns = time.monotonic_ns()
-        readable = self._epoll.poll(0)
-        for descriptor, _ in readable:
+        active = False
+        for descriptor in self._poll(0):
             line = self._line_of.get(descriptor)
-            if line is not None:
-                line.receive(now_ns)
+            if line is not None and line.receive(monotonic_ns()):
                 line.wake_ns = 0
+                active = True
+        now_ns = monotonic_ns()
         for line in self.lines:
             due_ns = line.wake_ns
             if due_ns > now_ns:
                 continue
-            now_ns = time.monotonic_ns()
+            now_ns = monotonic_ns()
             if due_ns > 0:
                 self._note_lag(now_ns - due_ns)
-            endpoint = line.endpoint
-            endpoint.advance(now_ns)
+            line.endpoint.advance(now_ns)
             if line.send(now_ns):
-                self._active_ns = now_ns
+                active = True
             line.wake_ns = (
-                now_ns + _RETRY_NS if line.blocked else endpoint.next_wakeup_ns()
+                now_ns + _RETRY_NS if line.blocked else line.endpoint.next_wakeup_ns()
             )
-        if readable:
+        if active:
             self._active_ns = now_ns
 
     def watch(self, descriptor: int) -> None:
@@ -179,20 +210,27 @@ class DataPlane:
 
     def wait(self, limit_ns: int) -> None:
         """Return when there is work: soon, or after *limit_ns* at the latest."""
-        now_ns = time.monotonic_ns()
-        wake_ns = min((line.wake_ns for line in self.lines), default=NEVER)
-        sleep_ns = min(wake_ns - _WAKE_MARGIN_NS - now_ns, limit_ns)
-        if sleep_ns <= 0 or now_ns - self._active_ns < _SPIN_NS:
+        now_ns = monotonic_ns()
+        if now_ns - self._active_ns < _SPIN_NS:
             return
-        if sleep_ns < _POLL_NS:
-            time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
+        wake_ns = _NEVER
+        for line in self.lines:
+            if line.wake_ns < wake_ns:
+                wake_ns = line.wake_ns
+        sleep_ns = min(wake_ns - _WAKE_MARGIN_NS - now_ns, limit_ns)
+        if sleep_ns <= 0:
+            return
+        if self._exact or sleep_ns >= _POLL_NS:
+            self._poll(sleep_ns)
         else:
-            # The kernel's interface rounds up to milliseconds, hence one less.
-            self._epoll.poll((sleep_ns // 1_000_000 - 1) / 1000)
+            time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
 
     def finished(self) -> bool:
         """Tell whether all ranks have done all iterations."""
-        return all(line.endpoint.finished() for line in self.lines)
+        for line in self.lines:  # noqa: SIM110 - compiled, this is a loop in C
+            if not line.endpoint.finished():
+                return False
+        return True
 
     def failure(self) -> str | None:
         """Return why the work cannot be done, or None."""
@@ -207,6 +245,19 @@ class DataPlane:
         self._epoll.close()
         for line in self.lines:
             line.port.close()
+
+    def _poll(self, timeout_ns: int) -> list[int]:
+        """Return the readable descriptors, after *timeout_ns* at the latest."""
+        if self._exact:
+            try:
+                return exact_poll(self._epoll.fileno(), timeout_ns)
+            except OSError as error:
+                if error.errno != errno.ENOSYS:
+                    raise
+                self._exact = False  # a kernel before 5.11
+        # The interface rounds up to milliseconds, hence one less.
+        timeout_s = max(0, timeout_ns // 1_000_000 - 1) / 1000
+        return [descriptor for descriptor, _ in self._epoll.poll(timeout_s)]
 
     def _note_lag(self, lag_ns: int) -> None:
         self.max_lag_ns = max(self.max_lag_ns, lag_ns)

@@ -10,7 +10,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram_agent.dataplane.port import PortCapabilities
+from chakram_agent.dataplane.port import Port, PortCapabilities
 
 if TYPE_CHECKING:
     from chakram_agent.dataplane.port import PortOptions
@@ -28,13 +28,13 @@ class MemoryNetwork:
         self.ports: dict[tuple[str, int], MemoryPort] = {}
 
 
-class MemoryPort:
+class MemoryPort(Port):
     """A port whose bursts go straight into the queue of another one."""
 
     def __init__(self, network: MemoryNetwork, options: PortOptions) -> None:
-        self.buffer = memoryview(bytearray(_BUFFER_BYTES))
-        self.send_retries = 0
-        self.socket_drops = 0
+        super().__init__()
+        self._bytes = bytearray(_BUFFER_BYTES)
+        self.buffer = memoryview(self._bytes)
         self._network = network
         self._address = (options.address, options.udp_port)
         self._destinations = list(options.destinations)
@@ -75,14 +75,15 @@ class MemoryPort:
         os.eventfd_write(receiver._event, 1)
         return True
 
-    def receive_burst(self) -> tuple[int, int, bool, int] | None:
-        """Put what has arrived into ``buffer``; None if nothing has."""
+    def receive_burst(self) -> bool:
+        """Put the next arrival into the attributes; False if there is none."""
         if not self._arrived:
-            return None
+            return False
         os.eventfd_read(self._event)
-        data, segment_size, source_port = self._arrived.popleft()
-        self.buffer[: len(data)] = data
-        return len(data), segment_size, False, source_port
+        data, self.segment_size, self.source_port = self._arrived.popleft()
+        self.length = len(data)
+        self._bytes[: len(data)] = data
+        return True
 
     def close(self) -> None:
         """Leave the network."""

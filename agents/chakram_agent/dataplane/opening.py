@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chakram.errors import ConfigError
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
-from chakram_agent.dataplane.udp import UdpPort
+from chakram_agent.dataplane.udp import open_udp_port
 
 if TYPE_CHECKING:
     from chakram_agent.dataplane.port import Port, PortOptions
@@ -32,7 +32,7 @@ def open_port(
     """
     kind, colon, details = specification.partition(":")
     if colon and kind == "udp":
-        return UdpPort(details, options)
+        return open_udp_port(details, options)
     if colon and kind == "memory" and not details:
         return MemoryPort(network or MemoryNetwork(), options)
     raise ConfigError(

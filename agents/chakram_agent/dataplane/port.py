@@ -1,14 +1,11 @@
-"""Ports: where bursts of packets leave and enter.
-
-A port does no protocol: it takes the bytes of one burst (equal segments, the last one
-possibly shorter) and hands out the bytes of what has arrived in the same form.  It is
-opened by a specification such as ``udp:eth0`` (see ``open_port``).
-"""
+"""How ports are opened, and what they can do; see ``open_port``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from chakram_agent.dataplane.burst_port import Port
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,46 +49,3 @@ class PortCapabilities:
     segmentation: bool
     coalescing: bool
     receive_buffer_bytes: int
-
-
-class Port(Protocol):
-    """What the data plane needs of a port.
-
-    ``buffer`` holds the bytes of the last ``receive_burst``.
-    """
-
-    buffer: memoryview
-    send_retries: int
-    socket_drops: int
-
-    @property
-    def capabilities(self) -> PortCapabilities:
-        """What this port can do."""
-
-    def fileno(self) -> int:
-        """Return a descriptor that is readable when something has arrived."""
-
-    def send_burst(
-        self,
-        view: memoryview,
-        segment_size: int,
-        destination: int,
-        source_port: int,
-        control: bool,
-    ) -> bool:
-        """Send the bytes of one burst; False if there is no room now.
-
-        Raises:
-            OSError: If the port cannot be used any more.
-        """
-
-    def receive_burst(self) -> tuple[int, int, bool, int] | None:
-        """Put what has arrived into ``buffer``; None if nothing has.
-
-        Returns:
-            Length; segment size (0: one packet); whether it is marked "congestion
-            experienced"; UDP source port of the sender.
-        """
-
-    def close(self) -> None:
-        """Release everything; nothing happens the second time."""

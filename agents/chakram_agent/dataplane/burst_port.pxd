@@ -1,0 +1,14 @@
+# C types of burst_port.py, for the compiled form.
+
+cdef class Port:
+    cdef public const unsigned char[::1] buffer
+    cdef public Py_ssize_t length
+    cdef public Py_ssize_t segment_size
+    cdef public bint marked
+    cdef public int source_port
+    cdef public long long send_retries
+    cdef public long long socket_drops
+
+    cpdef bint send_burst(self, object view, Py_ssize_t segment_size,
+                          Py_ssize_t destination, int source_port, bint control)
+    cpdef bint receive_burst(self)

@@ -1,0 +1,59 @@
+# C types of loop.py, for the compiled form.
+
+cimport cython
+
+from chakram.replay.endpoint cimport Endpoint
+from chakram.roce.burst cimport Burst
+from chakram.roce.port cimport PortEngine
+from chakram.roce.wire cimport WireEncoder
+from chakram_agent.dataplane.burst_port cimport Port
+
+cdef int _DATA
+cdef int _OUTER_HEADER_BYTES
+cdef int _RECEIVES_PER_ROUND
+cdef int _SENDS_PER_ROUND
+cdef long long _SPIN_NS
+cdef long long _WAKE_MARGIN_NS
+cdef long long _POLL_NS
+cdef long long _NAP_NS
+cdef long long _RETRY_NS
+cdef long long _LATE_NS
+cdef long long _NEVER
+
+
+cdef class Line:
+    cdef readonly Endpoint endpoint
+    cdef readonly Port port
+    cdef readonly WireEncoder encoder
+    cdef public bint blocked
+    cdef readonly long long received_bytes
+    cdef public long long wake_ns
+    cdef PortEngine _engine
+
+    @cython.locals(port=Port, received="bint", packets="Py_ssize_t")
+    cpdef bint receive(self, long long now_ns)
+    @cython.locals(burst=Burst, sent="bint")
+    cpdef bint send(self, long long now_ns)
+
+
+cdef class DataPlane:
+    cdef readonly list lines
+    cdef readonly long long max_lag_ns
+    cdef readonly long long late_rounds
+    cdef readonly long long rounds
+    cdef object _epoll
+    cdef dict _line_of
+    cdef long long _active_ns
+    cdef bint _exact
+
+    @cython.locals(line=Line)
+    cpdef object arm(self, long long start_ns)
+    @cython.locals(line=Line, now_ns="long long", due_ns="long long", active="bint")
+    cpdef object round(self)
+    @cython.locals(line=Line, now_ns="long long", wake_ns="long long",
+                   sleep_ns="long long")
+    cpdef object wait(self, long long limit_ns)
+    @cython.locals(line=Line)
+    cpdef bint finished(self)
+    cdef object _poll(self, long long timeout_ns)
+    cdef object _note_lag(self, long long lag_ns)

@@ -1,0 +1,224 @@
+"""The UDP sockets of a port: how they are opened, and what their errors mean.
+
+Facts that this rests on (Linux):
+
+* An *unconnected* socket with path-MTU discovery DO sends IPv4 identification 0, and
+  the segments of one send 0, 1, 2, ...  Only so can a valid ICRC be computed here, for
+  it covers the identification.
+* A switch spreads flows by their UDP source port, so every source port that the plan
+  names is a socket of its own.  All of them send to, and one socket receives on, the
+  RoCE port.
+* A kernel bridge or veth passes a segmented send as one packet; a receiver without
+  coalescing would make the sender cut it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import resource
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
+from chakram_agent.dataplane.port import PortCapabilities
+
+if TYPE_CHECKING:
+    from chakram_agent.dataplane.port import PortOptions
+
+__all__ = ["SOL_UDP", "SO_RXQ_OVFL", "UDP_SEGMENT", "UdpSockets"]
+
+# Not in Python's socket module (linux/udp.h, linux/in.h).
+SOL_UDP = 17
+UDP_SEGMENT = 103
+SO_RXQ_OVFL = 40
+_UDP_GRO = 104
+_IP_MTU_DISCOVER = 10
+_IP_PMTUDISC_DO = 2
+_IP_RECVTOS = 13
+_SO_SNDBUFFORCE = 32
+_SO_RCVBUFFORCE = 33
+_SIOCGIFINDEX = 0x8933
+
+_INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
+# One socket per source port and one to receive, and as many again for the rest.
+_SPARE_DESCRIPTORS = 256
+_HINTS = {
+    errno.EMSGSIZE: "a packet is larger than an MTU on the way: lower path_mtu",
+    errno.ENETUNREACH: "there is no route to it",
+    errno.EHOSTUNREACH: "there is no route to it",
+    errno.ENETDOWN: "the interface is down",
+}
+
+
+class UdpSockets:
+    """One socket to receive, and one to send per source port.
+
+    Args:
+        interface: Interface that packets must use; empty: what the routes say.
+        options: Addresses, source ports, buffers.
+
+    Attributes:
+        options: They.
+        receiver: The socket that receives.
+        senders: By UDP source port.
+        segmentation: Whether one send carries many packets.
+        coalescing: Whether one receive delivers many packets.
+
+    Raises:
+        PortInUse: If somebody else has the address and UDP port.
+        FabricError: If the address or the interface is not there.
+        PrivilegeError: If this user may not do that.
+    """
+
+    def __init__(self, interface: str, options: PortOptions) -> None:
+        if interface and not _INTERFACE.match(interface):
+            raise FabricError(
+                f"port udp:{interface}", "that is no name of an interface"
+            )
+        self.options = options
+        self.senders: dict[int, socket.socket] = {}
+        self.segmentation = True
+        self._where = f"port udp:{interface} at {options.address}:{options.udp_port}"
+        self._interface = interface
+        _allow_descriptors(len(options.source_ports) + _SPARE_DESCRIPTORS)
+        self.receiver = self._open(options.udp_port)
+        try:
+            self.coalescing = _try_option(self.receiver, SOL_UDP, _UDP_GRO)
+            self.receiver.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
+            _try_option(self.receiver, socket.SOL_SOCKET, SO_RXQ_OVFL)
+            self._set_buffer(self.receiver, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
+            for number in sorted(set(options.source_ports)):
+                sender = self._open(number)
+                self.senders[number] = sender
+                sender.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options.data_tos)
+                self._set_buffer(sender, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
+                # Nothing is ever sent to it; what comes anyway must not pile up.
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        except BaseException:
+            self.close()
+            raise
+
+    def capabilities(self) -> PortCapabilities:
+        """Return what these sockets can do."""
+        # The kernel doubles what is asked for, to account for its own structures.
+        granted = self.receiver.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        return PortCapabilities(
+            segmentation=self.segmentation,
+            coalescing=self.coalescing,
+            receive_buffer_bytes=granted,
+        )
+
+    def control_tos(self) -> int | None:
+        """Return the type of service of control packets if it is one of its own."""
+        options = self.options
+        return None if options.control_tos == options.data_tos else options.control_tos
+
+    def cannot_send(self, number: int, destination: int) -> AgentError:
+        """Return what the error *number* of a send means."""
+        address, udp_port = self.options.destinations[destination]
+        return AgentError(
+            self._where,
+            f"cannot send to {address}:{udp_port} ({os.strerror(number)})",
+            _HINTS.get(number),
+        )
+
+    def cannot_receive(self, number: int) -> AgentError:
+        """Return what the error *number* of a receive means."""
+        return AgentError(self._where, f"cannot receive ({os.strerror(number)})")
+
+    def close(self) -> None:
+        """Close all of them."""
+        self.receiver.close()
+        for sender in self.senders.values():
+            sender.close()
+
+    def _open(self, number: int) -> socket.socket:
+        options = self.options
+        sock = socket.socket(
+            socket.AF_INET,
+            socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
+        )
+        try:
+            if self._interface:
+                _bind_to_interface(sock, self._interface, self._where)
+            sock.bind((options.address, number))
+        except OSError as error:
+            sock.close()
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUse(
+                    f"{options.address}:{number}",
+                    "the UDP port is taken by another program",
+                    "end it, or choose another fabric.udp_port",
+                ) from error
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise FabricError(
+                    self._where,
+                    "no interface has that address",
+                    "see: ip address",
+                ) from error
+            if error.errno in (errno.EPERM, errno.EACCES):
+                raise PrivilegeError(
+                    self._where, f"cannot open UDP port {number} ({error.strerror})"
+                ) from error
+            raise FabricError(self._where, f"cannot open it ({error})") from error
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _set_buffer(self, sock: socket.socket, forced: int, plain: int) -> None:
+        """Ask for a large buffer, by force where that is allowed."""
+        wanted = self.options.buffer_bytes
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, forced, wanted)
+        except PermissionError:
+            sock.setsockopt(socket.SOL_SOCKET, plain, wanted)
+
+
+def _try_option(sock: socket.socket, level: int, option: int) -> bool:
+    """Switch on what older kernels do not have; tell whether it is on."""
+    try:
+        sock.setsockopt(level, option, 1)
+    except OSError:
+        return False
+    return True
+
+
+def _bind_to_interface(sock: socket.socket, interface: str, where: str) -> None:
+    """Keep packets of other interfaces out, where this user may ask for that."""
+    try:
+        sock.setsockopt(
+            socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0"
+        )
+    except PermissionError:
+        _require_interface(sock, interface, where)
+    except OSError as error:
+        if error.errno == errno.ENODEV:
+            raise FabricError(
+                where, f"there is no interface {interface}", "see: ip link"
+            ) from error
+        raise
+
+
+def _require_interface(sock: socket.socket, interface: str, where: str) -> None:
+    """Refuse an interface that is not there."""
+    request = struct.pack("16s24x", interface.encode())
+    try:
+        fcntl.ioctl(sock, _SIOCGIFINDEX, request)
+    except OSError as error:
+        raise FabricError(
+            where, f"there is no interface {interface}", "see: ip link"
+        ) from error
+
+
+def _allow_descriptors(more: int) -> None:
+    """Raise the soft limit on open files, as far as the hard one goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < hard:
+        wanted = soft + more if hard == resource.RLIM_INFINITY else hard
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
