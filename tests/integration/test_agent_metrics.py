@@ -1,0 +1,97 @@
+"""An agent's own endpoint for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import urllib.request
+from array import array
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from chakram.control.client import AgentClient
+from chakram.control.events import CountersSnapshot, Finished, ShardLoad
+from chakram.core.counters import TOTAL_SLOTS, slot
+from chakram.errors import PortInUse
+from chakram_agent.metrics import AgentMetrics
+from tests.agents import until_the_end
+from tests.plans import ring_plan
+
+
+def scrape(url: str) -> dict[str, float]:
+    """Return the sum of the samples of every name."""
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        text = answer.read().decode()
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0) + sample.value
+    return found
+
+
+def snapshot(**values: int) -> CountersSnapshot:
+    counters = array("q", bytes(8 * TOTAL_SLOTS))
+    for name, value in values.items():
+        counters[slot(name)] = value
+    load = ShardLoad(
+        shard=0, wall_ns=1, cpu_ns=1, max_lag_ns=2_000_000, late_rounds=3, rounds=4
+    )
+    return CountersSnapshot(time_ns=0, values=counters, loads=(load,))
+
+
+def test_an_agent_serves_what_it_counts_and_nothing_of_runs() -> None:
+    metrics = AgentMetrics("127.0.0.1:0")
+    metrics.start()
+    try:
+        metrics.update(snapshot(tx_bytes=7, generator_wait_ns=500_000_000))
+        found = scrape(metrics.url)
+    finally:
+        metrics.close()
+    assert found["chakram_tx_bytes_total"] == 7
+    assert found["chakram_generator_wait_seconds_total"] == 0.5
+    assert found["chakram_generator_lag_max_seconds"] == 0.002
+    assert found["chakram_agent_up"] == 1
+    assert found["chakram_build_info"] == 1
+    assert not [name for name in found if name.startswith("chakram_run_")]
+
+
+def test_an_address_that_is_taken_is_said() -> None:
+    metrics = AgentMetrics("127.0.0.1:0")
+    try:
+        address = metrics.url.removeprefix("http://").removesuffix("/metrics")
+        with pytest.raises(PortInUse, match="another program listens there"):
+            AgentMetrics(address)
+    finally:
+        metrics.close()
+
+
+@pytest.mark.asyncio
+async def test_the_command_serves_metrics(tmp_path: object) -> None:
+    listen = f"unix:{tmp_path}/a"
+    probe = AgentMetrics("127.0.0.1:0")
+    url = probe.url
+    probe.close()  # its port is free now, and known
+    address = url.removeprefix("http://").removesuffix("/metrics")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chakram_agent", "serve", "--listen", listen,
+        "--metrics", address, "--die-with-parent",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert await process.stdout.readline()
+        async with await AgentClient.connect(listen, name="a") as client:
+            await client.prepare(ring_plan())
+            await client.arm(time.monotonic_ns() + 20_000_000)
+            assert isinstance((await until_the_end(client))[-1], Finished)
+            async with asyncio.timeout(10):
+                found: dict[str, float] = {}
+                while not found.get("chakram_flows_completed_total"):
+                    await asyncio.sleep(0.05)
+                    found = scrape(url)
+        assert found["chakram_tx_bytes_total"] > 0
+    finally:
+        process.terminate()
+        assert await process.wait() == 0
