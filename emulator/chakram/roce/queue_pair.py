@@ -15,6 +15,7 @@ from chakram.roce.constants import (
     Verb,
 )
 from chakram.roce.headers import Opcode
+from chakram.roce.notification import CnpLimiter
 from chakram.roce.psn import PSN_MASK
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
@@ -112,6 +113,7 @@ class QueuePair:
         burst_bound_ns: int = 15_000,
         backoff_limit: int = 0,
         cnp_interval_ns: int | None = None,
+        cnp_limiter: CnpLimiter | None = None,
         overhead_bytes: int = IPV4_OVERHEAD_BYTES,
         remote_address: int = 0,
         remote_key: int = 0,
@@ -139,6 +141,8 @@ class QueuePair:
             backoff_limit: How often the timeout doubles with each retry.
             cnp_interval_ns: Answer marked packets with CNPs, at most one in this time;
                 None: never.
+            cnp_limiter: One that other queue pairs share, in place of an interval of
+                its own.
             overhead_bytes: `IPV4_OVERHEAD_BYTES` or `IPV6_OVERHEAD_BYTES`.
             remote_address: Where WRITEs go (a peer of ours does not look).
             remote_key: Key for that (likewise).
@@ -176,6 +180,8 @@ class QueuePair:
             raise ValueError(
                 f"qpn {qpn}: retransmit_timeout_ns {retransmit_timeout_ns} is too long"
             )
+        if cnp_limiter is None and cnp_interval_ns is not None:
+            cnp_limiter = CnpLimiter(cnp_interval_ns)
         self.qpn = qpn
         self.remote_qpn = remote_qpn
         self.source_port = source_port
@@ -206,7 +212,7 @@ class QueuePair:
             qpn=qpn,
             path_mtu=path_mtu,
             first_psn=receive_psn,
-            cnp_interval_ns=-1 if cnp_interval_ns is None else cnp_interval_ns,
+            cnp_limiter=cnp_limiter,
         )
         # What follows is the port's: `PortEngine` alone uses it.
         self.is_in_ring = False

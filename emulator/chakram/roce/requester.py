@@ -208,6 +208,9 @@ class Requester:
         self._end_byte += size_bytes
         if self._sending is None:
             self._sending = message
+            # A timer of congestion control does not wake who has nothing to send.
+            if self._congestion_control.next_timer_ns <= now_ns:
+                self._congestion_control.on_timer(now_ns)
 
     def ready_ns(self) -> int:
         """Return from when on a packet may leave; `NEVER`: nothing to send, or no room.
@@ -439,9 +442,11 @@ class Requester:
 
     def next_timeout_ns(self) -> int:
         """Return when `handle_timeout` is due."""
-        timer_ns = self._congestion_control.next_timer_ns
         if self.failed:
             return _NEVER
+        if self._sending is None:
+            return self.timeout_ns
+        timer_ns = self._congestion_control.next_timer_ns
         return timer_ns if timer_ns < self.timeout_ns else self.timeout_ns
 
     def fail(self, reason: str, now_ns: int) -> None:

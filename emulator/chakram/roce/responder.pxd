@@ -1,6 +1,7 @@
 cimport cython
 
 from chakram.roce.burst cimport Burst
+from chakram.roce.notification cimport CnpLimiter
 
 cdef int _WRITE
 cdef long long _MAX_MESSAGE_BYTES
@@ -17,8 +18,7 @@ cdef class Responder:
     cdef object _qpn
     cdef int _path_mtu
     cdef long long _expected_psn
-    cdef long long _cnp_interval_ns
-    cdef long long _cnp_after_ns
+    cdef CnpLimiter _cnp_limiter
     cdef long long _msn
     cdef bint _in_message
     cdef int _verb
@@ -44,7 +44,7 @@ cdef class Responder:
     cdef readonly long long cnps_sent
 
     cpdef object redirect_events(self, object events)
-    @cython.locals(distance="long long", duplicates="long long")
+    @cython.locals(distance="long long", duplicates="long long", limiter=CnpLimiter)
     cpdef object receive(self, long long psn, long long count, int verb, bint is_first,
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
+    from chakram.roce.notification import CnpLimiter
 
 __all__ = ["Responder"]
 
@@ -43,8 +44,7 @@ class Responder:
     __slots__ = (
         "_accepted_ce",
         "_ack_pending",
-        "_cnp_after_ns",
-        "_cnp_interval_ns",
+        "_cnp_limiter",
         "_cnp_pending",
         "_dma_length_bytes",
         "_events",
@@ -79,15 +79,14 @@ class Responder:
         qpn: int,
         path_mtu: int,
         first_psn: int,
-        cnp_interval_ns: int,
+        cnp_limiter: CnpLimiter | None,
     ) -> None:
-        """Expect *first_psn*; *cnp_interval_ns* below 0: never send a CNP."""
+        """Expect *first_psn*; without a *cnp_limiter* never send a CNP."""
         self._events = events
         self._qpn = qpn
         self._path_mtu = path_mtu
         self._expected_psn = first_psn
-        self._cnp_interval_ns = cnp_interval_ns
-        self._cnp_after_ns = 0
+        self._cnp_limiter = cnp_limiter
         self._msn = 0
         # The message that has begun and not ended.
         self._in_message = False
@@ -155,9 +154,9 @@ class Responder:
         self.packets_received += count
         if ce > 0:
             self.ce += ce
-            if self._cnp_interval_ns >= 0 and now_ns >= self._cnp_after_ns:
+            limiter = self._cnp_limiter
+            if limiter is not None and limiter.admits(now_ns):
                 self._cnp_pending = True
-                self._cnp_after_ns = now_ns + self._cnp_interval_ns
         distance = (psn - self._expected_psn) & 0xFFFFFF
         if distance >= 0x800000:
             duplicates = 0x1000000 - distance

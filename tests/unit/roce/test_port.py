@@ -311,25 +311,26 @@ def test_retransmission_timers_wake_the_port() -> None:
 def test_deadlines_move_both_ways() -> None:
     control = FixedRate(rate_bps=100 * GIGABIT)
     port = make_port(qpns=())
-    port.add_queue_pair(make_queue_pair(1, 101, congestion_control=control))
+    # A window of one message: the second one waits, so the control's timer counts.
+    port.add_queue_pair(
+        make_queue_pair(1, 101, congestion_control=control, window_bytes=10)
+    )
     port.post_send(1, 0, 10, 0)
     drained(port)
     assert port.next_wakeup_ns() == 1_000_000  # retransmission
     control.next_timer_ns = 300
     port.post_send(1, 1, 10, 100)
-    drained(port, 100)
+    assert drained(port, 100) == []
     assert port.next_wakeup_ns() == 300
     control.next_timer_ns = 2_000
     assert port.next_wakeup_ns() == 2_000
+    # The second one leaves too: of the deadlines its retransmission alone is left.
+    port.receive_burst(ack_of(port, 0), 400)
+    assert len(drained(port, 400)) == 1
+    assert port.next_wakeup_ns() == 1_000_400
     # All is acknowledged; what stands for the old deadlines does nothing.
-    port.receive_burst(ack_of(port, 1), 400)
-    control.next_timer_ns = 3_000_000
+    port.receive_burst(ack_of(port, 1), 500)
     port.handle_timers(2_000_000)
-    assert port.next_wakeup_ns() == 3_000_000
-    control.next_timer_ns = 2_500_000
-    port.receive_burst(ack_of(port, 1), 2_000_000)
-    control.next_timer_ns = NEVER
-    port.handle_timers(2_500_000)
     assert port.next_wakeup_ns() == NEVER
     assert port.queue_pair(1).statistics().timeouts == 0
 

@@ -522,7 +522,10 @@ def test_congestion_control_is_told() -> None:
 
 def test_congestion_control_has_a_timer() -> None:
     control = Scripted()
-    qp = requester(congestion_control=control)
+    qp = requester(congestion_control=control, window_bytes=MTU)
+    qp.post_send(1, 2 * MTU, 0)
+    sent(qp)
+    control.told.clear()
     control.next_timer_ns = 40
 
     assert qp.next_timeout_ns() == 40
@@ -531,6 +534,18 @@ def test_congestion_control_has_a_timer() -> None:
     qp.handle_timeout(45)
     assert control.told == [("timer", 45)]
     assert qp.next_timeout_ns() == 145
+
+
+def test_a_queue_pair_with_nothing_to_send_is_not_woken_by_its_timer() -> None:
+    control = Scripted()
+    qp = requester(congestion_control=control)
+    control.next_timer_ns = 40
+
+    assert qp.next_timeout_ns() == NEVER
+    # What the timer does to the rate counts for the next message all the same.
+    qp.post_send(1, 10, 50)
+    qp.post_send(2, 10, 60)
+    assert control.told == [("timer", 50)]
 
 
 def test_the_rate_of_now_counts() -> None:

@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.roce.congestion.base import CongestionControl
+from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.congestion.fixed_rate import FixedRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["CONGESTION_CONTROLS", "CongestionControl", "FixedRate", "make", "register"]
+__all__ = [
+    "CONGESTION_CONTROLS",
+    "CongestionControl",
+    "Dcqcn",
+    "FixedRate",
+    "make",
+    "register",
+]
 
 CONGESTION_CONTROLS: dict[str, Callable[..., CongestionControl]] = {
+    "dcqcn": Dcqcn,
     "none": CongestionControl,
     "fixed_rate": FixedRate,
 }

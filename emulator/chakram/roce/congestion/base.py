@@ -20,7 +20,9 @@ class CongestionControl:
             limit.
         window_bytes: Payload that may be unacknowledged, in addition to the queue
             pair's static window; 0: no limit.
-        next_timer_ns: When `on_timer` is due; `NEVER`: not at all.
+        next_timer_ns: When `on_timer` is due; `NEVER`: not at all. While the queue
+            pair has nothing to send it is not called; it is, late, before the next
+            packet.
     """
 
     __slots__ = ("next_timer_ns", "rate_bps", "window_bytes")

@@ -1,0 +1,173 @@
+"""DCQCN's closed forms against a model that looks at its timers every microsecond."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.roce.congestion.dcqcn import SHARE_UNIT, Dcqcn
+
+LINE = 10**10
+US = 1_000
+
+
+class Stepwise:
+    """DCQCN written down plainly; `tick` is to be called every microsecond."""
+
+    def __init__(self, knobs: dict[str, int]) -> None:
+        self.knobs = knobs
+        self.g = knobs["gain_q20"] / SHARE_UNIT
+        self.rate = self.target = float(LINE)
+        self.alpha = 1.0
+        self.started = self.limited = False
+        self.alpha_heard = self.decrease_heard = False
+        self.alpha_at = self.decrease_at = self.increase_at = 0
+        self.time_stage = self.byte_stage = self.bytes = 0
+
+    @property
+    def per_notification(self) -> bool:
+        return self.knobs["decrease_period_ns"] == 0
+
+    def tick(self, now: int) -> None:
+        knobs = self.knobs
+        if self.started and now == self.alpha_at:
+            self.alpha = (1 - self.g) * self.alpha + self.g * self.alpha_heard
+            self.alpha_heard = False
+            self.alpha_at += knobs["alpha_period_ns"] // US
+        if self.started and not self.per_notification and now == self.decrease_at:
+            self.decrease_at += knobs["decrease_period_ns"] // US
+            if self.decrease_heard:
+                self.decrease_heard = False
+                self.cut(now)
+        if self.limited and now == self.increase_at:
+            self.increase_at += knobs["increase_period_ns"] // US
+            self.increase()
+            self.time_stage += 1
+
+    def notify(self, now: int) -> None:
+        first = not self.started
+        if first:
+            self.started = True
+            self.alpha_at = now + self.knobs["alpha_period_ns"] // US
+            self.decrease_at = now + self.knobs["decrease_period_ns"] // US
+        if self.per_notification:
+            self.cut(now)
+            self.alpha = (1 - self.g) * self.alpha + self.g
+            self.alpha_at = now + self.knobs["alpha_period_ns"] // US
+        else:
+            self.decrease_heard = True
+            self.alpha_heard = not first
+
+    def send(self, size: int) -> None:
+        if not self.limited:
+            return
+        self.bytes += size
+        while 0 < self.knobs["byte_counter_bytes"] <= self.bytes:
+            self.bytes -= self.knobs["byte_counter_bytes"]
+            self.increase()
+            self.byte_stage += 1
+
+    def cut(self, now: int) -> None:
+        if self.knobs["clamps_target"] or self.time_stage > 0:
+            self.target = self.rate
+        self.rate = max(
+            self.rate * (1 - self.alpha / 2), float(self.knobs["min_rate_bps"])
+        )
+        self.target = max(self.target, self.rate)
+        self.time_stage = self.byte_stage = self.bytes = 0
+        self.limited = True
+        self.increase_at = now + self.knobs["increase_period_ns"] // US
+
+    def increase(self) -> None:
+        last = self.knobs["recovery_stages"]
+        stages = [self.time_stage]
+        if self.knobs["byte_counter_bytes"]:
+            stages.append(self.byte_stage)
+        if min(stages) > last:
+            times = min(stages) - last if self.knobs["is_hyper_scaled"] else 1
+            self.target += times * self.knobs["hyper_increase_bps"]
+        elif max(stages) >= last:
+            self.target += self.knobs["additive_increase_bps"]
+        self.target = min(self.target, LINE)
+        self.rate = (self.rate + self.target) / 2
+        if LINE - self.rate <= LINE / 2**20:
+            self.rate = self.target = LINE
+            self.limited = False
+
+
+knobs = st.fixed_dictionaries(
+    {
+        "gain_q20": st.sampled_from([SHARE_UNIT // 256, 5 * SHARE_UNIT // 1024]),
+        "alpha_period_ns": st.sampled_from([US, 7 * US, 55 * US]),
+        "decrease_period_ns": st.sampled_from([0, US, 4 * US, 50 * US]),
+        "increase_period_ns": st.sampled_from([5 * US, 55 * US, 300 * US]),
+        "byte_counter_bytes": st.sampled_from([0, 32_767, 150_000]),
+        "recovery_stages": st.integers(1, 5),
+        "additive_increase_bps": st.sampled_from([0, 5 * 10**6, 4 * 10**8]),
+        "hyper_increase_bps": st.sampled_from([0, 5 * 10**7, 10**9]),
+        "is_hyper_scaled": st.integers(0, 1),
+        "min_rate_bps": st.sampled_from([10**6, 10**9]),
+        "clamps_target": st.integers(0, 1),
+    }
+)
+happenings = st.lists(
+    st.tuples(
+        st.one_of(st.integers(0, 5), st.integers(0, 60), st.integers(0, 900)),
+        st.sampled_from(["notify", "notify", "send", "look"]),
+    ),
+    max_size=25,
+)
+
+
+@given(knobs=knobs, happenings=happenings)
+def test_catching_up_equals_looking_every_microsecond(
+    knobs: dict[str, int], happenings: list[tuple[int, str]]
+) -> None:
+    lazy = Dcqcn(line_rate_bps=LINE, clamps_target_after_increase=1, **knobs)
+    plain = Stepwise(knobs)
+    now = 0
+    for wait, what in happenings:
+        for _ in range(wait):
+            now += 1
+            plain.tick(now)
+        if what == "notify":
+            lazy.on_cnp(now * US)
+            plain.notify(now)
+        elif what == "send":
+            lazy.on_sent(40_000, now * US)
+            plain.send(40_000)
+        else:
+            lazy.on_timer(now * US)
+        if what == "send" and not plain.limited:
+            lazy.on_timer(now * US)
+        assert lazy.rate_bps == pytest.approx(plain.rate, rel=3e-6)
+        assert lazy.target_bps == pytest.approx(plain.target, rel=3e-6)
+        assert plain.limited == (lazy.rate_bps < LINE)
+        if what != "send":
+            assert lazy.alpha == pytest.approx(plain.alpha, rel=1e-9)
+
+
+@given(
+    knobs=knobs,
+    notifications=st.lists(st.integers(0, 200_000), max_size=30),
+    looks=st.lists(st.integers(0, 10**9), max_size=10),
+)
+def test_how_often_one_looks_changes_nothing(
+    knobs: dict[str, int], notifications: list[int], looks: list[int]
+) -> None:
+    def outcome(times: list[tuple[int, bool]]) -> Any:
+        control = Dcqcn(line_rate_bps=LINE, **knobs)
+        for time_ns, notifies in sorted(times):
+            if notifies:
+                control.on_cnp(time_ns)
+            else:
+                control.on_timer(time_ns)
+        control.on_timer(10**9)
+        return control.rate_bps, control.target_bps
+
+    heard = [(time_ns, True) for time_ns in notifications]
+    with_looks = outcome(heard + [(time_ns, False) for time_ns in looks])
+    assert with_looks == pytest.approx(outcome(heard), rel=3e-6)
