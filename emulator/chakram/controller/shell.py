@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -28,7 +28,7 @@ from chakram.controller.state import Phase
 from chakram.controller.worlds import World, open_world
 from chakram.core.counters import slot
 from chakram.core.resolve import OperationTable
-from chakram.errors import ChakramError, RunInterrupted
+from chakram.errors import ChakramError, FabricError, RunInterrupted
 from chakram.observe.console import render_table
 from chakram.observe.exporter import MetricsServer
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
@@ -354,11 +354,16 @@ class _Run:
             self._interrupts.listener = session.interrupt
             try:
                 await session.run()
+            except BaseException:
+                # Why the run ended counts, not that there is nothing left to count.
+                with suppress(FabricError):
+                    self._counters = (before, await world.link_counters())
+                raise
             finally:
                 self._interrupts.listener = None
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
-                self._counters = (before, await world.link_counters())
+            self._counters = (before, await world.link_counters())
             self._progress.phase("collecting")
 
     async def _watch_links(
