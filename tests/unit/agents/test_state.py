@@ -262,3 +262,44 @@ def test_events_of_dead_shards_are_refused() -> None:
 def test_a_shard_cannot_finish_before_the_start_is_known() -> None:
     with pytest.raises(UnexpectedEvent, match="ShardFinished"):
         state_in(Phase.PREPARED).handle(FINISHED[0])
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (AgentState(run_id="r"), "idle, but a run is remembered"),
+        (AgentState(phase=Phase.DONE, session="s"), "DONE without a run"),
+        (
+            AgentState(phase=Phase.DONE, run_id="r"),
+            "DONE without a controller",
+        ),
+        (
+            AgentState(phase=Phase.FAILED, session="s", run_id="r"),
+            "failed with live shards or without a reason",
+        ),
+        (
+            AgentState(phase=Phase.DRAINING, session="s", run_id="r"),
+            "drains nobody",
+        ),
+        (AgentState(_live={1}), "a shard lives that was not started"),
+        (AgentState(_finished={0}), "a shard finished before it was ready"),
+        (
+            AgentState(phase=Phase.PREPARING, session="s", run_id="r", _shards=1),
+            "PREPARING, but a shard has ended",
+        ),
+        (
+            AgentState(phase=Phase.PREPARED, session="s", run_id="r", _shards=1),
+            "PREPARED, but a shard is not ready",
+        ),
+        (
+            AgentState(phase=Phase.ARMED, session="s", run_id="r"),
+            "ARMED without a start",
+        ),
+        (
+            AgentState(phase=Phase.DONE, session="s", run_id="r", _shards=1),
+            "done, but a shard is not",
+        ),
+    ],
+)
+def test_what_is_broken_is_found(broken: AgentState, problem: str) -> None:
+    assert problem in broken.check()

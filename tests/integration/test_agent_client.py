@@ -1,0 +1,130 @@
+"""The controller's side, against agents that are not what they should be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from chakram.control import client as client_module
+from chakram.control.client import AgentClient
+from chakram.control.details import METADATA_KEY
+from chakram.control.messages import PROTOCOL_VERSION, pb
+from chakram.control.service import AgentServicer, add_AgentServicer_to_server
+from chakram.errors import AgentError, PeerError, PlanError
+from tests.plans import ring_plan
+
+pytestmark = pytest.mark.asyncio
+
+
+class FakeAgent(AgentServicer):
+    """Answers as a test wants it to."""
+
+    protocol = PROTOCOL_VERSION
+    watch: Callable[[], list[pb.AgentEvent]] = list
+
+    async def Describe(self, request: Any, context: Any) -> pb.Description:
+        return pb.Description(protocol=self.protocol, version="9.9")
+
+    async def Watch(self, requests: Any, context: Any) -> AsyncIterator[pb.AgentEvent]:
+        await anext(aiter(requests))
+        for event in type(self).watch():
+            yield event
+
+    async def Abort(self, request: Any, context: Any) -> pb.AbortReply:
+        await context.abort(
+            grpc.StatusCode.INTERNAL,
+            "broken",
+            trailing_metadata=((METADATA_KEY, b"\xff"),),
+        )
+        return pb.AbortReply()
+
+    async def Arm(self, request: Any, context: Any) -> pb.ArmReply:
+        await context.abort(grpc.StatusCode.UNKNOWN, "a fault of the agent")
+        return pb.ArmReply()
+
+    async def Reset(self, request: Any, context: Any) -> pb.ResetReply:
+        await asyncio.Event().wait()
+        return pb.ResetReply()
+
+
+@asynccontextmanager
+async def talking_to(fake: FakeAgent, folder: Path) -> AsyncIterator[AgentClient]:
+    server = grpc.aio.server()
+    add_AgentServicer_to_server(fake, server)
+    target = f"unix:{folder}/a"
+    server.add_insecure_port(target)
+    await server.start()
+    try:
+        async with await AgentClient.connect(target, name="a") as client:
+            yield client
+    finally:
+        await server.stop(0)
+
+
+async def test_an_agent_of_another_protocol_is_refused(tmp_path: Path) -> None:
+    fake = FakeAgent()
+    fake.protocol = 99
+    with pytest.raises(AgentError, match=r"speaks version 99 .*\(chakram 9\.9\)"):
+        async with talking_to(fake, tmp_path):
+            pass
+
+
+async def test_an_agent_that_ends_the_session_is_lost(tmp_path: Path) -> None:
+    async with talking_to(FakeAgent(), tmp_path) as client:
+        with pytest.raises(AgentError, match="it has ended the session"):
+            async for _ in client.events():
+                pass
+
+
+async def test_events_that_contradict_themselves_are_refused(tmp_path: Path) -> None:
+    class Confused(FakeAgent):
+        @staticmethod
+        def watch() -> list[pb.AgentEvent]:
+            first = pb.AgentEvent(phase_changed=pb.PhaseChanged(phase="IDLE"))
+            return [first, pb.AgentEvent(records=pb.Records(flows=b"x"))]
+
+    async with talking_to(Confused(), tmp_path) as client:
+        with pytest.raises(PeerError, match="1 bytes are no rows"):
+            async for _ in client.events():
+                pass
+
+
+async def test_an_error_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    async with talking_to(FakeAgent(), tmp_path) as client:
+        with pytest.raises(PeerError, match="are no ErrorDetail"):
+            await client.abort("enough")
+
+
+async def test_a_fault_of_the_agent_is_said(tmp_path: Path) -> None:
+    async with talking_to(FakeAgent(), tmp_path) as client:
+        with pytest.raises(AgentError, match="the call failed: UNKNOWN"):
+            await client.arm(0)
+
+
+async def test_an_agent_that_does_not_answer_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with talking_to(FakeAgent(), tmp_path) as client:
+        monkeypatch.setattr(client_module, "CALL_TIMEOUT_S", 0.05)
+        with pytest.raises(AgentError, match="it does not answer in time"):
+            await client.reset()
+
+
+async def test_a_plan_that_is_too_long_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Quiet(FakeAgent):
+        @staticmethod
+        def watch() -> list[pb.AgentEvent]:
+            return [pb.AgentEvent(phase_changed=pb.PhaseChanged(phase="IDLE"))]
+
+    monkeypatch.setattr(client_module, "MAX_MESSAGE_BYTES", 100)
+    async with talking_to(Quiet(), tmp_path) as client:
+        with pytest.raises(PlanError, match="spread the ranks over more agents"):
+            await client.prepare(ring_plan())

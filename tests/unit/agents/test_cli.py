@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+import chakram
+from chakram.control.service import TlsFiles
+from chakram.errors import ConfigError
+from chakram_agent.cli import main, parser, serve_options
+from chakram_agent.policy import Policy
+from chakram_agent.shell import ServeOptions
+
+
+def options(*arguments: str) -> ServeOptions:
+    return serve_options(parser().parse_args(["serve", *arguments]))
+
+
+def test_an_agent_listens_on_loopback_by_default() -> None:
+    assert options() == ServeOptions(listen="127.0.0.1:7411", tls=None, policy=Policy())
+
+
+def test_all_options_are_taken() -> None:
+    assert options(
+        *("--listen", "0.0.0.0:7411"),
+        *("--tls-ca", "ca.pem", "--tls-cert", "h1.pem", "--tls-key", "h1.key"),
+        *("--allow", "198.18.0.0/16", "--allow", "192.0.2.0/24"),
+        *("--max-rate", "10Gbit"),
+    ) == ServeOptions(
+        listen="0.0.0.0:7411",
+        tls=TlsFiles(ca=Path("ca.pem"), cert=Path("h1.pem"), key=Path("h1.key")),
+        policy=Policy(
+            allow=(IPv4Network("198.18.0.0/16"), IPv4Network("192.0.2.0/24")),
+            max_rate_bps=10**10,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--tls-ca", "ca.pem"),
+        ("--allow", "0.0.0.0/0"),
+        ("--max-rate", "10"),
+        ("--listen", "h1"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(arguments: tuple[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        options(*arguments)
+
+
+def test_an_error_is_a_sentence_and_an_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["serve", "--max-rate", "10"]) == ConfigError.exit_code
+    complaint = capsys.readouterr().err
+    assert complaint == "chakram-agent: --max-rate: '10' has no unit (e.g. 400Gbit)\n"
+
+
+def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"{chakram.__version__}\n"
