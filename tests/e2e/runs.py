@@ -1,0 +1,142 @@
+"""Experiments as a user writes them, and runs as a user starts them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from chakram.cli import main
+from chakram.observe.run_results import RunResults, open_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LAB = f"e2e-{os.getpid()}"
+"""Prefix of whatever the runs of these tests make."""
+
+PATIENCE_S = 60.0
+"""How long a slow, busy machine may take for what takes a second."""
+
+
+def star(hosts: int, **host_link: object) -> dict[str, object]:
+    """Return the fabric section of hosts on one virtual switch."""
+    return {
+        "kind": "namespaces",
+        "topology": {"single_switch": {"hosts": hosts}},
+        "links": {"host": host_link},
+    }
+
+
+def fabric(kind: str, hosts: int) -> dict[str, object]:
+    """Return the fabric section for so many ports: a switch, or none at all."""
+    return star(hosts) if kind == "namespaces" else {"kind": "loopback"}
+
+
+def moe(ranks: int = 4, **parameters: object) -> dict[str, object]:
+    """Return a job with a small trace that is made up."""
+    trace = {"synth": "moe", "ranks": ranks, "ep": 2, "dp": ranks // 2, "layers": 1}
+    return {
+        "name": "moe",
+        "trace": {**trace, **parameters},
+        "compute": {"from": "none"},
+    }
+
+
+def write_experiment(
+    folder: Path, jobs: list[dict[str, Any]], fabric: dict[str, Any], **sections: object
+) -> Path:
+    """Write an experiment file into *folder* and return its path.
+
+    One iteration without any warm-up, unless *sections* say otherwise.
+    """
+    experiment = {
+        "version": 1,
+        "name": "e2e",
+        "jobs": jobs,
+        "iterations": {"warmup": 0, "measured": 1},
+        "fabric": fabric,
+        "lab": LAB,
+        "runs": str(folder / "runs"),
+        **sections,
+    }
+    path = folder / "experiment.yaml"
+    path.write_text(json.dumps(experiment), encoding="utf-8")  # JSON is YAML
+    return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What a command leaves: its exit code, its output, its run directory."""
+
+    code: int
+    output: str
+    errors: str
+    runs: Path
+
+    @property
+    def directory(self) -> Path:
+        """The only run directory."""
+        (path,) = self.runs.iterdir()
+        return path
+
+    @property
+    def results(self) -> RunResults:
+        """What the run directory holds."""
+        return open_run(self.directory)
+
+    @property
+    def sentence(self) -> str:
+        """The error that the command ended with."""
+        (line,) = (
+            line for line in self.errors.splitlines() if "chakram: error: " in line
+        )
+        return line.partition("chakram: error: ")[2]
+
+
+def chakram(*arguments: object, runs: Path) -> Ended:
+    """Run the command in this process.
+
+    Args:
+        arguments: As on a command line.
+        runs: Where its run directories are.
+    """
+    output, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        code = main([str(argument) for argument in arguments])
+    assert "Traceback" not in errors.getvalue()
+    return Ended(
+        code=code, output=output.getvalue(), errors=errors.getvalue(), runs=runs
+    )
+
+
+def run(experiment: Path, *arguments: object, verb: str = "run") -> Ended:
+    """Run the experiment that ``write_experiment`` wrote, in this process."""
+    return chakram(verb, experiment, *arguments, runs=experiment.parent / "runs")
+
+
+def completed(experiment: Path, *arguments: object, verb: str = "run") -> Ended:
+    """Run an experiment that is expected to complete."""
+    ended = run(experiment, *arguments, verb=verb)
+    assert ended.code == 0, ended.errors
+    return ended
+
+
+def wait_until(
+    holds: Callable[[], bool], what: str, *, timeout_s: float = PATIENCE_S
+) -> None:
+    """Wait until something holds.
+
+    Raises:
+        TimeoutError: If it does not in time; with *what*.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
+        time.sleep(0.01)

@@ -1,0 +1,96 @@
+"""Runs that their user ends: Ctrl-C and SIGTERM, at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.observe.manifest import FAILED, PARTIAL
+from tests.e2e.endings import check_next_run, check_nothing_is_left, check_results
+from tests.e2e.processes import RunProcess, gone
+from tests.e2e.runs import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("netns")
+
+INTERRUPTED = 130
+
+
+def to_the_group(run: RunProcess) -> None:
+    """Press Ctrl-C: the terminal tells every process of the foreground group."""
+    os.killpg(run.process.pid, signal.SIGINT)
+
+
+def to_the_controller(run: RunProcess) -> None:
+    run.process.send_signal(signal.SIGINT)
+
+
+def by_a_supervisor(run: RunProcess) -> None:
+    run.process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("stop", "name"),
+    [
+        (to_the_group, "SIGINT"),
+        (to_the_controller, "SIGINT"),
+        (by_a_supervisor, "SIGTERM"),
+    ],
+)
+def test_an_interrupted_run_keeps_its_results(
+    going: RunProcess,
+    endless: Path,
+    state_root: Path,
+    stop: Callable[[RunProcess], None],
+    name: str,
+) -> None:
+    family = going.family()
+
+    stop(going)
+
+    ended = going.wait()
+    assert ended.code == INTERRUPTED
+    assert ended.sentence == f"run: interrupted by {name}"
+    assert gone(family)
+    check_nothing_is_left(state_root)
+    assert check_results(ended.directory, PARTIAL) == ended.sentence
+    assert f"PARTIAL: {ended.sentence}" in ended.output
+    check_next_run(endless)
+
+
+@pytest.mark.parametrize("phase", ["building the fabric", "preparing agents"])
+def test_a_run_is_interrupted_before_it_has_begun(
+    endless: Path, state_root: Path, phase: str
+) -> None:
+    with RunProcess(endless) as run:
+        wait_until(lambda: phase in run.errors, phase)
+        family = run.family()
+
+        to_the_group(run)
+
+        ended = run.wait()
+        assert ended.code == INTERRUPTED
+        assert ended.sentence == "run: interrupted by SIGINT"
+        assert gone(family)
+    check_nothing_is_left(state_root)
+    assert ended.results.manifest.status in (FAILED, PARTIAL)
+    check_next_run(endless)
+
+
+def test_who_insists_need_not_wait(going: RunProcess, state_root: Path) -> None:
+    family = going.family()
+
+    for _ in range(3):
+        to_the_group(going)
+
+    ended = going.wait()
+    assert ended.code == INTERRUPTED
+    assert gone(family)
+    check_nothing_is_left(state_root)
+    assert ended.results.manifest.status == PARTIAL

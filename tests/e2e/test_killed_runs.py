@@ -1,0 +1,81 @@
+"""Whatever of a run is killed: its traffic ends, nothing stays, results are kept."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.fabric.lab import read_states
+from chakram.observe.manifest import PARTIAL, RUNNING
+from tests.e2e.endings import (
+    check_next_run,
+    check_nothing_is_left,
+    check_results,
+)
+from tests.e2e.processes import AGENT, HOLDER, SHARD, TRAFFIC_ENDS_S, gone
+from tests.e2e.runs import LAB, chakram, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.processes import RunProcess
+
+pytestmark = pytest.mark.usefixtures("netns")
+
+RUN_FAILED = 4
+
+
+def test_a_killed_controller_takes_everything_with_it(
+    going: RunProcess, endless: Path, state_root: Path
+) -> None:
+    family = going.family()
+    assert {
+        text
+        for text in (AGENT, SHARD, HOLDER)
+        for each in family
+        if text in each.command
+    } == {AGENT, SHARD, HOLDER}
+
+    going.process.kill()
+
+    wait_until(
+        lambda: gone(family, SHARD), "the end of traffic", timeout_s=TRAFFIC_ENDS_S
+    )
+    wait_until(lambda: gone(family), "the end of all processes")
+    assert read_states() == []
+    going.process.wait()
+    chakram("fabric", "down", LAB, runs=going.runs)
+    check_nothing_is_left(state_root)
+    (directory,) = going.runs.iterdir()
+    check_results(directory, RUNNING)
+    check_next_run(endless)
+
+
+@pytest.mark.parametrize(
+    ("victim", "sentence"),
+    [
+        (AGENT, r"run: agent local: the connection was lost \(it has ended, "),
+        (SHARD, r"run: agent local: the process of shard \d was killed by signal 9: "),
+    ],
+    ids=["agent", "shard"],
+)
+def test_a_run_without_a_part_of_it_ends_and_says_why(
+    going: RunProcess, endless: Path, state_root: Path, victim: str, sentence: str
+) -> None:
+    family = going.family()
+
+    going.member(victim).signal(signal.SIGKILL)
+
+    wait_until(
+        lambda: gone(family, SHARD), "the end of traffic", timeout_s=TRAFFIC_ENDS_S
+    )
+    ended = going.wait()
+    assert ended.code == RUN_FAILED
+    assert re.match(sentence, ended.sentence)
+    assert gone(family)
+    check_nothing_is_left(state_root)
+    assert check_results(ended.directory, PARTIAL) == ended.sentence
+    check_next_run(endless)

@@ -1,0 +1,178 @@
+"""Real traces, as they lie in their folders and archives, replayed by real processes.
+
+Every byte is accounted for: what the flows of a run carried is compared with closed
+forms, written down here once more, and with the programs that the trace was lowered to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.config.experiment import load_experiment
+from chakram.controller.planning import load_jobs
+from chakram.core.algorithms import algorithm
+from chakram.core.program import (
+    CollectiveOperation,
+    ReceiveOperation,
+    SendOperation,
+)
+from chakram.core.schedule_check import sent_bytes
+from chakram.observe.manifest import COMPLETE
+from tests.e2e.runs import completed, fabric, write_experiment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chakram.core.program import RankProgram
+    from chakram.observe.run_results import RunResults
+
+MIB = 2**20
+
+# Per rank: messages, and bytes of all of them together.
+CLOSED_FORMS = {
+    "all_reduce": lambda n: (2 * (n - 1), 2 * (n - 1) * MIB // n),
+    "all_gather": lambda n: (n - 1, (n - 1) * MIB),
+    "reduce_scatter": lambda n: (n - 1, (n - 1) * MIB // n),
+    "all_to_all": lambda n: (n - 1, (n - 1) * MIB // n),
+}
+
+
+def sent(results: RunResults) -> dict[int, tuple[int, int]]:
+    """Return messages and bytes that each rank sent, those of barriers left out."""
+    messages: Counter[int] = Counter()
+    nbytes: Counter[int] = Counter()
+    for row in results.table("flows", "collective", "src", "bytes").to_pylist():
+        if row["collective"] != "barrier":
+            messages[row["src"]] += 1
+            nbytes[row["src"]] += row["bytes"]
+    return {rank: (count, nbytes[rank]) for rank, count in messages.items()}
+
+
+def check_complete(results: RunResults, *, ranks: int, iterations: int = 1) -> None:
+    """Assert that nothing of a run is missing, whatever it replayed."""
+    manifest = results.manifest
+    assert (manifest.status, manifest.reason) == (COMPLETE, None)
+    assert manifest.samples_dropped == 0
+    records = results.collectives()
+    assert records
+    assert [record for record in records if not record.complete] == []
+    assert {record.iteration for record in records} == set(range(iterations))
+    assert len(results.ranks()) == ranks * iterations
+    flows = results.table("flows").to_pylist()
+    names = ("iteration", "job", "group", "k", "step", "channel", "src", "dst")
+    messages = Counter(tuple(row[name] for name in names) for row in flows)
+    assert max(messages.values()) == 1
+    for row in flows:
+        times = [row[f"{name}_ns"] for name in ("ready", "posted", "first_sent")]
+        assert sorted(times) == times
+        assert row["last_acked_ns"] >= row["first_sent_ns"]
+    assert sum(record.sent_bytes for record in records) == sum(
+        row["bytes"] for row in flows
+    )
+
+
+def check_links(results: RunResults) -> None:
+    """Assert that what the ranks sent went through the links of their hosts."""
+    through = {
+        (link.link, link.direction): link.bytes
+        for link in results.links()
+        if link.kind == "host"
+    }
+    for rank, (_, nbytes) in sent(results).items():
+        assert through[f"h{rank}-s0", "up"] > nbytes
+    for record in results.links():
+        assert record.bytes > 0
+        assert not record.drops
+
+
+@pytest.mark.parametrize("nranks", [4, 8, 16])
+@pytest.mark.parametrize("op", CLOSED_FORMS)
+def test_a_microbenchmark_sends_what_its_closed_form_says(
+    tmp_path: Path, chakram_data: Path, kind: str, op: str, nranks: int
+) -> None:
+    trace = chakram_data / "traces/astra_sim_microbenchmarks" / op / f"{nranks}npus_1MB"
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "job", "trace": {"path": str(trace)}}],
+        fabric(kind, nranks),
+    )
+
+    results = completed(experiment).results
+
+    check_complete(results, ranks=nranks)
+    assert sent(results) == dict.fromkeys(range(nranks), CLOSED_FORMS[op](nranks))
+    (record,) = (each for each in results.collectives() if each.identity.op == op)
+    assert record.sent_bytes == nranks * CLOSED_FORMS[op](nranks)[1]
+    if kind == "namespaces":
+        check_links(results)
+
+
+def expected(programs: Sequence[RankProgram]) -> dict[int, tuple[int, int]]:
+    """Return messages and bytes that each rank has to send, barriers left out."""
+    found = {}
+    for program in programs:
+        members = {group.name: group.ranks for group in program.groups}
+        messages = nbytes = 0
+        for operation in program.operations:
+            if isinstance(operation, SendOperation):
+                messages += 1
+                nbytes += operation.size_bytes
+            elif isinstance(operation, CollectiveOperation):
+                if operation.op == "barrier":
+                    continue
+                ranks = members[operation.group]
+                place = {
+                    "position": ranks.index(program.rank),
+                    "nranks": len(ranks),
+                    "root": operation.root or 0,
+                }
+                how = algorithm(operation.op, operation.algorithm)
+                messages += sum(1 for _ in how.sends(**place))
+                nbytes += sent_bytes(how, **place, input_bytes=operation.input_bytes)
+        found[program.rank] = messages, nbytes
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "nranks"),
+    [
+        pytest.param("moe_mixtral_ep4_tp2_8r", 8, id="folder-8r"),
+        pytest.param("moe_mixtral_ep8_tp2_pp2_32r.tar.gz", 32, id="archive-32r"),
+    ],
+)
+def test_a_mixture_of_experts_sends_what_its_programs_say(
+    tmp_path: Path, chakram_data: Path, kind: str, name: str, nranks: int
+) -> None:
+    path = chakram_data / "traces/stage" / name
+    job = {
+        "name": "mixtral",
+        "trace": {"path": str(path), "bytes_per_element": 2},
+        "compute": {
+            "from": "roofline",
+            "peak": "989 TFLOPS",
+            "memory": "3.35 TB/s",
+            "scale": "1/1000",
+        },
+        "size_scale": "1/4096",
+    }
+    experiment = write_experiment(tmp_path, [job], fabric(kind, nranks))
+    (loaded,) = load_jobs(load_experiment(experiment))
+
+    results = completed(experiment).results
+
+    check_complete(results, ranks=nranks)
+    assert sent(results) == expected(loaded.programs)
+    ops = {str(record.identity.op) for record in results.collectives()}
+    assert {"all_gather", "all_reduce", "all_to_all", "reduce_scatter"} < ops
+    assert ("send_recv" in ops) == any(
+        isinstance(operation, ReceiveOperation)
+        for program in loaded.programs
+        for operation in program.operations
+    )
+    assert all(record.compute_ns > 0 for record in results.ranks())
+    if kind == "namespaces":
+        check_links(results)
