@@ -1,0 +1,376 @@
+"""Packets of real runs, as tshark and scapy see them.
+
+Scapy checks the ICRC but knows neither RETH nor immediate data; tshark knows those but
+does not check the ICRC.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import tempfile
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from chakram.fabric.probe import why_no_lab
+from chakram.fabric.state import STATE_ROOT_VARIABLE
+from chakram.observe.pcap import ip_packet, read_frames
+from chakram.observe.run_results import RunResults, open_run
+from chakram.roce.headers import ACK_CREDITS_UNUSED, NakCode, Opcode
+from chakram.roce.icrc import ip_icrc
+from chakram.roce.psn import PSN_MODULUS
+from tests.e2e.runs import completed, star, write_experiment
+from tests.interop.tshark import Decoded, decode
+from tests.support import missing_program, require
+
+with warnings.catch_warnings():
+    # Its imports warn of ciphers that nobody uses here.
+    warnings.simplefilter("ignore")
+    from scapy.contrib.roce import BTH
+    from scapy.layers.inet import IP
+
+CAPTURED = ("h0", "h3")
+LOSS = 0.05
+CHECKED_BY_SCAPY = 1_000
+PATH_MTU = 4096
+LARGEST_FRAME = 14 + 20 + 8 + 12 + 16 + PATH_MTU + 4
+
+REQUESTS = {
+    "write": {
+        Opcode.WRITE_FIRST,
+        Opcode.WRITE_MIDDLE,
+        Opcode.WRITE_LAST_WITH_IMMEDIATE,
+        Opcode.WRITE_ONLY_WITH_IMMEDIATE,
+    },
+    "send": {
+        Opcode.SEND_FIRST,
+        Opcode.SEND_MIDDLE,
+        Opcode.SEND_LAST_WITH_IMMEDIATE,
+        Opcode.SEND_ONLY_WITH_IMMEDIATE,
+    },
+}
+FIRSTS = {Opcode.WRITE_FIRST, Opcode.SEND_FIRST}
+MIDDLES = {Opcode.WRITE_MIDDLE, Opcode.SEND_MIDDLE}
+LASTS = {Opcode.WRITE_LAST_WITH_IMMEDIATE, Opcode.SEND_LAST_WITH_IMMEDIATE}
+WITH_IMMEDIATE = LASTS | {
+    Opcode.WRITE_ONLY_WITH_IMMEDIATE,
+    Opcode.SEND_ONLY_WITH_IMMEDIATE,
+}
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A run, and what was captured in it."""
+
+    directory: Path
+    verb: str
+
+    @cached_property
+    def results(self) -> RunResults:
+        return open_run(self.directory)
+
+    @cached_property
+    def rank_of(self) -> dict[str, int]:
+        """Ranks by the address of their host."""
+        plan = json.loads((self.directory / "plan.json").read_text())
+        ports = {port["number"]: port["address"] for port in plan["ports"]}
+        return {ports[each["port"]]: each["rank"] for each in plan["ranks"]}
+
+    def path(self, host: str) -> Path:
+        return self.directory / f"capture-{host}.pcap"
+
+    def ip_packets(self, host: str) -> list[bytes]:
+        path = self.path(host)
+        frames = read_frames(path.read_bytes(), where=str(path))
+        return [ip_packet(frame.data) for frame in frames]
+
+    @cached_property
+    def decoded(self) -> dict[str, list[Decoded]]:
+        require("tshark", missing_program("tshark"))
+        return {host: decode(self.path(host)) for host in CAPTURED}
+
+    @cached_property
+    def addresses(self) -> dict[str, str]:
+        """Addresses of the captured hosts; host 3 is that of rank 3."""
+        return {
+            host: address
+            for address, rank in self.rank_of.items()
+            for host in CAPTURED
+            if host == f"h{rank}"
+        }
+
+    @cached_property
+    def messages(self) -> list[Message]:
+        """All messages that captured hosts sent."""
+        return [
+            message
+            for host, address in self.addresses.items()
+            for message in messages(requests_from(self.decoded[host], address))
+        ]
+
+
+@dataclass(frozen=True)
+class Message:
+    """Packets of one message, from its FIRST to its LAST, or its ONLY."""
+
+    packets: tuple[Decoded, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(packet.payload_bytes for packet in self.packets)
+
+
+def requests_from(packets: list[Decoded], address: str) -> list[Decoded]:
+    return [
+        packet
+        for packet in packets
+        if packet.source == address and packet.opcode != Opcode.ACKNOWLEDGE
+    ]
+
+
+def by_queue_pair(
+    packets: list[Decoded],
+) -> dict[tuple[str, str, int], list[Decoded]]:
+    found = defaultdict(list)
+    for packet in packets:
+        found[packet.queue_pair].append(packet)
+    return found
+
+
+def messages(requests: list[Decoded]) -> list[Message]:
+    """Cut the packets of each queue pair into messages; nothing may be left over."""
+    found = []
+    for packets in by_queue_pair(requests).values():
+        begun: list[Decoded] = []
+        for packet in packets:
+            if begun:
+                assert packet.opcode in MIDDLES | LASTS, packet
+            else:
+                assert packet.opcode in FIRSTS | WITH_IMMEDIATE - LASTS, packet
+            begun.append(packet)
+            if packet.opcode in WITH_IMMEDIATE:
+                found.append(Message(tuple(begun)))
+                begun = []
+        assert not begun
+    return found
+
+
+def run(folder: Path, **sections: object) -> Path:
+    """Run two iterations of some collectives on four hosts; return its directory."""
+    trace = {
+        **{"synth": "moe", "ranks": 4, "ep": 4, "dp": 1, "layers": 1},
+        **{"all_to_all": "300KiB", "all_reduce": "300KiB", "dense": "200001B"},
+    }
+    experiment = write_experiment(
+        folder,
+        [{"name": "moe", "trace": trace, "compute": {"from": "none"}}],
+        {**star(4, rate="500Mbit"), "capture": list(CAPTURED)},
+        iterations={"warmup": 0, "measured": 2},
+        predict=[],
+        **sections,
+    )
+    return completed(experiment).directory
+
+
+@pytest.fixture(scope="module")
+def _state_root() -> Iterator[None]:
+    require("netns", why_no_lab())
+    with (
+        tempfile.TemporaryDirectory(prefix="ck-") as root,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv(STATE_ROOT_VARIABLE, root)
+        yield
+
+
+@pytest.fixture(scope="module", params=list(REQUESTS))
+def captured(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    _state_root: None,
+) -> Captured:
+    verb = request.param
+    folder = tmp_path_factory.mktemp(verb)
+    directory = run(folder, transport={"verb": verb, "path_mtu": PATH_MTU})
+    return Captured(directory, verb)
+
+
+@pytest.fixture(scope="module")
+def lossy(tmp_path_factory: pytest.TempPathFactory, _state_root: None) -> Captured:
+    directory = run(
+        tmp_path_factory.mktemp("lossy"),
+        transport={
+            "path_mtu": PATH_MTU,
+            "retransmit_timeout": "10ms",
+            "retry_limit": 100,
+        },
+        faults={"drop": LOSS},
+    )
+    return Captured(directory, "write")
+
+
+def test_every_packet_is_captured_by_itself(captured: Captured) -> None:
+    for host in CAPTURED:
+        packets = captured.decoded[host]
+        assert len(packets) == len(captured.ip_packets(host))
+        assert {packet.opcode for packet in packets} == {
+            *REQUESTS[captured.verb],
+            Opcode.ACKNOWLEDGE,
+        }
+        assert max(packet.frame_bytes for packet in packets) <= LARGEST_FRAME
+        # Tshark does not check the ICRC, but looks for it in the right place.
+        assert [packet.icrc for packet in packets] == [
+            packet[-4:] for packet in captured.ip_packets(host)
+        ]
+    assert not any("misses" in text for text in captured.results.manifest.banners)
+
+
+def test_the_run_says_that_bursts_were_cut(captured: Captured) -> None:
+    (note,) = (text for text in captured.results.manifest.banners if "captured" in text)
+    assert note.startswith("packets to and from h0, h3 go one by one")
+
+
+def test_both_ends_capture_the_same_packets(captured: Captured) -> None:
+    def between(host: str) -> list[list[bytes]]:
+        h0, h3 = map(socket.inet_aton, captured.addresses.values())
+        packets = captured.ip_packets(host)
+        return [
+            [packet for packet in packets if packet[12:20] == ends]
+            for ends in (h0 + h3, h3 + h0)
+        ]
+
+    there, back = between("h0")
+    assert there
+    assert back
+    assert between("h3") == [there, back]
+
+
+def test_psns_of_a_queue_pair_follow_each_other(captured: Captured) -> None:
+    for host in CAPTURED:
+        requests = [
+            packet
+            for packet in captured.decoded[host]
+            if packet.opcode != Opcode.ACKNOWLEDGE
+        ]
+        for packets in by_queue_pair(requests).values():
+            for one, next_one in itertools.pairwise(packets):
+                assert next_one.psn == (one.psn + 1) % PSN_MODULUS
+
+
+def test_packets_on_the_wire_are_the_messages_of_the_records(
+    captured: Captured,
+) -> None:
+    captured_ranks = {int(host[1:]) for host in CAPTURED}
+    flows = captured.results.table("flows", "src", "dst", "bytes").to_pylist()
+    expected = Counter(
+        (flow["src"], flow["dst"], flow["bytes"])
+        for flow in flows
+        if flow["src"] in captured_ranks
+    )
+    rank_of = captured.rank_of
+    found = Counter(
+        (rank_of[first.source], rank_of[first.destination], message.size_bytes)
+        for message in captured.messages
+        for first in message.packets[:1]
+    )
+    assert found == expected
+    assert sum(key[2] * count for key, count in expected.items()) > 3_000_000
+
+
+def test_headers_tell_the_size_and_the_number_of_a_message(
+    captured: Captured,
+) -> None:
+    numbers = defaultdict(list)
+    for message in captured.messages:
+        first, *rest = message.packets
+        last = message.packets[-1]
+        told = message.size_bytes if captured.verb == "write" else None
+        assert first.dma_length_bytes == told
+        assert all(packet.dma_length_bytes is None for packet in rest)
+        assert all(packet.immediate is None for packet in message.packets[:-1])
+        assert all(packet.payload_bytes == PATH_MTU for packet in message.packets[:-1])
+        assert 0 < last.payload_bytes <= PATH_MTU or message.size_bytes == 0
+        assert last.ack_request
+        numbers[last.queue_pair].append(last.immediate)
+    # A number names one message of its queue pair within an iteration; there are two.
+    for of_queue_pair in numbers.values():
+        half = len(of_queue_pair) // 2
+        assert len(set(of_queue_pair[:half])) == half
+
+
+def test_acknowledgements_follow_what_they_acknowledge(captured: Captured) -> None:
+    for host, own in captured.addresses.items():
+        highest: dict[tuple[str, int], int] = {}
+        for packet in captured.decoded[host]:
+            if packet.source == own or packet.opcode != Opcode.ACKNOWLEDGE:
+                continue
+            assert packet.syndrome == ACK_CREDITS_UNUSED
+            assert packet.msn is not None
+            key = packet.source, packet.qpn
+            assert packet.msn >= highest.get(key, 0)
+            highest[key] = packet.msn
+        sent = Counter(
+            message.packets[0].destination
+            for message in captured.messages
+            if message.packets[0].source == own
+        )
+        acknowledged: Counter[str] = Counter()
+        for (peer, _), msn in highest.items():
+            acknowledged[peer] += msn
+        assert acknowledged == sent
+
+
+def test_every_icrc_is_right(captured: Captured) -> None:
+    for host in CAPTURED:
+        packets = captured.ip_packets(host)
+        assert packets
+        assert all(ip_icrc(packet) == packet[-4:] for packet in packets)
+
+
+def test_scapy_computes_the_same_icrcs(captured: Captured) -> None:
+    packets = captured.ip_packets("h0")[:CHECKED_BY_SCAPY]
+    assert len(packets) == CHECKED_BY_SCAPY
+    for packet in packets:
+        assert IP(packet)[BTH].compute_icrc(packet) == packet[-4:]
+
+
+def test_lost_packets_are_asked_for_and_sent_again(lossy: Captured) -> None:
+    retransmitted = Counter()
+    for flow in lossy.results.table("flows", "src", "retransmitted").to_pylist():
+        retransmitted[f"h{flow['src']}"] += flow["retransmitted"]
+    for host, address in lossy.addresses.items():
+        packets = lossy.decoded[host]
+        naks = [
+            packet
+            for packet in packets
+            if packet.destination == address
+            and packet.syndrome == NakCode.PSN_SEQUENCE_ERROR
+        ]
+        assert naks
+        again = 0
+        sent_again = set()
+        for requests in by_queue_pair(requests_from(packets, address)).values():
+            seen = Counter(packet.psn for packet in requests)
+            again += seen.total() - len(seen)
+            peer = requests[0].destination
+            sent_again |= {(peer, psn) for psn, count in seen.items() if count > 1}
+            # Whatever was lost and sent again, no PSN is left out in the end.
+            first = requests[0].psn
+            assert {(psn - first) % PSN_MODULUS for psn in seen} == set(
+                range(len(seen))
+            )
+        assert again == retransmitted[host] > 0
+        assert {(nak.source, nak.psn) for nak in naks} <= sent_again
+
+
+def test_icrcs_are_right_when_packets_are_lost(lossy: Captured) -> None:
+    for host in CAPTURED:
+        for packet in lossy.ip_packets(host):
+            assert ip_icrc(packet) == packet[-4:]
