@@ -41,7 +41,7 @@ from chakram.fabric.readiness import (
     switch_off_udp_segmentation,
     wait_until_ready,
 )
-from chakram.fabric.shaping import shape
+from chakram.fabric.shaping import HOST_BURST_NS, shape
 from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
 
 if TYPE_CHECKING:
@@ -358,10 +358,15 @@ class _Builder:
                     continue  # the switch program has queues and rates of its own
                 limit = link.queue_bytes or _NO_LIMIT_BYTES
                 if end.node in self._hosts:
-                    limit = max(limit, _HOST_QUEUE_BYTES)
-                requests.setdefault(port.namespace, []).extend(
-                    shape(port.index, rate_bps=link.rate_bps, limit_bytes=limit)
-                )
+                    some = shape(
+                        port.index,
+                        rate_bps=link.rate_bps,
+                        limit_bytes=max(limit, _HOST_QUEUE_BYTES),
+                        burst_ns=HOST_BURST_NS,
+                    )
+                else:
+                    some = shape(port.index, rate_bps=link.rate_bps, limit_bytes=limit)
+                requests.setdefault(port.namespace, []).extend(some)
         for name, some in requests.items():
             self._execute(name, some)
 

@@ -8,13 +8,14 @@ import sys
 
 import pytest
 
+from chakram.core.plan import TransportPlan
 from chakram.errors import ConfigError, FabricError, PrivilegeError
 from chakram.fabric.enter import enter_command, main
 from chakram.fabric.exchange import decode_error, encode_error, receive_line
 from chakram.fabric.loopback import LoopbackPort, loopback_ports
 from chakram.fabric.namespaces import hash_seed
 from chakram.fabric.probe import LAB_PROBES, Probe
-from chakram.fabric.shaping import burst_bytes, shape
+from chakram.fabric.shaping import HOST_BURST_NS, burst_bytes, shape
 
 
 def test_hash_seeds_differ_by_switch_and_seed_and_are_never_zero() -> None:
@@ -33,6 +34,13 @@ def test_bursts_are_15_kb_or_what_a_late_timer_would_lose(
     rate_bps: int, expected: int
 ) -> None:
     assert burst_bytes(rate_bps) == expected
+
+
+def test_a_host_saves_up_more_than_its_late_process_catches_up_on() -> None:
+    late_ns = TransportPlan().burst_bound_ns
+    saved = burst_bytes(10**9, burst_ns=HOST_BURST_NS)
+    assert saved == 250_000
+    assert saved > 10**9 * late_ns // (8 * 10**9) + 65_535
 
 
 def test_shaping_is_the_same_for_all_interfaces_but_for_their_number() -> None:
