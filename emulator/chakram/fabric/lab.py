@@ -152,13 +152,16 @@ async def start_lab(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Ctrl-C in a terminal goes to every process of the foreground group: the lab
+        # has to stand until those that use it have ended.
+        start_new_session=True,
     )
     try:
         async with asyncio.timeout(_START_TIMEOUT_S):
             answer, complaint = await asyncio.to_thread(_converse, holder, spec)
         state = _understand(lab_name, answer, complaint)
     except BaseException as error:
-        holder.kill()
+        holder.terminate()  # it removes what it has made so far
         await asyncio.to_thread(_close_and_wait, holder)
         if isinstance(error, TimeoutError):
             raise FabricError(
