@@ -61,18 +61,20 @@ def test_an_interrupted_run_keeps_its_results(
     check_nothing_is_left(state_root)
     assert check_results(ended.directory, PARTIAL) == ended.sentence
     assert f"PARTIAL: {ended.sentence}" in ended.output
+    assert ended.results.links()
     check_next_run(endless)
 
 
+@pytest.mark.parametrize("stop", [to_the_group, to_the_controller])
 @pytest.mark.parametrize("phase", ["building the fabric", "preparing agents"])
 def test_a_run_is_interrupted_before_it_has_begun(
-    endless: Path, state_root: Path, phase: str
+    endless: Path, state_root: Path, stop: Callable[[RunProcess], None], phase: str
 ) -> None:
     with RunProcess(endless) as run:
         wait_until(lambda: phase in run.errors, phase)
         family = run.family()
 
-        to_the_group(run)
+        stop(run)
 
         ended = run.wait()
         assert ended.code == INTERRUPTED
