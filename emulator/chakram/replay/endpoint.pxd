@@ -17,6 +17,7 @@ cdef class Endpoint:
     cdef object _failure
     cdef long long _timer_ns
     cdef Py_ssize_t _finished
+    cdef long long _computing_calls
     cdef dict _replay_of_qpn
     cdef dict _peer_of_qpn
 

@@ -25,6 +25,7 @@ from chakram.roce import congestion
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.faults import PacketFaults
+from chakram.roce.notification import CnpLimiter
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         RunSettings,
         TransportPlan,
     )
+    from chakram.roce.congestion import CongestionControl
     from chakram.roce.events import Event
 
 __all__ = ["Endpoint"]
@@ -70,6 +72,7 @@ class Endpoint:
     """
 
     __slots__ = (
+        "_computing_calls",
         "_failure",
         "_finished",
         "_peer_of_qpn",
@@ -98,10 +101,12 @@ class Endpoint:
         # Earliest timer of the replays, and how many of the first ones have finished.
         self._timer_ns = NEVER
         self._finished = 0
+        self._computing_calls = 0
         self.replays: list[Replay] = []
         self._replay_of_qpn: dict[int, Replay] = {}
         self._peer_of_qpn: dict[int, tuple[str, int, int]] = {}
         destination_of: dict[tuple[str, int], int] = {}
+        congestion_settings = _CongestionSettings(transport)
         try:
             self.engine = PortEngine(
                 rate_bps=port.rate_bps,
@@ -127,7 +132,7 @@ class Endpoint:
                         address, len(destination_of)
                     )
                     self.engine.add_queue_pair(
-                        _queue_pair(pair, destination, transport)
+                        _queue_pair(pair, destination, transport, congestion_settings)
                     )
                     self._replay_of_qpn[pair.qpn] = replay
                     self._peer_of_qpn[pair.qpn] = (
@@ -208,10 +213,20 @@ class Endpoint:
         return min((replay.iteration for replay in self.replays), default=0)
 
     def progress_counter(self) -> int:
-        """Return a number that grows whenever a message or an operation ends."""
-        return sum(
-            replay.completed_messages + replay.completed_operations
-            for replay in self.replays
+        """Return a number that grows as long as the endpoint gets on.
+
+        It does when a message or an operation ends or a packet arrives, and at every
+        call while a rank computes or pauses.  What does not grow for long, hangs.
+        """
+        if self._timer_ns != _NEVER:
+            self._computing_calls += 1
+        return (
+            self._computing_calls
+            + self.engine.packets_received
+            + sum(
+                replay.completed_messages + replay.completed_operations
+                for replay in self.replays
+            )
         )
 
     def waiting_for(self) -> list[str]:
@@ -224,8 +239,34 @@ class Endpoint:
         ]
 
 
+class _CongestionSettings:
+    """What the queue pairs of one port get: a control each, and limiters for CNPs."""
+
+    def __init__(self, transport: TransportPlan) -> None:
+        self._name = transport.congestion_control
+        self._parameters = dict(transport.congestion_parameters)
+        self._interval_ns = self._parameters.pop("cnp_interval_ns", None)
+        self._scope = self._parameters.pop("cnp_scope", 0)
+        self._limiters: dict[int, CnpLimiter] = {}
+
+    def control(self) -> CongestionControl:
+        return congestion.make(self._name, **self._parameters)
+
+    def limiter(self, *, qpn: int, destination: int) -> CnpLimiter | None:
+        """Return the limiter of a queue pair; None: it never sends CNPs."""
+        if self._interval_ns is None:
+            return None
+        key = congestion.limiter_key(self._scope, qpn=qpn, destination=destination)
+        if key not in self._limiters:
+            self._limiters[key] = CnpLimiter(self._interval_ns)
+        return self._limiters[key]
+
+
 def _queue_pair(
-    pair: QueuePairPlan, destination: int, transport: TransportPlan
+    pair: QueuePairPlan,
+    destination: int,
+    transport: TransportPlan,
+    settings: _CongestionSettings,
 ) -> QueuePair:
     verb = _VERBS.get(transport.verb)
     if verb is None:
@@ -239,9 +280,8 @@ def _queue_pair(
         send_psn=pair.send_psn,
         receive_psn=pair.receive_psn,
         window_bytes=transport.window_bytes,
-        congestion_control=congestion.make(
-            transport.congestion_control, **dict(transport.congestion_parameters)
-        ),
+        congestion_control=settings.control(),
+        cnp_limiter=settings.limiter(qpn=pair.qpn, destination=destination),
         retransmit_timeout_ns=transport.retransmit_timeout_ns,
         retry_limit=transport.retry_limit,
         ack_interval_packets=transport.ack_interval_packets,

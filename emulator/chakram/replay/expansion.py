@@ -12,7 +12,11 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.schedule import LocalTransfer, rank_schedule
+from chakram.core.schedule import (
+    LocalTransfer,
+    rank_schedule,
+    transfer_bytes,
+)
 from chakram.errors import PlanError
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
@@ -196,8 +200,8 @@ class Expander:
             self._add_receive(expansion, receive, group.name, ranks[receive.peer])
         dependents: list[list[int]] = [[] for _ in schedule.receives]
         for index, send in enumerate(schedule.sends):
-            size_bytes = how.chunk_bytes(
-                send.chunk, nranks=nranks, input_bytes=operation.input_bytes
+            size_bytes = transfer_bytes(
+                how, send, nranks=nranks, input_bytes=operation.input_bytes
             )
             self._add_send(expansion, send, group.name, ranks[send.peer], size_bytes)
             for need in send.needs:

@@ -220,8 +220,8 @@ class Replay:
         if event.posted_ns > flow.ready_ns:
             wait_ns += event.posted_ns - flow.ready_ns
         size_bytes = event.size_bytes
-        self.records.flows.extend(
-            (
+        self.records.flows.frombytes(
+            _FLOW.pack(
                 self.iteration,
                 self.number,
                 active.index,
@@ -308,8 +308,8 @@ class Replay:
         activity = self._activity
         end_ns = self._readiness.end_ns
         activity.change(0, 0, end_ns)
-        self.records.iterations.extend(
-            (
+        self.records.iterations.frombytes(
+            _ITERATION.pack(
                 self.iteration,
                 self.number,
                 self._iteration_start_ns,
@@ -495,8 +495,8 @@ class Replay:
         del self._active[active.key]
         if active.is_counted:
             self._activity.change(0, -1, active.end_ns)
-        self.records.shares.extend(
-            (
+        self.records.shares.frombytes(
+            _SHARE.pack(
                 self.iteration,
                 self.number,
                 active.index,

@@ -8,7 +8,7 @@ from chakram.roce.port cimport PortEngine
 
 cdef long long _NEVER
 cdef long long _BITS_PER_BYTE_NS
-cdef long long _EVENTS_PER_LOOK
+cdef long long _EVENTS_PER_REPORT
 
 
 cdef class Wire:
@@ -36,8 +36,6 @@ cdef class VirtualFabric:
     cdef list _finished
     cdef long long _unfinished
     cdef bint _has_failed
-    cdef long long _packets
-    cdef long long _moved_ns
 
     @cython.locals(
         time_ns="long long", index="Py_ssize_t", wires=list, crossed="Py_ssize_t",

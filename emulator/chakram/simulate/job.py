@@ -6,22 +6,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.core.records import RecordRows
-from chakram.errors import FabricError, PlanError, RunFailed
+from chakram.errors import PlanError, RunFailed
 from chakram.replay.endpoint import Endpoint
 from chakram.simulate.bursts import burst_packets_for, longest_path, plan_traffic
 from chakram.simulate.engine import VirtualFabric, Wire
+from chakram.simulate.routing import Router
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
     from chakram.core.plan import AgentPlan, Plan, PortPlan, RankPlan, RunSettings
-    from chakram.fabric.topology import PortRef, Topology
+    from chakram.fabric.topology import Topology
 
-__all__ = ["SimulationResult", "flow_hash", "simulate_plan"]
-
-_HASH_PRIME = 0x9E3779B1
-"""2**32 over the golden ratio: spreads consecutive numbers over all bits."""
+__all__ = ["SimulationResult", "simulate_plan"]
 
 _NAMED_WAITS = 3
 
@@ -102,17 +100,15 @@ def simulate_plan(
     }
     fabric = VirtualFabric(
         endpoints=endpoints,
-        route=_Router(
+        route=Router(
             ports=ports,
-            endpoints=endpoints,
+            destinations=[each.destinations for each in endpoints],
             topology=topology,
             wires=wires,
             seed=settings.seed,
         ),
     )
-    complete = fabric.run(
-        start_ns=0, hang_timeout_ns=settings.hang_timeout_ns, report=report
-    )
+    complete = fabric.run(start_ns=0, report=report)
     if not complete:
         raise _failure(endpoints)
     records = RecordRows()
@@ -181,69 +177,3 @@ def _failure(endpoints: Sequence[Endpoint]) -> RunFailed:
         f"nothing goes on any more, but the job is not done: {named}",
         "the programs of its ranks do not fit together",
     )
-
-
-class _Router:
-    """Chooses the path of every flow, as switches that hash do."""
-
-    def __init__(
-        self,
-        *,
-        ports: Sequence[PortPlan],
-        endpoints: Sequence[Endpoint],
-        topology: Topology,
-        wires: dict[PortRef, Wire],
-        seed: int,
-    ) -> None:
-        self._ports = ports
-        self._endpoints = endpoints
-        self._topology = topology
-        self._wires = wires
-        self._seed = seed
-        self._endpoint_of: dict[str, int] = {}
-        for index, port in enumerate(ports):
-            if port.address in self._endpoint_of:
-                raise PlanError(
-                    "plan",
-                    f"two ports have the address {port.address}",
-                    "give every port its own",
-                )
-            self._endpoint_of[port.address] = index
-
-    def __call__(
-        self, source: int, destination: int, source_port: int
-    ) -> tuple[list[Wire], int]:
-        address, _ = self._endpoints[source].destinations[destination]
-        receiver = self._endpoint_of.get(address)
-        if receiver is None:
-            raise PlanError(
-                f"plan: port {self._ports[source].number}",
-                f"sends to {address}, which is the address of no port",
-                "the plan is not complete",
-            )
-        if receiver == source:
-            return [], receiver
-        hosts = self._ports[source].host, self._ports[receiver].host
-        paths = self._topology.paths(*hosts)
-        if not paths:
-            raise FabricError(
-                "topology",
-                f"there is no path from {hosts[0]} to {hosts[1]}",
-                "two ports need two connected hosts",
-            )
-        path = paths[flow_hash(self._seed, source, receiver, source_port) % len(paths)]
-        egress = self._topology.egress_ports(hosts[0], path)
-        return [self._wires[port] for port in egress], receiver
-
-
-def flow_hash(seed: int, source: int, destination: int, source_port: int) -> int:
-    """Return a 32-bit number that tells flows apart, as a switch's ECMP hash does.
-
-    It stands for a hash, not for the one of a particular switch or kernel: which flows
-    collide is as random as there, and the same for the same seed.
-    """
-    value = seed & 0xFFFFFFFF
-    for part in (source, destination, source_port):
-        value = ((value ^ part) * _HASH_PRIME) & 0xFFFFFFFF
-        value ^= value >> 15
-    return value

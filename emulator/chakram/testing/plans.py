@@ -139,13 +139,16 @@ def program(
     )
 
 
-def fabric_ports(topology: Topology, *, agent: str = "agent") -> list[PortPlan]:
-    """Return one port per host, at the rate of the host's link."""
+def fabric_ports(topology: Topology, *, agents: int = 1) -> list[PortPlan]:
+    """Return one port per host, at the rate of the host's link.
+
+    The hosts are dealt out to *agents*, ``agent0`` and so on, one after the other.
+    """
     addresses = plan_addresses(topology)
     return [
         PortPlan(
             number=number,
-            agent=agent,
+            agent=f"agent{number % agents}",
             host=host,
             open="memory:",
             netns=None,
@@ -164,10 +167,11 @@ def make_plan(
     *,
     ranks_per_port: int = 1,
     first_ports: Mapping[str, int] | None = None,
+    agents: int = 1,
     transport: TransportPlan | None = None,
     settings: RunSettings | None = None,
 ) -> Plan:
-    """Return a plan of one agent: ranks on hosts in order, queue pairs as needed.
+    """Return a plan: ranks on hosts in order, queue pairs as needed.
 
     Args:
         programs: Of all ranks of all jobs.
@@ -175,6 +179,7 @@ def make_plan(
         ranks_per_port: Ranks that share a host.
         first_ports: By job, the host that its first rank is on; else the jobs come one
             after the other.
+        agents: Among how many the hosts are dealt out.
         transport: The usual one if None.
         settings: One measured iteration if None.
     """
@@ -184,7 +189,7 @@ def make_plan(
     usual = PlacementOptions(ranks_per_port=ranks_per_port)
     return place(
         by_job,
-        fabric_ports(topology),
+        fabric_ports(topology, agents=agents),
         {
             job: replace(usual, first_port=(first_ports or {}).get(job))
             for job in by_job

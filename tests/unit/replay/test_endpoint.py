@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from chakram.core.groups import world_group
+from chakram.core.plan import Plan, RunSettings, TransportPlan
+from chakram.core.program import Operation
+from chakram.errors import PlanError
+from chakram.fabric.topology import single_switch
+from chakram.replay.endpoint import Endpoint
+from chakram.roce.constants import NEVER
+from chakram.testing.plans import (
+    collective,
+    compute,
+    flow_rows,
+    iteration_rows,
+    make_plan,
+    program,
+    receive,
+    send,
+    share_rows,
+    world_plan,
+)
+
+
+def endpoints_of(plan: Plan) -> list[Endpoint]:
+    (agent,) = plan.agents
+    rng = random.Random(1)
+    return [
+        Endpoint(
+            port=port,
+            ranks=[rank for rank in agent.ranks if rank.port == port.number],
+            transport=agent.transport,
+            settings=agent.settings,
+            rank_numbers=agent.numbers(),
+            rng=rng,
+        )
+        for port in agent.ports
+    ]
+
+
+def pair_of(
+    rows: Sequence[Operation],
+    *,
+    transport: TransportPlan | None = None,
+    settings: RunSettings | None = None,
+) -> tuple[Endpoint, Endpoint]:
+    plan, _ = world_plan(
+        rows, nranks=2, rate_bps=None, transport=transport, settings=settings
+    )
+    left, right = endpoints_of(plan)
+    return left, right
+
+
+def carry(source: Endpoint, sink: Endpoint, now_ns: int) -> int:
+    """Bring what *source* sends at *now_ns* to *sink* at once; return the bursts."""
+    bursts = 0
+    while (burst := source.engine.next_burst(now_ns)) is not None:
+        sink.engine.receive_burst(burst, now_ns)
+        bursts += 1
+    return bursts
+
+
+def run(endpoints: Sequence[Endpoint], *, limit_ns: int = 10**12) -> int:
+    """Drive endpoints of a mesh without delay; return when nothing is left to do."""
+    by_address = {each.port.address: each for each in endpoints}
+    now_ns = 0
+    for each in endpoints:
+        each.arm(0)
+    while now_ns < limit_ns:
+        busy = False
+        for each in endpoints:
+            each.advance(now_ns)
+            while (burst := each.engine.next_burst(now_ns)) is not None:
+                address, _ = each.destinations[burst.destination]
+                by_address[address].engine.receive_burst(burst, now_ns)
+                busy = True
+        if busy:
+            continue
+        wakeup_ns = min(each.next_wakeup_ns() for each in endpoints)
+        if wakeup_ns == NEVER:
+            break
+        now_ns = max(now_ns + 1, wakeup_ns)
+    return now_ns
+
+
+def test_nothing_happens_before_the_start() -> None:
+    left, _ = pair_of([collective("all_gather", 8)])
+    assert left.next_wakeup_ns() == NEVER
+    left.arm(500)
+    assert left.next_wakeup_ns() == left.next_timer_ns() == 500
+    left.advance(499)
+    assert left.engine.next_burst(499) is None
+    left.advance(500)
+    assert left.next_timer_ns() == NEVER
+    assert left.engine.next_burst(500) is not None
+
+
+def test_a_completion_releases_a_message_within_one_advance() -> None:
+    left, right = pair_of([collective("all_reduce", 8)])
+    for each in (left, right):
+        each.arm(0)
+        each.advance(0)
+    assert carry(left, right, 0) == 1
+    right.advance(10)
+    # The message, the answer to that of the left, and what that one released.
+    bursts = list(iter(lambda: right.engine.next_burst(10), None))
+    immediates = [burst.message_id for burst in bursts if burst.message_bytes]
+    assert immediates == [0, 1]
+
+
+def test_an_acknowledgement_releases_a_message_within_one_advance() -> None:
+    world = world_group(2)
+    plan = make_plan(
+        [
+            program(0, world, [send(1, 8), send(1, 9, number=1, after=[0])]),
+            program(1, world, [receive(0, 8), receive(0, 9, number=1)]),
+        ],
+        single_switch(2, None),
+    )
+    left, right = endpoints_of(plan)
+    left.arm(0)
+    right.arm(0)
+    left.advance(0)
+    right.advance(0)
+    carry(left, right, 0)
+    right.advance(5)
+    carry(right, left, 5)
+    left.advance(5)
+    burst = left.engine.next_burst(5)
+    assert burst is not None
+    assert (burst.message_id, burst.message_bytes) == (1, 9)
+
+
+def test_ranks_run_their_iterations_and_then_nothing_is_left() -> None:
+    rows = [compute(100), collective("all_reduce", 9_000, after=[0])]
+    left, right = pair_of(rows, settings=RunSettings(warmup=1, measured=2))
+    assert run([left, right]) == 300
+    for each in (left, right):
+        assert each.finished()
+        assert each.failed() is None
+        assert each.iterations_done() == 3
+        assert each.next_wakeup_ns() == NEVER
+        assert each.waiting_for() == []
+        assert [row.end_ns for row in iteration_rows(each.records)] == [100, 200, 300]
+
+
+def test_records_can_be_taken_while_it_runs() -> None:
+    left, right = pair_of([collective("all_gather", 8)])
+    run([left, right])
+    taken = left.records.take()
+    assert len(share_rows(taken)) == len(flow_rows(taken)) == 1
+    assert len(left.records) == 0
+
+
+def test_ranks_on_one_port_have_one_engine_and_share_addresses() -> None:
+    world = world_group(6)
+    rows = [collective("all_to_all", 600)]
+    plan = make_plan(
+        [program(rank, world, rows) for rank in range(6)],
+        single_switch(3, None),
+        ranks_per_port=2,
+    )
+    endpoints = endpoints_of(plan)
+    for each in endpoints:
+        assert len(each.replays) == 2
+        # Its own address too: the two ranks send to each other.
+        assert len(each.destinations) == len(set(each.destinations)) == 3
+    run(endpoints)
+    assert all(each.finished() for each in endpoints)
+
+
+def test_an_endpoint_has_finished_when_all_its_ranks_have() -> None:
+    world = world_group(2)
+    plan = make_plan(
+        [program(0, world, [compute(200)]), program(1, world, [compute(100)])],
+        single_switch(1, None),
+        ranks_per_port=2,
+    )
+    (endpoint,) = endpoints_of(plan)
+    endpoint.arm(0)
+    endpoint.advance(0)
+    assert endpoint.next_wakeup_ns() == 100
+    endpoint.advance(100)
+    assert not endpoint.finished()
+    assert endpoint.iterations_done() == 0
+    assert endpoint.waiting_for() == [
+        "job job rank 0: computes, or waits for its start"
+    ]
+    endpoint.advance(200)
+    assert endpoint.finished()
+    assert endpoint.iterations_done() == 1
+
+
+def test_a_port_without_ranks_has_finished() -> None:
+    (agent,) = world_plan([compute(1)], nranks=1)[0].agents
+    endpoint = Endpoint(
+        port=agent.ports[0],
+        ranks=[],
+        transport=agent.transport,
+        settings=agent.settings,
+        rank_numbers={},
+        rng=random.Random(1),
+    )
+    endpoint.arm(0)
+    endpoint.advance(0)
+    assert endpoint.finished()
+    assert endpoint.iterations_done() == 0
+    assert endpoint.next_wakeup_ns() == NEVER
+
+
+def test_progress_grows_with_packets_messages_and_operations() -> None:
+    left, right = pair_of([collective("all_gather", 8)])
+    before = left.progress_counter()
+    assert left.progress_counter() == before
+    run([left, right])
+    # A message and its acknowledgement arrived; a message and an operation ended.
+    assert left.progress_counter() == before + 2 + 1 + 1
+    assert left.progress_counter() == before + 2 + 1 + 1
+
+
+def test_a_rank_that_computes_gets_on() -> None:
+    left, _ = pair_of([compute(10**12), collective("all_gather", 8, after=[0])])
+    left.arm(0)
+    left.advance(0)
+    before = left.progress_counter()
+    assert left.progress_counter() > before
+
+
+def test_a_rank_that_only_waits_does_not_get_on() -> None:
+    left, right = pair_of([collective("all_gather", 8)])
+    left.arm(0)
+    left.advance(0)
+    carry(left, right, 0)
+    before = left.progress_counter()
+    left.advance(10**6)
+    assert left.progress_counter() == before
+
+
+def test_who_waits_for_a_silent_rank_says_for_which_message() -> None:
+    left, right = pair_of([collective("all_gather", 8)])
+    left.arm(0)
+    left.advance(0)
+    carry(left, right, 0)
+    carry(right, left, 0)
+    left.advance(1)
+    assert left.waiting_for() == [
+        "job job rank 0: all_gather 0 of group 'world' in iteration 0 waits for "
+        "the message of step 0 from rank 1"
+    ]
+
+
+def test_a_queue_pair_that_gives_up_fails_its_endpoint() -> None:
+    left, right = pair_of(
+        [collective("all_gather", 8)],
+        transport=TransportPlan(retransmit_timeout_ns=1_000, retry_limit=3),
+        settings=RunSettings(warmup=0, measured=1, drop_ratio=1.0),
+    )
+    run([left, right])
+    assert not left.finished()
+    assert str(left.failed()).startswith(
+        "job job rank 0: the queue pair to rank 1 is in error: gave up after 3 "
+        "retries: no ACK for PSN "
+    )
+    assert left.next_wakeup_ns() == NEVER
+
+
+def test_messages_that_belong_to_nothing_do_no_harm() -> None:
+    left, right = pair_of([collective("all_gather", 8)])
+    left.arm(0)
+    left.advance(0)
+    (pair,) = right.engine.queue_pairs()
+    for immediate in (7, 0xFFFFFFFF):
+        right.engine.post_send(pair.qpn, immediate, 3, 0)
+    carry(right, left, 0)
+    left.advance(0)
+    assert left.replays[0].stray_messages() == 1
+    assert left.replays[0].early_messages() == 1
+    assert not left.finished()
+
+
+@pytest.mark.parametrize(
+    ("transport", "problem"),
+    [
+        ({"verb": "read"}, "verb 'read' is not one of write, send"),
+        ({"path_mtu": 1500}, "path MTU 1500"),
+        ({"window_bytes": 0}, "window_bytes 0 is not positive"),
+        ({"max_burst_packets": 0}, "0 packets in a burst"),
+        ({"congestion_control": "hope"}, "no congestion control is named 'hope'"),
+        ({"congestion_parameters": (("luck", 1),)}, "luck"),
+    ],
+)
+def test_transport_settings_that_are_impossible_are_refused(
+    transport: dict[str, object], problem: str
+) -> None:
+    plan, _ = world_plan([collective("all_gather", 8)], nranks=2)
+    (agent,) = plan.agents
+    changed = replace(agent, transport=replace(agent.transport, **transport))
+    with pytest.raises(PlanError, match=f"plan: port 0: .*{problem}"):
+        endpoints_of(replace(plan, agents=(changed,)))
+
+
+def test_impossible_faults_are_refused() -> None:
+    with pytest.raises(PlanError, match="drop ratio"):
+        pair_of([compute(1)], settings=RunSettings(drop_ratio=1.5))
+
+
+def test_a_queue_pair_number_that_is_taken_is_refused() -> None:
+    plan, _ = world_plan([collective("all_to_all", 8)], nranks=3)
+    (agent,) = plan.agents
+    rank = agent.ranks[0]
+    first, second = rank.queue_pairs
+    doubled = replace(rank, queue_pairs=(first, replace(second, qpn=first.qpn)))
+    changed = replace(agent, ranks=(doubled, *agent.ranks[1:]))
+    with pytest.raises(PlanError, match=f"plan: port 0: .*{first.qpn}"):
+        endpoints_of(replace(plan, agents=(changed,)))
