@@ -25,7 +25,7 @@ from chakram.core.records import (
     CAUSE_START,
     RecordRows,
 )
-from chakram.core.schedule import rank_schedule
+from chakram.core.schedule import rank_schedule, transfer_bytes
 from chakram.fabric.topology import clos, single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.jobs import jobs
@@ -84,7 +84,7 @@ def expected_sends(
             send.step,
             send.channel,
             group.ranks[send.peer],
-            how.chunk_bytes(send.chunk, nranks=n, input_bytes=row.input_bytes),
+            transfer_bytes(how, send, nranks=n, input_bytes=row.input_bytes),
         )
         for send in share.sends
     ]

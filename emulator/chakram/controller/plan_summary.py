@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chakram.core.algorithms import algorithm
 from chakram.core.collectives import nccl_size_bytes
 from chakram.core.program import CollectiveOperation, ComputeOperation, SendOperation
+from chakram.core.schedule import transfer_bytes
 from chakram.core.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ class _Shares:
         how = algorithm(operation.op, operation.algorithm)
         messages = payload = wire = 0
         for transfer in how.sends(position, nranks=nranks, root=operation.root):
-            size = how.chunk_bytes(
-                transfer.chunk, nranks=nranks, input_bytes=operation.input_bytes
+            size = transfer_bytes(
+                how, transfer, nranks=nranks, input_bytes=operation.input_bytes
             )
             messages += 1
             payload += size

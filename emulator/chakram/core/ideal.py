@@ -39,9 +39,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
+from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
 from chakram.core.wire_cost import (
     ACK_WIRE_BYTES,
@@ -172,7 +174,7 @@ def ideal_ns(
     nranks = len(ranks)
     ports = [fabric.port_of[rank] for rank in ranks]
     transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers
-    missing, dependents = _needs(transfers)
+    missing, dependents = _needs(transfers, stepwise=algorithm.stepwise)
     lines = _Lines()
     flights: dict[int, _Flight] = {}
     ready_ns = [0] * len(transfers)
@@ -185,8 +187,8 @@ def ideal_ns(
         flight = flights.pop(index, None)
         if flight is None:
             transfer = transfers[index]
-            size_bytes = algorithm.chunk_bytes(
-                transfer.chunk, nranks=nranks, input_bytes=input_bytes
+            size_bytes = transfer_bytes(
+                algorithm, transfer, nranks=nranks, input_bytes=input_bytes
             )
             flight = flights[index] = _depart(
                 fabric,
@@ -210,18 +212,34 @@ def ideal_ns(
     return end_ns
 
 
-def _needs(transfers: Sequence[Transfer]) -> tuple[list[int], list[list[int]]]:
+def _needs(
+    transfers: Sequence[Transfer], *, stepwise: bool
+) -> tuple[list[int], list[list[int]]]:
     """Return how many transfers each one waits for, and which ones wait for it."""
     into: dict[tuple[int, int], list[int]] = {}
-    for index, transfer in enumerate(transfers):
-        into.setdefault((transfer.dst, transfer.chunk), []).append(index)
+    # By position: the transfers that come to it in the last step that brings any.
+    last: dict[int, list[int]] = {}
     missing = [0] * len(transfers)
     dependents: list[list[int]] = [[] for _ in transfers]
-    for index, transfer in enumerate(transfers):
-        for needed in into.get((transfer.src, transfer.chunk), ()):
-            if transfers[needed].step < transfer.step:
-                missing[index] += 1
-                dependents[needed].append(index)
+    for _, same_step in groupby(enumerate(transfers), key=lambda item: item[1].step):
+        step = list(same_step)
+        for index, transfer in step:
+            needed = {
+                earlier
+                for chunk in transfer.chunks
+                for earlier in into.get((transfer.src, chunk), ())
+            }
+            if stepwise:
+                needed.update(last.get(transfer.src, ()))
+            missing[index] = len(needed)
+            for earlier in needed:
+                dependents[earlier].append(index)
+        arriving: dict[int, list[int]] = {}
+        for index, transfer in step:
+            arriving.setdefault(transfer.dst, []).append(index)
+            for chunk in transfer.chunks:
+                into.setdefault((transfer.dst, chunk), []).append(index)
+        last.update(arriving)
     return missing, dependents
 
 

@@ -168,11 +168,11 @@ _Positions = tuple[int, int, int]
 
 
 def _peers(op: CollectiveOp, name: str, nranks: int, root: int) -> Iterator[_Positions]:
-    """Yield who talks to whom in a collective; a transfer's source names both."""
+    """Yield who talks to whom in a collective; who sends knows."""
     how = algorithm(op, name)
     for position in range(nranks):
-        for transfer in how.sends(position, nranks=nranks, root=root):
-            yield (transfer.channel, *_ascending(transfer.src, transfer.dst))
+        for channel, peer in how.peers(position, nranks=nranks, root=root):
+            yield (channel, *_ascending(position, peer))
 
 
 def _ascending(a: int, b: int) -> tuple[int, int]:

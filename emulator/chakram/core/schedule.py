@@ -1,9 +1,14 @@
 """Schedules: how a collective becomes transfers of chunks, step by step.
 
-A collective is a pre- and a postcondition on chunks; an algorithm says which chunk
-goes from which position of the group to which other one, in which step.  A transfer
-may start when everything its source received of that chunk in earlier steps is
-there; nothing else orders transfers, so a rank needs no clock and no controller.
+A collective is a pre- and a postcondition on chunks; an algorithm says which chunks
+go from which position of the group to which other one, in which step.  A transfer
+may start when everything its source received of those chunks in earlier steps is
+there; nothing else orders transfers, so a rank needs no clock and no controller.  Only
+a stepwise algorithm waits for more: for all that its source receives in the last step
+before that brings anything.
+
+What is added up (``reduce``) goes through a buffer of its own, so two positions may
+exchange a chunk within one step.
 
 An ``Algorithm`` yields the transfers of *one* position.  So a rank of a group of 1,024
 expands its own 1,023 transfers of an all-to-all and never the million of all ranks.
@@ -11,22 +16,23 @@ expands its own 1,023 transfers of an all-to-all and never the million of all ra
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from chakram.core.collectives import CollectiveOp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """One chunk sent from one position to another in one step of a schedule.
+    """What one position sends another in one step of a schedule: one message.
 
-    ``reduce`` tells that the destination adds the chunk to what it has instead of
-    storing it.
+    It carries ``chunk`` and the ``further`` ones.  ``reduce`` tells that the
+    destination adds the chunks to what it has instead of storing them.
     """
 
     step: int
@@ -35,10 +41,16 @@ class Transfer:
     chunk: int
     reduce: bool = False
     channel: int = 0
+    further: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.src == self.dst:
             raise ValueError(f"step {self.step}: position {self.src} sends to itself")
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """All chunks of the message."""
+        return (self.chunk, *self.further)
 
 
 class Algorithm(Protocol):
@@ -49,14 +61,27 @@ class Algorithm(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in experiment files, e.g. ``ring``."""
+        """Name in experiment files and plans, e.g. ``ring`` or ``ring(chunks=4)``."""
 
     @property
     def op(self) -> CollectiveOp:
         """The collective that it does."""
 
+    @property
+    def stepwise(self) -> bool:
+        """Whether a step's sends wait for all that the step before brings."""
+
+    def unfit(self, nranks: int) -> str | None:
+        """Return why it cannot serve a group of *nranks* ranks, None if it can."""
+
     def nchunks(self, nranks: int) -> int:
-        """Return how many chunks the buffer is divided into."""
+        """Return how many chunks there are.
+
+        Where every position has a part of its own (gather, scatter, all_gather,
+        reduce_scatter, send_recv) the chunks are those of position 0, then those of
+        position 1, and so on, the same number each.  In an all_to_all every pair of
+        source and destination has its chunks, by source, then by destination.
+        """
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* sends, steps ascending."""
@@ -64,8 +89,15 @@ class Algorithm(Protocol):
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* receives, steps ascending."""
 
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return (channel, position) of all whom *position* sends to."""
+
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; together they are the buffer, exactly."""
+        """Return the size of one chunk.
+
+        Together they are the buffer, exactly; all send buffers in an all_to_all and
+        a send_recv.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +116,12 @@ class LocalTransfer:
     channel: int
     message: int
     needs: tuple[int, ...] = ()
+    further: tuple[int, ...] = ()
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """All chunks of the message."""
+        return (self.chunk, *self.further)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,14 +144,13 @@ def rank_schedule(
             chunk=transfer.chunk,
             channel=transfer.channel,
             message=message,
+            further=transfer.further,
         )
         for transfer, message in _numbered(
             algorithm.receives(position, nranks=nranks, root=root), by_source=True
         )
     ]
-    arrivals: dict[int, list[tuple[int, int]]] = {}
-    for index, receive in enumerate(receives):
-        arrivals.setdefault(receive.chunk, []).append((receive.step, index))
+    arrivals = _Arrivals(receives, stepwise=algorithm.stepwise)
     sends = tuple(
         LocalTransfer(
             step=transfer.step,
@@ -121,17 +158,69 @@ def rank_schedule(
             chunk=transfer.chunk,
             channel=transfer.channel,
             message=message,
-            needs=tuple(
-                index
-                for step, index in arrivals.get(transfer.chunk, ())
-                if step < transfer.step
-            ),
+            needs=arrivals.needed(transfer),
+            further=transfer.further,
         )
         for transfer, message in _numbered(
             algorithm.sends(position, nranks=nranks, root=root), by_source=False
         )
     )
     return RankSchedule(sends=sends, receives=tuple(receives))
+
+
+class _Arrivals:
+    """What one position receives, by chunk and by step."""
+
+    __slots__ = ("_by_chunk", "_by_step", "_steps")
+
+    def __init__(self, receives: Sequence[LocalTransfer], *, stepwise: bool) -> None:
+        self._by_chunk: dict[int, list[tuple[int, int]]] = {}
+        self._by_step: dict[int, list[int]] = {}
+        for index, receive in enumerate(receives):
+            at = (receive.step, index)
+            self._by_chunk.setdefault(receive.chunk, []).append(at)
+            for chunk in receive.further:
+                self._by_chunk.setdefault(chunk, []).append(at)
+            if stepwise:
+                self._by_step.setdefault(receive.step, []).append(index)
+        self._steps = sorted(self._by_step)
+
+    def needed(self, send: Transfer) -> tuple[int, ...]:
+        """Return the receives that *send* waits for, ascending."""
+        before = bisect_left(self._steps, send.step)
+        if not send.further and not before:
+            return tuple(
+                index
+                for step, index in self._by_chunk.get(send.chunk, ())
+                if step < send.step
+            )
+        found = {
+            index
+            for chunk in send.chunks
+            for step, index in self._by_chunk.get(chunk, ())
+            if step < send.step
+        }
+        if before:
+            found.update(self._by_step[self._steps[before - 1]])
+        return tuple(sorted(found))
+
+
+def transfer_bytes(
+    algorithm: Algorithm,
+    transfer: Transfer | LocalTransfer,
+    *,
+    nranks: int,
+    input_bytes: int,
+) -> int:
+    """Return the payload of one message."""
+    size_bytes = algorithm.chunk_bytes(
+        transfer.chunk, nranks=nranks, input_bytes=input_bytes
+    )
+    for chunk in transfer.further:
+        size_bytes += algorithm.chunk_bytes(
+            chunk, nranks=nranks, input_bytes=input_bytes
+        )
+    return size_bytes
 
 
 def _numbered(

@@ -5,9 +5,8 @@ it.  A collective says which sets there are before and which there must be after
 transfer stores the sender's set at the receiver, or adds it there.  An algorithm is
 right when executing its transfers step by step turns the one into the other.
 
-In an all_to_all, and in a send_recv, chunks of the same number at different positions
-are different data; there the source is part of a chunk's name, so an algorithm that
-forwards other positions' chunks cannot be expressed.
+Chunks of the same number are the same data at every position; where positions begin
+with data of their own, these have chunks of their own (``Algorithm.nchunks``).
 
 Source of the idea: msccl-tools, ``msccl/collectives.py`` and ``msccl/algorithm.py``.
 """
@@ -20,7 +19,13 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.schedule import Algorithm, RankSchedule, Transfer, rank_schedule
+from chakram.core.schedule import (
+    Algorithm,
+    RankSchedule,
+    Transfer,
+    rank_schedule,
+    transfer_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,14 +38,20 @@ __all__ = [
     "sent_bytes",
 ]
 
-_OWN_CHUNKS = frozenset({CollectiveOp.ALL_TO_ALL, CollectiveOp.SEND_RECV})
+_BY_POSITION = frozenset(
+    {
+        CollectiveOp.ALL_GATHER,
+        CollectiveOp.GATHER,
+        CollectiveOp.REDUCE_SCATTER,
+        CollectiveOp.SCATTER,
+        CollectiveOp.SEND_RECV,
+    }
+)
 _SUMS = frozenset(
     {CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE, CollectiveOp.REDUCE_SCATTER}
 )
 
-_Key = tuple[int, int]
-"""(source or 0, chunk): what is the same data at every position."""
-_Contents = list[dict[_Key, frozenset[int]]]
+_Contents = list[dict[int, frozenset[int]]]
 """By position: the contributions in each chunk that it has."""
 
 
@@ -88,11 +99,14 @@ def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[
     """Return what is wrong with an algorithm at this size; an empty list if nothing is.
 
     Checked are: both ends of every transfer know of it and count it alike; no position
-    sends what it does not have, loses or counts twice a contribution, or sends and
-    receives a chunk in one step; and in the end everybody has what the collective
-    promises.
+    sends what it does not have, loses or counts twice a contribution, or stores over a
+    chunk that it sends in the same step; and in the end everybody has what the
+    collective promises.
     """
-    problems = _check_ends(algorithm, nranks, root)
+    unfit = algorithm.unfit(nranks)
+    if unfit is not None:
+        return [unfit]
+    problems = _check_chunks(algorithm, nranks) + _check_ends(algorithm, nranks, root)
     if problems:
         return problems  # executing it would only repeat them
     problems += _check_numbers(algorithm, nranks, root)
@@ -135,9 +149,25 @@ def _total_bytes(
     input_bytes: int,
 ) -> int:
     return sum(
-        algorithm.chunk_bytes(transfer.chunk, nranks=nranks, input_bytes=input_bytes)
+        transfer_bytes(algorithm, transfer, nranks=nranks, input_bytes=input_bytes)
         for transfer in transfers
     )
+
+
+def _check_chunks(algorithm: Algorithm, nranks: int) -> list[str]:
+    """Check that every position has as many chunks as any other."""
+    nchunks = algorithm.nchunks(nranks)
+    parts = _parts(algorithm.op, nranks)
+    if nchunks > 0 and nchunks % parts == 0:
+        return []
+    return [f"{nchunks} chunks are not the same number for each of {parts} parts"]
+
+
+def _parts(op: CollectiveOp, nranks: int) -> int:
+    """Return of how many parts a collective says who has them."""
+    if op == CollectiveOp.ALL_TO_ALL:
+        return nranks * nranks
+    return nranks if op in _BY_POSITION else 1
 
 
 def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
@@ -165,8 +195,15 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
         problems += [
             f"{_text(transfer)}: outside of {nranks} positions and {nchunks} chunks"
             for transfer in sends
-            if not (0 <= transfer.dst < nranks and 0 <= transfer.chunk < nchunks)
+            if not 0 <= transfer.dst < nranks
+            or not all(0 <= chunk < nchunks for chunk in transfer.chunks)
         ]
+        problems += [
+            f"{_text(transfer)}: carries a chunk twice"
+            for transfer in sends
+            if len(set(transfer.chunks)) <= len(transfer.further)
+        ]
+        problems += _check_peers(algorithm, sends, position, nranks, root)
     problems += [
         f"{_text(transfer)}: sent, but position {transfer.dst} does not expect it"
         for transfer in sent - expected
@@ -178,6 +215,19 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
     return problems
 
 
+def _check_peers(
+    algorithm: Algorithm, sends: list[Transfer], position: int, nranks: int, root: int
+) -> list[str]:
+    told = algorithm.peers(position, nranks=nranks, root=root)
+    found = {(transfer.channel, transfer.dst) for transfer in sends}
+    if told == found:
+        return []
+    return [
+        f"position {position} sends to {sorted(found)} but tells of {sorted(told)} "
+        "(channel, position)"
+    ]
+
+
 def _check_numbers(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
     """Check that both ends number the messages between them alike."""
     shares = [
@@ -185,7 +235,10 @@ def _check_numbers(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
         for position in range(nranks)
     ]
     at_source = {
-        (position, send.peer, send.channel, send.message): (send.step, send.chunk)
+        (position, send.peer, send.channel, send.message): (
+            send.step,
+            send.chunk,
+        )
         for position, share in enumerate(shares)
         for send in share.sends
     }
@@ -206,66 +259,82 @@ def _check_numbers(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
         != at_destination.get((src, dst, channel, message))
     ]
     for position, share in enumerate(shares):
-        problems += _check_needs(position, share)
+        problems += _check_needs(position, share, stepwise=algorithm.stepwise)
     return problems
 
 
-def _check_needs(position: int, share: RankSchedule) -> list[str]:
+def _check_needs(position: int, share: RankSchedule, *, stepwise: bool) -> list[str]:
     return [
         f"position {position} sends chunk {send.chunk} in step {send.step} but waits "
         f"for chunk {share.receives[need].chunk} of step {share.receives[need].step}"
         for send in share.sends
         for need in send.needs
         if share.receives[need].step >= send.step
-        or share.receives[need].chunk != send.chunk
+        or not (stepwise or set(share.receives[need].chunks) & set(send.chunks))
     ]
 
 
 def _before(schedule: Schedule) -> _Contents:
     """Return what everybody has before the collective."""
     nranks, chunks = schedule.nranks, range(schedule.nchunks)
-    contents: _Contents = [{} for _ in range(nranks)]
     match schedule.op:
-        case CollectiveOp.ALL_GATHER | CollectiveOp.GATHER:
-            for position in range(nranks):
-                contents[position][0, position] = frozenset({position})
+        case CollectiveOp.ALL_GATHER | CollectiveOp.GATHER | CollectiveOp.SEND_RECV:
+            first = {position: _own(schedule, position) for position in range(nranks)}
         case CollectiveOp.BROADCAST | CollectiveOp.SCATTER:
-            for chunk in chunks:
-                contents[schedule.root][0, chunk] = frozenset({schedule.root})
+            first = {schedule.root: chunks}
+        case CollectiveOp.ALL_TO_ALL:
+            each = schedule.nchunks // nranks
+            first = {
+                position: range(position * each, (position + 1) * each)
+                for position in range(nranks)
+            }
         case _:
-            for position in range(nranks):
-                source = position if schedule.op in _OWN_CHUNKS else 0
-                for chunk in chunks:
-                    contents[position][source, chunk] = frozenset({position})
-    return contents
+            first = dict.fromkeys(range(nranks), chunks)
+    return [
+        {chunk: frozenset({position}) for chunk in first.get(position, ())}
+        for position in range(nranks)
+    ]
 
 
-def _after(schedule: Schedule, position: int) -> dict[_Key, frozenset[int]]:
+def _own(schedule: Schedule, position: int) -> range:
+    """Return the chunks of *position*, where each position has its own."""
+    each = schedule.nchunks // schedule.nranks
+    return range(position * each, (position + 1) * each)
+
+
+def _after(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
     """Return what *position* must have after the collective."""
     nranks, root, chunks = schedule.nranks, schedule.root, range(schedule.nchunks)
+    each = schedule.nchunks // _parts(schedule.op, nranks)
     everyone = frozenset(range(nranks))
     match schedule.op:
         case CollectiveOp.ALL_REDUCE | CollectiveOp.BARRIER:
-            return {(0, chunk): everyone for chunk in chunks}
+            return dict.fromkeys(chunks, everyone)
         case CollectiveOp.REDUCE:
-            return {(0, chunk): everyone for chunk in chunks if position == root}
+            return dict.fromkeys(chunks, everyone) if position == root else {}
         case CollectiveOp.REDUCE_SCATTER:
-            return {(0, position): everyone}
+            return dict.fromkeys(_own(schedule, position), everyone)
         case CollectiveOp.ALL_GATHER:
-            return {(0, chunk): frozenset({chunk}) for chunk in chunks}
+            return {chunk: frozenset({chunk // each}) for chunk in chunks}
         case CollectiveOp.GATHER:
             return {
-                (0, chunk): frozenset({chunk}) for chunk in chunks if position == root
+                chunk: frozenset({chunk // each})
+                for chunk in chunks
+                if position == root
             }
         case CollectiveOp.BROADCAST:
-            return {(0, chunk): frozenset({root}) for chunk in chunks}
+            return dict.fromkeys(chunks, frozenset({root}))
         case CollectiveOp.SCATTER:
-            return {(0, position): frozenset({root})}
+            return dict.fromkeys(_own(schedule, position), frozenset({root}))
         case CollectiveOp.ALL_TO_ALL:
-            return {(peer, position): frozenset({peer}) for peer in range(nranks)}
+            return {
+                (peer * nranks + position) * each + part: frozenset({peer})
+                for peer in range(nranks)
+                for part in range(each)
+            }
         case CollectiveOp.SEND_RECV:
             before = (position - 1) % nranks
-            return {(before, chunk): frozenset({before}) for chunk in chunks}
+            return dict.fromkeys(_own(schedule, before), frozenset({before}))
 
 
 def _execute(
@@ -273,43 +342,42 @@ def _execute(
 ) -> list[str]:
     """Carry out one step; all of it sees what there was before the step."""
     problems: list[str] = []
-    leaving: set[tuple[int, _Key]] = set()
-    loads: list[tuple[Transfer, _Key, frozenset[int]]] = []
+    leaving: set[tuple[int, int]] = set()
+    loads: list[tuple[Transfer, int, frozenset[int]]] = []
     for transfer in transfers:
-        key = (transfer.src if schedule.op in _OWN_CHUNKS else 0, transfer.chunk)
-        leaving.add((transfer.src, key))
-        load = contents[transfer.src].get(key)
-        if load is None:
-            problems.append(f"{_text(transfer)}: its source does not have it")
-        else:
-            loads.append((transfer, key, load))
-    for transfer, key, load in loads:
-        present = contents[transfer.dst].get(key, frozenset())
+        for chunk in transfer.chunks:
+            leaving.add((transfer.src, chunk))
+            load = contents[transfer.src].get(chunk)
+            if load is None:
+                problems.append(
+                    f"{_text(transfer, chunk)}: its source does not have it"
+                )
+            else:
+                loads.append((transfer, chunk, load))
+    for transfer, chunk, load in loads:
+        where = _text(transfer, chunk)
+        present = contents[transfer.dst].get(chunk, frozenset())
         if schedule.op in _SUMS and transfer.reduce and load & present:
-            problems.append(f"{_text(transfer)}: counts {sorted(load & present)} twice")
+            problems.append(f"{where}: counts {sorted(load & present)} twice")
         if not transfer.reduce and present - load:
-            problems.append(f"{_text(transfer)}: loses {sorted(present - load)}")
-        # A barrier only says who is there: hearing of it early does no harm.
-        if (transfer.dst, key) in leaving and schedule.op != CollectiveOp.BARRIER:
-            problems.append(
-                f"{_text(transfer)}: its destination sends that chunk in step {step}"
-            )
-        contents[transfer.dst][key] = load | present if transfer.reduce else load
+            problems.append(f"{where}: loses {sorted(present - load)}")
+        # What is added waits in a buffer of its own until the step's sends have left.
+        if not transfer.reduce and (transfer.dst, chunk) in leaving:
+            problems.append(f"{where}: its destination sends that chunk in step {step}")
+        contents[transfer.dst][chunk] = load | present if transfer.reduce else load
     return problems
 
 
 def _check_after(schedule: Schedule, contents: _Contents) -> list[str]:
     return [
-        f"position {position} ends with {sorted(contents[position].get(key, ()))} "
-        f"of chunk {key[1]}, not with {sorted(wanted)}"
+        f"position {position} ends with {sorted(contents[position].get(chunk, ()))} "
+        f"of chunk {chunk}, not with {sorted(wanted)}"
         for position in range(schedule.nranks)
-        for key, wanted in _after(schedule, position).items()
-        if contents[position].get(key) != wanted
+        for chunk, wanted in _after(schedule, position).items()
+        if contents[position].get(chunk) != wanted
     ]
 
 
-def _text(transfer: Transfer) -> str:
-    return (
-        f"step {transfer.step}: chunk {transfer.chunk} "
-        f"from {transfer.src} to {transfer.dst}"
-    )
+def _text(transfer: Transfer, chunk: int | None = None) -> str:
+    shown = transfer.chunk if chunk is None else chunk
+    return f"step {transfer.step}: chunk {shown} from {transfer.src} to {transfer.dst}"

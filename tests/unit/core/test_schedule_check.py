@@ -92,7 +92,7 @@ def test_a_right_one_passes() -> None:
             "step 1: chunk 0 from 0 to 1: counts [0] twice",
         ),
         (
-            problems(AR, move(0, 0, 1, 0, True), move(0, 1, 0, 0, True), chunks=1),
+            problems(AG, move(0, 0, 1, 0), move(0, 1, 0, 0), chunks=2),
             "step 0: chunk 0 from 0 to 1: its destination sends that chunk in step 0",
         ),
     ],
@@ -162,7 +162,7 @@ def test_transfers_come_by_step_then_turn_then_position() -> None:
         (2, 1),
     ]
     assert schedule.nsteps == 1
-    assert schedule.nchunks == 3
+    assert schedule.nchunks == 9
 
 
 def test_a_single_rank_has_no_steps() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chakram.core.algorithms.parts import Scheduled
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import Transfer
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DisseminationBarrier:
+class DisseminationBarrier(Scheduled):
     """One empty chunk stands for the news of who has arrived."""
 
     @property

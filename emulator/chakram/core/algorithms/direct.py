@@ -10,7 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.parts import OnePartPerRank, WholeBuffer
+from chakram.core.algorithms.parts import (
+    OneBufferPerRank,
+    OnePartPerPair,
+    OnePartPerRank,
+)
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import Transfer
 
@@ -19,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectAllToAll(OnePartPerRank):
-    """Chunk *c* of every send buffer goes to position *c*."""
+class DirectAllToAll(OnePartPerPair):
+    """Every position sends every other one its part."""
 
     @property
     def name(self) -> str:
@@ -35,12 +39,14 @@ class DirectAllToAll(OnePartPerRank):
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one transfer to every other position."""
         for peer in _others(position, nranks):
-            yield Transfer(step=0, src=position, dst=peer, chunk=peer)
+            chunk = position * nranks + peer
+            yield Transfer(step=0, src=position, dst=peer, chunk=chunk)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one transfer from every other position."""
         for peer in _others(position, nranks):
-            yield Transfer(step=0, src=peer, dst=position, chunk=position)
+            chunk = peer * nranks + position
+            yield Transfer(step=0, src=peer, dst=position, chunk=chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +152,7 @@ class DirectScatter(OnePartPerRank):
 
 
 @dataclass(frozen=True, slots=True)
-class DirectSendReceive(WholeBuffer):
+class DirectSendReceive(OneBufferPerRank):
     """Every position sends its buffer to the next one, as nccl-tests' sendrecv."""
 
     @property
@@ -162,7 +168,8 @@ class DirectSendReceive(WholeBuffer):
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the one message, if there is anybody to send to."""
         if nranks > 1:
-            yield Transfer(step=0, src=position, dst=(position + 1) % nranks, chunk=0)
+            peer = (position + 1) % nranks
+            yield Transfer(step=0, src=position, dst=peer, chunk=position)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the one message of the position before."""

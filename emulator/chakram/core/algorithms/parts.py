@@ -1,14 +1,46 @@
-"""What most algorithms share: the buffer is cut into one nearly equal part per rank."""
+"""What algorithms share: how the buffer is cut, and what is so for most of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp, buffer_bytes
 from chakram.core.schedule import part_bytes
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-class OnePartPerRank(ABC):
+    from chakram.core.schedule import Transfer
+
+
+class Scheduled(ABC):
+    """Serves groups of any size, and a send waits for its own chunks only."""
+
+    __slots__ = ()
+
+    @property
+    def stepwise(self) -> bool:
+        """Return False: nothing waits for a whole step."""
+        return False
+
+    def unfit(self, nranks: int) -> str | None:
+        """Return None: no group is too large or too small."""
+        return None
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return (channel, position) of all whom *position* sends to."""
+        return {
+            (transfer.channel, transfer.dst)
+            for transfer in self.sends(position, nranks=nranks, root=root)
+        }
+
+    @abstractmethod
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends."""
+
+
+class OnePartPerRank(Scheduled):
     """Chunk *c* is the part of the buffer that belongs to position *c*."""
 
     __slots__ = ()
@@ -28,7 +60,21 @@ class OnePartPerRank(ABC):
         return part_bytes(total_bytes, nparts=nranks, part=chunk)
 
 
-class WholeBuffer:
+class OnePartPerPair(Scheduled):
+    """Chunk ``source x n + destination`` is what the one has for the other."""
+
+    __slots__ = ()
+
+    def nchunks(self, nranks: int) -> int:
+        """Return the number of chunks: one per pair of ranks."""
+        return nranks * nranks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk; they differ by at most one byte."""
+        return part_bytes(input_bytes, nparts=nranks, part=chunk % nranks)
+
+
+class WholeBuffer(Scheduled):
     """The buffer is one chunk."""
 
     __slots__ = ()
@@ -39,4 +85,18 @@ class WholeBuffer:
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
         """Return the size of the whole buffer."""
+        return input_bytes
+
+
+class OneBufferPerRank(Scheduled):
+    """Chunk *c* is the buffer of position *c*."""
+
+    __slots__ = ()
+
+    def nchunks(self, nranks: int) -> int:
+        """Return the number of chunks: one per rank."""
+        return nranks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of a whole buffer."""
         return input_bytes
