@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from chakram.config.dcqcn import DcqcnSettings, dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.fabric_checks import (
     available_ports,
@@ -27,6 +28,7 @@ from chakram.config.transport import (
 )
 from chakram.core.algorithms import AUTO, algorithm_names
 from chakram.core.collectives import CollectiveOp
+from chakram.errors import ConfigError
 from chakram.units import format_size
 
 Check = Callable[..., list[Mistake]]
@@ -192,7 +194,7 @@ def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
 
 def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mistake]:
     where: Location = ("transport", "congestion_control")
-    if congestion.none is not None and congestion.fixed_rate is not None:
+    if len(congestion.names) > 1:
         return [
             Mistake(
                 location=where,
@@ -200,6 +202,8 @@ def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mi
                 hint="write one of them",
             )
         ]
+    if congestion.dcqcn is not None:
+        return _check_dcqcn(congestion.dcqcn, port_rate(fabric))
     fixed = congestion.fixed_rate
     if fixed is None or fixed.rate_bps is not None or port_rate(fabric) is not None:
         return []
@@ -210,6 +214,23 @@ def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mi
             hint="e.g. congestion_control: {fixed_rate: {rate: 100Mbit}}",
         )
     ]
+
+
+def _check_dcqcn(settings: DcqcnSettings, line_rate_bps: int | None) -> list[Mistake]:
+    where: Location = ("transport", "congestion_control", "dcqcn")
+    if line_rate_bps is None:
+        return [
+            Mistake(
+                location=where,
+                found="begins at line rate, and the fabric's ports have no rate",
+                hint="give the links of hosts, or the ports, a rate",
+            )
+        ]
+    try:
+        dcqcn_parameters(settings, line_rate_bps)
+    except ConfigError as error:
+        return [Mistake(location=where, found=error.found, hint=error.hint or "")]
+    return []
 
 
 def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:

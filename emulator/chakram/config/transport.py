@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from chakram.config.dcqcn import DcqcnSettings
 from chakram.config.quantities import Model, Number, Rate, Size, Time, Whole, problem
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
@@ -15,7 +16,7 @@ HEADER_ALLOWANCE_BYTES = 80
 """What drivers leave for headers when they derive the path MTU from the interface's:
 IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4 and ICRC 4 are 64; IPv6 takes 20 more."""
 
-CONGESTION_CONTROLS = ("none", "fixed_rate")
+CONGESTION_CONTROLS = ("none", "fixed_rate", "dcqcn")
 
 
 def largest_path_mtu(mtu: int) -> int:
@@ -39,11 +40,23 @@ class CongestionSettings(Model):
 
     none: dict[str, Any] | None = Field(default=None, max_length=0)
     fixed_rate: FixedRateSettings | None = None
+    dcqcn: DcqcnSettings | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The congestion controls that are given; one in a valid experiment."""
+        return tuple(
+            name for name in CONGESTION_CONTROLS if getattr(self, name) is not None
+        )
 
     @property
     def name(self) -> str:
         """Name of the congestion control."""
-        return "fixed_rate" if self.fixed_rate is not None else "none"
+        return next(iter(self.names), "none")
+
+    def describe(self) -> str:
+        """Return the congestion control in a few words."""
+        return self.name if self.dcqcn is None else self.dcqcn.describe()
 
 
 def _by_name(value: object) -> object:
@@ -69,7 +82,12 @@ class Transport(Model):
     """Settings of every queue pair."""
 
     congestion_control: Annotated[
-        CongestionSettings, BeforeValidator(_by_name, json_schema_input_type=Any)
+        CongestionSettings,
+        BeforeValidator(
+            _by_name,
+            json_schema_input_type=CongestionSettings
+            | Literal["none", "fixed_rate", "dcqcn"],
+        ),
     ] = CongestionSettings()
     window_bytes: Size = Field(default=64 * 1024, alias="window")
     """Bytes that a queue pair may have unacknowledged."""

@@ -11,6 +11,7 @@ from chakram.chakra.options import DependencyPolicy, ReadOptions
 from chakram.chakra.synth import MoeParameters
 from chakram.chakra.synth_set import synth_moe_trace_set
 from chakram.chakra.trace_set import load_trace_set
+from chakram.config.dcqcn import dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, NamespaceFabric
 from chakram.config.fabric_checks import port_rate, smallest_mtu
 from chakram.config.jobs import MoeTrace
@@ -223,6 +224,15 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
                 "e.g. {fixed_rate: {rate: 100Mbit}}",
             )
         parameters = (("rate_bps", rate_bps),)
+    elif congestion.dcqcn is not None:
+        line_rate_bps = port_rate(fabric)
+        if line_rate_bps is None:
+            raise ConfigError(
+                "transport.congestion_control",
+                "dcqcn begins at line rate, and the fabric's ports have no rate",
+                "give the links of hosts, or the ports, a rate",
+            )
+        parameters = dcqcn_parameters(congestion.dcqcn, line_rate_bps)
     return TransportPlan(
         path_mtu=path_mtu,
         window_bytes=transport.window_bytes,

@@ -54,7 +54,9 @@ def manifest_of(
         world=world or experiment.fabric.kind,
         started_at=started.isoformat(timespec="seconds"),
         fabric=describe_fabric(experiment.fabric),
-        transport=describe_transport(transport),
+        transport=describe_transport(
+            transport, experiment.transport.congestion_control.describe()
+        ),
         seed=experiment.seed,
         size_scale=scales.pop() if len(scales) == 1 else "various",
         warmup=experiment.iterations.warmup,
@@ -123,11 +125,11 @@ def _shape(topology: TopologySettings) -> str:
     return f"single switch, {topology.hosts} hosts"
 
 
-def describe_transport(transport: TransportPlan) -> str:
-    """Return the transport in one line."""
+def describe_transport(transport: TransportPlan, congestion_control: str) -> str:
+    """Return the transport in one line; *congestion_control* says which and how."""
     return (
         f"RC {transport.verb.upper()}, path MTU {transport.path_mtu}, "
         f"window {format_size(transport.window_bytes)}, "
-        f"congestion control {transport.congestion_control}, "
+        f"congestion control {congestion_control}, "
         f"bursts of {transport.max_burst_packets}"
     )

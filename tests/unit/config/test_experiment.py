@@ -170,7 +170,7 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         ("window: 64KiB", "window: 1KiB", "1KiB is less than one packet of 4096"),
         ("window: 64KiB", "window: [1]", "[1] is not a size"),
         ("path_mtu: 4096", "path_mtu: 4000", "4000 is not known"),
-        ("fixed_rate", "dcqcn", "'dcqcn' is not a congestion control"),
+        ("fixed_rate", "timely", "'timely' is not a congestion control"),
         ("fixed_rate", "{fixed_rate: {rat: 1}}", "rat: unknown key"),
         ("fixed_rate", "{none: {}, fixed_rate: {}}", "names two congestion controls"),
         ("host: {rate: 250Mbit}, ", "", "fixed_rate has no rate"),

@@ -16,7 +16,10 @@ __all__ = [
     "CongestionControl",
     "Dcqcn",
     "FixedRate",
+    "SCOPES",
+    "limiter_key",
     "make",
+    "notification_scope",
     "register",
 ]
 
@@ -26,6 +29,30 @@ CONGESTION_CONTROLS: dict[str, Callable[..., CongestionControl]] = {
     "fixed_rate": FixedRate,
 }
 """What makes a control, by name; `register` adds to it."""
+
+
+SCOPES = ("queue_pair", "destination", "port")
+"""For what a receiver counts the interval between congestion notifications."""
+
+
+def notification_scope(name: str) -> int:
+    """Return the number of a scope, as parameters carry it.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    return SCOPES.index(name)
+
+
+def limiter_key(scope: int, *, qpn: int, destination: int) -> int:
+    """Return what queue pairs of one port that share a CNP limiter have in common.
+
+    Raises:
+        ValueError: If there is no such *scope*.
+    """
+    if not 0 <= scope < len(SCOPES):
+        raise ValueError(f"there is no CNP scope {scope}")
+    return (qpn, destination, 0)[scope]
 
 
 def register(name: str, factory: Callable[..., CongestionControl]) -> None:

@@ -1,0 +1,307 @@
+"""DCQCN in an experiment: named profiles, single knobs over them, vendors' names.
+
+A profile is a file of this package with a value for every knob. What an experiment
+says overrides it knob by knob, in two spellings: ours with units (`overrides`), or the
+vendor's names with the plain numbers that its tools show (`vendor`). Rates may be given
+in percent of the line rate, so that they scale with it.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
+
+from chakram import units
+from chakram.config.quantities import Model, Ratio, Time, Whole, ZeroableSize, problem
+from chakram.errors import ConfigError
+from chakram.roce.congestion import notification_scope
+from chakram.roce.congestion.dcqcn import SHARE_UNIT
+
+ProfileName = Literal["dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"]
+DEFAULT_PROFILE: ProfileName = "dcqcn-nvidia"
+
+_PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*\Z")
+_MEGABIT = 10**6
+
+
+def _line_rate(value: object) -> int | Fraction:
+    if isinstance(value, str):
+        match = _PERCENT.match(value)
+        if match is not None:
+            share = Fraction(match.group(1)) / 100
+            if share > 1:
+                raise problem(f"{value!r} is more than the line", "at most 100%")
+            return share
+        try:
+            return units.parse_rate(value, where="")
+        except ConfigError:
+            pass
+    raise problem(
+        f"{value!r} is neither a rate nor a percentage of the line rate",
+        "e.g. 40Mbit or 0.1%",
+    )
+
+
+def _rate_text(value: int | Fraction) -> str:
+    if isinstance(value, Fraction):
+        return f"{float(value * 100):.9g}%"
+    for unit in ("Gbit", "Mbit", "kbit"):
+        if value and value % units.RATE_UNITS[unit] == 0:
+            return f"{value // units.RATE_UNITS[unit]}{unit}"
+    return f"{value}bit"
+
+
+LineRate = Annotated[
+    int | Fraction,
+    PlainValidator(_line_rate),
+    PlainSerializer(_rate_text, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "description": "A rate with its unit, or a percentage of the line rate",
+            "examples": ["40Mbit", "0.1%"],
+        }
+    ),
+]
+"""Bits per second, or a share of the line rate; 0 means something."""
+
+
+class DcqcnKnobs(Model):
+    """What can be set of DCQCN; what is not, is as the profile has it."""
+
+    alpha_gain: Ratio | None = None
+    """g: how far one notification, or its absence, moves alpha."""
+    alpha_initial: Ratio | None = None
+    """Alpha at the first notification."""
+    alpha_period: Time | None = Field(default=None, ge=1)
+    """How often alpha is looked at."""
+    decrease_period: Time | None = None
+    """How often a cut is decided; 0us: at every notification."""
+    cut_shift: Whole | None = Field(default=None, ge=1, le=20)
+    """A cut takes alpha / 2**this of the rate."""
+    max_cut: Ratio | None = None
+    """The largest share of the rate that one cut takes."""
+    increase_period: Time | None = Field(default=None, ge=1)
+    """T: how often the rate is increased."""
+    byte_counter: ZeroableSize | None = None
+    """B: bytes after which it is increased as well; 0B: never."""
+    recovery_stages: Whole | None = Field(default=None, ge=1, le=1_000)
+    """F: increases of fast recovery."""
+    additive_increase: LineRate | None = None
+    """R_AI."""
+    hyper_increase: LineRate | None = None
+    """R_HAI."""
+    hyper_scaled: bool | None = None
+    """Whether the i-th hyper increase adds i x R_HAI."""
+    min_rate: LineRate | None = None
+    """The lowest rate."""
+    first_cnp_rate: LineRate | None = None
+    """What the first notification sets the rate to; 0%: nothing."""
+    clamp_target: bool | None = None
+    """Whether each cut sets the target to the rate before it."""
+    clamp_target_after_increase: bool | None = None
+    """Whether it does so if the increase period has passed since the last one."""
+    release_at_line: bool | None = None
+    """Whether a queue pair that is back at line rate forgets alpha."""
+    cnp_interval: Time | None = None
+    """At most one notification is sent in this time; 0us: no limit."""
+    cnp_scope: Literal["queue_pair", "destination", "port"] | None = None
+    """For what the interval is counted."""
+
+
+class DcqcnSettings(Model):
+    """A profile, and what is different here."""
+
+    profile: ProfileName = DEFAULT_PROFILE
+    overrides: DcqcnKnobs = DcqcnKnobs()
+    vendor: dict[str, Whole] = Field(default={}, max_length=32)
+    """Numbers by the vendor's names, e.g. ``rpg_ai_rate: 5``; they go before the
+    profile, and `overrides` before them."""
+
+    def describe(self) -> str:
+        """Return profile and what differs from it, in a few words."""
+        given = self.overrides.model_dump(mode="json", exclude_none=True)
+        changes = [f"{name} {_shown(value)}" for name, value in given.items()]
+        changes += [f"{name} {value}" for name, value in self.vendor.items()]
+        return f"{self.profile} with {', '.join(changes)}" if changes else self.profile
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Profile(Model):
+    """A named set of parameters."""
+
+    sources: tuple[str, ...] = Field(min_length=1)
+    knobs: DcqcnKnobs
+
+
+@cache
+def load_profile(name: ProfileName) -> Profile:
+    """Return a profile of this package."""
+    text = files("chakram.config.profiles").joinpath(f"{name}.yaml").read_text("utf-8")
+    return Profile.model_validate(yaml.safe_load(text))
+
+
+def dcqcn_parameters(
+    settings: DcqcnSettings, line_rate_bps: int
+) -> tuple[tuple[str, int], ...]:
+    """Return the parameters for queue pairs of a port, as a plan carries them.
+
+    Raises:
+        ConfigError: If the vendor's names are not known, or values contradict each
+            other at this line rate.
+    """
+    values: dict[str, Any] = {}
+    for knobs in (
+        load_profile(settings.profile).knobs,
+        from_vendor(settings.vendor),
+        settings.overrides,
+    ):
+        values |= {name: value for name, value in knobs if value is not None}
+    return _checked(_integers(values, line_rate_bps), line_rate_bps)
+
+
+def _integers(values: dict[str, Any], line_rate_bps: int) -> dict[str, int]:
+    """Return knobs as the engine has them."""
+
+    def rate(name: str) -> int:
+        value = values[name]
+        if isinstance(value, Fraction):
+            return round(value * line_rate_bps)
+        return int(value)
+
+    def share(name: str) -> int:
+        return int(round(values[name] * SHARE_UNIT))
+
+    return {
+        "line_rate_bps": line_rate_bps,
+        "gain_q20": share("alpha_gain"),
+        "alpha_initial_q20": share("alpha_initial"),
+        "alpha_period_ns": values["alpha_period"],
+        "decrease_period_ns": values["decrease_period"],
+        "cut_shift": values["cut_shift"],
+        "max_cut_q20": share("max_cut"),
+        "increase_period_ns": values["increase_period"],
+        "byte_counter_bytes": values["byte_counter"],
+        "recovery_stages": values["recovery_stages"],
+        "additive_increase_bps": rate("additive_increase"),
+        "hyper_increase_bps": rate("hyper_increase"),
+        "is_hyper_scaled": int(values["hyper_scaled"]),
+        # A rate of nothing would never send again.
+        "min_rate_bps": max(1, rate("min_rate")),
+        "first_cnp_rate_bps": rate("first_cnp_rate"),
+        "clamps_target": int(values["clamp_target"]),
+        "clamps_target_after_increase": int(values["clamp_target_after_increase"]),
+        "is_released_at_line": int(values["release_at_line"]),
+        "cnp_interval_ns": values["cnp_interval"],
+        "cnp_scope": notification_scope(values["cnp_scope"]),
+    }
+
+
+def _checked(
+    parameters: dict[str, int], line_rate_bps: int
+) -> tuple[tuple[str, int], ...]:
+    where = "transport.congestion_control.dcqcn"
+    line = units.format_rate(line_rate_bps)
+    for knob in ("min_rate", "first_cnp_rate"):
+        rate_bps = parameters[f"{knob}_bps"]
+        if rate_bps > line_rate_bps:
+            raise ConfigError(
+                where,
+                f"{knob} of {units.format_rate(rate_bps)} is above the ports' {line}",
+                f"e.g. overrides: {{{knob}: 1%}}",
+            )
+    for name, knob in (
+        ("gain_q20", "alpha_gain"),
+        ("alpha_initial_q20", "alpha_initial"),
+        ("max_cut_q20", "max_cut"),
+    ):
+        if not 1 <= parameters[name] <= SHARE_UNIT:
+            raise ConfigError(where, f"{knob} is not a share", "above 0 and at most 1")
+    if 0 < parameters["byte_counter_bytes"] < 512:
+        raise ConfigError(
+            where, "byte_counter is less than 512 bytes", "0B counts no bytes"
+        )
+    return tuple(parameters.items())
+
+
+# The vendor's names: our knob, and what their 1 is in its unit.
+_VENDOR: dict[str, tuple[str, Fraction | int]] = {
+    "rpg_ai_rate": ("additive_increase", _MEGABIT),
+    "rpg_hai_rate": ("hyper_increase", _MEGABIT),
+    "rpg_min_rate": ("min_rate", _MEGABIT),
+    "rate_to_set_on_first_cnp": ("first_cnp_rate", _MEGABIT),
+    "rpg_time_reset": ("increase_period", 1_000),
+    "rate_reduce_monitor_period": ("decrease_period", 1_000),
+    "dce_tcp_rtt": ("alpha_period", 1_000),
+    "min_time_between_cnps": ("cnp_interval", 1_000),
+    "rpg_byte_reset": ("byte_counter", 1),
+    "rpg_threshold": ("recovery_stages", 1),
+    "rpg_min_dec_fac": ("max_cut", Fraction(1, 100)),
+    "initial_alpha_value": ("alpha_initial", Fraction(1, 1024)),
+    "clamp_tgt_rate": ("clamp_target", 1),
+    "clamp_tgt_rate_after_time_inc": ("clamp_target_after_increase", 1),
+}
+_GAIN_UNIT = 1024
+_GD_OF_ALPHA = 10
+
+
+def from_vendor(numbers: dict[str, int]) -> DcqcnKnobs:
+    """Return what *numbers* by NVIDIA's names mean.
+
+    Rates there are in Mbit/s, times in us, alpha in 1024ths, ``rpg_min_dec_fac`` in
+    percent; ``dce_tcp_g`` is the share of alpha that is kept, in 1024ths; ``rpg_gd``
+    cuts by alpha / 2**(rpg_gd - 10).
+
+    Raises:
+        ConfigError: If a name or a number is none of that vendor's.
+    """
+    where = "transport.congestion_control.dcqcn.vendor"
+    values: dict[str, Any] = {}
+    for name, number in numbers.items():
+        if name == "dce_tcp_g" and 0 <= number < _GAIN_UNIT:
+            values["alpha_gain"] = Fraction(_GAIN_UNIT - number, _GAIN_UNIT)
+        elif name == "rpg_gd" and _GD_OF_ALPHA < number <= _GD_OF_ALPHA + 20:
+            values["cut_shift"] = number - _GD_OF_ALPHA
+        elif name == "rpg_max_rate" and number == 0:
+            continue  # The line is the limit, as it is here.
+        elif name in _VENDOR and number >= 0:
+            knob, unit = _VENDOR[name]
+            values[knob] = number * unit
+        else:
+            known = ", ".join(sorted({*_VENDOR, "dce_tcp_g", "rpg_gd", "rpg_max_rate"}))
+            raise ConfigError(
+                where, f"{name}: {number} is not understood", f"known: {known}"
+            )
+    return DcqcnKnobs.model_construct(**values)
+
+
+def to_vendor(parameters: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """Return a plan's parameters by NVIDIA's names, rounded to their units."""
+    values = dict(parameters)
+    return {
+        "rpg_ai_rate": round(values["additive_increase_bps"] / _MEGABIT),
+        "rpg_hai_rate": round(values["hyper_increase_bps"] / _MEGABIT),
+        "rpg_min_rate": round(values["min_rate_bps"] / _MEGABIT),
+        "rate_to_set_on_first_cnp": round(values["first_cnp_rate_bps"] / _MEGABIT),
+        "rpg_time_reset": round(values["increase_period_ns"] / 1_000),
+        "rate_reduce_monitor_period": round(values["decrease_period_ns"] / 1_000),
+        "dce_tcp_rtt": round(values["alpha_period_ns"] / 1_000),
+        "min_time_between_cnps": round(values["cnp_interval_ns"] / 1_000),
+        "rpg_byte_reset": values["byte_counter_bytes"],
+        "rpg_threshold": values["recovery_stages"],
+        "rpg_min_dec_fac": round(values["max_cut_q20"] * 100 / SHARE_UNIT),
+        "initial_alpha_value": round(values["alpha_initial_q20"] * 1024 / SHARE_UNIT),
+        "dce_tcp_g": _GAIN_UNIT - round(values["gain_q20"] * _GAIN_UNIT / SHARE_UNIT),
+        "rpg_gd": values["cut_shift"] + _GD_OF_ALPHA,
+        "clamp_tgt_rate": values["clamps_target"],
+        "clamp_tgt_rate_after_time_inc": values["clamps_target_after_increase"],
+    }

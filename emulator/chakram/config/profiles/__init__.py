@@ -1,0 +1,1 @@
+"""Named sets of DCQCN's parameters, one file each, with their sources."""

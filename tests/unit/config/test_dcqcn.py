@@ -1,0 +1,272 @@
+"""Profiles of DCQCN: what stands in them, and how queue pairs behave with them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import get_args
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from chakram.config.dcqcn import (
+    DcqcnKnobs,
+    DcqcnSettings,
+    ProfileName,
+    dcqcn_parameters,
+    from_vendor,
+    load_profile,
+    to_vendor,
+)
+from chakram.config.experiment import parse_experiment
+from chakram.controller.planning import transport_plan
+from chakram.controller.reporting import describe_transport
+from chakram.errors import ConfigError
+from chakram.roce.congestion import make
+
+GIGABIT = 10**9
+PROFILES: tuple[ProfileName, ...] = get_args(ProfileName)
+
+
+def parameters_of(
+    profile: ProfileName, gigabits: int, **overrides: object
+) -> dict[str, int]:
+    settings = DcqcnSettings(
+        profile=profile, overrides=DcqcnKnobs.model_validate(overrides)
+    )
+    return dict(dcqcn_parameters(settings, gigabits * GIGABIT))
+
+
+def recovery(
+    parameters: dict[str, int], *, marked_us: int
+) -> tuple[float, float, float]:
+    """Return the rate after *marked_us* of marks in bit/s, and when half and nine
+    tenths of the line rate were reached after that, in ms.
+
+    One queue pair always has something to send, and all its packets are marked.
+    """
+    arguments = dict(parameters)
+    gap_us = max(1, arguments.pop("cnp_interval_ns") // 1_000)
+    del arguments["cnp_scope"]
+    control = make("dcqcn", **arguments)
+    line_bps = arguments["line_rate_bps"]
+    unsent = 0.0
+    floor_bps = 0.0
+    reached: list[float] = []
+    for now_us in range(1, 100_000):
+        unsent += control.rate_bps / 8e6
+        control.on_sent(int(unsent), now_us * 1_000)
+        control.on_timer(now_us * 1_000)
+        unsent -= int(unsent)
+        if now_us < marked_us and now_us % gap_us == 0:
+            control.on_cnp(now_us * 1_000)
+        elif now_us == marked_us:
+            floor_bps = control.rate_bps
+        share = (0.5, 0.9)[len(reached)]
+        if now_us > marked_us and control.rate_bps >= share * line_bps:
+            reached.append((now_us - marked_us) / 1_000)
+            if len(reached) == 2:
+                break
+    return floor_bps, reached[0], reached[1]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_sets_every_knob_and_names_its_sources(profile: ProfileName) -> None:
+    loaded = load_profile(profile)
+
+    assert loaded.sources
+    assert [name for name, value in loaded.knobs if value is None] == []
+
+
+# The times are those of an independent model with steps of 1 us.
+@pytest.mark.parametrize(
+    ("profile", "gigabits", "floor_bps", "half_ms", "nine_tenths_ms"),
+    [
+        ("dcqcn-nvidia", 10, 1e6, 0.30, 0.41),
+        ("dcqcn-paper", 10, 40e6, 7.0, 12.5),
+        ("dcqcn-intel", 10, 20e6, 12, 15),
+        ("dcqcn-hpcc-ns3", 10, 1e9, 0.30, 1.2),
+        ("dcqcn-paper", 100, 195e6, 39, 44),
+        ("dcqcn-intel", 100, 1.3e9, 4.1, 5.2),
+    ],
+)
+def test_recovery_takes_as_long_as_is_known_of_the_profile(
+    profile: ProfileName,
+    gigabits: int,
+    floor_bps: float,
+    half_ms: float,
+    nine_tenths_ms: float,
+) -> None:
+    parameters = parameters_of(profile, gigabits)
+    outcome = recovery(parameters, marked_us=500)
+
+    assert outcome == pytest.approx((floor_bps, half_ms, nine_tenths_ms), rel=0.05)
+
+
+def test_two_marks_halve_the_paper_and_break_down_the_nic() -> None:
+    floor_bps, _, nine_tenths_ms = recovery(
+        parameters_of("dcqcn-paper", 10), marked_us=60
+    )
+    assert floor_bps == 5e9
+    assert nine_tenths_ms == pytest.approx(0.15, rel=0.05)
+
+    floor_bps, _, _ = recovery(parameters_of("dcqcn-nvidia", 10), marked_us=60)
+    assert floor_bps < 3e6
+
+
+def test_percentages_scale_with_the_line() -> None:
+    slow = parameters_of("dcqcn-hpcc-ns3", 25)
+    fast = parameters_of("dcqcn-hpcc-ns3", 400)
+
+    # 5 and 50 Mbit/s for each 25 Gbit/s.
+    assert slow["additive_increase_bps"] == 5_000_000
+    assert fast["additive_increase_bps"] == 80_000_000
+    assert fast["hyper_increase_bps"] == 800_000_000
+    assert slow["min_rate_bps"] == fast["min_rate_bps"] == GIGABIT
+    assert fast["first_cnp_rate_bps"] == 400 * GIGABIT
+
+
+def test_overrides_go_before_the_vendors_names_and_those_before_the_profile() -> None:
+    settings = DcqcnSettings.model_validate(
+        {
+            "profile": "dcqcn-nvidia",
+            "vendor": {"rpg_ai_rate": 7, "rpg_time_reset": 100},
+            "overrides": {"increase_period": "200us", "clamp_target": True},
+        }
+    )
+    parameters = dict(dcqcn_parameters(settings, 10 * GIGABIT))
+
+    assert parameters["additive_increase_bps"] == 7_000_000
+    assert parameters["increase_period_ns"] == 200_000
+    assert parameters["clamps_target"] == 1
+    assert parameters["hyper_increase_bps"] == 50_000_000
+    assert settings.describe() == (
+        "dcqcn-nvidia with increase_period 200us, clamp_target true, rpg_ai_rate 7, "
+        "rpg_time_reset 100"
+    )
+
+
+def test_vendors_numbers_there_and_back() -> None:
+    numbers = {
+        "rpg_ai_rate": 5,
+        "rpg_hai_rate": 50,
+        "rpg_min_rate": 1,
+        "rate_to_set_on_first_cnp": 0,
+        "rpg_time_reset": 300,
+        "rate_reduce_monitor_period": 4,
+        "dce_tcp_rtt": 1,
+        "min_time_between_cnps": 4,
+        "rpg_byte_reset": 32767,
+        "rpg_threshold": 1,
+        "rpg_min_dec_fac": 50,
+        "initial_alpha_value": 1023,
+        "dce_tcp_g": 1019,
+        "rpg_gd": 11,
+        "clamp_tgt_rate": 0,
+        "clamp_tgt_rate_after_time_inc": 1,
+    }
+    # The NIC's defaults are what its profile holds, in its own words.
+    line_bps = 100 * GIGABIT
+    profile = dcqcn_parameters(DcqcnSettings(profile="dcqcn-nvidia"), line_bps)
+    assert to_vendor(profile) == numbers
+    elsewhere = DcqcnSettings(
+        profile="dcqcn-paper",
+        vendor=numbers,
+        overrides=DcqcnKnobs(
+            hyper_scaled=False, release_at_line=True, cnp_scope="port"
+        ),
+    )
+    assert dcqcn_parameters(elsewhere, line_bps) == profile
+    assert from_vendor({"rpg_max_rate": 0}) == DcqcnKnobs.model_construct()
+    assert from_vendor({"rpg_min_dec_fac": 50}).max_cut == Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    "vendor", [{"rpg_ai": 5}, {"rpg_gd": 10}, {"dce_tcp_g": 1024}, {"rpg_ai_rate": -1}]
+)
+def test_numbers_that_no_device_shows_are_refused(vendor: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match="is not understood"):
+        from_vendor(vendor)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "found"),
+    [
+        ({"min_rate": "11Gbit"}, "min_rate of 11Gbit/s is above the ports' 10Gbit/s"),
+        ({"first_cnp_rate": "11Gbit"}, "first_cnp_rate of 11Gbit/s is above"),
+        ({"alpha_gain": "3/2"}, "alpha_gain is not a share"),
+        ({"byte_counter": "1B"}, "byte_counter is less than 512 bytes"),
+    ],
+)
+def test_contradictions_are_refused(overrides: dict[str, str], found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        parameters_of("dcqcn-nvidia", 10, **overrides)
+
+
+@pytest.mark.parametrize("value", ["101%", "5", "fast", 5])
+def test_rates_are_rates_or_percentages(value: object) -> None:
+    with pytest.raises(ValidationError):
+        DcqcnKnobs.model_validate({"min_rate": value})
+
+
+EXPERIMENT = """
+version: 1
+name: congested
+jobs:
+  - name: moe
+    trace: {synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}
+fabric: {kind: loopback, ports: 4, RATE}
+transport:
+  congestion_control: CONTROL
+"""
+
+
+def experiment_text(control: str, rate: str = "rate: 1Gbit") -> str:
+    return EXPERIMENT.replace("CONTROL", control).replace(", RATE", f", {rate}")
+
+
+def test_an_experiment_chooses_a_profile() -> None:
+    experiment = parse_experiment(
+        experiment_text(
+            "{dcqcn: {profile: dcqcn-nvidia, overrides: {cnp_interval: 50us, "
+            "min_rate: 0.5%}}}"
+        )
+    )
+    plan = transport_plan(experiment)
+    parameters = dict(plan.congestion_parameters)
+
+    assert plan.congestion_control == "dcqcn"
+    assert parameters["line_rate_bps"] == GIGABIT
+    assert parameters["cnp_interval_ns"] == 50_000
+    assert parameters["min_rate_bps"] == 5_000_000
+    described = experiment.transport.congestion_control.describe()
+    assert "dcqcn-nvidia with min_rate 0.5%, cnp_interval 50us" in (
+        describe_transport(plan, described)
+    )
+    # What the record of a run holds can be read again.
+    dumped = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    again = parse_experiment(yaml.safe_dump(dumped))
+    assert transport_plan(again) == plan
+
+
+def test_a_name_alone_means_the_default_profile() -> None:
+    experiment = parse_experiment(experiment_text("dcqcn"))
+    assert experiment.transport.congestion_control.describe() == "dcqcn-nvidia"
+
+
+@pytest.mark.parametrize(
+    ("control", "rate", "found"),
+    [
+        ("dcqcn", "mtu: 4200", "begins at line rate, and the fabric's ports have no"),
+        (
+            "{dcqcn: {profile: dcqcn-hpcc-ns3, overrides: {min_rate: 2Gbit}}}",
+            "rate: 1Gbit",
+            "min_rate of 2Gbit/s is above the ports' 1Gbit/s",
+        ),
+        ("{dcqcn: {}, fixed_rate: {}}", "rate: 1Gbit", "names two"),
+        ("{dcqcn: {profile: dcqcn-acme}}", "rate: 1Gbit", "dcqcn-acme"),
+    ],
+)
+def test_mistakes_are_told(control: str, rate: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        parse_experiment(experiment_text(control, rate))
