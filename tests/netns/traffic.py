@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from chakram.errors import PrivilegeError
 from chakram.fabric.description import LabState, decode_state
 from chakram.fabric.netns import in_namespace, run_in_namespace
+from chakram.fabric.packet_ring import RETIRE_MS, PacketRing
 from chakram.fabric.routing_check import routes_through_lo
 
 if TYPE_CHECKING:
@@ -125,6 +126,31 @@ def burst(lab: LabState, sender: str, receiver: str, at: str = "switch") -> list
     return lengths
 
 
+def ring(lab: LabState, sender: str, receiver: str, *counts: str) -> list[Any]:
+    """Send packets in rounds; return after each what a small ring kept and dropped."""
+    state = lab.host(receiver)
+    target = (state.address, PORT)
+    source = udp_socket(lab, sender)
+    found: list[Any] = []
+
+    def open_it() -> PacketRing:
+        return PacketRing(state.interface, blocks=2)
+
+    with run_in_namespace(state.netns, open_it) as opened:
+        for count in counts:
+            # Nobody listens there: what the receiver says to that is not UDP.
+            for number in range(int(count)):
+                source.sendto(number.to_bytes(4, "big") * 1000, target)
+            time.sleep(3 * RETIRE_MS / 1e3)
+            kept: list[int] = []
+            while (frames := opened.next_block()) is not None:
+                for _, _, length, frame in frames:
+                    assert length == len(frame) == 4042
+                    kept.append(int.from_bytes(frame[-4:], "big"))
+            found.append([kept, opened.dropped()])
+    return found
+
+
 def _has_port(switch: Any, host: Any) -> bool:
     return any(
         port.interface == host.switch_interface
@@ -172,7 +198,7 @@ def coming_back(lab: LabState) -> str:
 
 _KINDS: dict[str, Callable[..., Any]] = {
     each.__name__: each
-    for each in (pairs, flows, rate, burst, lo, addresses_seen, coming_back)
+    for each in (pairs, flows, rate, burst, ring, lo, addresses_seen, coming_back)
 }
 
 

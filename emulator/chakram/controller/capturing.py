@@ -46,7 +46,9 @@ class Captures:
     def banners(self) -> tuple[str, ...]:
         """Return what the capture files lack, one sentence each."""
         banners = (
-            [] if self.failure is None else [f"{self.failure}: files are cut short"]
+            []
+            if self.failure is None
+            else [f"captures are cut short: {self.failure.found}"]
         )
         for each in self.results:
             file = capture_name(each.host)

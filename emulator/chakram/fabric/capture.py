@@ -305,8 +305,8 @@ def _capture(captures: Sequence[_Capture]) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    with suppress(BrokenPipeError):  # nobody is left to hear it
+        os.write(sys.stdout.fileno(), line.encode() + b"\n")
 
 
 if __name__ == "__main__":
