@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
+from struct import Struct
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
@@ -40,7 +41,14 @@ from chakram.core.program import (
     ComputeOperation,
     SendOperation,
 )
-from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
+from chakram.core.records import (
+    CAUSE_MESSAGE,
+    CAUSE_OPERATION,
+    CAUSE_START,
+    FLOW_FIELDS,
+    ITERATION_FIELDS,
+    SHARE_FIELDS,
+)
 from chakram.replay.early import EarlyMessages
 from chakram.replay.expansion import Expander
 from chakram.replay.progress import ActiveOperation, Activity, Flow
@@ -66,6 +74,10 @@ _BARRIER = CollectiveOp.BARRIER
 _CAUSE_MESSAGE = CAUSE_MESSAGE
 _CAUSE_OPERATION = CAUSE_OPERATION
 _CAUSE_START = CAUSE_START
+# Packing a row takes a fifth of the time that an array takes to read its numbers.
+_FLOW = Struct(f"={len(FLOW_FIELDS)}q")
+_SHARE = Struct(f"={len(SHARE_FIELDS)}q")
+_ITERATION = Struct(f"={len(ITERATION_FIELDS)}q")
 
 _SEND_KEYS = -(1 << 62)
 """Keys of sends are below it, those of receives between it and 0, of collectives above.

@@ -38,7 +38,7 @@ cdef class WireEncoder:
     cdef const unsigned int[::1] _byte_table
     cdef const unsigned int[::1] _advance
     cdef long long[::1] _residues
-    cdef object _pattern
+    cdef const unsigned char[::1] _pattern
     cdef Py_ssize_t _odd_at
     cdef Py_ssize_t _slot_bytes
     cdef object _bytes
@@ -51,7 +51,8 @@ cdef class WireEncoder:
     @cython.locals(start="Py_ssize_t", end="Py_ssize_t", length="Py_ssize_t",
                    index="long long", is_run="bint", segment="Py_ssize_t",
                    register="unsigned int", position="int", opcode="int",
-                   last_bytes="long long", ends_message="bint")
+                   last_bytes="long long", ends_message="bint",
+                   address="bytes", i="Py_ssize_t")
     cpdef tuple encode(self, Burst burst, Py_ssize_t slot=*)
     @cython.locals(index="long long", base="int")
     cdef int _opcode(self, Burst burst, int position)

@@ -200,7 +200,8 @@ class WireEncoder:
         address = self._addresses.get(burst.destination)
         if address is None:
             raise ValueError(f"{burst!r}: destination {burst.destination} is not known")
-        self._headers_bytes[self._address_at : self._udp_at + 4] = address
+        for i in range(len(address)):
+            self._headers[self._address_at + i] = address[i]
         start = slot * self._slot_bytes
         if burst.kind != _DATA:
             start += self._odd_at
@@ -337,7 +338,7 @@ class WireEncoder:
         if index == burst.message_packets - 1:
             self._put_word(burst.message_id, end)
             end += _IMMEDIATE
-        self._bytes[end : end + payload_bytes] = self._pattern[:payload_bytes]
+        self._buffer[end : end + payload_bytes] = self._pattern[:payload_bytes]
         end += payload_bytes
         for i in range(pad_bytes):
             self._buffer[end + i] = 0
