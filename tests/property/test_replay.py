@@ -319,6 +319,20 @@ def test_the_laws_hold_when_ranks_are_looked_at_late(
         assert flow.generator_wait_ns == flow.posted_ns - flow.ready_ns
 
 
+@LIMITED
+@given(programs=jobs(max_ranks=1, max_items=20), chosen=iterations)
+def test_lateness_changes_nothing_where_nothing_is_sent(
+    programs: list[RankProgram], chosen: RunSettings
+) -> None:
+    plan = make_plan(programs, single_switch(1, None), settings=chosen)
+    prompt = MessageFabric(plan)
+    late = MessageFabric(plan, lateness_ns=lambda: 1_000_000)
+    assert prompt.run()
+    assert late.run()
+    assert iteration_rows(late.records) == iteration_rows(prompt.records)
+    assert share_rows(late.records) == share_rows(prompt.records)
+
+
 @FEW
 @given(
     programs=jobs(max_ranks=4, max_items=8),
