@@ -436,7 +436,7 @@ class _Run:
         self._metrics.set_plan(plan)
         for name, clock in clocks.items():
             self._metrics.set_clock(
-                name, offset_ns=clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
+                name, offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
             )
         self.began = True
 
