@@ -224,12 +224,16 @@ def assert_cause_holds(ran: Ran, flow: FlowRow) -> None:
 
 
 def assert_messages_wait_for_those_they_carry_on(ran: Ran) -> None:
-    """No rank passes on a chunk before the one that has it could have sent it."""
+    """No rank passes on a chunk before the one that has it could have sent it.
+
+    Flows of one step between the same ranks are not told apart.
+    """
     posted: dict[tuple[object, ...], int] = {}
     for (iteration, rank, index), flows in ran.flows.items():
         for flow in flows:
-            key = (iteration, *identity(ran.programs[rank], index), rank, flow.peer)
-            posted[*key, flow.step] = flow.posted_ns
+            what = identity(ran.programs[rank], index)
+            key = (iteration, *what, rank, flow.peer, flow.channel, flow.step)
+            posted[key] = min(posted.get(key, flow.posted_ns), flow.posted_ns)
     number_of = {
         (each.job, each.rank): number for number, each in enumerate(ran.programs)
     }
@@ -245,14 +249,17 @@ def assert_messages_wait_for_those_they_carry_on(ran: Ran) -> None:
             nranks=len(group.ranks),
             root=row.root,
         )
-        ready = {(flow.step, flow.peer): flow.ready_ns for flow in flows}
+        ready: dict[tuple[int, int, int], int] = {}
+        for flow in flows:
+            sent = (flow.step, flow.peer, flow.channel)
+            ready[sent] = max(ready.get(sent, 0), flow.ready_ns)
         for send in share.sends:
             peer = number_of[program.job, group.ranks[send.peer]]
-            for need in send.needs:
-                source = number_of[program.job, group.ranks[share.receives[need].peer]]
-                key = (iteration, *identity(program, index), source, rank)
-                step = share.receives[need].step
-                assert posted[*key, step] <= ready[send.step, peer]
+            for need in (share.receives[each] for each in send.needs):
+                source = number_of[program.job, group.ranks[need.peer]]
+                what = identity(program, index)
+                key = (iteration, *what, source, rank, need.channel, need.step)
+                assert posted[key] <= ready[send.step, peer, send.channel]
 
 
 def assert_iterations_follow_each_other(ran: Ran) -> None:
