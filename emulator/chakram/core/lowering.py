@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import AUTO, algorithm
-from chakram.core.collectives import CollectiveOp
+from chakram.core.algorithms import AUTO, algorithm, algorithm_for
+from chakram.core.collectives import CollectiveOp, nccl_size_bytes
 from chakram.core.groups import WORLD, ProcessGroup
 from chakram.core.matching import CollectiveId, Matching, MessageId, match_ranks
 from chakram.core.ordering import Ordering, order_collectives
@@ -34,6 +34,7 @@ from chakram.errors import ConfigError, MatchingError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from chakram.core.algorithms import Choice
     from chakram.core.trace import TraceGraph, TraceNode
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
@@ -57,7 +58,8 @@ class LoweringOptions:
         memory_bytes_per_s: Memory rate, for ``roofline``; None: no bound.
         size_scale: What sizes are multiplied with, rounded up: a message of one byte
             or more keeps at least one.
-        algorithms: Name of the algorithm by operation; ``auto`` where there is none.
+        algorithms: By operation, the name of the algorithm or rules by size and number
+            of ranks (``chakram.core.algorithms.choice``); ``auto`` where there is none.
         sync_barrier: End every iteration with a barrier of all ranks.
         ordering: ``serial`` (one collective of a group at a time) or ``overlap``.
         select: Operations that are kept (``send_recv`` stands for messages); the rest
@@ -69,7 +71,7 @@ class LoweringOptions:
     peak_flops: int | None = None
     memory_bytes_per_s: int | None = None
     size_scale: Fraction = Fraction(1)
-    algorithms: Mapping[CollectiveOp, str] = field(default_factory=dict)
+    algorithms: Mapping[CollectiveOp, Choice] = field(default_factory=dict)
     sync_barrier: bool = True
     ordering: str = "serial"
     select: frozenset[CollectiveOp] | None = None
@@ -118,7 +120,8 @@ def lower_job(
     Raises:
         MatchingError: If the ranks' traces do not fit together.
         TraceError: If dependencies of a rank form a cycle.
-        ScheduleError: If there is no algorithm of a name that the options give.
+        ScheduleError: If there is no algorithm of a name that the options give, or it
+            does not fit a group.
     """
     matching = match_ranks(graphs, groups)
     if POINT_TO_POINT in matching.groups:
@@ -131,16 +134,15 @@ def lower_job(
     ordering = order_collectives(
         graphs, matching, overlap=options.ordering == "overlap"
     )
-    names = {
-        op: algorithm(op, options.algorithms.get(op, AUTO)).name for op in CollectiveOp
-    }
+    for op, choice in options.algorithms.items():
+        for name in [choice] if isinstance(choice, str) else choice:
+            algorithm(op, name if isinstance(name, str) else name.algorithm)
     world = matching.groups.get(WORLD) or ProcessGroup(
         name=WORLD, ranks=tuple(sorted(graphs))
     )
     lowering = _Lowering(
         job_name=job_name,
         options=options,
-        names=names,
         groups={**matching.groups, WORLD: world},
         ordering=ordering,
     )
@@ -213,13 +215,11 @@ class _Lowering:
         *,
         job_name: str,
         options: LoweringOptions,
-        names: Mapping[CollectiveOp, str],
         groups: Mapping[str, ProcessGroup],
         ordering: Ordering,
     ) -> None:
         self._job_name = job_name
         self._options = options
-        self._names = names
         self._groups = groups
         self._ordering = ordering
         self._computes = 0
@@ -345,7 +345,7 @@ class _Lowering:
                 group=identity.group,
                 number=identity.number,
                 op=node.op,
-                algorithm=self._names[node.op],
+                algorithm=self._algorithm(node.op, identity.group, trace_bytes),
                 input_bytes=self._scaled(trace_bytes),
                 trace_bytes=trace_bytes,
                 root=node.root or 0,
@@ -371,6 +371,13 @@ class _Lowering:
             stream=node.stream,
         )
 
+    def _algorithm(self, op: CollectiveOp, group: str, trace_bytes: int) -> str:
+        """Return the name of the algorithm for a collective of this size."""
+        nranks = len(self._groups[group].ranks)
+        size_bytes = nccl_size_bytes(op, input_bytes=trace_bytes, nranks=nranks)
+        choice = self._options.algorithms.get(op, AUTO)
+        return algorithm_for(op, choice, size_bytes=size_bytes, nranks=nranks).name
+
     def _scaled(self, size_bytes: int) -> int:
         scale = self._options.size_scale
         return -(-size_bytes * scale.numerator // scale.denominator)
@@ -391,7 +398,7 @@ class _Lowering:
             group=WORLD,
             number=number,
             op=CollectiveOp.BARRIER,
-            algorithm=self._names[CollectiveOp.BARRIER],
+            algorithm=self._algorithm(CollectiveOp.BARRIER, WORLD, 0),
             input_bytes=0,
             trace_bytes=0,
         )

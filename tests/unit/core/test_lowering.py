@@ -254,7 +254,7 @@ def test_algorithms_are_chosen_by_operation() -> None:
         rows,
         algorithms={CollectiveOp.ALL_REDUCE: "tree", AG: "auto"},
     )
-    assert [each.algorithm for each in mine] == ["tree", "ring", "ring"]
+    assert [each.algorithm for each in mine] == ["tree", "bruck", "recursive_halving"]
     with pytest.raises(ScheduleError, match="no algorithm 'rign'"):
         lowered(rows, rows, algorithms={RS: "rign"})
 

@@ -1,14 +1,19 @@
 """Collective algorithms: from an operation to a schedule of transfers. Pure.
 
 Every algorithm here passes ``chakram.core.schedule_check`` for every number of ranks
-and every root.
+and every root.  Its name is a family, with parameters where those are not the defaults
+(``chakram.core.algorithms.parameters``).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from chakram.core.algorithms.barrier import DisseminationBarrier
+from chakram.core.algorithms.chain import CHAIN_CHUNKS, ChainBroadcast, ChainReduce
+from chakram.core.algorithms.choice import AUTO, Choice, Rule, chosen_name
 from chakram.core.algorithms.direct import (
     DirectAllGather,
     DirectAllToAll,
@@ -17,7 +22,37 @@ from chakram.core.algorithms.direct import (
     DirectScatter,
     DirectSendReceive,
 )
+from chakram.core.algorithms.double_tree import (
+    TREE_CHUNKS,
+    DoubleBinaryTreeAllReduce,
+)
+from chakram.core.algorithms.doubling import (
+    DoublingAllGather,
+    DoublingAllReduce,
+    HalvingDoublingAllReduce,
+    HalvingReduceScatter,
+)
+from chakram.core.algorithms.exchange import (
+    BruckAllGather,
+    BruckAllToAll,
+    PairwiseAllToAll,
+)
+from chakram.core.algorithms.nodes import (
+    RANKS_PER_NODE,
+    HierarchicalAllReduce,
+    PxnAllToAll,
+)
+from chakram.core.algorithms.parameters import (
+    OrdersParameter,
+    Parameter,
+    WholeParameter,
+    canonical_name,
+    read_values,
+    split_name,
+)
+from chakram.core.algorithms.rank_order import ASCENDING
 from chakram.core.algorithms.ring import (
+    BOTH_WAYS,
     RingAllGather,
     RingAllReduce,
     RingReduceScatter,
@@ -27,53 +62,192 @@ from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chakram.core.schedule import Algorithm
 
-__all__ = ["AUTO", "algorithm", "algorithm_names", "default_algorithm"]
+__all__ = [
+    "AUTO",
+    "Choice",
+    "Rule",
+    "algorithm",
+    "algorithm_for",
+    "algorithm_names",
+    "default_algorithm",
+    "parameters_of",
+]
 
-AUTO = "auto"
-"""Stands for the default algorithm of an operation."""
+MAX_CHANNELS = 32
+MAX_CHUNKS = 256
+MAX_RANKS_PER_NODE = 1024
 
-# The first one of an operation is its default.
-_ALGORITHMS: tuple[Algorithm, ...] = (
-    RingAllReduce(),
-    TreeAllReduce(),
-    RingAllGather(),
-    DirectAllGather(),
-    RingReduceScatter(),
-    DirectReduceScatter(),
-    DirectAllToAll(),
-    TreeBroadcast(),
-    TreeReduce(),
-    DirectGather(),
-    DirectScatter(),
-    DirectSendReceive(),
-    DisseminationBarrier(),
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """One algorithm of one collective, its parameters open.
+
+    ``make`` takes the canonical name and the values of all parameters; without any
+    the instance is always the same.
+    """
+
+    name: str
+    op: CollectiveOp
+    make: Callable[..., Algorithm]
+    parameters: tuple[Parameter, ...] = ()
+
+
+def _whole(name: str, default: int, most: int) -> WholeParameter:
+    return WholeParameter(name=name, default=default, most=most)
+
+
+_CHANNELS = _whole("channels", 1, MAX_CHANNELS)
+_CHUNKS = _whole("chunks", 1, MAX_CHUNKS)
+_ORDER = OrdersParameter(name="order", default=(ASCENDING,), most=MAX_CHANNELS)
+_ONE_ORDER = OrdersParameter(name="order", default=(ASCENDING,), most=1)
+_NODE = (_whole("ranks_per_node", RANKS_PER_NODE, MAX_RANKS_PER_NODE),)
+_RING = (_CHANNELS, _CHUNKS, _ORDER)
+_CHAIN = (_whole("chunks", CHAIN_CHUNKS, MAX_CHUNKS), _ONE_ORDER)
+
+
+def _ring(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    def make(*, name: str, channels: int, chunks: int, order: Any) -> Algorithm:
+        # An order for every channel makes channels of them.
+        return kind(
+            name=name,
+            channels=max(channels, len(order)),
+            chunks=chunks,
+            orders=order,
+        )
+
+    return make
+
+
+def _both_ways(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    def make(*, name: str, channels: int, chunks: int) -> Algorithm:
+        return kind(name=name, channels=channels, chunks=chunks, orders=BOTH_WAYS)
+
+    return make
+
+
+def _chain(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    def make(*, name: str, chunks: int, order: Any) -> Algorithm:
+        return kind(name=name, chunks=chunks, order=order[0])
+
+    return make
+
+
+def _plain(kind: Callable[[], Algorithm]) -> Callable[..., Algorithm]:
+    def make(*, name: str) -> Algorithm:
+        return kind()
+
+    return make
+
+
+_TWO_RINGS = (_whole("channels", len(BOTH_WAYS), MAX_CHANNELS), _CHUNKS)
+
+# The first one of an operation is what stands for it where no size is known.
+_FAMILIES: tuple[_Family, ...] = (
+    _Family("ring", CollectiveOp.ALL_REDUCE, _ring(RingAllReduce), _RING),
+    _Family("tree", CollectiveOp.ALL_REDUCE, _plain(TreeAllReduce)),
+    _Family(
+        "bidirectional_ring",
+        CollectiveOp.ALL_REDUCE,
+        _both_ways(RingAllReduce),
+        _TWO_RINGS,
+    ),
+    _Family(
+        "double_binary_tree",
+        CollectiveOp.ALL_REDUCE,
+        DoubleBinaryTreeAllReduce,
+        (_whole("chunks", TREE_CHUNKS, MAX_CHUNKS),),
+    ),
+    _Family("halving_doubling", CollectiveOp.ALL_REDUCE, HalvingDoublingAllReduce),
+    _Family("recursive_doubling", CollectiveOp.ALL_REDUCE, DoublingAllReduce),
+    _Family("hierarchical", CollectiveOp.ALL_REDUCE, HierarchicalAllReduce, _NODE),
+    _Family("ring", CollectiveOp.ALL_GATHER, _ring(RingAllGather), _RING),
+    _Family("direct", CollectiveOp.ALL_GATHER, _plain(DirectAllGather)),
+    _Family(
+        "bidirectional_ring",
+        CollectiveOp.ALL_GATHER,
+        _both_ways(RingAllGather),
+        _TWO_RINGS,
+    ),
+    _Family("recursive_doubling", CollectiveOp.ALL_GATHER, DoublingAllGather),
+    _Family("bruck", CollectiveOp.ALL_GATHER, BruckAllGather),
+    _Family("ring", CollectiveOp.REDUCE_SCATTER, _ring(RingReduceScatter), _RING),
+    _Family("direct", CollectiveOp.REDUCE_SCATTER, _plain(DirectReduceScatter)),
+    _Family(
+        "bidirectional_ring",
+        CollectiveOp.REDUCE_SCATTER,
+        _both_ways(RingReduceScatter),
+        _TWO_RINGS,
+    ),
+    _Family("recursive_halving", CollectiveOp.REDUCE_SCATTER, HalvingReduceScatter),
+    _Family("direct", CollectiveOp.ALL_TO_ALL, _plain(DirectAllToAll)),
+    _Family("pairwise", CollectiveOp.ALL_TO_ALL, PairwiseAllToAll),
+    _Family("bruck", CollectiveOp.ALL_TO_ALL, BruckAllToAll),
+    _Family("pxn", CollectiveOp.ALL_TO_ALL, PxnAllToAll, _NODE),
+    _Family("tree", CollectiveOp.BROADCAST, _plain(TreeBroadcast)),
+    _Family("ring", CollectiveOp.BROADCAST, _chain(ChainBroadcast), _CHAIN),
+    _Family("tree", CollectiveOp.REDUCE, _plain(TreeReduce)),
+    _Family("ring", CollectiveOp.REDUCE, _chain(ChainReduce), _CHAIN),
+    _Family("direct", CollectiveOp.GATHER, _plain(DirectGather)),
+    _Family("direct", CollectiveOp.SCATTER, _plain(DirectScatter)),
+    _Family("direct", CollectiveOp.SEND_RECV, _plain(DirectSendReceive)),
+    _Family("dissemination", CollectiveOp.BARRIER, _plain(DisseminationBarrier)),
 )
 
-_BY_OP: dict[CollectiveOp, dict[str, Algorithm]] = {
-    op: {each.name: each for each in _ALGORITHMS if each.op == op}
-    for op in CollectiveOp
+_BY_OP: dict[CollectiveOp, dict[str, _Family]] = {
+    op: {each.name: each for each in _FAMILIES if each.op == op} for op in CollectiveOp
 }
 
 
+@lru_cache(maxsize=256)
 def algorithm(op: CollectiveOp, name: str) -> Algorithm:
-    """Return the algorithm called *name*, or the default one for ``auto``.
+    """Return the algorithm called *name*, e.g. ``ring`` or ``ring(channels=2)``.
+
+    ``auto`` is the default one: without the size of a collective there is nothing to
+    choose by (``algorithm_for`` has it).
 
     Raises:
-        ScheduleError: If *op* has no such algorithm; it names those there are.
+        ScheduleError: If *op* has no such algorithm, or that no such parameters; it
+            names those there are.
     """
-    choices = _BY_OP[op]
-    if name == AUTO:
-        return choices[default_algorithm(op)]
-    try:
-        return choices[name]
-    except KeyError:
+    where = f"collectives.{op}"
+    family_name, given = split_name(
+        default_algorithm(op) if name == AUTO else name, where=where
+    )
+    family = _family(op, family_name)
+    values = read_values(family.name, given, family.parameters, where=where)
+    canonical = canonical_name(family.name, values, family.parameters)
+    if canonical != name:
+        return algorithm(op, canonical)
+    return family.make(name=canonical, **values)
+
+
+def algorithm_for(
+    op: CollectiveOp, choice: Choice, *, size_bytes: int, nranks: int
+) -> Algorithm:
+    """Return the algorithm for a collective of this size.
+
+    Args:
+        op: The collective.
+        choice: The name of an algorithm, ``auto``, or rules.
+        size_bytes: The size column of nccl-tests.
+        nranks: Ranks of the group.
+
+    Raises:
+        ScheduleError: As ``algorithm``, and if it does not fit a group of this size.
+    """
+    how = algorithm(op, chosen_name(op, choice, size_bytes=size_bytes, nranks=nranks))
+    unfit = how.unfit(nranks)
+    if unfit is not None:
         raise ScheduleError(
             f"collectives.{op}",
-            f"there is no algorithm {name!r}",
-            f"choose from {', '.join([AUTO, *choices])}",
-        ) from None
+            f"{how.name[:60]} does not fit a group of {nranks} ranks: {unfit}",
+            "name an order that fits every group, e.g. ascending",
+        )
+    return how
 
 
 def algorithm_names(op: CollectiveOp) -> tuple[str, ...]:
@@ -81,6 +255,26 @@ def algorithm_names(op: CollectiveOp) -> tuple[str, ...]:
     return tuple(_BY_OP[op])
 
 
+def parameters_of(op: CollectiveOp, name: str) -> tuple[Parameter, ...]:
+    """Return the parameters of the algorithm *name*, a plain one.
+
+    Raises:
+        ScheduleError: If *op* has no such algorithm.
+    """
+    return _family(op, name).parameters
+
+
 def default_algorithm(op: CollectiveOp) -> str:
-    """Return the name that ``auto`` stands for."""
+    """Return the name of the algorithm of *op* that is taken without a size."""
     return next(iter(_BY_OP[op]))
+
+
+def _family(op: CollectiveOp, name: str) -> _Family:
+    try:
+        return _BY_OP[op][name]
+    except KeyError:
+        raise ScheduleError(
+            f"collectives.{op}",
+            f"there is no algorithm {name[:60]!r}",
+            f"choose from {', '.join([AUTO, *_BY_OP[op]])}",
+        ) from None

@@ -5,103 +5,173 @@ after the other, 2(n - 1) steps.  In every step each position sends one n-th of 
 buffer: nobody idles and every port carries the least that is possible, at the price of
 a latency that grows with n.
 
+The buffer may be shared out to several *channels*, rings of their own in a rank order
+of their own; two rings in opposite directions are the bidirectional ring.  What moves
+in one step may be cut into *chunks* (slices): one travels on while the next arrives.
+
 Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of
 workstations, 2009; NCCL's ring uses the same order of chunks.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.parts import OnePartPerRank
-from chakram.core.collectives import CollectiveOp
-from chakram.core.schedule import Transfer
+from chakram.core.algorithms.parts import Scheduled
+from chakram.core.algorithms.rank_order import (
+    ASCENDING,
+    DESCENDING,
+    RankOrder,
+    ring_of,
+    unfit_order,
+)
+from chakram.core.collectives import CollectiveOp, buffer_bytes
+from chakram.core.schedule import Transfer, part_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+BOTH_WAYS: tuple[RankOrder, ...] = (ASCENDING, DESCENDING)
+"""The orders of a bidirectional ring."""
+
 
 @dataclass(frozen=True, slots=True)
-class RingReduceScatter(OnePartPerRank):
-    """After step s the partial sum of a chunk has met s + 2 contributions."""
+class RingAlgorithm(Scheduled):
+    """What the three collectives over rings share.
+
+    Attributes:
+        name: Its canonical name, parameters included.
+        channels: Rings; each carries its share of every position's part.
+        chunks: Slices of what moves in one step on one channel.
+        orders: Rank order of each channel, over again if there are more channels.
+    """
+
+    name: str = "ring"
+    channels: int = 1
+    chunks: int = 1
+    orders: tuple[RankOrder, ...] = (ASCENDING,)
 
     @property
-    def name(self) -> str:
-        """Return ``ring``."""
-        return "ring"
+    @abstractmethod
+    def op(self) -> CollectiveOp:
+        """The collective that it does."""
+
+    def unfit(self, nranks: int) -> str | None:
+        """Return why an order that is written out does not fit the group."""
+        found = (unfit_order(order, nranks) for order in self.orders)
+        return next((text for text in found if text is not None), None)
+
+    def nchunks(self, nranks: int) -> int:
+        """Return one per rank, channel and slice, in this order."""
+        return nranks * self.channels * self.chunks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk; they differ by at most one byte."""
+        total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
+        return part_bytes(total_bytes, nparts=self.nchunks(nranks), part=chunk)
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return the next position of every channel."""
+        if nranks == 1:
+            return set()
+        return {
+            (channel, self._neighbour(position, channel, nranks, ahead=1))
+            for channel in range(self.channels)
+        }
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends to the next one of every channel."""
+        return self._transfers([position] * self.channels, nranks)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what the position before sends, on every channel."""
+        sources = [
+            self._neighbour(position, channel, nranks, ahead=-1)
+            for channel in range(self.channels)
+        ]
+        return self._transfers(sources, nranks)
+
+    @abstractmethod
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        """Yield what the source of every channel sends on it."""
+
+    def _neighbour(
+        self, position: int, channel: int, nranks: int, *, ahead: int
+    ) -> int:
+        ring = ring_of(self.orders[channel % len(self.orders)], nranks)
+        return ring.places[(ring.index_of[position] + ahead) % nranks]
+
+    def _around(
+        self,
+        sources: list[int],
+        nranks: int,
+        *,
+        shift: int,
+        reduce: bool,
+        first: int = 0,
+    ) -> Iterator[Transfer]:
+        """Yield n - 1 steps; step s moves the part of the (p + shift - s)-th place."""
+        rings = [
+            ring_of(self.orders[channel % len(self.orders)], nranks)
+            for channel in range(self.channels)
+        ]
+        for step in range(nranks - 1):
+            for channel, (ring, source) in enumerate(zip(rings, sources, strict=True)):
+                index = ring.index_of[source]
+                destination = ring.places[(index + 1) % nranks]
+                owner = ring.places[(index + shift - step) % nranks]
+                chunk = (owner * self.channels + channel) * self.chunks
+                for part in range(self.chunks):
+                    yield Transfer(
+                        step=first + step,
+                        src=source,
+                        dst=destination,
+                        chunk=chunk + part,
+                        reduce=reduce,
+                        channel=channel,
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class RingReduceScatter(RingAlgorithm):
+    """After step s the partial sum of a chunk has met s + 2 contributions."""
 
     @property
     def op(self) -> CollectiveOp:
         """Return the collective that it does."""
         return CollectiveOp.REDUCE_SCATTER
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends to the next one."""
-        return _around(position, nranks, shift=-1, reduce=True)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what the position before sends."""
-        return _around((position - 1) % nranks, nranks, shift=-1, reduce=True)
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        return self._around(sources, nranks, shift=-1, reduce=True)
 
 
 @dataclass(frozen=True, slots=True)
-class RingAllGather(OnePartPerRank):
+class RingAllGather(RingAlgorithm):
     """Every position passes on in step s what it got in step s - 1."""
-
-    @property
-    def name(self) -> str:
-        """Return ``ring``."""
-        return "ring"
 
     @property
     def op(self) -> CollectiveOp:
         """Return the collective that it does."""
         return CollectiveOp.ALL_GATHER
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends to the next one."""
-        return _around(position, nranks, shift=0, reduce=False)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what the position before sends."""
-        return _around((position - 1) % nranks, nranks, shift=0, reduce=False)
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        return self._around(sources, nranks, shift=0, reduce=False)
 
 
 @dataclass(frozen=True, slots=True)
-class RingAllReduce(OnePartPerRank):
+class RingAllReduce(RingAlgorithm):
     """A reduce_scatter that ends one position further, then an all_gather."""
-
-    @property
-    def name(self) -> str:
-        """Return ``ring``."""
-        return "ring"
 
     @property
     def op(self) -> CollectiveOp:
         """Return the collective that it does."""
         return CollectiveOp.ALL_REDUCE
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends to the next one."""
-        # The first half leaves chunk p + 1 complete at position p.
-        yield from _around(position, nranks, shift=0, reduce=True)
-        yield from _around(position, nranks, shift=1, reduce=False, first=nranks - 1)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what the position before sends."""
-        return self.sends((position - 1) % nranks, nranks=nranks, root=root)
-
-
-def _around(
-    position: int, nranks: int, *, shift: int, reduce: bool, first: int = 0
-) -> Iterator[Transfer]:
-    """Yield n - 1 transfers to the next position; step s moves chunk p + shift - s."""
-    for step in range(nranks - 1):
-        yield Transfer(
-            step=first + step,
-            src=position,
-            dst=(position + 1) % nranks,
-            chunk=(position + shift - step) % nranks,
-            reduce=reduce,
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        # The first half leaves the part of the next place complete at each place.
+        yield from self._around(sources, nranks, shift=0, reduce=True)
+        yield from self._around(
+            sources, nranks, shift=1, reduce=False, first=nranks - 1
         )
