@@ -179,7 +179,8 @@ def _integers(values: dict[str, Any], line_rate_bps: int) -> dict[str, int]:
         return int(value)
 
     def share(name: str) -> int:
-        return int(round(values[name] * SHARE_UNIT))
+        value: Fraction = values[name]
+        return round(value * SHARE_UNIT)
 
     return {
         "line_rate_bps": line_rate_bps,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from chakram.config.mistakes import tag_of
 from chakram.config.quantities import (
@@ -13,13 +13,16 @@ from chakram.config.quantities import (
     InterfaceAddress,
     Model,
     Name,
+    Number,
     PortSpecification,
     Prefix,
     Rate,
     Size,
     Time,
     Whole,
+    ZeroableSize,
     prefix,
+    problem,
 )
 
 ROCE_UDP_PORT = 4791
@@ -60,6 +63,37 @@ class TopologySettings(Model):
         return shape.hosts if shape is not None else 0
 
 
+class EcnSettings(Model):
+    """From which queue on a switch marks packets."""
+
+    kmin_bytes: ZeroableSize = Field(alias="kmin")
+    """Up to this queue, none."""
+    kmax_bytes: ZeroableSize = Field(alias="kmax")
+    """Beyond this queue, all."""
+    pmax: Number = Field(ge=0.0, le=1.0)
+    """Share that is marked at ``kmax``; from ``kmin`` it rises linearly."""
+
+
+_ECN_EXAMPLE = "e.g. 400KB/1600KB/0.2 or {kmin: 400KB, kmax: 1600KB, pmax: 0.2}"
+
+
+def _ecn_parts(value: object) -> object:
+    """Turn ``400KB/1600KB/0.2`` into its three parts."""
+    if not isinstance(value, str):
+        return value
+    try:
+        kmin, kmax, pmax = value.split("/")
+        return {"kmin": kmin.strip(), "kmax": kmax.strip(), "pmax": float(pmax)}
+    except ValueError:
+        raise problem(f"{value!r} is not Kmin/Kmax/Pmax", _ECN_EXAMPLE) from None
+
+
+def _ecn_in_order(value: EcnSettings | None) -> EcnSettings | None:
+    if value is not None and value.kmax_bytes < value.kmin_bytes:
+        raise problem("kmax is below kmin", _ECN_EXAMPLE)
+    return value
+
+
 class LinkSettings(Model):
     """One kind of link; each direction has this rate, delay and queue."""
 
@@ -68,6 +102,12 @@ class LinkSettings(Model):
     delay_ns: Time = Field(default=0, alias="delay")
     """Propagation; only the simulator has it, kernel fabrics add none."""
     queue_bytes: Size | None = Field(default=None, alias="queue")
+    ecn: Annotated[
+        EcnSettings | None,
+        BeforeValidator(_ecn_parts, json_schema_input_type=EcnSettings | str | None),
+        AfterValidator(_ecn_in_order),
+    ] = None
+    """When switches mark what they send into it; only the simulator does."""
 
 
 class LinksSettings(Model):

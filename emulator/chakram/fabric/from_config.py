@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chakram.config.fabric import LoopbackFabric
 from chakram.errors import ConfigError
-from chakram.fabric.topology import Topology, clos, single_switch
+from chakram.fabric.topology import EcnThresholds, Topology, clos, single_switch
 
 if TYPE_CHECKING:
     from chakram.config.fabric import (
@@ -63,6 +63,7 @@ def _shape(shape: TopologySettings, links: LinksSettings) -> Topology:
             host.rate_bps,
             host_delay_ns=host.delay_ns,
             host_queue_bytes=_queue_bytes(host),
+            host_ecn=_ecn(host),
         )
     if shape.clos is None:
         raise ConfigError(
@@ -79,6 +80,8 @@ def _shape(shape: TopologySettings, links: LinksSettings) -> Topology:
         uplink_delay_ns=uplink.delay_ns,
         host_queue_bytes=_queue_bytes(host),
         uplink_queue_bytes=_queue_bytes(uplink),
+        host_ecn=_ecn(host),
+        uplink_ecn=_ecn(uplink),
     )
 
 
@@ -86,3 +89,13 @@ def _queue_bytes(link: LinkSettings) -> int | None:
     if link.queue_bytes is not None or link.rate_bps is None:
         return link.queue_bytes
     return DEFAULT_QUEUE_BYTES
+
+
+def _ecn(link: LinkSettings) -> EcnThresholds | None:
+    if link.ecn is None:
+        return None
+    return EcnThresholds(
+        kmin_bytes=link.ecn.kmin_bytes,
+        kmax_bytes=link.ecn.kmax_bytes,
+        probability=link.ecn.pmax,
+    )

@@ -18,6 +18,7 @@ from chakram.errors import FabricError
 
 __all__ = [
     "HOST_INTERFACE",
+    "EcnThresholds",
     "Link",
     "PortRef",
     "Topology",
@@ -47,6 +48,30 @@ class PortRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EcnThresholds:
+    """From which queue on a switch marks packets "congestion experienced".
+
+    Attributes:
+        kmin_bytes: Up to this queue none is marked.
+        kmax_bytes: Beyond this queue all are.
+        probability: Share of the packets that are marked at *kmax_bytes*; between the
+            two it rises linearly from 0.
+    """
+
+    kmin_bytes: int
+    kmax_bytes: int
+    probability: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.kmin_bytes <= self.kmax_bytes:
+            raise ValueError(
+                f"ECN thresholds {self.kmin_bytes}..{self.kmax_bytes} are no range"
+            )
+        if not 0.0 <= self.probability <= 1.0:
+            raise ValueError(f"{self.probability} is not a probability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A full-duplex link between two ports.
 
@@ -58,6 +83,7 @@ class Link:
         delay_ns: Propagation delay of each direction.
         queue_bytes: Packets that may wait at the port of each end, in bytes, or None
             where nothing limits them.
+        ecn: When packets that a switch sends into it are marked, or None for never.
         name: Unique name, used in counters and reports.
     """
 
@@ -66,6 +92,7 @@ class Link:
     rate_bps: int | None
     delay_ns: int = 0
     queue_bytes: int | None = None
+    ecn: EcnThresholds | None = None
     name: str
 
     def other_end(self, node: str) -> PortRef:
@@ -246,6 +273,7 @@ def single_switch(
     *,
     host_delay_ns: int = 0,
     host_queue_bytes: int | None = None,
+    host_ecn: EcnThresholds | None = None,
 ) -> Topology:
     """Return *nhosts* hosts ``h0``, ``h1``, ... on one switch ``s0``.
 
@@ -258,7 +286,14 @@ def single_switch(
             hosts=tuple(f"h{number}" for number in range(nhosts)),
             switches=("s0",),
             links=tuple(
-                _host_link(number, "s0", host_rate_bps, host_delay_ns, host_queue_bytes)
+                _host_link(
+                    number,
+                    "s0",
+                    host_rate_bps,
+                    host_delay_ns,
+                    host_queue_bytes,
+                    host_ecn,
+                )
                 for number in range(nhosts)
             ),
         )
@@ -276,6 +311,8 @@ def clos(
     uplink_delay_ns: int = 0,
     host_queue_bytes: int | None = None,
     uplink_queue_bytes: int | None = None,
+    host_ecn: EcnThresholds | None = None,
+    uplink_ecn: EcnThresholds | None = None,
 ) -> Topology:
     """Return a two-tier leaf-spine fabric: every leaf has one link to every spine.
 
@@ -296,6 +333,7 @@ def clos(
             host_rate_bps,
             host_delay_ns,
             host_queue_bytes,
+            host_ecn,
         )
         for number in range(nhosts)
     ]
@@ -306,6 +344,7 @@ def clos(
             rate_bps=uplink_rate_bps,
             delay_ns=uplink_delay_ns,
             queue_bytes=uplink_queue_bytes,
+            ecn=uplink_ecn,
             name=f"leaf{leaf}-spine{spine}",
         )
         for leaf in range(leaves)
@@ -410,6 +449,7 @@ def _host_link(
     rate_bps: int | None,
     delay_ns: int,
     queue_bytes: int | None,
+    ecn: EcnThresholds | None,
 ) -> Link:
     return Link(
         a=PortRef(node=f"h{number}", port=HOST_INTERFACE),
@@ -417,6 +457,7 @@ def _host_link(
         rate_bps=rate_bps,
         delay_ns=delay_ns,
         queue_bytes=queue_bytes,
+        ecn=ecn,
         name=f"h{number}-{switch}",
     )
 

@@ -5,14 +5,17 @@ cimport cython
 from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
 from chakram.roce.port cimport PortEngine
+from chakram.simulate.marking cimport EcnMarker
 
 cdef long long _NEVER
+cdef int _DATA
 cdef long long _BITS_PER_BYTE_NS
 cdef long long _EVENTS_PER_REPORT
 
 
 cdef class Wire:
     cdef readonly object name
+    cdef readonly EcnMarker marker
     cdef readonly long long rate_bps
     cdef readonly long long delay_ns
     cdef readonly long long sent_bytes
@@ -22,6 +25,7 @@ cdef class Wire:
 
     @cython.locals(work="long long")
     cpdef long long enter(self, long long wire_bytes, long long now_ns)
+    cpdef long long queue_bytes(self, long long now_ns)
 
 
 cdef class VirtualFabric:
@@ -31,6 +35,7 @@ cdef class VirtualFabric:
     cdef object _route
     cdef dict _paths
     cdef list _heap
+    cdef dict _marks
     cdef long long _number
     cdef list _wake_ns
     cdef list _finished
@@ -39,7 +44,7 @@ cdef class VirtualFabric:
 
     @cython.locals(
         time_ns="long long", index="Py_ssize_t", wires=list, crossed="Py_ssize_t",
-        burst=Burst, endpoint=Endpoint,
+        burst=Burst, endpoint=Endpoint, engine=PortEngine,
     )
     cdef bint _step(self) except -1
     @cython.locals(
@@ -51,5 +56,10 @@ cdef class VirtualFabric:
     cdef _forward(
         self, Burst burst, Py_ssize_t receiver, list wires, Py_ssize_t crossed
     )
+    @cython.locals(
+        marker=EcnMarker, count="long long", queue_bytes="long long",
+        marked="long long",
+    )
+    cdef _mark(self, Burst burst, Wire wire)
     @cython.locals(endpoint=Endpoint, wake_ns="long long")
     cdef _wake(self, Py_ssize_t index)

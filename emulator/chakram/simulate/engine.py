@@ -14,17 +14,19 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import NEVER
+from chakram.roce.constants import NEVER, BurstKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.burst import Burst
+    from chakram.simulate.marking import EcnMarker
 
 __all__ = ["VirtualFabric", "Wire"]
 
 _NEVER = NEVER
+_DATA = int(BurstKind.DATA)
 _BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _EVENTS_PER_REPORT = 20_000
 
@@ -36,6 +38,7 @@ class Wire:
         name: The port where it begins.
         rate_bps: 0: no limit.
         delay_ns: Propagation.
+        marker: What marks data that finds a long queue here, or None.
         sent_bytes: What has entered it.
         bursts: In how many parts.
     """
@@ -45,13 +48,22 @@ class Wire:
         "_remainder",
         "bursts",
         "delay_ns",
+        "marker",
         "name",
         "rate_bps",
         "sent_bytes",
     )
 
-    def __init__(self, *, name: str, rate_bps: int | None, delay_ns: int) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        rate_bps: int | None,
+        delay_ns: int,
+        marker: EcnMarker | None = None,
+    ) -> None:
         self.name = name
+        self.marker = marker
         self.rate_bps = rate_bps or 0
         self.delay_ns = delay_ns
         # When its last bit leaves: whole nanoseconds, and rate_bps-ths of one.
@@ -77,6 +89,12 @@ class Wire:
             return self._free_ns + 1 + self.delay_ns
         return self._free_ns + self.delay_ns
 
+    def queue_bytes(self, now_ns: int) -> int:
+        """Return what has entered and not left yet."""
+        if now_ns >= self._free_ns:
+            return 0
+        return (self._free_ns - now_ns) * self.rate_bps // _BITS_PER_BYTE_NS
+
 
 class VirtualFabric:
     """Endpoints and the wires between them, driven by events.
@@ -96,6 +114,7 @@ class VirtualFabric:
         "_finished",
         "_has_failed",
         "_heap",
+        "_marks",
         "_number",
         "_paths",
         "_route",
@@ -119,6 +138,8 @@ class VirtualFabric:
         # (time, number, receiving endpoint, wires of the path, how many of them are
         # crossed, burst); an endpoint without a burst is woken.
         self._heap: list[tuple[int, int, int, list[Wire], int, Burst | None]] = []
+        # Packets marked so far, of those bursts under way that have any.
+        self._marks: dict[Burst, int] = {}
         self._number = 0
         self._wake_ns = [NEVER] * len(endpoints)
         self._finished = [False] * len(endpoints)
@@ -166,7 +187,12 @@ class VirtualFabric:
         elif crossed < len(wires):
             self._forward(burst, index, wires, crossed)
         else:
-            self._endpoints[index].engine.receive_burst(burst, time_ns)
+            engine = self._endpoints[index].engine
+            if self._marks:
+                ce = self._marks.pop(burst, 0)
+                engine.receive_burst(burst, time_ns, 0, None, ce)
+            else:
+                engine.receive_burst(burst, time_ns)
             self._drive(index)
         return True
 
@@ -201,12 +227,28 @@ class VirtualFabric:
         arrival_ns = self.now_ns
         if wires:
             wire = wires[crossed]
+            if wire.marker is not None and burst.kind == _DATA:
+                self._mark(burst, wire)
             arrival_ns = wire.enter(burst.wire_bytes, arrival_ns)
         self._number += 1
         heappush(
             self._heap,
             (arrival_ns, self._number, receiver, wires, crossed + 1, burst),
         )
+
+    def _mark(self, burst: Burst, wire: Wire) -> None:
+        """Mark the packets of *burst* that find too much before them on *wire*."""
+        marker = wire.marker
+        if marker is None:
+            return
+        count = burst.count
+        queue_bytes = wire.queue_bytes(self.now_ns)
+        marked = marker.marks(queue_bytes, count, burst.wire_bytes // count)
+        if marked > 0:
+            # Which ones are marked is not kept: of a burst that is marked on two
+            # wires the packets are taken to be different ones.
+            marked += self._marks.get(burst, 0)
+            self._marks[burst] = marked if marked < count else count
 
     def _wake(self, index: int) -> None:
         """See that an endpoint is woken when it has something to do."""

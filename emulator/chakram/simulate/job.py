@@ -10,18 +10,28 @@ from chakram.errors import PlanError, RunFailed
 from chakram.replay.endpoint import Endpoint
 from chakram.simulate.bursts import burst_packets_for, longest_path, plan_traffic
 from chakram.simulate.engine import VirtualFabric, Wire
+from chakram.simulate.marking import EcnMarker
 from chakram.simulate.routing import Router
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
-    from chakram.core.plan import AgentPlan, Plan, PortPlan, RankPlan, RunSettings
-    from chakram.fabric.topology import Topology
+    from chakram.core.plan import (
+        AgentPlan,
+        Plan,
+        PortPlan,
+        RankPlan,
+        RunSettings,
+        TransportPlan,
+    )
+    from chakram.fabric.topology import PortRef, Topology
 
 __all__ = ["SimulationResult", "simulate_plan"]
 
 _NAMED_WAITS = 3
+_NO_LIMIT = 1 << 16
+_BURSTS_TO_KMIN = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +43,7 @@ class SimulationResult:
         end_ns: When the last rank had finished; the run begins at 0.
         link_bytes: Layer-2 bytes per direction of each link, by the port where it
             begins.
+        marked_packets: Packets marked "congestion experienced", likewise.
         burst_packets: Packets that crossed a link as one, at most.
         events: How many events were simulated.
     """
@@ -40,6 +51,7 @@ class SimulationResult:
     records: RecordRows
     end_ns: int
     link_bytes: dict[str, int]
+    marked_packets: dict[str, int]
     burst_packets: int
     events: int
 
@@ -59,7 +71,7 @@ def simulate_plan(
     Args:
         plan: Its ports name hosts of the topology.
         topology: Hosts, switches and links.
-        rng: For random faults.
+        rng: For random faults and marks.
         warmup: Iterations before the measured ones, if not those of the plan.
         measured: Measured iterations, if not those of the plan.
         burst_packets: Packets that cross a link as one, 1 being exact; None: 1 for all
@@ -81,6 +93,7 @@ def simulate_plan(
             window_packets=transport.window_bytes // transport.path_mtu,
             links=longest_path(topology),
         )
+        burst_packets = min(burst_packets, _marked_alike(topology, transport))
     ports: list[PortPlan] = []
     endpoints: list[Endpoint] = []
     for agent in plan.agents:
@@ -93,11 +106,7 @@ def simulate_plan(
                 rng=rng,
             )
         )
-    wires = {
-        end: Wire(name=str(end), rate_bps=link.rate_bps, delay_ns=link.delay_ns)
-        for link in topology.links
-        for end in (link.a, link.b)
-    }
+    wires = _wires(topology, ecn=plan.agents[0].transport.ecn, rng=rng)
     fabric = VirtualFabric(
         endpoints=endpoints,
         route=Router(
@@ -118,9 +127,41 @@ def simulate_plan(
         records=records,
         end_ns=fabric.now_ns,
         link_bytes={wire.name: wire.sent_bytes for wire in wires.values()},
+        marked_packets={
+            wire.name: 0 if wire.marker is None else wire.marker.marked_packets
+            for wire in wires.values()
+        },
         burst_packets=burst_packets,
         events=fabric.events,
     )
+
+
+def _wires(topology: Topology, *, ecn: int, rng: Random) -> dict[PortRef, Wire]:
+    """Return both directions of all links; switches mark what is capable of it."""
+    switches = frozenset(topology.switches)
+    return {
+        end: Wire(
+            name=str(end),
+            rate_bps=link.rate_bps,
+            delay_ns=link.delay_ns,
+            marker=EcnMarker(link.ecn, rng.random)
+            if link.ecn is not None and ecn and end.node in switches
+            else None,
+        )
+        for link in topology.links
+        for end in (link.a, link.b)
+    }
+
+
+def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
+    """Return how many packets may be one where queues decide about marks.
+
+    A burst enters a queue at once, so it must be small against the thresholds.
+    """
+    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
+    if not kmin_bytes:
+        return _NO_LIMIT
+    return max(1, min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu))
 
 
 def _settings(

@@ -19,9 +19,11 @@ from chakram.config.dcqcn import (
     to_vendor,
 )
 from chakram.config.experiment import parse_experiment
-from chakram.controller.planning import transport_plan
+from chakram.controller.planning import experiment_warnings, transport_plan
 from chakram.controller.reporting import describe_transport
 from chakram.errors import ConfigError
+from chakram.fabric.from_config import topology_from_config
+from chakram.fabric.topology import EcnThresholds
 from chakram.roce.congestion import make
 
 GIGABIT = 10**9
@@ -270,3 +272,74 @@ def test_a_name_alone_means_the_default_profile() -> None:
 def test_mistakes_are_told(control: str, rate: str, found: str) -> None:
     with pytest.raises(ConfigError, match=found):
         parse_experiment(experiment_text(control, rate))
+
+
+CLOS = """
+version: 1
+name: marked
+jobs:
+  - name: moe
+    trace: {synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}
+fabric:
+  kind: namespaces
+  topology: {clos: {leaves: 2, spines: 1, hosts_per_leaf: 2}}
+  links:
+    host: {rate: 10Gbit, ecn: 40KB/160KB/0.2}
+    uplink: {rate: 20Gbit, ecn: {kmin: 80KB, kmax: 320KB, pmax: 0.5}}
+transport: {congestion_control: dcqcn}
+"""
+
+
+def test_links_say_when_they_mark() -> None:
+    experiment = parse_experiment(CLOS)
+    topology = topology_from_config(experiment.fabric)
+    assert topology is not None
+    host, *_, uplink = topology.links
+    assert host.ecn == EcnThresholds(
+        kmin_bytes=40_000, kmax_bytes=160_000, probability=0.2
+    )
+    assert uplink.ecn == EcnThresholds(
+        kmin_bytes=80_000, kmax_bytes=320_000, probability=0.5
+    )
+    assert "ECN marks are simulated only" in experiment_warnings(experiment)[0]
+    dumped = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert parse_experiment(yaml.safe_dump(dumped)) == experiment
+
+
+@pytest.mark.parametrize(
+    ("ecn", "found"),
+    [
+        ("40KB/160KB", "is not Kmin/Kmax/Pmax"),
+        ("40KB/160KB/much", "is not Kmin/Kmax/Pmax"),
+        ("160KB/40KB/0.2", "kmax is below kmin"),
+        ("40/160KB/0.2", "'40' has no unit"),
+        ("40KB/160KB/1.5", "1.5 is too large"),
+        ("{kmin: 40KB}", "ecn.kmax"),
+    ],
+)
+def test_thresholds_that_are_none_are_refused(ecn: str, found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        parse_experiment(CLOS.replace("40KB/160KB/0.2", ecn))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "warning"),
+    [
+        ("dcqcn", "{dcqcn: {}}, ecn: off", "transport.ecn is off"),
+        (", ecn: 40KB/160KB/0.2", "", None),
+    ],
+)
+def test_dcqcn_without_marks_is_warned_of(
+    old: str, new: str, warning: str | None
+) -> None:
+    warnings = experiment_warnings(parse_experiment(CLOS.replace(old, new)))
+    # One of the two kinds of links still marks.
+    assert [each for each in warnings if "dcqcn" in each] == [
+        each for each in warnings if warning is not None and warning in each
+    ]
+    assert warning is None or any(warning in each for each in warnings)
+
+
+def test_dcqcn_on_a_loopback_fabric_is_warned_of() -> None:
+    (warning,) = experiment_warnings(parse_experiment(experiment_text("dcqcn")))
+    assert "no link of the fabric marks packets" in warning

@@ -1,0 +1,171 @@
+"""Marks at the queues of switches, and what DCQCN makes of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chakram.config.dcqcn import DcqcnSettings, ProfileName, dcqcn_parameters
+from chakram.core.groups import world_group
+from chakram.core.plan import TransportPlan
+from chakram.fabric.topology import EcnThresholds, single_switch
+from chakram.simulate.engine import Wire
+from chakram.simulate.job import SimulationResult, simulate_plan
+from chakram.simulate.marking import EcnMarker
+from chakram.testing.plans import (
+    compute,
+    flow_rows,
+    make_plan,
+    program,
+    receive,
+    send,
+)
+
+LINE = 10**10
+MS = 10**6
+THRESHOLDS = EcnThresholds(kmin_bytes=40_000, kmax_bytes=160_000, probability=0.2)
+
+
+def marker(draws: list[float] | None = None) -> EcnMarker:
+    numbers = iter(draws or [])
+    return EcnMarker(THRESHOLDS, lambda: next(numbers))
+
+
+def test_nothing_is_marked_up_to_kmin_and_all_beyond_kmax() -> None:
+    assert marker().marks(40_000, 1, 1_000) == 0
+    assert marker().marks(160_001, 3, 1_000) == 3
+
+
+def test_between_the_thresholds_the_share_rises_linearly() -> None:
+    # Half way it is 0.1.
+    assert marker([0.0999]).marks(100_000, 1, 1_000) == 1
+    assert marker([0.1001]).marks(100_000, 1, 1_000) == 0
+    assert marker([0.1999]).marks(160_000, 1, 1_000) == 1
+
+
+def test_the_packets_of_a_burst_wait_for_each_other() -> None:
+    counted = marker([0.0])
+    # The first waits behind 39,000 bytes, the third behind 41,000.
+    assert counted.marks(39_000, 3, 1_000) == 1
+    assert counted.marked_packets == 1
+
+
+def test_equal_thresholds_are_a_step() -> None:
+    step = EcnMarker(
+        EcnThresholds(kmin_bytes=500, kmax_bytes=500, probability=1.0), lambda: 0.0
+    )
+    assert step.marks(500, 1, 100) == 0
+    assert step.marks(501, 1, 100) == 1
+
+
+@pytest.mark.parametrize("values", [(2, 1, 0.5), (-1, 1, 0.5), (1, 2, 1.5)])
+def test_thresholds_out_of_range_are_refused(values: tuple[int, int, float]) -> None:
+    with pytest.raises(ValueError, match=r"is not a probability|are no range"):
+        EcnThresholds(kmin_bytes=values[0], kmax_bytes=values[1], probability=values[2])
+
+
+def test_a_wire_knows_its_queue() -> None:
+    wire = Wire(name="s0:h0", rate_bps=8 * 10**9, delay_ns=700)
+    assert wire.queue_bytes(0) == 0
+    wire.enter(1_000, 0)
+    wire.enter(1_000, 100)
+    assert wire.queue_bytes(500) == 1_500
+    assert wire.queue_bytes(2_000) == 0
+
+
+def two_flows(
+    transport: TransportPlan,
+    *,
+    ecn: EcnThresholds | None = THRESHOLDS,
+    messages: int = 150,
+    late_ns: int = 2 * MS,
+    burst_packets: int | None = 1,
+) -> SimulationResult:
+    """Two ranks send to a third, the second of them later than the first."""
+    size = 250_000
+    numbers = range(messages)
+    world = world_group(3)
+    programs = [
+        program(
+            0,
+            world,
+            [receive(peer, size, number=n) for peer in (1, 2) for n in numbers],
+        ),
+        program(1, world, [send(0, size, number=n) for n in numbers]),
+        program(
+            2,
+            world,
+            [
+                compute(late_ns),
+                *(send(0, size, number=n, after=[0]) for n in numbers),
+            ],
+        ),
+    ]
+    topology = single_switch(3, LINE, host_delay_ns=1_000, host_ecn=ecn)
+    plan = make_plan(programs, topology, transport=transport)
+    return simulate_plan(
+        plan, topology, rng=random.Random(7), burst_packets=burst_packets
+    )
+
+
+def dcqcn(profile: ProfileName) -> TransportPlan:
+    return TransportPlan(
+        window_bytes=1 << 20,
+        congestion_control="dcqcn",
+        congestion_parameters=dcqcn_parameters(DcqcnSettings(profile=profile), LINE),
+    )
+
+
+@pytest.mark.parametrize("profile", ["dcqcn-paper", "dcqcn-intel", "dcqcn-hpcc-ns3"])
+def test_two_flows_converge_to_fair_shares(profile: ProfileName) -> None:
+    result = two_flows(dcqcn(profile))
+    flows = flow_rows(result.records)
+    ends = [
+        max(flow.last_acked_ns for flow in flows if flow.rank == rank)
+        for rank in (1, 2)
+    ]
+    start_ns, end_ns = 10 * MS, min(ends)
+    bits = [
+        sum(
+            8 * flow.size_bytes
+            for flow in flows
+            if flow.rank == rank and start_ns < flow.last_acked_ns <= end_ns
+        )
+        for rank in (1, 2)
+    ]
+    fair = sum(bits) / 2
+
+    assert bits == pytest.approx([fair, fair], rel=0.1)
+    # Fair and not idle: the bottleneck carries most of what it can.
+    assert sum(bits) > 0.75 * LINE * (end_ns - start_ns) / 1e9
+    assert sum(flow.cnp for flow in flows if flow.rank == 2) > 10
+    assert result.marked_packets["s0:h0"] > 10
+    assert sum(result.marked_packets.values()) == result.marked_packets["s0:h0"]
+    # What a flow has learnt, its next message begins with.
+    assert min(flow.rate_at_start_bps for flow in flows) < LINE / 2
+
+
+def test_the_same_seed_gives_the_same_marks() -> None:
+    first, second = (two_flows(dcqcn("dcqcn-nvidia"), messages=5) for _ in range(2))
+    assert first.marked_packets == second.marked_packets
+    assert flow_rows(first.records) == flow_rows(second.records)
+
+
+def test_packets_that_cannot_be_marked_are_not() -> None:
+    window = TransportPlan(window_bytes=1 << 20, ecn=0)
+    result = two_flows(window, messages=5, late_ns=0)
+    assert sum(result.marked_packets.values()) == 0
+
+
+def test_marks_without_dcqcn_are_counted_and_change_nothing() -> None:
+    window = TransportPlan(window_bytes=1 << 20)
+    marked = two_flows(window, messages=5, late_ns=0)
+    unmarked = two_flows(window, ecn=None, messages=5, late_ns=0)
+    assert marked.marked_packets["s0:h0"] > 100
+    assert flow_rows(marked.records) == flow_rows(unmarked.records)
+
+
+def test_bursts_stay_small_against_kmin() -> None:
+    coarse = two_flows(TransportPlan(window_bytes=1 << 20), burst_packets=None)
+    assert coarse.burst_packets <= 40_000 // 4 // 4096
