@@ -84,10 +84,8 @@ async def test_a_file_keeps_to_its_limit_and_stays_whole(tmp_path: Path) -> None
     for host in "h0", "h1":
         assert len(frames_of(tmp_path / f"capture-{host}.pcap")) == 3
     assert [each.is_full for each in captures.results] == [True, True]
-    assert [text.partition(" ")[0] for text in captures.banners()] == [
-        "capture-h0.pcap",
-        "capture-h1.pcap",
-    ]
+    (banner,) = captures.banners()
+    assert banner.startswith("captures of h0, h1 end at ")
 
 
 async def test_a_ring_counts_what_it_had_no_room_for_and_goes_on() -> None:

@@ -44,26 +44,28 @@ class Captures:
         self.failure: FabricError | None = None
 
     def banners(self) -> tuple[str, ...]:
-        """Return what the capture files lack, one sentence each."""
-        banners = (
-            []
-            if self.failure is None
-            else [f"captures are cut short: {self.failure.found}"]
-        )
-        for each in self.results:
-            file = capture_name(each.host)
-            if each.dropped:
-                banners.append(
-                    f"{file} misses {each.dropped} packets:"
-                    " this machine was too busy to write them"
-                )
-            if each.is_full:
-                banners.append(
-                    f"{file} ends at its limit of {format_size(self._limit_bytes)}:"
-                    " later packets are not in it"
-                )
-            if each.failure is not None:
-                banners.append(f"{file} ends early: {each.failure}")
+        """Return what the capture files lack, one sentence for each reason."""
+        banners = []
+        if self.failure is not None:
+            banners.append(f"captures are cut short: {self.failure.found}")
+        missing = [each for each in self.results if each.dropped]
+        if missing:
+            counts = ", ".join(f"{each.host} {each.dropped}" for each in missing)
+            banners.append(
+                "captures miss packets that this machine was too busy to write:"
+                f" {counts}"
+            )
+        full = [each.host for each in self.results if each.is_full]
+        if full:
+            banners.append(
+                f"captures of {', '.join(full)} end at"
+                f" {format_size(self._limit_bytes)}: later packets are not in them"
+            )
+        banners += [
+            f"the capture of {each.host} ends early: {each.failure}"
+            for each in self.results
+            if each.failure is not None
+        ]
         return tuple(banners)
 
 

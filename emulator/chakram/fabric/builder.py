@@ -386,8 +386,8 @@ class _Builder:
                 self._topology.host_link(host).other_end(host) for host in captured
             ]
             self.notes.append(
-                f"packets to and from {', '.join(captured)} go one by one, because they"
-                " are captured there: this may cost rate"
+                f"packets to and from {', '.join(captured)} go one by one, so that they"
+                " can be captured: this may cost rate"
             )
         for port in (self.ports[end] for end in ends):
             run_in_namespace(

@@ -45,8 +45,8 @@ __all__ = [
     "main",
 ]
 
-_NICE = 10
-_RING_BYTES_IN_ALL = 64 << 20
+_NICE = 5
+_RING_BYTES_IN_ALL = 128 << 20
 _FEWEST_BLOCKS = 8
 
 

@@ -2,43 +2,36 @@
 
 from __future__ import annotations
 
-import pytest
-
 from chakram.controller.capturing import LIMIT_BYTES, Captures, capture_name
 from chakram.errors import FabricError
 from chakram.fabric.capture import CaptureResult
 
 
 def result(
-    *, dropped: int = 0, is_full: bool = False, failure: str | None = None
+    host: str = "h0",
+    *,
+    dropped: int = 0,
+    is_full: bool = False,
+    failure: str | None = None,
 ) -> CaptureResult:
     return CaptureResult(
-        host="h3", packets=10, dropped=dropped, is_full=is_full, failure=failure
+        host=host, packets=10, dropped=dropped, is_full=is_full, failure=failure
     )
 
 
-@pytest.mark.parametrize(
-    ("captured", "banner"),
-    [
-        (
-            result(dropped=12),
-            "capture-h3.pcap misses 12 packets: this machine was too busy to write"
-            " them",
-        ),
-        (
-            result(is_full=True),
-            "capture-h3.pcap ends at its limit of 256MiB: later packets are not in it",
-        ),
-        (
-            result(failure="No space left on device"),
-            "capture-h3.pcap ends early: No space left on device",
-        ),
-    ],
-)
-def test_what_a_file_lacks_is_said(captured: CaptureResult, banner: str) -> None:
+def test_what_files_lack_is_said_once_for_each_reason() -> None:
     captures = Captures(LIMIT_BYTES)
-    captures.results = (result(), captured)
-    assert captures.banners() == (banner,)
+    captures.results = (
+        result("h0", dropped=12, is_full=True),
+        result("h1"),
+        result("h2", is_full=True),
+        result("h3", dropped=1, failure="No space left on device"),
+    )
+    assert captures.banners() == (
+        "captures miss packets that this machine was too busy to write: h0 12, h3 1",
+        "captures of h0, h2 end at 256MiB: later packets are not in them",
+        "the capture of h3 ends early: No space left on device",
+    )
 
 
 def test_nothing_is_said_about_whole_files() -> None:
