@@ -169,3 +169,29 @@ def test_marks_without_dcqcn_are_counted_and_change_nothing() -> None:
 def test_bursts_stay_small_against_kmin() -> None:
     coarse = two_flows(TransportPlan(window_bytes=1 << 20), burst_packets=None)
     assert coarse.burst_packets <= 40_000 // 4 // 4096
+
+
+@pytest.mark.parametrize(
+    ("scope", "limiters"), [("queue_pair", 2), ("destination", 2), ("port", 1)]
+)
+def test_a_receiver_limits_notifications_as_its_scope_says(
+    scope: str, limiters: int
+) -> None:
+    # All that waits at all is marked, and senders that keep to line rate make it wait.
+    always = EcnThresholds(kmin_bytes=0, kmax_bytes=0, probability=1.0)
+    settings = DcqcnSettings.model_validate(
+        {
+            "profile": "dcqcn-paper",
+            "overrides": {"min_rate": "100%", "cnp_scope": scope},
+        }
+    )
+    transport = TransportPlan(
+        congestion_control="dcqcn",
+        congestion_parameters=dcqcn_parameters(settings, LINE),
+    )
+    result = two_flows(transport, ecn=always, messages=8, late_ns=0)
+    notifications = sum(flow.cnp for flow in flow_rows(result.records))
+
+    # One that comes while two messages are under way is counted for both.
+    intervals = result.end_ns / 50_000
+    assert 0.8 * limiters < notifications / intervals < 1.3 * limiters

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONGESTION_CONTROLS",
+    "SCOPES",
     "CongestionControl",
     "Dcqcn",
     "FixedRate",
-    "SCOPES",
     "limiter_key",
     "make",
     "notification_scope",
@@ -41,6 +41,8 @@ def notification_scope(name: str) -> int:
     Raises:
         ValueError: If there is none of that name.
     """
+    if name not in SCOPES:
+        raise ValueError(f"no CNP scope is named {name!r} (there are {SCOPES})")
     return SCOPES.index(name)
 
 

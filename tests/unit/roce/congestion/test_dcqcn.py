@@ -10,6 +10,7 @@ from chakram.roce.congestion import make
 from chakram.roce.congestion.dcqcn import SHARE_UNIT, Dcqcn
 from chakram.roce.constants import NEVER
 from chakram.roce.notification import CnpLimiter
+from chakram.testing.pair import Pair, make_queue_pair
 
 LINE = 10_000_000_000
 US = 1_000
@@ -265,3 +266,42 @@ def test_a_limiter_lets_one_notification_pass_in_an_interval() -> None:
     ]
     with pytest.raises(ValueError, match="negative"):
         CnpLimiter(-1)
+
+
+def test_an_idle_queue_pair_costs_nothing_and_recovers_all_the_same() -> None:
+    control = sampled()
+    pair = Pair(
+        make_queue_pair(0x11, 0x12, congestion_control=control),
+        make_queue_pair(0x12, 0x11, cnp_interval_ns=0),
+        ce=lambda: pair.now_ns < 100 * US,
+    )
+    pair.post(1, 100_000)
+    pair.run()
+    # The message is through. What is left of the recovery wakes nobody.
+    port = pair.left.port
+    assert control.cuts > 1
+    assert control.rate_bps < LINE
+    assert port.next_wakeup_ns() == NEVER
+    port.handle_timers(10**10)
+    assert control.rate_bps < LINE
+
+    pair.clock.advance_to(10**10)
+    pair.post(2, 100)
+    pair.run()
+    assert pair.left.events_of(0x11)[-1].rate_at_start_bps == LINE
+
+
+def test_a_queue_pair_that_waits_for_its_pace_is_woken_by_the_increase() -> None:
+    # At 8 kbit/s a packet takes a second; at line rate, the time is up at once.
+    control = paper(min_rate_bps=8_000, increase_period_ns=300 * US)
+    pair = Pair(
+        make_queue_pair(0x11, 0x12, congestion_control=control),
+        make_queue_pair(0x12, 0x11),
+    )
+    for _ in range(30):
+        control.on_cnp(0)
+    pair.post(1, 3_000)
+    pair.run(limit_ns=10**9)
+    last = pair.left.events_of(0x11)[-1]
+    assert last.rate_at_start_bps == 8_000
+    assert last.last_acked_ns < 10 * 10**6
