@@ -7,9 +7,10 @@ reading tells everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from chakram.config.collectives import check_collectives
 from chakram.config.dcqcn import DcqcnSettings, dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.fabric_checks import (
@@ -19,15 +20,13 @@ from chakram.config.fabric_checks import (
     smallest_mtu,
 )
 from chakram.config.jobs import Job, MoeTrace
-from chakram.config.mistakes import Location, Mistake, suggest
+from chakram.config.mistakes import Location, Mistake
 from chakram.config.transport import (
     HEADER_ALLOWANCE_BYTES,
     CongestionSettings,
     Transport,
     largest_path_mtu,
 )
-from chakram.core.algorithms import AUTO, algorithm_names
-from chakram.core.collectives import CollectiveOp
 from chakram.errors import ConfigError
 from chakram.units import format_size
 
@@ -125,22 +124,6 @@ def _check_order(job: Job, where: Location) -> list[Mistake]:
             )
         ]
     return []
-
-
-def check_collectives(collectives: Mapping[CollectiveOp, str]) -> list[Mistake]:
-    """Check that every algorithm exists for its collective."""
-    mistakes: list[Mistake] = []
-    for op, name in collectives.items():
-        known = [AUTO, *algorithm_names(op)]
-        if name not in known:
-            mistakes.append(
-                Mistake(
-                    location=("collectives", op.value),
-                    found=f"there is no algorithm {name!r} for {op.value}",
-                    hint=suggest(name, known),
-                )
-            )
-    return mistakes
 
 
 def check_iterations(iterations: Any) -> list[Mistake]:

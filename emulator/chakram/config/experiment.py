@@ -9,12 +9,12 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from chakram.config import document as documents
 from chakram.config.checks import CHECKS
+from chakram.config.collectives import AlgorithmChoice
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.jobs import Job
 from chakram.config.mistakes import from_validation, report
 from chakram.config.quantities import (
     BASE_DIRECTORY,
-    AlgorithmName,
     LabName,
     ListenAddress,
     Model,
@@ -24,6 +24,7 @@ from chakram.config.quantities import (
     WorkingPath,
 )
 from chakram.config.transport import Faults, Transport
+from chakram.core.algorithms import AUTO, Choice
 from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ class Experiment(Model):
     lab: LabName | None = None
     """Prefix of everything that the run creates; None: from ``name``."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
-    collectives: dict[CollectiveOp, AlgorithmName] = Field(default_factory=dict)
-    """Algorithm by collective; ``auto`` for those that are not named."""
+    collectives: dict[CollectiveOp, AlgorithmChoice] = Field(default_factory=dict)
+    """Algorithms by collective; ``auto`` for those that are not named."""
     iterations: Iterations = Iterations()
     fabric: Fabric
     transport: Transport = Transport()
@@ -125,9 +126,9 @@ class Experiment(Model):
             return self.fabric.defaults.udp_port
         return self.fabric.udp_port
 
-    def algorithm_of(self, op: CollectiveOp) -> str:
-        """Return the algorithm that the experiment names for *op*, or ``auto``."""
-        return self.collectives.get(op, "auto")
+    def algorithm_of(self, op: CollectiveOp) -> Choice:
+        """Return what the experiment says of *op*'s algorithm, or ``auto``."""
+        return self.collectives.get(op, AUTO)
 
 
 def load_experiment(

@@ -358,8 +358,5 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Name = Annotated[str, _text(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", ["quickstart"], 64)]
 """Name of an experiment, a job or a host: letters, digits, ``_``, ``.``, ``-``."""
 
-AlgorithmName = Annotated[str, _text(r"^[a-z][a-z0-9_]*$", ["ring"], 64)]
-"""Name of a collective algorithm."""
-
 LabName = Annotated[str, _text(r"^[a-z0-9][a-z0-9-]*$", ["quickstart"], 32)]
 """Prefix of everything that a run creates on a machine."""

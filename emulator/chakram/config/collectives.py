@@ -1,0 +1,237 @@
+"""Which algorithm a collective takes, as an experiment file says it.
+
+A name (``ring``, ``ring(channels=2)``), a name with parameters (``{ring: {channels:
+2}}``), or a list of such, each up to a size or a number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+
+from chakram.config.mistakes import Mistake, suggest
+from chakram.config.quantities import problem
+from chakram.core.algorithms import (
+    AUTO,
+    Choice,
+    Rule,
+    algorithm,
+    algorithm_names,
+)
+from chakram.errors import ConfigError, ScheduleError
+from chakram.units import parse_size
+
+if TYPE_CHECKING:
+    from chakram.core.collectives import CollectiveOp
+
+__all__ = ["AlgorithmChoice", "check_collectives"]
+
+_EXAMPLE = "e.g. ring, or {ring: {channels: 2}}"
+_RULE_EXAMPLE = "e.g. {up_to: 64KiB, algorithm: tree}"
+_RULE_KEYS = ("up_to", "up_to_ranks", "algorithm")
+_MOST_RULES = 64
+
+
+def _name(value: object) -> str:
+    """Return the text that names an algorithm, from text or a mapping."""
+    if isinstance(value, str) and value:
+        return value
+    if not isinstance(value, Mapping) or len(value) != 1:
+        raise problem(f"{_shown(value)} is not an algorithm", _EXAMPLE)
+    ((family, parameters),) = value.items()
+    if not isinstance(family, str) or not isinstance(parameters, Mapping | None):
+        raise problem(f"{_shown(value)} is not an algorithm", _EXAMPLE)
+    inside = ",".join(
+        f"{name}={_parameter(name, given)}"
+        for name, given in (parameters or {}).items()
+    )
+    return f"{family}({inside})" if inside else family
+
+
+def _parameter(name: object, value: object) -> str:
+    """Return how a parameter is written in the name of an algorithm.
+
+    A list of positions is one order; a list of orders has one for each channel.
+    """
+    if isinstance(value, list) and value:
+        if all(_is_whole(item) for item in value):
+            return "-".join(map(str, value))
+        return "/".join(_parameter(name, item) for item in value)
+    if _is_whole(value) or (isinstance(value, str) and not set(value) & set("(),=")):
+        return str(value)
+    raise problem(f"{name}: {_shown(value)} is no value of a parameter", _EXAMPLE)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _rule(value: object) -> Rule:
+    if not isinstance(value, Mapping) or "algorithm" not in value:
+        raise problem(f"{_shown(value)} is not a rule", _RULE_EXAMPLE)
+    for key in value:
+        if key not in _RULE_KEYS:
+            raise problem(f"{key!r} is not known", suggest(str(key), _RULE_KEYS))
+    up_to = value.get("up_to")
+    try:
+        up_to_bytes = None if up_to is None else parse_size(str(up_to), where="up_to")
+    except ConfigError as error:
+        raise problem(f"up_to: {error.found}", error.hint or "") from None
+    ranks = value.get("up_to_ranks")
+    if ranks is not None and not (isinstance(ranks, int) and ranks > 1):
+        raise problem(
+            f"up_to_ranks: {_shown(ranks)} is not a number of ranks", "at least 2"
+        )
+    return Rule(
+        algorithm=_name(value["algorithm"]),
+        up_to_bytes=up_to_bytes,
+        up_to_ranks=ranks,
+    )
+
+
+def _choice(value: object) -> Choice:
+    if not isinstance(value, list):
+        return _name(value)
+    if not 1 <= len(value) <= _MOST_RULES:
+        raise problem(
+            f"has {len(value)} rules", f"write 1 to {_MOST_RULES}; {_RULE_EXAMPLE}"
+        )
+    return tuple(map(_rule, value))
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else repr(value)[:60]
+
+
+def _written(choice: Choice) -> str | list[dict[str, Any]]:
+    """Return a choice as a file has it."""
+    if isinstance(choice, str):
+        return choice
+    return [
+        {
+            key: given
+            for key, given in (
+                ("up_to", None if rule.up_to_bytes is None else f"{rule.up_to_bytes}B"),
+                ("up_to_ranks", rule.up_to_ranks),
+                ("algorithm", rule.algorithm),
+            )
+            if given is not None
+        }
+        for rule in choice
+    ]
+
+
+_NAME_SCHEMA = {
+    "type": "string",
+    "pattern": r"^[a-z][a-z0-9_]*(\([^()]+\))?$",
+    "examples": ["ring", "ring(channels=2,chunks=4)"],
+}
+_WHOLE_SCHEMA = {"type": "integer", "minimum": 1}
+_ORDER_SCHEMA = {
+    "anyOf": [
+        {"enum": ["ascending", "descending", "interleaved"]},
+        {"type": "array", "items": {"type": ["integer", "string", "array"]}},
+        {"type": "string"},
+    ]
+}
+_PARAMETERS_SCHEMA = {
+    "type": ["object", "null"],
+    "properties": {
+        "channels": _WHOLE_SCHEMA,
+        "chunks": _WHOLE_SCHEMA,
+        "order": _ORDER_SCHEMA,
+        "ranks_per_node": _WHOLE_SCHEMA,
+    },
+    "additionalProperties": False,
+}
+_ALGORITHM_SCHEMA = {
+    "anyOf": [
+        _NAME_SCHEMA,
+        {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": _PARAMETERS_SCHEMA,
+        },
+    ]
+}
+_RULES_SCHEMA = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": _MOST_RULES,
+    "items": {
+        "type": "object",
+        "properties": {
+            "up_to": {"type": "string", "examples": ["64KiB"]},
+            "up_to_ranks": {"type": "integer", "minimum": 2},
+            "algorithm": _ALGORITHM_SCHEMA,
+        },
+        "required": ["algorithm"],
+        "additionalProperties": False,
+    },
+}
+
+AlgorithmChoice = Annotated[
+    Choice,
+    PlainValidator(_choice),
+    PlainSerializer(_written, when_used="json"),
+    WithJsonSchema({"anyOf": [*_ALGORITHM_SCHEMA["anyOf"], _RULES_SCHEMA]}),
+]
+"""An algorithm, or algorithms by size and number of ranks; of rules the first counts.
+
+Sizes are those of nccl-tests, before ``size_scale``.  Where no rule applies, ``auto``
+does.
+"""
+
+
+def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> list[Mistake]:
+    """Check that every algorithm exists for its collective and every rule has a use."""
+    mistakes: list[Mistake] = []
+    for op, choice in collectives.items():
+        if isinstance(choice, str):
+            mistakes += _check_name(op, choice, ())
+            continue
+        for index, rule in enumerate(choice):
+            mistakes += _check_name(op, rule.algorithm, (index, "algorithm"))
+            covering = [
+                number for number in range(index) if choice[number].covers(rule)
+            ]
+            if covering:
+                mistakes.append(
+                    Mistake(
+                        location=("collectives", op.value, index),
+                        found="is never reached: the rule of "
+                        f"{choice[covering[0]].algorithm} before it takes all",
+                        hint="put smaller sizes first",
+                    )
+                )
+    return mistakes
+
+
+def _check_name(
+    op: CollectiveOp, name: str, rest: tuple[str | int, ...]
+) -> list[Mistake]:
+    location = ("collectives", op.value, *rest)
+    family = name.partition("(")[0]
+    known = [AUTO, *algorithm_names(op)]
+    if family not in known:
+        return [
+            Mistake(
+                location=location,
+                found=f"there is no algorithm {family[:60]!r} for {op.value}",
+                hint=suggest(family, known),
+            )
+        ]
+    if family == AUTO and name != AUTO:
+        return [
+            Mistake(
+                location=location, found="auto has no parameters", hint="write auto"
+            )
+        ]
+    try:
+        algorithm(op, name)
+    except ScheduleError as error:
+        return [Mistake(location=location, found=error.found, hint=error.hint)]
+    return []
