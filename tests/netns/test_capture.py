@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,6 +136,35 @@ async def test_a_capture_that_dies_leaves_whole_frames_and_a_banner(
     assert captures.banners() == (
         "captures are cut short: its process ended early: it said nothing",
     )
+
+
+async def test_a_file_that_cannot_grow_is_closed_whole(tmp_path: Path) -> None:
+    async with (
+        await start_lab(star(2), lab_name="disk") as handle,
+        AsyncExitStack() as stack,
+    ):
+        with files_of_at_most(5_000):
+            captures = await stack.enter_async_context(
+                capturing(handle.state, ["h0"], folder=tmp_path)
+            )
+        assert traffic(handle.state, "flows", "h1", "h0", "10", "1000") == 10
+        await stack.aclose()
+
+    assert captures.banners() == ("the capture of h0 ends early: File too large",)
+    kept = len(frames_of(tmp_path / "capture-h0.pcap"))
+    assert [each.packets for each in captures.results] == [kept]
+    assert kept < 5
+
+
+@contextmanager
+def files_of_at_most(size_bytes: int) -> Iterator[None]:
+    """Limit the files of processes that are started meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 STARTER = """
