@@ -104,6 +104,7 @@ class Session:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: ChakramError | None = None
+        self._fault: BaseException | None = None
 
     async def run(self) -> None:
         """Prepare, arm and follow the agents until the run has ended.
@@ -119,6 +120,7 @@ class Session:
                 await client.attach(controller="chakram run")
             for name, client in self._clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
+            self._spawn(self._keep_time(), "time")
             self._events.put_nowait(Begin(agents=tuple(self._clients)))
             while finish is None:
                 finish = await self._step()
@@ -126,6 +128,8 @@ class Session:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._fault is not None:
+            raise self._fault
         if finish.reason is None:
             return
         if finish.interrupted:
@@ -136,11 +140,7 @@ class Session:
 
     async def _step(self) -> Finish | None:
         """Take one event and carry out what follows from it."""
-        try:
-            async with asyncio.timeout(_TICK_S):
-                event = await self._events.get()
-        except TimeoutError:
-            event = Tick(now_ns=time.monotonic_ns())
+        event = await self._events.get()
         before = self._state.phase, self._state.iterations
         try:
             instructions = self._state.handle(event)
@@ -162,6 +162,12 @@ class Session:
             self._carry_out(instruction)
         return None
 
+    async def _keep_time(self) -> None:
+        """Tell the time, for ever: agents that talk all the while may still hang."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._events.put_nowait(Tick(now_ns=time.monotonic_ns()))
+
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
             case PrepareAgent(agent=agent):
@@ -178,7 +184,16 @@ class Session:
                 self._spawn(self._abort(agent, reason), f"abort-{agent}")
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
-        self._tasks.add(asyncio.create_task(work, name=name))
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._look_at)
+        self._tasks.add(task)
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        """End the run if a task has ended as none should, instead of waiting for it."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._fault = self._fault or error
+            self._events.put_nowait(Abort(reason=f"{task.get_name()}: {error!r}"))
 
     async def _prepare(self, agent: str) -> None:
         try:

@@ -220,6 +220,41 @@ async def test_a_hung_run_says_who_waits_for_whom() -> None:
         await session_of(hung, hang_timeout_ns=1).run()
 
 
+class TalkingAgent(PlayedAgent):
+    """An agent that goes on telling, whatever becomes of the run."""
+
+    def __init__(self, name: str, event: AgentEvent) -> None:
+        super().__init__(name)
+        self._event = event
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        while True:
+            yield self._event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_run_may_hang_though_its_agents_go_on_talking() -> None:
+    agent = TalkingAgent("a", Progress(time_ns=1, counter=1, iterations=((0, 0),)))
+    with pytest.raises(RunFailed, match="no progress"):
+        await session_of(agent, hang_timeout_ns=1).run()
+    agent = TalkingAgent("a", LogLine(time_ns=1, level="info", text="still here"))
+    with pytest.raises(RunFailed, match=r"stop_if\.duration"):
+        await session_of(agent, duration_limit_ns=1).run()
+
+
+@pytest.mark.asyncio
+async def test_a_fault_of_our_own_ends_the_run() -> None:
+    class Faulty(Watcher):
+        def agent_said(self, agent: str, level: str, text: str) -> None:
+            raise ZeroDivisionError(text)
+
+    agent = PlayedAgent("a", (LogLine(time_ns=1, level="info", text="hello"),))
+    with pytest.raises(ZeroDivisionError, match="hello"):
+        await session_of(agent, watcher=Faulty()).run()
+    assert agent.calls[-1].startswith("abort: follow-a: ZeroDivisionError")
+
+
 @pytest.mark.asyncio
 async def test_a_limit_of_time_ends_the_run() -> None:
     with pytest.raises(RunFailed, match=r"stop_if\.duration"):
