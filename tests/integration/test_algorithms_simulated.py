@@ -1,0 +1,57 @@
+"""Every algorithm through queue pairs and links: it ends, and moves its bytes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chakram.core.algorithms import algorithm, algorithm_names
+from chakram.core.collectives import CollectiveOp
+from chakram.core.plan_check import check_plan
+from chakram.core.schedule_check import received_bytes, sent_bytes
+from chakram.simulate.job import simulate_plan
+from chakram.testing.plans import (
+    collective,
+    flow_rows,
+    share_rows,
+    world_plan,
+)
+
+SIZE = 100_003
+
+EVERY = [
+    *((op, name) for op in CollectiveOp for name in algorithm_names(op)),
+    (CollectiveOp.ALL_REDUCE, "ring(channels=2,chunks=4,order=interleaved)"),
+    (CollectiveOp.ALL_REDUCE, "hierarchical(ranks_per_node=2)"),
+    (CollectiveOp.ALL_TO_ALL, "pxn(ranks_per_node=2)"),
+]
+
+
+@pytest.mark.parametrize("nranks", [2, 5, 8])
+@pytest.mark.parametrize(("op", "name"), EVERY)
+def test_a_simulated_algorithm_ends_with_its_bytes(
+    op: CollectiveOp, name: str, nranks: int
+) -> None:
+    plan, topology = world_plan([collective(op, SIZE, algorithm=name)], nranks=nranks)
+    assert check_plan(plan) == []
+    result = simulate_plan(plan, topology, rng=random.Random(1), warmup=0, measured=1)
+    how = algorithm(op, name)
+    counted = [
+        tuple(
+            count(how, position=p, nranks=nranks, root=0, input_bytes=SIZE)
+            for count in (sent_bytes, received_bytes)
+        )
+        for p in range(nranks)
+    ]
+    shares = {share.rank: share for share in share_rows(result.records)}
+    assert [
+        (shares[p].sent_bytes, shares[p].received_bytes) for p in range(nranks)
+    ] == counted
+    flows = flow_rows(result.records)
+    assert sum(flow.size_bytes for flow in flows) == sum(sent for sent, _ in counted)
+    assert {flow.channel for flow in flows} == {
+        channel
+        for p in range(nranks)
+        for channel, _ in how.peers(p, nranks=nranks, root=0)
+    }
