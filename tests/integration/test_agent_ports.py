@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from chakram.errors import AgentError, ConfigError, FabricError, PortInUse
+from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_port
@@ -18,7 +19,7 @@ from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_r
 A, B = "127.18.1.1", "127.18.1.2"
 PORT = 14792
 SOURCES = (50001, 50002)
-DATA_TOS, CONTROL_TOS = 26 << 2 | 2, 48 << 2
+DATA_TOS, CONTROL_TOS, CNP_TOS = 26 << 2 | 2, 26 << 2, 48 << 2
 
 Opener = Callable[..., Port]
 
@@ -32,6 +33,7 @@ def options(address: str, **changes: object) -> PortOptions:
             "source_ports": SOURCES,
             "data_tos": DATA_TOS,
             "control_tos": CONTROL_TOS,
+            "cnp_tos": CNP_TOS,
             **changes,
         }  # type: ignore[arg-type]
     )
@@ -107,17 +109,27 @@ def test_a_destination_that_is_not_there_is_no_error(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
-@pytest.mark.parametrize("control", [False, True])
-def test_packets_carry_the_class_of_their_kind(opener: Opener, control: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "tos"),
+    [
+        (BurstKind.DATA, DATA_TOS),
+        (BurstKind.ACK, CONTROL_TOS),
+        (BurstKind.NAK, CONTROL_TOS),
+        (BurstKind.CNP, CNP_TOS),
+    ],
+)
+def test_packets_carry_the_class_of_their_kind(
+    opener: Opener, kind: BurstKind, tos: int
+) -> None:
     sender = opener(A)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind((B, PORT))
         receiver.settimeout(2)
         receiver.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
-        sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], control)
+        sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], kind)
         _, ancillary, _, _ = receiver.recvmsg(10, socket.CMSG_SPACE(4))
     ((_, _, data),) = ancillary
-    assert data[0] == (CONTROL_TOS if control else DATA_TOS)
+    assert data[0] == tos
 
 
 @pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)

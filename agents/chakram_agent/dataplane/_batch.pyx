@@ -17,6 +17,8 @@ from chakram_agent.dataplane.burst_port cimport Port
 import os
 from socket import inet_aton
 
+from chakram.roce.constants import BurstKind
+
 cdef extern from "sys/socket.h" nogil:
     """
     #ifndef _GNU_SOURCE
@@ -121,6 +123,10 @@ cdef enum:
     LARGEST_SEGMENT = 65535
 
 
+cdef int DATA = int(BurstKind.DATA)
+cdef int CNP = int(BurstKind.CNP)
+
+
 cdef class BatchPort(Port):
     """A port on the sockets that it is given, and closes."""
 
@@ -134,8 +140,10 @@ cdef class BatchPort(Port):
     cdef msghdr _outgoing
     cdef iovec _outgoing_part
     cdef bint _has_control_tos
+    cdef bint _has_cnp_tos
     cdef uint8_t _segment_control[CONTROL_BYTES]
     cdef uint8_t _tos_control[CONTROL_BYTES]
+    cdef uint8_t _cnp_control[CONTROL_BYTES]
     # What is received: several datagrams, or coalesced runs of them, at a time.
     cdef list _buffers
     cdef mmsghdr _incoming[ARRIVALS]
@@ -159,7 +167,11 @@ cdef class BatchPort(Port):
             number: sender.fileno() for number, sender in sockets.senders.items()
         }
         self._segmentation = sockets.segmentation
-        self._prepare_sending(sockets.options.destinations, sockets.control_tos())
+        self._prepare_sending(
+            sockets.options.destinations,
+            sockets.tos_of(BurstKind.ACK),
+            sockets.tos_of(BurstKind.CNP),
+        )
         self._prepare_receiving()
 
     def __dealloc__(self):
@@ -181,7 +193,7 @@ cdef class BatchPort(Port):
         self._receiver = -1
         self._sockets.close()
 
-    cdef object _prepare_sending(self, destinations, control_tos):
+    cdef object _prepare_sending(self, destinations, control_tos, cnp_tos):
         cdef Py_ssize_t index
         cdef size_t size
         cdef bytes address
@@ -204,6 +216,8 @@ cdef class BatchPort(Port):
         _put_control(self._segment_control, IPPROTO_UDP, UDP_SEGMENT, 0, 2)
         self._has_control_tos = control_tos is not None
         _put_control(self._tos_control, IPPROTO_IP, IP_TOS, control_tos or 0, 4)
+        self._has_cnp_tos = cnp_tos is not None
+        _put_control(self._cnp_control, IPPROTO_IP, IP_TOS, cnp_tos or 0, 4)
 
     cdef object _prepare_receiving(self):
         cdef Py_ssize_t index
@@ -227,7 +241,7 @@ cdef class BatchPort(Port):
         Py_ssize_t segment_size,
         Py_ssize_t destination,
         int source_port,
-        bint control,
+        int kind,
     ):
         """Send the bytes of one burst; False if there is no room now.
 
@@ -248,7 +262,10 @@ cdef class BatchPort(Port):
         self._outgoing.msg_name = &self._destinations[destination]
         PyObject_GetBuffer(view, &bytes_, PyBUF_SIMPLE)
         try:
-            if control:
+            if kind == CNP:
+                if self._has_cnp_tos:
+                    control_message = self._cnp_control
+            elif kind != DATA:
                 if self._has_control_tos:
                     control_message = self._tos_control
             elif bytes_.len > segment_size:

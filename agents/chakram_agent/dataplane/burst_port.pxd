@@ -10,5 +10,5 @@ cdef class Port:
     cdef public long long socket_drops
 
     cpdef bint send_burst(self, object view, Py_ssize_t segment_size,
-                          Py_ssize_t destination, int source_port, bint control)
+                          Py_ssize_t destination, int source_port, int kind)
     cpdef bint receive_burst(self)

@@ -61,7 +61,7 @@ class Port:
         segment_size: int,
         destination: int,
         source_port: int,
-        control: bool,
+        kind: int,
     ) -> bool:
         """Send the bytes of one burst; False if there is no room now.
 
@@ -70,7 +70,7 @@ class Port:
             segment_size: Length of each of them but the last, which may be shorter.
             destination: Index into the destinations that the port was opened with.
             source_port: One of the source ports that it was opened with.
-            control: Whether this is an ACK, a NAK or a CNP.
+            kind: A ``BurstKind``, which decides about the class.
 
         Raises:
             AgentError: If the port cannot be used any more.

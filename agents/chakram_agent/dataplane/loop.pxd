@@ -8,7 +8,6 @@ from chakram.roce.port cimport PortEngine
 from chakram.roce.wire cimport WireEncoder
 from chakram_agent.dataplane.burst_port cimport Port
 
-cdef int _DATA
 cdef int _OUTER_HEADER_BYTES
 cdef int _RECEIVES_PER_ROUND
 cdef int _SENDS_PER_ROUND

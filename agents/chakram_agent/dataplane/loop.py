@@ -14,7 +14,7 @@ import time
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.constants import NEVER
 from chakram.roce.wire import WireEncoder
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ except ImportError:  # not built, or not wanted
 
 __all__ = ["DataPlane", "Line"]
 
-_DATA = int(BurstKind.DATA)
 _NEVER = NEVER
 _OUTER_HEADER_BYTES = 14 + 20 + 8
 """Ethernet, IPv4 and UDP: what a socket does not show."""
@@ -130,7 +129,7 @@ class Line:
                 segment_size,
                 burst.destination,
                 burst.source_port,
-                burst.kind != _DATA,
+                burst.kind,
             ):
                 self.blocked = True
                 break

@@ -62,7 +62,7 @@ class MemoryPort(Port):
         segment_size: int,
         destination: int,
         source_port: int,
-        control: bool,
+        kind: int,
     ) -> bool:
         """Put one burst into the queue of its destination; False if that is full."""
         receiver = self._network.ports.get(self._destinations[destination])

@@ -23,7 +23,8 @@ class PortOptions:
         destinations: (address, UDP port) by the index that bursts carry.
         source_ports: UDP source ports that bursts may name.
         data_tos: Type-of-service byte of data packets: DSCP << 2 | ECN.
-        control_tos: The same of ACKs, NAKs and CNPs.
+        control_tos: The same of ACKs and NAKs.
+        cnp_tos: The same of CNPs.
         buffer_bytes: Socket buffer to ask for, per direction.
     """
 
@@ -33,6 +34,7 @@ class PortOptions:
     source_ports: Sequence[int]
     data_tos: int
     control_tos: int
+    cnp_tos: int
     buffer_bytes: int = 4 << 20
 
 

@@ -7,6 +7,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import Port
 from chakram_agent.dataplane.udp_sockets import (
     SO_RXQ_OVFL,
@@ -31,10 +32,15 @@ __all__ = ["UdpPort", "open_udp_port"]
 _BUFFER_BYTES = 65_536
 _ANCILLARY_BYTES = 3 * socket.CMSG_SPACE(4)
 _CE = 3
+_DATA = int(BurstKind.DATA)
 _NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _Ancillary = list[tuple[int, int, bytes]]
 _NOTHING: _Ancillary = []
+
+
+def _type_of_service(tos: int) -> tuple[int, int, bytes]:
+    return socket.IPPROTO_IP, socket.IP_TOS, struct.pack("i", tos)
 
 
 def open_udp_port(interface: str, options: PortOptions) -> Port:
@@ -62,11 +68,10 @@ class UdpPort(Port):
         self._destinations = list(sockets.options.destinations)
         # Ancillary data is the same for all sends with one segment size.
         self._ancillary: dict[int, _Ancillary] = {}
-        self._control_ancillary = _NOTHING
-        control_tos = sockets.control_tos()
-        if control_tos is not None:
-            tos = struct.pack("i", control_tos)
-            self._control_ancillary = [(socket.IPPROTO_IP, socket.IP_TOS, tos)]
+        self._control_ancillary = [
+            _NOTHING if tos is None else [_type_of_service(tos)]
+            for tos in map(sockets.tos_of, BurstKind)
+        ]
 
     @property
     def capabilities(self) -> PortCapabilities:
@@ -83,11 +88,11 @@ class UdpPort(Port):
         segment_size: int,
         destination: int,
         source_port: int,
-        control: bool,
+        kind: int,
     ) -> bool:
         """Send the bytes of one burst; False if there is no room now."""
-        if control:
-            ancillary = self._control_ancillary
+        if kind != _DATA:
+            ancillary = self._control_ancillary[kind]
         elif len(view) <= segment_size:
             ancillary = _NOTHING
         elif self._sockets.segmentation:

@@ -24,6 +24,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
+from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import PortCapabilities
 
 if TYPE_CHECKING:
@@ -113,10 +114,11 @@ class UdpSockets:
             receive_buffer_bytes=granted,
         )
 
-    def control_tos(self) -> int | None:
-        """Return the type of service of control packets if it is one of its own."""
+    def tos_of(self, kind: BurstKind) -> int | None:
+        """Return the type of service of packets of *kind* if data have another."""
         options = self.options
-        return None if options.control_tos == options.data_tos else options.control_tos
+        tos = options.cnp_tos if kind is BurstKind.CNP else options.control_tos
+        return None if tos == options.data_tos else tos
 
     def cannot_send(self, number: int, destination: int) -> AgentError:
         """Return what the error *number* of a send means."""

@@ -76,6 +76,7 @@ class Dscp(Model):
 
     data: Whole = Field(default=26, ge=0, le=63)
     ack: Whole = Field(default=26, ge=0, le=63)
+    cnp: Whole = Field(default=48, ge=0, le=63)
 
 
 class Transport(Model):

@@ -1051,6 +1051,7 @@ class TransportPlan(_message.Message):
     RETRY_LIMIT_FIELD_NUMBER: _builtins.int
     MAX_BURST_PACKETS_FIELD_NUMBER: _builtins.int
     BURST_BOUND_NS_FIELD_NUMBER: _builtins.int
+    DSCP_CNP_FIELD_NUMBER: _builtins.int
     path_mtu: _builtins.int
     window_bytes: _builtins.int
     congestion_control: _builtins.str
@@ -1063,6 +1064,7 @@ class TransportPlan(_message.Message):
     retry_limit: _builtins.int
     max_burst_packets: _builtins.int
     burst_bound_ns: _builtins.int
+    dscp_cnp: _builtins.int
     @_builtins.property
     def congestion_parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parameter]: ...
     def __init__(
@@ -1081,10 +1083,11 @@ class TransportPlan(_message.Message):
         retry_limit: _builtins.int = ...,
         max_burst_packets: _builtins.int = ...,
         burst_bound_ns: _builtins.int = ...,
+        dscp_cnp: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_data", b"dscp_data", "ecn", b"ecn", "max_burst_packets", b"max_burst_packets", "path_mtu", b"path_mtu", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "verb", b"verb", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_cnp", b"dscp_cnp", "dscp_data", b"dscp_data", "ecn", b"ecn", "max_burst_packets", b"max_burst_packets", "path_mtu", b"path_mtu", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "verb", b"verb", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -56,6 +56,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             verb=transport.verb,
             dscp_data=transport.dscp_data,
             dscp_ack=transport.dscp_ack,
+            dscp_cnp=transport.dscp_cnp,
             ecn=transport.ecn,
             ack_interval_packets=transport.ack_interval_packets,
             retransmit_timeout_ns=transport.retransmit_timeout_ns,

@@ -251,6 +251,7 @@ def _transport(message: pb.TransportPlan) -> TransportPlan:
         verb=one_of("verb", message.verb, _VERBS),
         dscp_data=between("dscp_data", message.dscp_data, 0, 63),
         dscp_ack=between("dscp_ack", message.dscp_ack, 0, 63),
+        dscp_cnp=between("dscp_cnp", message.dscp_cnp, 0, 63),
         ecn=between("ecn", message.ecn, 0, 3),
         ack_interval_packets=between(
             "ack_interval_packets", message.ack_interval_packets, 1, 2**16

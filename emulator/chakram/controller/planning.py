@@ -242,6 +242,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         verb=transport.verb,
         dscp_data=transport.dscp.data,
         dscp_ack=transport.dscp.ack,
+        dscp_cnp=transport.dscp.cnp,
         ecn=_ECN_BITS[transport.ecn],
         ack_interval_packets=transport.ack_interval,
         retransmit_timeout_ns=transport.retransmit_timeout_ns,

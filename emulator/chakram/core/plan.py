@@ -77,6 +77,7 @@ class TransportPlan:
     """``write`` (RDMA WRITE, the last packet WITH_IMM) or ``send`` (SEND, likewise)."""
     dscp_data: int = 26
     dscp_ack: int = 26
+    dscp_cnp: int = 48
     ecn: int = 2
     """ECN field of data packets: 0 not-ECT, 1 ECT(1), 2 ECT(0)."""
     ack_interval_packets: int = 4
