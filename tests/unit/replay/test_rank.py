@@ -18,6 +18,7 @@ from chakram.errors import PlanError
 from chakram.fabric.topology import single_switch
 from chakram.replay.rank import Replay
 from chakram.roce.constants import NEVER
+from chakram.roce.events import SendCompleted
 from chakram.testing.plans import (
     FlowRow,
     ShareRow,
@@ -268,6 +269,71 @@ def test_what_a_share_records_comes_from_its_flows() -> None:
     assert (share.ready_ns, share.start_ns, share.end_ns) == (40, 45, 90)
     assert (share.sent_bytes, share.received_bytes) == (10, 10)
     assert share.generator_wait_ns == 9
+
+
+def test_a_flow_says_all_that_the_queue_pair_knows() -> None:
+    driven = Driven(alike([collective("all_gather", 10)]))
+    driven.start(10)
+    (post,) = driven.posts()
+    qpn, immediate, size_bytes = post
+    driven.replay.message_acknowledged(
+        qpn,
+        SendCompleted(
+            message_id=immediate,
+            size_bytes=size_bytes,
+            posted_ns=11,
+            first_sent_ns=12,
+            last_acked_ns=90,
+            packets=5,
+            retransmitted=3,
+            cnps=2,
+            rate_at_start_bps=7_000,
+            generator_wait_ns=0,
+        ),
+        95,
+    )
+    driven.receive(1, 0, 50, size_bytes=10)
+    assert driven.flows() == [
+        FlowRow(
+            iteration=0,
+            rank=0,
+            operation=0,
+            step=0,
+            channel=0,
+            peer=1,
+            qpn=qpn,
+            size_bytes=10,
+            ready_ns=10,
+            posted_ns=11,
+            first_sent_ns=12,
+            last_acked_ns=90,
+            rate_at_start_bps=7_000,
+            packets=5,
+            retransmitted=3,
+            cnp=2,
+            generator_wait_ns=1,
+            cause_kind=CAUSE_START,
+            cause_rank=0,
+            cause_number=0,
+        )
+    ]
+    (share,) = driven.shares()
+    assert (share.retransmitted, share.generator_wait_ns) == (3, 1)
+    assert share.end_ns == 90
+
+
+def test_who_waits_at_a_barrier_is_idle() -> None:
+    rows = [collective("all_gather", 10), collective("barrier", number=1, after=[0])]
+    driven = Driven(alike(rows))
+    driven.start()
+    for sequence, at_ns in enumerate((100, 300)):
+        driven.receive(1, sequence << 16, at_ns)
+        for post in driven.posts():
+            driven.acknowledge(post, at_ns)
+    (row,) = iteration_rows(driven.records)
+    assert (row.end_ns, row.communication_ns, row.exposed_ns) == (300, 100, 100)
+    assert row.idle_ns == 200
+    assert len(driven.shares()) == 2
 
 
 def test_messages_that_come_early_are_kept() -> None:
