@@ -77,6 +77,7 @@ def test_decoding_what_was_encoded_gives_the_plan(plan: AgentPlan) -> None:
             max_size=5,
         ).map(tuple),
         verb=st.sampled_from(["write", "send"]),
+        dscp_cnp=st.integers(0, 63),
         ecn=st.integers(0, 3),
     ),
     settings=st.builds(
