@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from chakram.core.algorithms import Rule
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
 from chakram.core.job_check import check_job
@@ -257,6 +258,33 @@ def test_algorithms_are_chosen_by_operation() -> None:
     assert [each.algorithm for each in mine] == ["tree", "bruck", "recursive_halving"]
     with pytest.raises(ScheduleError, match="no algorithm 'rign'"):
         lowered(rows, rows, algorithms={RS: "rign"})
+
+
+def test_algorithms_are_chosen_by_the_size_that_the_trace_has() -> None:
+    rows = [collective(1, size=1 << 20), collective(2, AG, size=32 << 10, after=[1])]
+    rules = {
+        CollectiveOp.ALL_REDUCE: (
+            Rule(algorithm="tree", up_to_bytes=64 << 10),
+            Rule(algorithm="ring(chunks=2,channels=1)"),
+        ),
+        # Two shards of 32 KiB are 64 KiB.
+        AG: (Rule(algorithm="direct", up_to_bytes=64 << 10), Rule(algorithm="ring")),
+    }
+    for scale in (Fraction(1), Fraction(1, 64)):
+        mine, _ = operations(rows, rows, algorithms=rules, size_scale=scale)
+        assert [each.algorithm for each in mine] == ["ring(chunks=2)", "direct"]
+
+
+def test_an_algorithm_that_does_not_fit_a_group_is_refused() -> None:
+    rows = [collective(1)]
+    with pytest.raises(ScheduleError, match="does not fit a group of 2 ranks"):
+        lowered(rows, rows, algorithms={CollectiveOp.ALL_REDUCE: "ring(order=0-2-1)"})
+
+
+def test_a_rule_that_is_not_needed_is_read_all_the_same() -> None:
+    rules = (Rule(algorithm="tree"), Rule(algorithm="rign"))
+    with pytest.raises(ScheduleError, match="no algorithm 'rign'"):
+        lowered([], [], algorithms={CollectiveOp.ALL_REDUCE: rules})
 
 
 def test_collectives_of_one_rank_take_no_time_and_are_not_counted() -> None:
