@@ -13,9 +13,10 @@ from chakram.chakra.synth_set import synth_moe_trace_set
 from chakram.chakra.trace_set import load_trace_set
 from chakram.config.dcqcn import dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, NamespaceFabric
-from chakram.config.fabric_checks import port_rate, smallest_mtu
+from chakram.config.fabric_checks import available_ports, port_rate, smallest_mtu
 from chakram.config.jobs import MoeTrace
 from chakram.config.transport import largest_path_mtu
+from chakram.core.burst_rule import burst_packets
 from chakram.core.collectives import CollectiveOp
 from chakram.core.job_check import check_job
 from chakram.core.lowering import LoweringOptions, lower_job
@@ -61,13 +62,8 @@ SIMULATED_AGENT = "simulated"
 
 _ECN_BITS = {"off": 0, "ect1": 1, "ect0": 2}
 
-_BURST_NS = 15_000
-"""A burst takes at most so long at the port's rate, or it would delay others."""
-
-_MAX_BURST_PACKETS = 15
-"""The kernel takes 64 KiB at a time: 15 packets of 4 KiB."""
-
-_MIN_BURST_PACKETS = 2
+_USUAL_PORTS = 8
+"""Of a fabric that has as many as are needed: what bursts are made for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,20 +244,14 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         retransmit_timeout_ns=transport.retransmit_timeout_ns,
         retry_limit=transport.retry_limit,
         max_burst_packets=transport.burst
-        or burst_packets(port_rate(fabric), path_mtu=path_mtu),
+        or burst_packets(
+            rate_bps=port_rate(fabric),
+            path_mtu=path_mtu,
+            window_bytes=transport.window_bytes,
+            on_kernel=not isinstance(fabric, ExternalFabric),
+            ports=available_ports(fabric) or _USUAL_PORTS,
+        ),
     )
-
-
-def burst_packets(rate_bps: int | None, *, path_mtu: int) -> int:
-    """Return how many packets leave as one: at least 2, at most 15 us and 15 packets.
-
-    A burst crosses a kernel's bridges as one packet, and every shaped hop stores it
-    whole; single packets cost too much CPU.
-    """
-    if rate_bps is None:
-        return _MAX_BURST_PACKETS
-    fitting = rate_bps * _BURST_NS // (8 * 10**9 * path_mtu)
-    return min(_MAX_BURST_PACKETS, max(_MIN_BURST_PACKETS, fitting))
 
 
 def run_settings(experiment: Experiment) -> RunSettings:

@@ -13,7 +13,6 @@ from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.plan_summary import PlanSummary, summarise_plan
 from chakram.controller.planning import (
     build_plan,
-    burst_packets,
     experiment_warnings,
     external_ports,
     load_jobs,
@@ -88,6 +87,7 @@ def test_defaults_are_those_of_a_queue_pair() -> None:
     assert transport.path_mtu == 4096
     assert transport.ecn == 2
     assert (transport.dscp_data, transport.dscp_ack) == (26, 26)
+    assert transport.max_burst_packets == 4  # 4 hosts of 1 Gbit/s
 
 
 def test_a_fixed_rate_is_that_of_the_ports_unless_it_is_named() -> None:
@@ -113,22 +113,6 @@ def test_all_of_the_transport_section_arrives() -> None:
     assert transport.retransmit_timeout_ns == 10**7
     assert transport.retry_limit == 3
     assert transport.max_burst_packets == 7
-
-
-@pytest.mark.parametrize(
-    ("rate_bps", "path_mtu", "packets"),
-    [
-        (None, 4096, 15),
-        (250 * 10**6, 4096, 2),
-        (10 * 10**9, 4096, 4),
-        (10 * 10**9, 1024, 15),
-        (400 * 10**9, 4096, 15),
-    ],
-)
-def test_bursts_take_at_most_15_us_of_a_port(
-    rate_bps: int | None, path_mtu: int, packets: int
-) -> None:
-    assert burst_packets(rate_bps, path_mtu=path_mtu) == packets
 
 
 def test_run_settings_are_those_of_the_experiment() -> None:
