@@ -215,14 +215,15 @@ class Endpoint:
     def progress_counter(self) -> int:
         """Return a number that grows as long as the endpoint gets on.
 
-        It does when a message or an operation ends or a packet arrives, and at every
-        call while a rank computes or pauses.  What does not grow for long, hangs.
+        It does when a message or an operation ends or new payload is accepted, and at
+        every call while a rank computes or pauses.  Packets that come in vain, as
+        duplicates do, are no progress.  What does not grow for long, hangs.
         """
         if self._timer_ns != _NEVER:
             self._computing_calls += 1
         return (
             self._computing_calls
-            + self.engine.packets_received
+            + sum(pair.responder.bytes_received for pair in self.engine.queue_pairs())
             + sum(
                 replay.completed_messages + replay.completed_operations
                 for replay in self.replays

@@ -213,14 +213,14 @@ def test_a_port_without_ranks_has_finished() -> None:
     assert endpoint.next_wakeup_ns() == NEVER
 
 
-def test_progress_grows_with_packets_messages_and_operations() -> None:
+def test_progress_grows_with_payload_messages_and_operations() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     before = left.progress_counter()
     assert left.progress_counter() == before
     run([left, right])
-    # A message and its acknowledgement arrived; a message and an operation ended.
-    assert left.progress_counter() == before + 2 + 1 + 1
-    assert left.progress_counter() == before + 2 + 1 + 1
+    # 8 bytes arrived; a message and an operation ended.
+    assert left.progress_counter() == before + 8 + 1 + 1
+    assert left.progress_counter() == before + 8 + 1 + 1
 
 
 def test_a_rank_that_computes_gets_on() -> None:
@@ -239,6 +239,20 @@ def test_a_rank_that_only_waits_does_not_get_on() -> None:
     before = left.progress_counter()
     left.advance(10**6)
     assert left.progress_counter() == before
+
+
+def test_packets_that_come_in_vain_are_no_progress() -> None:
+    left, right = pair_of([collective("all_gather", 8)])
+    for endpoint in (left, right):
+        endpoint.arm(0)
+        endpoint.advance(0)
+    carry(left, right, 0)
+    before = right.progress_counter()
+    # Its acknowledgement is lost, so it is sent again.
+    later_ns = left.next_wakeup_ns()
+    left.advance(later_ns)
+    assert carry(left, right, later_ns) == 1
+    assert right.progress_counter() == before
 
 
 def test_who_waits_for_a_silent_rank_says_for_which_message() -> None:
