@@ -139,7 +139,7 @@ class Pace:
         a recovery nobody waits for a slow past.
         """
         rate_bps = self._congestion_control.rate_bps
-        if rate_bps <= 0:
+        if rate_bps <= 0 or not self._congestion_control.is_pacing:
             return 0
         work = self._bytes * _BITS_PER_BYTE_NS
         return self._from_ns + (work + rate_bps - 1) // rate_bps
@@ -147,7 +147,7 @@ class Pace:
     def packets(self) -> int:
         """Return how many packets the rate allows in one burst."""
         rate_bps = self._congestion_control.rate_bps
-        if rate_bps <= 0:
+        if rate_bps <= 0 or not self._congestion_control.is_pacing:
             return _NO_LIMIT
         bound_bytes = rate_bps * self._burst_bound_ns // _BITS_PER_BYTE_NS
         packets = bound_bytes // self._packet_bytes

@@ -1,5 +1,6 @@
 cdef class CongestionControl:
     cdef public long long rate_bps
+    cdef public bint is_pacing
     cdef public long long window_bytes
     cdef public long long next_timer_ns
 

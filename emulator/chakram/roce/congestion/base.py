@@ -18,6 +18,9 @@ class CongestionControl:
     Attributes:
         rate_bps: What the queue pair may send now, in wire bits per second; 0: no
             limit.
+        is_pacing: Whether packets are spaced at that rate. If not, the port's line
+            alone spaces them: so a NIC treats a queue pair at line rate, for which it
+            has no rate limiter.
         window_bytes: Payload that may be unacknowledged, in addition to the queue
             pair's static window; 0: no limit.
         next_timer_ns: When `on_timer` is due; `NEVER`: not at all. While the queue
@@ -25,10 +28,11 @@ class CongestionControl:
             packet.
     """
 
-    __slots__ = ("next_timer_ns", "rate_bps", "window_bytes")
+    __slots__ = ("is_pacing", "next_timer_ns", "rate_bps", "window_bytes")
 
     def __init__(self) -> None:
         self.rate_bps = 0
+        self.is_pacing = True
         self.window_bytes = 0
         self.next_timer_ns = NEVER
 

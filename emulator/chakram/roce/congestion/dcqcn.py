@@ -22,6 +22,8 @@ closed form: n decays of alpha are a power, and a target that rises by *a* per p
 draws the rate behind it at a gap that goes to *a* like 2**-n. So a catch-up costs the
 same after 10 us and after an hour, and a queue pair with nothing to send costs nothing.
 
+At line rate nothing is paced: there the port alone spaces packets, as NICs do it.
+
 Where periods end at the same time, alpha comes first, then the cut, then the increase.
 
 Sources: Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015),
@@ -215,6 +217,7 @@ class Dcqcn(CongestionControl):
         self._bytes = 0
         self.cuts = 0
         self.rate_bps = line_rate_bps
+        self.is_pacing = False
 
     @property
     def target_bps(self) -> int:
@@ -412,6 +415,7 @@ class Dcqcn(CongestionControl):
     def _publish(self) -> None:
         """Say what may be sent, and when that changes by itself."""
         self.rate_bps = int(self._rate)
+        self.is_pacing = self._is_limited
         timer_ns = self._increase_ns
         if self._decrease_heard and self._decrease_ns < timer_ns:
             timer_ns = self._decrease_ns

@@ -45,6 +45,12 @@ def test_a_flow_begins_at_line_rate_and_without_a_timer() -> None:
     assert control.rate_bps == LINE
     assert control.window_bytes == 0
     assert control.next_timer_ns == NEVER
+    # The port spaces its packets, not the control.
+    assert not control.is_pacing
+    control.on_cnp(10)
+    assert control.is_pacing
+    control.on_timer(10**9)
+    assert not control.is_pacing
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
@@ -275,7 +281,7 @@ def test_an_idle_queue_pair_costs_nothing_and_recovers_all_the_same() -> None:
         make_queue_pair(0x12, 0x11, cnp_interval_ns=0),
         ce=lambda: pair.now_ns < 100 * US,
     )
-    pair.post(1, 100_000)
+    pair.post(1, 1_000_000)
     pair.run()
     # The message is through. What is left of the recovery wakes nobody.
     port = pair.left.port
@@ -305,3 +311,16 @@ def test_a_queue_pair_that_waits_for_its_pace_is_woken_by_the_increase() -> None
     last = pair.left.events_of(0x11)[-1]
     assert last.rate_at_start_bps == 8_000
     assert last.last_acked_ns < 10 * 10**6
+
+
+def test_at_line_rate_a_late_data_plane_loses_nothing_to_the_pace() -> None:
+    control = paper()
+    qp = make_queue_pair(
+        congestion_control=control, window_bytes=10**6, burst_bound_ns=0
+    )
+    qp.post_send(1, 20 * 1024, 0)
+    assert sum(each.count for each in iter(lambda: qp.next_burst(0, 15), None)) == 20
+
+    control.on_cnp(0)
+    qp.post_send(2, 20 * 1024, 0)
+    assert qp.next_burst(0, 15) is None
