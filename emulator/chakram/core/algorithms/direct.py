@@ -14,6 +14,7 @@ from chakram.core.algorithms.parts import (
     OneBufferPerRank,
     OnePartPerPair,
     OnePartPerRank,
+    all_others,
 )
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import Transfer
@@ -35,6 +36,10 @@ class DirectAllToAll(OnePartPerPair):
     def op(self) -> CollectiveOp:
         """Return the collective that it does."""
         return CollectiveOp.ALL_TO_ALL
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return all other positions."""
+        return all_others(position, nranks)
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one transfer to every other position."""
@@ -63,6 +68,10 @@ class DirectReduceScatter(OnePartPerRank):
         """Return the collective that it does."""
         return CollectiveOp.REDUCE_SCATTER
 
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return all other positions."""
+        return all_others(position, nranks)
+
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one transfer to every other position."""
         for peer in _others(position, nranks):
@@ -87,6 +96,10 @@ class DirectAllGather(OnePartPerRank):
     def op(self) -> CollectiveOp:
         """Return the collective that it does."""
         return CollectiveOp.ALL_GATHER
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return all other positions."""
+        return all_others(position, nranks)
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one transfer to every other position."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.parts import OnePartPerPair, OnePartPerRank
+from chakram.core.algorithms.parts import OnePartPerPair, OnePartPerRank, all_others
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import Transfer
 
@@ -39,6 +39,10 @@ class PairwiseAllToAll(OnePartPerPair):
     def stepwise(self) -> bool:
         """Return True: the next partner is due when the last one's part is there."""
         return True
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return all other positions."""
+        return all_others(position, nranks)
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one transfer per step."""

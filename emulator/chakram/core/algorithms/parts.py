@@ -100,3 +100,8 @@ class OneBufferPerRank(Scheduled):
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
         """Return the size of a whole buffer."""
         return input_bytes
+
+
+def all_others(position: int, nranks: int) -> set[tuple[int, int]]:
+    """Return (channel, position) of everybody else, who gets something directly."""
+    return {(0, peer) for peer in range(nranks) if peer != position}

@@ -1,0 +1,41 @@
+"""What it costs a rank of 1,024 to expand its share of a collective.
+
+The limits are those of the design: a share is expanded when its collective starts, so
+it must be short against the collective.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from chakram.core.algorithms import algorithm
+from chakram.core.collectives import CollectiveOp
+from chakram.core.schedule import rank_schedule
+
+AR, A2A = CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_TO_ALL
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "limit_ms"),
+    [
+        (A2A, "direct", 20),
+        (A2A, "pairwise", 20),
+        (A2A, "bruck", 20),
+        (A2A, "pxn", 20),
+        (AR, "ring", 50),
+        (AR, "halving_doubling", 20),
+        (AR, "hierarchical", 20),
+    ],
+)
+def test_a_share_of_a_thousand_ranks_is_expanded_quickly(
+    op: CollectiveOp, name: str, limit_ms: int
+) -> None:
+    how = algorithm(op, name)
+    times_ms = []
+    for position in (0, 500, 1000):  # each is cached once it is expanded
+        begin = time.perf_counter()
+        rank_schedule(how, position=position, nranks=1024)
+        times_ms.append((time.perf_counter() - begin) * 1e3)
+    assert min(times_ms) < limit_ms
