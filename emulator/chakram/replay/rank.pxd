@@ -6,6 +6,7 @@ from chakram.replay.early cimport EarlyMessages
 from chakram.replay.expansion cimport Expander, Expansion
 from chakram.replay.progress cimport ActiveOperation, Activity, Flow
 from chakram.replay.readiness cimport Readiness
+from chakram.replay.rows cimport RowWriter
 from chakram.replay.streams cimport ComputeStreams
 from chakram.roce.events cimport MessageReceived, SendCompleted
 
@@ -22,7 +23,6 @@ cdef class Replay:
     cdef readonly long long number
     cdef readonly object job
     cdef readonly long long rank
-    cdef readonly object records
     cdef readonly long long iteration
     cdef readonly long long completed_messages
     cdef readonly long long completed_operations
@@ -38,6 +38,7 @@ cdef class Replay:
     cdef list _durations_ns
     cdef Expander _expander
     cdef Readiness _readiness
+    cdef RowWriter _rows
     cdef ComputeStreams _streams
     cdef list _timers
     cdef dict _active
@@ -57,8 +58,7 @@ cdef class Replay:
     )
     cpdef message_received(self, long long qpn, MessageReceived event, long long now_ns)
     @cython.locals(
-        acked_ns="long long", flow=Flow, active=ActiveOperation, expansion=Expansion,
-        send="Py_ssize_t", wait_ns="long long", size_bytes="long long",
+        acked_ns="long long", flow=Flow, active=ActiveOperation, wait_ns="long long"
     )
     cpdef message_acknowledged(
         self, long long qpn, SendCompleted event, long long now_ns
@@ -68,7 +68,7 @@ cdef class Replay:
     cpdef long long stray_messages(self)
     cpdef long long early_messages(self)
     cdef _start_iteration(self, long long due_ns, long long now_ns)
-    @cython.locals(activity=Activity, end_ns="long long")
+    @cython.locals(end_ns="long long")
     cdef _end_iteration(self)
     @cython.locals(timers=list, deadline_ns="long long", index="Py_ssize_t")
     cdef _handle_timers_until(self, long long until_ns, long long now_ns)

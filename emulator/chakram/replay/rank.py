@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
@@ -41,18 +40,12 @@ from chakram.core.program import (
     ComputeOperation,
     SendOperation,
 )
-from chakram.core.records import (
-    CAUSE_MESSAGE,
-    CAUSE_OPERATION,
-    CAUSE_START,
-    FLOW_FIELDS,
-    ITERATION_FIELDS,
-    SHARE_FIELDS,
-)
+from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
 from chakram.replay.early import EarlyMessages
 from chakram.replay.expansion import Expander
 from chakram.replay.progress import ActiveOperation, Activity, Flow
 from chakram.replay.readiness import NOTHING, Readiness
+from chakram.replay.rows import RowWriter
 from chakram.replay.streams import ComputeStreams
 from chakram.replay.tables import ProgramTables
 from chakram.replay.words import waiting_words
@@ -74,10 +67,6 @@ _BARRIER = CollectiveOp.BARRIER
 _CAUSE_MESSAGE = CAUSE_MESSAGE
 _CAUSE_OPERATION = CAUSE_OPERATION
 _CAUSE_START = CAUSE_START
-# Packing a row takes a fifth of the time that an array takes to read its numbers.
-_FLOW = Struct(f"={len(FLOW_FIELDS)}q")
-_SHARE = Struct(f"={len(SHARE_FIELDS)}q")
-_ITERATION = Struct(f"={len(ITERATION_FIELDS)}q")
 
 _SEND_KEYS = -(1 << 62)
 """Keys of sends are below it, those of receives between it and 0, of collectives above.
@@ -122,6 +111,7 @@ class Replay:
         "_point_to_point",
         "_posts",
         "_readiness",
+        "_rows",
         "_strays",
         "_streams",
         "_tables",
@@ -133,7 +123,6 @@ class Replay:
         "job",
         "number",
         "rank",
-        "records",
     )
 
     def __init__(
@@ -148,7 +137,6 @@ class Replay:
         self.number = plan.number
         self.job = program.job
         self.rank = program.rank
-        self.records = records
         self.iteration = 0
         self.completed_messages = 0
         self.completed_operations = 0
@@ -166,6 +154,7 @@ class Replay:
         self._readiness = Readiness(
             [operation.dependencies for operation in program.operations]
         )
+        self._rows = RowWriter(records, plan.number)
         self._streams = ComputeStreams()
         self._timers: list[tuple[int, int]] = []
         self._active: dict[int, ActiveOperation] = {}
@@ -225,41 +214,15 @@ class Replay:
             self._handle_timers_until(acked_ns, now_ns)
         flow = self._flows.pop(qpn << 32 | event.message_id)
         active = flow.active
-        expansion = active.expansion
-        send = flow.send
         # From ready to posted nothing but the generator stands in the way.
         wait_ns = event.generator_wait_ns
         if event.posted_ns > flow.ready_ns:
             wait_ns += event.posted_ns - flow.ready_ns
-        size_bytes = event.size_bytes
-        self.records.flows.frombytes(
-            _FLOW.pack(
-                self.iteration,
-                self.number,
-                active.index,
-                expansion.send_steps[send],
-                expansion.send_channels[send],
-                expansion.send_peers[send],
-                qpn,
-                size_bytes,
-                flow.ready_ns,
-                event.posted_ns,
-                event.first_sent_ns,
-                acked_ns,
-                event.rate_at_start_bps or 0,
-                event.packets,
-                event.retransmitted,
-                event.cnps,
-                wait_ns,
-                flow.cause_kind,
-                flow.cause_rank,
-                flow.cause_number,
-            )
-        )
+        self._rows.flow(self.iteration, qpn, flow, event, wait_ns)
         self.completed_messages += 1
         active.generator_wait_ns += wait_ns
         active.retransmitted += event.retransmitted
-        active.sent_bytes += size_bytes
+        active.sent_bytes += event.size_bytes
         if acked_ns > active.end_ns:
             active.end_ns = acked_ns
         active.messages_left -= 1
@@ -317,20 +280,10 @@ class Replay:
             self._run(now_ns)
 
     def _end_iteration(self) -> None:
-        activity = self._activity
         end_ns = self._readiness.end_ns
-        activity.change(0, 0, end_ns)
-        self.records.iterations.frombytes(
-            _ITERATION.pack(
-                self.iteration,
-                self.number,
-                self._iteration_start_ns,
-                end_ns,
-                activity.compute_ns,
-                activity.communication_ns,
-                activity.exposed_ns,
-                activity.idle_ns,
-            )
+        self._activity.change(0, 0, end_ns)
+        self._rows.iteration(
+            self.iteration, self._iteration_start_ns, end_ns, self._activity
         )
         self.iteration += 1
         if self.iteration == self._iterations:
@@ -507,19 +460,5 @@ class Replay:
         del self._active[active.key]
         if active.is_counted:
             self._activity.change(0, -1, active.end_ns)
-        self.records.shares.frombytes(
-            _SHARE.pack(
-                self.iteration,
-                self.number,
-                active.index,
-                active.ready_ns,
-                active.start_ns,
-                active.end_ns,
-                active.sent_bytes,
-                active.received_bytes,
-                active.generator_wait_ns,
-                active.retransmitted,
-                active.ce,
-            )
-        )
+        self._rows.share(self.iteration, active)
         self._done(active.index, active.end_ns)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from chakram.core.records import CAUSE_MESSAGE, RecordRows
+from chakram.replay.expansion import Expansion
+from chakram.replay.progress import ActiveOperation, Activity, Flow
+from chakram.replay.rows import RowWriter
+from chakram.roce.events import SendCompleted
+from chakram.testing.plans import (
+    FlowRow,
+    IterationRow,
+    ShareRow,
+    flow_rows,
+    iteration_rows,
+    share_rows,
+)
+
+
+def operation() -> ActiveOperation:
+    expansion = Expansion()
+    expansion.send_steps = [0, 4]
+    expansion.send_channels = [0, 1]
+    expansion.send_peers = [8, 9]
+    return ActiveOperation(5, 1 << 16, 1 << 16, expansion, 100, 110, True)
+
+
+def test_a_flow_is_what_the_queue_pair_and_the_schedule_say() -> None:
+    records = RecordRows()
+    flow = Flow(operation(), 1, 120, CAUSE_MESSAGE, 3, 65_537)
+    event = SendCompleted(65_538, 77, 121, 122, 190, 6, 2, 1, 10**9, 4)
+    RowWriter(records, 7).flow(2, 640, flow, event, 5)
+    assert flow_rows(records) == [
+        FlowRow(
+            iteration=2,
+            rank=7,
+            operation=5,
+            step=4,
+            channel=1,
+            peer=9,
+            qpn=640,
+            size_bytes=77,
+            ready_ns=120,
+            posted_ns=121,
+            first_sent_ns=122,
+            last_acked_ns=190,
+            rate_at_start_bps=10**9,
+            packets=6,
+            retransmitted=2,
+            cnp=1,
+            generator_wait_ns=5,
+            cause_kind=CAUSE_MESSAGE,
+            cause_rank=3,
+            cause_number=65_537,
+        )
+    ]
+
+
+def test_no_limit_of_the_rate_is_a_rate_of_nothing() -> None:
+    records = RecordRows()
+    event = SendCompleted(0, 0, 0, 0, 0, 1, 0, 0, None, 0)
+    RowWriter(records, 0).flow(0, 64, Flow(operation(), 0, 0, 0, 0, 0), event, 0)
+    assert flow_rows(records)[0].rate_at_start_bps == 0
+
+
+def test_a_share_is_what_became_of_the_operation() -> None:
+    records = RecordRows()
+    active = operation()
+    active.end_ns = 500
+    active.sent_bytes, active.received_bytes = 60, 70
+    active.generator_wait_ns, active.retransmitted, active.ce = 8, 9, 10
+    RowWriter(records, 7).share(3, active)
+    assert share_rows(records) == [
+        ShareRow(
+            iteration=3,
+            rank=7,
+            operation=5,
+            ready_ns=100,
+            start_ns=110,
+            end_ns=500,
+            sent_bytes=60,
+            received_bytes=70,
+            generator_wait_ns=8,
+            retransmitted=9,
+            ce=10,
+        )
+    ]
+
+
+def test_an_iteration_is_how_its_time_was_spent() -> None:
+    records = RecordRows()
+    activity = Activity()
+    activity.begin(10)
+    activity.change(1, 0, 11)
+    activity.change(0, 1, 13)
+    activity.change(-1, 0, 17)
+    activity.change(0, -1, 25)
+    activity.change(0, 0, 41)
+    RowWriter(records, 7).iteration(4, 10, 41, activity)
+    assert iteration_rows(records) == [
+        IterationRow(
+            iteration=4,
+            rank=7,
+            start_ns=10,
+            end_ns=41,
+            compute_ns=6,
+            communication_ns=12,
+            exposed_ns=8,
+            idle_ns=17,
+        )
+    ]
+
+
+def test_rows_go_where_the_records_are_now() -> None:
+    records = RecordRows()
+    writer = RowWriter(records, 7)
+    writer.share(0, operation())
+    assert len(records.take()) == 1
+    writer.share(1, operation())
+    assert [row.iteration for row in share_rows(records)] == [1]
