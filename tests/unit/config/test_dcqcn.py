@@ -231,7 +231,7 @@ def test_an_experiment_chooses_a_profile() -> None:
     experiment = parse_experiment(
         experiment_text(
             "{dcqcn: {profile: dcqcn-nvidia, overrides: {cnp_interval: 50us, "
-            "min_rate: 0.5%}}}"
+            "min_rate: 0.5%, hyper_increase: 20Mbit, first_cnp_rate: 7bit}}}"
         )
     )
     plan = transport_plan(experiment)
@@ -242,9 +242,10 @@ def test_an_experiment_chooses_a_profile() -> None:
     assert parameters["cnp_interval_ns"] == 50_000
     assert parameters["min_rate_bps"] == 5_000_000
     described = experiment.transport.congestion_control.describe()
-    assert "dcqcn-nvidia with min_rate 0.5%, cnp_interval 50us" in (
-        describe_transport(plan, described)
-    )
+    assert (
+        "dcqcn-nvidia with hyper_increase 20Mbit, min_rate 0.5%, first_cnp_rate 7bit, "
+        "cnp_interval 50us"
+    ) in describe_transport(plan, described)
     # What the record of a run holds can be read again.
     dumped = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     again = parse_experiment(yaml.safe_dump(dumped))

@@ -307,10 +307,10 @@ class Dcqcn(CongestionControl):
         if self._decrease_heard and self._decrease_ns <= now_ns:
             cut_ns = self._decrease_ns
             self._catch_up_alpha(cut_ns)
+            # Nothing is released before that: a pending cut keeps what it needs.
             self._catch_up_rate(cut_ns - 1)
             self._decrease_heard = False
-            if self._is_started:
-                self._cut(cut_ns)
+            self._cut(cut_ns)
         self._catch_up_alpha(now_ns)
         self._catch_up_rate(now_ns)
         if self._decrease_ns <= now_ns:

@@ -324,3 +324,22 @@ def test_at_line_rate_a_late_data_plane_loses_nothing_to_the_pace() -> None:
     control.on_cnp(0)
     qp.post_send(2, 20 * 1024, 0)
     assert qp.next_burst(0, 15) is None
+
+
+def test_a_first_rate_below_the_floor_is_lifted_by_the_first_cut() -> None:
+    control = sampled(first_cnp_rate_bps=1_000_000, min_rate_bps=5_000_000)
+    control.on_cnp(0)
+    assert control.rate_bps == 1_000_000
+    control.on_timer(4 * US)
+    assert control.rate_bps == control.target_bps == 5_000_000
+
+
+def test_a_pending_cut_outlives_the_return_to_line_rate() -> None:
+    control = sampled(is_released_at_line=1, increase_period_ns=US)
+    control.on_cnp(0)
+    control.on_timer(4 * US)
+    # Up again within 30 looks; the notification in between is not forgotten.
+    control.on_cnp(5 * US)
+    control.on_timer(200 * US)
+    assert control.cuts == 2
+    assert control.rate_bps == LINE
