@@ -4,7 +4,12 @@ import pytest
 
 from chakram.core.algorithms import algorithm
 from chakram.core.collectives import CollectiveOp
-from chakram.core.schedule import Transfer, part_bytes, rank_schedule
+from chakram.core.schedule import (
+    Transfer,
+    part_bytes,
+    rank_schedule,
+    transfer_bytes,
+)
 
 
 def test_a_position_does_not_send_to_itself() -> None:
@@ -25,3 +30,36 @@ def test_a_position_begins_with_whom_the_algorithm_names_first() -> None:
     ]
     # If all began with position 0, its port would be late and the others idle.
     assert begins_with == [1, 2, 3, 0]
+
+
+def test_a_message_of_several_chunks_needs_what_brought_any_of_them() -> None:
+    how = algorithm(CollectiveOp.ALL_GATHER, "recursive_doubling")
+    share = rank_schedule(how, position=0, nranks=8)
+    assert [send.chunks for send in share.sends] == [(0,), (0, 1), (0, 1, 2, 3)]
+    assert [send.needs for send in share.sends] == [(), (0,), (0, 1)]
+    assert [
+        transfer_bytes(how, send, nranks=8, input_bytes=10) for send in share.sends
+    ] == [10, 20, 40]
+
+
+def test_a_stepwise_send_needs_the_step_before() -> None:
+    how = algorithm(CollectiveOp.ALL_TO_ALL, "pairwise")
+    share = rank_schedule(how, position=1, nranks=4)
+    assert [send.peer for send in share.sends] == [0, 3, 2]
+    assert [send.needs for send in share.sends] == [(), (0,), (1,)]
+
+
+def test_a_relayed_message_needs_the_parts_of_its_node() -> None:
+    how = algorithm(CollectiveOp.ALL_TO_ALL, "pxn(ranks_per_node=2)")
+    share = rank_schedule(how, position=0, nranks=4)
+    assert [(send.step, send.peer, send.chunks) for send in share.sends] == [
+        (0, 1, (3,)),
+        (0, 1, (1,)),
+        (1, 2, (2, 6)),
+    ]
+    assert [(each.step, each.peer, each.chunks) for each in share.receives] == [
+        (0, 1, (6,)),
+        (0, 1, (4,)),
+        (1, 2, (8, 12)),
+    ]
+    assert share.sends[2].needs == (0,)

@@ -167,3 +167,42 @@ def test_transfers_come_by_step_then_turn_then_position() -> None:
 
 def test_a_single_rank_has_no_steps() -> None:
     assert build_schedule(algorithm(AR, "ring"), nranks=1).nsteps == 0
+
+
+def test_an_algorithm_that_does_not_fit_is_told() -> None:
+    how = algorithm(AR, "ring(order=0-2-1)")
+    assert check_schedule(how, nranks=4) == [
+        "its order names 3 positions, and a group has 4 ranks"
+    ]
+
+
+def test_every_position_has_as_many_chunks() -> None:
+    assert problems(AG, *EXCHANGE, chunks=3) == [
+        "3 chunks are not the same number for each of 2 parts"
+    ]
+
+
+def test_a_message_carries_a_chunk_once() -> None:
+    twice = replace(EXCHANGE[0], further=(0,))
+    assert "step 0: chunk 0 from 0 to 1: carries a chunk twice" in problems(
+        AG, twice, EXCHANGE[1]
+    )
+
+
+def test_all_chunks_of_a_message_must_be_there() -> None:
+    more = replace(EXCHANGE[0], further=(1,))
+    assert problems(AG, more) == [
+        "step 0: chunk 1 from 0 to 1: its source does not have it",
+        "position 0 ends with [] of chunk 1, not with [1]",
+    ]
+
+
+def test_peers_that_do_not_fit_the_transfers_are_told() -> None:
+    class Secretive(Given):
+        def peers(self, position: int, *, nranks: int, root: int):
+            return set()
+
+    assert check_schedule(Secretive(AG, EXCHANGE), nranks=2) == [
+        "position 0 sends to [(0, 1)] but tells of [] (channel, position)",
+        "position 1 sends to [(0, 0)] but tells of [] (channel, position)",
+    ]
