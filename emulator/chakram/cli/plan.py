@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from chakram.cli.options import ExperimentPath, Json, Overrides, read_experiment
 from chakram.cli.progress import ProgressReporter
@@ -74,7 +74,8 @@ def _show(summary: PlanSummary) -> None:
     rows = Table(
         *(["job"] if several else []),
         "collective",
-        "algorithm",
+        # With its parameters a name may be long, and all of it counts.
+        Column("algorithm", overflow="fold"),
         box=SIMPLE,
         pad_edge=False,
     )
