@@ -1,0 +1,228 @@
+"""Measures the hot paths: ``make bench``.
+
+Absolute figures mean little on a machine that others use, so every figure comes with
+what it is compared to, measured in turns in the same run; medians are printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from chakram.errors import ChakramError
+from chakram.fabric.lab import start_lab
+from chakram.fabric.topology import single_switch
+
+sys.path.insert(0, str(Path(__file__).parent))
+from bare import Blaster, compile_blaster
+
+if TYPE_CHECKING:
+    from chakram.fabric.state import LabState
+
+ENGINE = Path(__file__).with_name("engine.py")
+LAB = "bench"
+HOSTS = 8
+PATH_MTU = 4096
+# BTH and ICRC; of a message of one packet also RETH and immediate data.
+BULK_PACKET_BYTES = PATH_MTU + 16
+MESSAGE_PACKET_BYTES = 1024 + 16 + 20
+BURST = 15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One line of the table.
+
+    Attributes:
+        name: What was measured.
+        value: The median.
+        unit: Of the value.
+        compared_to: What else was measured, in turns.
+        other: Its median, in the same unit; None if it could not be measured.
+        ratio: Value by other; of times the other way round, so that more is better.
+        note: What there is to say.
+    """
+
+    name: str
+    value: float
+    unit: str
+    compared_to: str
+    other: float | None
+    ratio: float | None
+    note: str = ""
+
+
+class Bench:
+    """The measurements, in one lab."""
+
+    def __init__(self, lab: LabState, blaster: Blaster | None, rounds: int) -> None:
+        self._netns = [host.netns for host in lab.hosts]
+        self._blaster = blaster
+        self._rounds = rounds
+
+    def engine(self, kind: str, iterations: int, *, form: str = "auto") -> float:
+        """Return one figure of the engine, from a process of its own."""
+        done = subprocess.run(
+            [sys.executable, ENGINE, kind, str(iterations), *self._netns],
+            env={**os.environ, "CHAKRAM_COMPILED": form},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return float(answer["value"])
+
+    def bare(self, burst: int, packet_bytes: int) -> float | None:
+        """Return how many packets per second pass without the engine."""
+        if self._blaster is None:
+            return None
+        return self._blaster.packets_per_s(burst=burst, packet_bytes=packet_bytes)
+
+    def bulk(self) -> Result:
+        """Measure long messages against bare bursts of the same packets."""
+        ours, bare = [], []
+        for _ in range(self._rounds):
+            ours.append(self.engine("bulk", 5) / 1e9)
+            packets = self.bare(BURST, BULK_PACKET_BYTES)
+            if packets is not None:
+                bare.append(packets * PATH_MTU * 8 / 1e9)
+        return compare(
+            "bulk goodput, one flow",
+            ours,
+            "Gbit/s",
+            f"bare UDP GSO, {BURST} packets of {PATH_MTU} bytes",
+            bare,
+        )
+
+    def messages(self) -> Result:
+        """Measure messages of one packet against bare packets."""
+        ours, bare = [], []
+        for _ in range(self._rounds):
+            ours.append(self.engine("messages", 5) / 1e3)
+            packets = self.bare(1, MESSAGE_PACKET_BYTES)
+            if packets is not None:
+                bare.append(packets / 1e3)
+        return compare(
+            "messages of 1 KiB, 64 queue pairs, each acknowledged",
+            ours,
+            "1000/s",
+            "bare sendto, nothing acknowledged",
+            bare,
+        )
+
+    def forms(self, kind: str, name: str, scale: float, unit: str) -> Result:
+        """Measure the compiled form against the plain one."""
+        compiled, plain = [], []
+        for _ in range(self._rounds):
+            compiled.append(self.engine(kind, 3) * scale)
+            plain.append(self.engine(kind, 1, form="off") * scale)
+        return compare(name, compiled, unit, "the same, not compiled", plain)
+
+    def all_reduce(self) -> Result:
+        """Measure a small all-reduce; it is all latency."""
+        compiled, plain = [], []
+        for _ in range(self._rounds):
+            compiled.append(self.engine("all_reduce", 200) * 1e3)
+            plain.append(self.engine("all_reduce", 30, form="off") * 1e3)
+        return compare(
+            f"all-reduce of 64 KiB, {HOSTS} namespaces, 1 process",
+            compiled,
+            "ms",
+            "the same, not compiled",
+            plain,
+            is_time=True,
+        )
+
+
+def compare(
+    name: str,
+    ours: list[float],
+    unit: str,
+    compared_to: str,
+    others: list[float],
+    *,
+    is_time: bool = False,
+) -> Result:
+    """Return medians and their ratio."""
+    value = median(ours)
+    other = median(others) if others else None
+    ratio = None if other is None else (other / value if is_time else value / other)
+    return Result(
+        name=name,
+        value=value,
+        unit=unit,
+        compared_to=compared_to,
+        other=other,
+        ratio=ratio,
+        note="" if other is not None else "no C compiler: not compared",
+    )
+
+
+def table(results: list[Result]) -> str:
+    """Return the results as lines of text."""
+    lines = []
+    for each in results:
+        lines.append(each.name)
+        lines.append(f"    {each.value:10.2f} {each.unit}")
+        if each.other is not None and each.ratio is not None:
+            lines.append(
+                f"    {each.other:10.2f} {each.unit:8} {each.compared_to}"
+                f"  (ratio {each.ratio:.2f})"
+            )
+        if each.note:
+            lines.append(f"    {each.note}")
+    return "\n".join(lines)
+
+
+async def measure(rounds: int) -> list[Result]:
+    """Start a lab without rates, and measure in it."""
+    with tempfile.TemporaryDirectory(prefix="chakram-bench-") as folder:
+        program = compile_blaster(Path(folder))
+        topology = single_switch(HOSTS, None)
+        async with await start_lab(topology, lab_name=LAB, mtu=4200) as handle:
+            lab = handle.state
+            blaster = Blaster(program=program, lab=lab) if program else None
+            bench = Bench(lab, blaster, rounds)
+            steps = (
+                bench.bulk,
+                bench.messages,
+                bench.all_reduce,
+                lambda: bench.forms("bulk", "bulk goodput, one flow", 1e-9, "Gbit/s"),
+                lambda: bench.forms(
+                    "messages", "messages of 1 KiB, 64 queue pairs", 1e-3, "1000/s"
+                ),
+            )
+            return [await asyncio.to_thread(step) for step in steps]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON, not a table")
+    parser.add_argument("--rounds", type=int, default=5, help="turns per comparison")
+    options = parser.parse_args()
+    try:
+        results = asyncio.run(measure(options.rounds))
+    except ChakramError as error:
+        sys.stderr.write(f"not measured: {error}\n")
+        return 1
+    except subprocess.CalledProcessError as error:
+        sys.stderr.write(f"{error.stderr or error}\n")
+        return 1
+    rows = [asdict(each) for each in results]
+    sys.stdout.write(json.dumps(rows, indent=1) if options.json else table(results))
+    sys.stdout.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

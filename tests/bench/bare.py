@@ -1,0 +1,46 @@
+"""What the kernel can do without the engine: compiles and runs ``blaster.c``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.fabric.state import LabState
+
+SOURCE = Path(__file__).with_name("blaster.c")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blaster:
+    """The compiled program, and between which hosts of a lab it sends."""
+
+    program: Path
+    lab: LabState
+
+    def packets_per_s(self, *, burst: int, packet_bytes: int, ms: int = 300) -> float:
+        """Return how many packets arrive per second."""
+        a, b = self.lab.hosts[0], self.lab.hosts[1]
+        words = [burst, packet_bytes, ms, a.netns, a.address, b.netns, b.address]
+        done = subprocess.run(
+            [self.program, *map(str, words)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        packets, elapsed_ns = map(int, done.stdout.split())
+        return packets * 1e9 / elapsed_ns
+
+
+def compile_blaster(folder: Path) -> Path | None:
+    """Return the compiled program; None if there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    program = folder / "blaster"
+    subprocess.run([compiler, "-O2", "-o", program, SOURCE], check=True, timeout=60)
+    return program

@@ -1,0 +1,118 @@
+/* What the kernel can do without an engine: packets from one namespace to another.
+
+   One process has a socket in each of two network namespaces and takes turns: it sends
+   a burst from the first, then takes from the second all that has arrived. That is what
+   a data-plane process with both ends does, but for the protocol.
+
+   blaster BURST PACKET_BYTES MILLISECONDS NETNS_A ADDRESS_A NETNS_B ADDRESS_B
+
+   BURST above 1 sends with UDP_SEGMENT and receives with UDP_GRO; 1 is plain sendto.
+   Prints "PACKETS NANOSECONDS": what has arrived, in what time. */
+
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SOL_UDP
+#define SOL_UDP 17
+#endif
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+enum { PORT = 4791, BUFFER_BYTES = 65536, SOCKET_BYTES = 4 << 20 };
+
+static void require(int condition, const char *what)
+{
+    if (!condition) {
+        perror(what);
+        exit(1);
+    }
+}
+
+static long long now_ns(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000LL + time.tv_nsec;
+}
+
+static struct sockaddr_in address_of(const char *text, int port)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    require(inet_aton(text, &address.sin_addr), "address");
+    return address;
+}
+
+static int open_in(const char *netns, const char *text, int port)
+{
+    int one = 1, discover = IP_PMTUDISC_DO, size = SOCKET_BYTES;
+    int space = open(netns, O_RDONLY | O_CLOEXEC);
+    require(space >= 0, netns);
+    require(setns(space, CLONE_NEWNET) == 0, "setns");
+    close(space);
+    int sock = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    require(sock >= 0, "socket");
+    struct sockaddr_in address = address_of(text, port);
+    require(bind(sock, (void *)&address, sizeof address) == 0, "bind");
+    setsockopt(sock, IPPROTO_IP, IP_MTU_DISCOVER, &discover, sizeof discover);
+    setsockopt(sock, SOL_UDP, UDP_GRO, &one, sizeof one);
+    setsockopt(sock, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof size);
+    setsockopt(sock, SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof size);
+    return sock;
+}
+
+int main(int count, char **words)
+{
+    static char out[BUFFER_BYTES], in[BUFFER_BYTES];
+    if (count != 8) {
+        fprintf(stderr, "see the source\n");
+        return 2;
+    }
+    int burst = atoi(words[1]), packet = atoi(words[2]);
+    long long duration_ns = atoll(words[3]) * 1000000LL;
+    require(burst > 0 && packet > 0 && burst * packet < BUFFER_BYTES, "size");
+    int sender = open_in(words[4], words[5], PORT + 1);
+    int receiver = open_in(words[6], words[7], PORT);
+    struct sockaddr_in to = address_of(words[7], PORT);
+
+    union {
+        char bytes[CMSG_SPACE(sizeof(uint16_t))];
+        struct cmsghdr header;
+    } segment = {.header = {.cmsg_len = CMSG_LEN(sizeof(uint16_t)),
+                            .cmsg_level = SOL_UDP, .cmsg_type = UDP_SEGMENT}};
+    uint16_t segment_bytes = packet;
+    memcpy(CMSG_DATA(&segment.header), &segment_bytes, sizeof segment_bytes);
+    struct iovec part = {.iov_base = out, .iov_len = (size_t)burst * packet};
+    struct msghdr message = {.msg_name = &to, .msg_namelen = sizeof to,
+                             .msg_iov = &part, .msg_iovlen = 1};
+    if (burst > 1) {
+        message.msg_control = &segment;
+        message.msg_controllen = sizeof segment.bytes;
+    }
+
+    long long arrived_bytes = 0, start_ns = now_ns(), end_ns = start_ns;
+    while (end_ns < start_ns + duration_ns) {
+        ssize_t sent = sendmsg(sender, &message, 0);
+        require(sent > 0 || errno == EAGAIN || errno == ENOBUFS, "sendmsg");
+        ssize_t length;
+        while ((length = recv(receiver, in, sizeof in, 0)) > 0)
+            arrived_bytes += length;
+        end_ns = now_ns();
+    }
+    printf("%lld %lld\n", arrived_bytes / packet, end_ns - start_ns);
+    return 0;
+}
