@@ -283,6 +283,23 @@ def test_a_queue_pair_that_gives_up_fails_its_endpoint() -> None:
     assert left.next_wakeup_ns() == NEVER
 
 
+def test_the_first_queue_pair_that_gives_up_is_the_reason() -> None:
+    plan, _ = world_plan(
+        [collective("all_to_all", 8)],
+        nranks=3,
+        rate_bps=None,
+        transport=TransportPlan(retransmit_timeout_ns=1_000, retry_limit=0),
+        settings=RunSettings(warmup=0, measured=1, drop_ratio=1.0),
+    )
+    left, *_ = endpoints_of(plan)
+    left.arm(0)
+    left.advance(0)
+    while left.engine.next_burst(0) is not None:
+        pass
+    left.advance(1_000)
+    assert "queue pair to rank 1 is in error" in str(left.failed())
+
+
 def test_messages_that_belong_to_nothing_do_no_harm() -> None:
     left, right = pair_of([collective("all_gather", 8)])
     left.arm(0)

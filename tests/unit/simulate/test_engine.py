@@ -114,6 +114,13 @@ def test_it_runs_until_every_endpoint_has_finished() -> None:
     assert fabric.now_ns == 5 + 2 * 1_000
 
 
+def test_a_start_that_has_passed_is_made_up_for() -> None:
+    endpoints = endpoints_of([compute(1_000)])
+    fabric = joined(endpoints)
+    assert fabric.run(start_ns=-600)
+    assert fabric.now_ns == 2 * 1_000 - 600
+
+
 def test_a_fabric_without_endpoints_is_done() -> None:
     assert run(VirtualFabric(endpoints=[], route=lambda *_: ([], 0)))
 

@@ -326,6 +326,16 @@ def test_a_job_that_hangs_is_ended_and_says_who_waits_for_whom() -> None:
     )
 
 
+def test_all_who_wait_are_named_if_they_are_few() -> None:
+    world = world_group(2)
+    topology = single_switch(2, None)
+    plan = make_plan(
+        [program(0, world, [receive(1, 8)]), program(1, world, [])], topology
+    )
+    with pytest.raises(RunFailed, match=r"from rank 1 \(the programs"):
+        simulate(plan, topology)
+
+
 def test_a_fabric_that_loses_everything_ends_the_run() -> None:
     plan, topology = world_plan(
         [collective("all_gather", 8)],
