@@ -286,5 +286,7 @@ def _queue_pair(
         retransmit_timeout_ns=transport.retransmit_timeout_ns,
         retry_limit=transport.retry_limit,
         ack_interval_packets=transport.ack_interval_packets,
+        # A queue pair's rate is as hard to keep on time as its port's.
+        burst_bound_ns=transport.burst_bound_ns,
         verb=verb,
     )
