@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -117,7 +119,7 @@ class Session:
         finish: Finish | None = None
         try:
             for client in self._clients.values():
-                await client.attach(controller="chakram run")
+                await client.attach(controller=_ourselves())
             for name, client in self._clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
             self._spawn(self._keep_time(), "time")
@@ -278,6 +280,11 @@ class Session:
         self._events.put_nowait(
             Abort(reason=f"interrupted by {name}", interrupted=True)
         )
+
+
+def _ourselves() -> str:
+    """Say who we are, for others that find an agent taken."""
+    return f"chakram run on {socket.gethostname()}, process {os.getpid()}"
 
 
 def _clause(error: ChakramError) -> str:
