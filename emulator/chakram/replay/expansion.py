@@ -34,7 +34,7 @@ _ONLY_MESSAGE = LocalTransfer(step=0, peer=0, chunk=0, channel=0, message=0)
 """The message of a point-to-point operation."""
 
 CACHED_MESSAGES = 1 << 16
-"""Messages of all cached expansions of a rank: about 20 MiB."""
+"""Messages of all cached expansions of a rank: about 10 MiB."""
 
 
 class Expansion:

@@ -17,7 +17,13 @@ from chakram.errors import PlanError
 if TYPE_CHECKING:
     from chakram.core.plan import RankPlan
 
-__all__ = ["ProgramTables"]
+__all__ = ["LONGEST_COMPUTE_NS", "MOST_RANKS", "ProgramTables"]
+
+LONGEST_COMPUTE_NS = 366 * 24 * 3600 * 10**9
+"""A year; times of a run have to fit 64 bits."""
+
+MOST_RANKS = 1 << 29
+"""Ranks of one job; a peer, a message's number and two more bits have to fit 64."""
 
 
 class ProgramTables:
@@ -61,6 +67,16 @@ class ProgramTables:
         problems = check_program(program)
         if problems:
             raise PlanError("plan", problems[0], "lower the trace again")
+        for operation in program.operations:
+            if (
+                isinstance(operation, ComputeOperation)
+                and operation.duration_ns > LONGEST_COMPUTE_NS
+            ):
+                raise PlanError(
+                    where,
+                    f"{operation.name!r} computes for {operation.duration_ns} ns",
+                    "more than a year is a mistake: see compute.scale",
+                )
         operations = program.operations
         self.durations_ns = [
             operation.duration_ns if isinstance(operation, ComputeOperation) else 0
@@ -95,6 +111,12 @@ class ProgramTables:
                     f"queue pair {pair.qpn} is for process group {pair.group!r}, which "
                     "the program does not have",
                     "the plan does not belong to this program",
+                )
+            if not 0 <= pair.peer_rank < MOST_RANKS:
+                raise PlanError(
+                    where,
+                    f"queue pair {pair.qpn} leads to rank {pair.peer_rank}",
+                    f"ranks are 0 to {MOST_RANKS - 1}",
                 )
             self.group_of_qpn[pair.qpn] = group
             self.peer_of_qpn[pair.qpn] = pair.peer_rank

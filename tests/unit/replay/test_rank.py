@@ -17,6 +17,7 @@ from chakram.core.records import (
 from chakram.errors import PlanError
 from chakram.fabric.topology import single_switch
 from chakram.replay.rank import Replay
+from chakram.replay.tables import LONGEST_COMPUTE_NS, MOST_RANKS
 from chakram.roce.constants import NEVER
 from chakram.roce.events import SendCompleted
 from chakram.testing.plans import (
@@ -674,3 +675,41 @@ def test_a_plan_that_lacks_a_queue_pair_is_refused() -> None:
             rank_numbers={("job", 0): 0, ("job", 1): 1},
             records=RecordRows(),
         )
+
+
+# The largest numbers.
+
+
+def test_the_longest_computation_and_the_last_rank_fit() -> None:
+    driven = alone([compute(LONGEST_COMPUTE_NS)], measured=3)
+    driven.start(10**18)
+    driven.replay.handle_timers(10**18 + 3 * LONGEST_COMPUTE_NS)
+    assert driven.replay.finished_ns == 10**18 + 3 * LONGEST_COMPUTE_NS
+
+
+def test_messages_of_the_last_rank_are_told_apart() -> None:
+    last = MOST_RANKS - 1
+    near = point_to_point([send(1, 4), receive(1, 4)], [receive(0, 4), send(0, 4)])
+    (pair,) = near.plan.queue_pairs
+    rows = [send(last, 4), receive(last, 4)]
+    records = RecordRows()
+    replay = Replay(
+        plan=replace(
+            near.plan,
+            program=program(0, ProcessGroup(name="far", ranks=(0, last)), rows),
+            queue_pairs=(replace(pair, peer_rank=last),),
+        ),
+        settings=RunSettings(warmup=0, measured=2),
+        rank_numbers={("job", 0): 0, ("job", last): 1},
+        records=records,
+    )
+    replay.arm(0)
+    for number in range(2):
+        replay.handle_timers(number)
+        post = replay.next_post()
+        assert post == (pair.qpn, number, 4)
+        replay.message_received(pair.qpn, received(number, 4, number), number)
+        replay.message_acknowledged(
+            pair.qpn, acknowledged(number, 4, number, number + 1), number + 1
+        )
+    assert replay.finished_ns == 2

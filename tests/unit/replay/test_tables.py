@@ -8,7 +8,7 @@ from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.plan import POINT_TO_POINT, RankPlan
 from chakram.errors import PlanError
 from chakram.fabric.topology import single_switch
-from chakram.replay.tables import ProgramTables
+from chakram.replay.tables import LONGEST_COMPUTE_NS, MOST_RANKS, ProgramTables
 from chakram.testing.plans import (
     collective,
     compute,
@@ -86,6 +86,23 @@ def test_a_group_with_the_name_of_messages_between_ranks_is_refused() -> None:
     wrong = replace(plan, program=program(0, [WORLD, group], []))
     with pytest.raises(PlanError, match="rename the group"):
         ProgramTables(wrong)
+
+
+def test_a_computation_of_more_than_a_year_is_refused() -> None:
+    longest = program(0, WORLD, [compute(LONGEST_COMPUTE_NS)])
+    plan = replace(rank_plan(), program=longest, queue_pairs=())
+    assert ProgramTables(plan).durations_ns == [LONGEST_COMPUTE_NS]
+    longer = program(0, WORLD, [compute(LONGEST_COMPUTE_NS + 1)])
+    with pytest.raises(PlanError, match="more than a year"):
+        ProgramTables(replace(plan, program=longer))
+
+
+@pytest.mark.parametrize("peer", [-1, MOST_RANKS])
+def test_a_rank_that_no_job_has_is_refused(peer: int) -> None:
+    plan = rank_plan()
+    pair = replace(plan.queue_pairs[0], peer_rank=peer)
+    with pytest.raises(PlanError, match=f"leads to rank {peer}"):
+        ProgramTables(replace(plan, queue_pairs=(pair,)))
 
 
 @pytest.mark.parametrize("build", [send, receive])
