@@ -20,6 +20,7 @@ A, B = "127.18.1.1", "127.18.1.2"
 PORT = 14792
 SOURCES = (50001, 50002)
 DATA_TOS, CONTROL_TOS, CNP_TOS = 26 << 2 | 2, 26 << 2, 48 << 2
+DATA = int(BurstKind.DATA)
 
 Opener = Callable[..., Port]
 
@@ -84,15 +85,50 @@ def split(bursts: list[tuple[bytes, int, bool, int]]) -> list[bytes]:
 def test_a_burst_arrives_as_the_packets_that_it_is(opener: Opener) -> None:
     sender, receiver = opener(A), opener(B)
     burst = memoryview(bytes(range(256)) * 40)  # 3 segments of 3000 and a shorter one
-    assert sender.send_burst(burst, 3000, 1, SOURCES[0], False)
+    assert sender.send_burst(burst, 3000, 1, SOURCES[0], DATA)
     packets = split(arrivals(receiver))
     assert b"".join(packets) == burst
     assert [len(packet) for packet in packets] == [3000, 3000, 3000, 1240]
 
 
+@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+def test_without_segmentation_packets_leave_one_by_one(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unsegmented(udp.UdpSockets):
+        def __init__(self, interface: str, options: PortOptions) -> None:
+            super().__init__(interface, options)
+            self.segmentation = False
+
+    monkeypatch.setattr(udp, "UdpSockets", Unsegmented)
+    sender, receiver = opener(A), opener(B)
+    assert not sender.capabilities.segmentation
+    burst = memoryview(bytes(range(250)) * 10)
+    assert sender.send_burst(burst, 1000, 1, SOURCES[0], DATA)
+    found = arrivals(receiver)
+    assert [len(data) for data in split(found)] == [1000, 1000, 500]
+    assert b"".join(split(found)) == burst
+
+
+@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize(
+    ("destination", "source_port", "error"),
+    [(2, SOURCES[0], (ValueError, IndexError)), (1, 1, KeyError)],
+)
+def test_what_the_port_was_not_opened_with_is_refused(
+    opener: Opener, destination: int, source_port: int, error: type[Exception]
+) -> None:
+    sender = opener(A)
+    with pytest.raises(error):
+        sender.send_burst(memoryview(b"x"), 1, destination, source_port, DATA)
+    sender.close()
+    with pytest.raises((KeyError, AgentError)):
+        sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA)
+
+
 def test_a_single_packet_arrives(opener: Opener) -> None:
     sender, receiver = opener(A), opener(B)
-    assert sender.send_burst(memoryview(b"one packet"), 4096, 1, SOURCES[1], False)
+    assert sender.send_burst(memoryview(b"one packet"), 4096, 1, SOURCES[1], DATA)
     ((data, size, marked, source_port),) = arrivals(receiver)
     assert (data, marked, source_port) == (b"one packet", False, SOURCES[1])
     assert size in (0, len(data), 4096)
@@ -105,7 +141,7 @@ def test_nothing_arrives_from_nobody(opener: Opener) -> None:
 def test_a_destination_that_is_not_there_is_no_error(opener: Opener) -> None:
     sender = opener(A)
     for _ in range(3):
-        assert sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], False)
+        assert sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA)
 
 
 @pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
@@ -135,7 +171,7 @@ def test_packets_carry_the_class_of_their_kind(
 @pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
 def test_a_mark_of_congestion_is_seen(opener: Opener) -> None:
     sender, receiver = opener(A, data_tos=26 << 2 | 3), opener(B)
-    sender.send_burst(memoryview(bytes(2000)), 1000, 1, SOURCES[0], False)
+    sender.send_burst(memoryview(bytes(2000)), 1000, 1, SOURCES[0], DATA)
     assert all(marked for _, _, marked, _ in arrivals(receiver))
 
 
@@ -143,10 +179,10 @@ def test_a_mark_of_congestion_is_seen(opener: Opener) -> None:
 def test_what_finds_no_room_is_counted(opener: Opener) -> None:
     sender, receiver = opener(A), opener(B, buffer_bytes=4096)
     for _ in range(200):
-        sender.send_burst(memoryview(bytes(4000)), 4000, 1, SOURCES[0], False)
+        sender.send_burst(memoryview(bytes(4000)), 4000, 1, SOURCES[0], DATA)
     arrivals(receiver)
     # The count comes with the next packet.
-    sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], False)
+    sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA)
     arrivals(receiver)
     assert receiver.socket_drops > 0
 
@@ -170,7 +206,7 @@ def test_what_a_port_can_do(opener: Opener) -> None:
 def test_too_long_a_packet_is_said(opener: Opener) -> None:
     sender = opener(A)
     with pytest.raises(AgentError, match="lower path_mtu"):
-        sender.send_burst(memoryview(bytes(65_530)), 65_530, 1, SOURCES[0], False)
+        sender.send_burst(memoryview(bytes(65_530)), 65_530, 1, SOURCES[0], DATA)
 
 
 @pytest.mark.parametrize("opener", ["udp"], indirect=True)
@@ -182,7 +218,7 @@ def test_an_address_of_another_host_is_said(opener: Opener) -> None:
 @pytest.mark.parametrize("opener", ["memory"], indirect=True)
 def test_a_full_memory_port_pushes_back(opener: Opener) -> None:
     sender, _ = opener(A), opener(B)
-    while sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], False):
+    while sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA):
         pass
     assert sender.send_retries == 1
 

@@ -1,0 +1,171 @@
+"""The loop of a data plane with real engines, on ports of every kind."""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import IPv4Network
+
+import pytest
+
+from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.testing.plans import collective, share_rows, world_plan
+from chakram_agent.dataplane import loop, udp
+from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.policy import Policy
+from chakram_agent.shard import build_plane
+
+LOOPBACK = Policy(allow=(IPv4Network("127.0.0.0/8"),))
+NRANKS = 4
+SIZE = 200_000
+UDP_PORT = 14793
+
+
+@pytest.fixture(params=["memory", "udp", "udp plain"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a port specification; plain ports, and a poll in milliseconds, too."""
+    name, _, form = request.param.partition(" ")
+    if form == "plain":
+        monkeypatch.setattr(udp, "_batch", None)
+        monkeypatch.setattr(loop, "exact_poll", None)
+    return f"{name}:"
+
+
+def plan_for(kind: str, *, drop_ratio: float, rate_bps: int | None) -> AgentPlan:
+    plan, _ = world_plan(
+        [
+            collective("all_reduce", SIZE, algorithm="ring"),
+            collective("all_to_all", SIZE, number=1, after=[0]),
+        ],
+        nranks=NRANKS,
+        rate_bps=rate_bps,
+        transport=TransportPlan(
+            max_burst_packets=4, retransmit_timeout_ns=2_000_000, retry_limit=100
+        ),
+        settings=RunSettings(warmup=0, measured=3, drop_ratio=drop_ratio),
+    )
+    (agent,) = plan.agents
+    addresses = {f"198.18.0.{n + 1}": f"127.18.3.{n + 1}" for n in range(NRANKS)}
+    return replace(
+        agent,
+        peers=tuple(addresses.values()),
+        ports=tuple(
+            replace(port, open=kind, address=addresses[port.address], udp_port=UDP_PORT)
+            for port in agent.ports
+        ),
+        ranks=tuple(
+            replace(
+                rank,
+                queue_pairs=tuple(
+                    replace(pair, remote_address=addresses[pair.remote_address])
+                    for pair in rank.queue_pairs
+                ),
+            )
+            for rank in agent.ranks
+        ),
+    )
+
+
+@pytest.fixture
+def planes() -> Iterator[list[DataPlane]]:
+    opened: list[DataPlane] = []
+    yield opened
+    for plane in opened:
+        plane.close()
+
+
+def finish(plane: DataPlane) -> None:
+    plane.arm(time.monotonic_ns())
+    deadline_ns = time.monotonic_ns() + 20 * 10**9
+    while not plane.finished():
+        plane.round()
+        plane.wait(10_000_000)
+        assert plane.failure() is None
+        assert time.monotonic_ns() < deadline_ns, [
+            line.endpoint.waiting_for() for line in plane.lines
+        ]
+
+
+@pytest.mark.parametrize("drop_ratio", [0.0, 0.01])
+@pytest.mark.parametrize("rate_bps", [None, 10**9])
+def test_every_byte_arrives_once(
+    kind: str, drop_ratio: float, rate_bps: int | None, planes: list[DataPlane]
+) -> None:
+    plan = plan_for(kind, drop_ratio=drop_ratio, rate_bps=rate_bps)
+    plane = build_plane(plan, LOOPBACK)
+    planes.append(plane)
+    finish(plane)
+    shares = [row for line in plane.lines for row in share_rows(line.endpoint.records)]
+    assert len(shares) == 3 * 2 * NRANKS
+    expected = {0: 2 * (NRANKS - 1) * SIZE // NRANKS, 1: (NRANKS - 1) * SIZE // NRANKS}
+    for row in shares:
+        assert row.sent_bytes == row.received_bytes == expected[row.operation]
+    statistics = [line.endpoint.engine.statistics() for line in plane.lines]
+    assert sum(each.malformed + each.icrc_errors for each in statistics) == 0
+    assert (sum(each.faults_dropped for each in statistics) > 0) is (drop_ratio > 0)
+    received = sum(each.packets_received for each in statistics)
+    assert received > 0
+    # The lines count what the engines do, with the headers that a socket hides.
+    least = received * (14 + 20 + 8 + 12 + 4)
+    assert sum(line.received_bytes for line in plane.lines) > least
+
+
+@pytest.mark.parametrize("kind", ["udp"], indirect=True)
+def test_it_sleeps_while_nothing_is_due(kind: str, planes: list[DataPlane]) -> None:
+    plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
+    plane = build_plane(plan, LOOPBACK)
+    planes.append(plane)
+    plane.arm(time.monotonic_ns() + 10**12)
+    before_s, rounds = time.process_time(), 0
+    end_ns = time.monotonic_ns() + 100_000_000
+    while time.monotonic_ns() < end_ns:
+        plane.round()
+        plane.wait(20_000_000)
+        rounds += 1
+    assert rounds < 20
+    assert time.process_time() - before_s < 0.05
+
+
+@pytest.mark.parametrize("kind", ["udp"], indirect=True)
+def test_what_is_watched_ends_the_wait(kind: str, planes: list[DataPlane]) -> None:
+    plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
+    plane = build_plane(plan, LOOPBACK)
+    planes.append(plane)
+    plane.arm(time.monotonic_ns() + 10**12)
+    near, far = socket.socketpair()
+    with near, far:
+        plane.watch(near.fileno())
+        far.send(b"x")
+        start_ns = time.monotonic_ns()
+        plane.wait(2 * 10**9)
+        assert time.monotonic_ns() - start_ns < 10**9
+        # It is not for the loop to read; the next round leaves it alone.
+        plane.round()
+        assert near.recv(1) == b"x"
+
+
+@pytest.mark.parametrize("kind", ["udp"], indirect=True)
+def test_noise_is_counted_and_does_no_harm(kind: str, planes: list[DataPlane]) -> None:
+    plan = plan_for(kind, drop_ratio=0.0, rate_bps=None)
+    plane = build_plane(plan, LOOPBACK)
+    planes.append(plane)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.18.3.99", 0))
+        for noise in (
+            b"",
+            b"x",
+            bytes(16),
+            bytes(4000),
+            struct.pack("!IIII", 1, 2, 3, 4),
+        ):
+            stranger.sendto(noise, (plan.ports[0].address, UDP_PORT))
+    poll = select.poll()
+    poll.register(plane.lines[0].port.fileno(), select.POLLIN)
+    assert poll.poll(2000)
+    finish(plane)
+    statistics = plane.lines[0].endpoint.engine.statistics()
+    assert statistics.malformed + statistics.unknown_queue_pair >= 5

@@ -1,0 +1,94 @@
+"""Ports in a lab: what a queue of the kernel pushes back, and how it goes on."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from chakram.errors import AgentError
+from chakram.fabric.lab import start_lab
+from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.topology import single_switch
+from chakram.roce.constants import BurstKind
+from chakram_agent.dataplane import udp
+from chakram_agent.dataplane.opening import open_port
+from chakram_agent.dataplane.port import Port, PortOptions
+from tests.support import missing_root, require
+
+pytestmark = pytest.mark.asyncio
+
+RATE_BPS = 10**7
+BURST = memoryview(bytes(4 * 4112))
+
+
+@pytest.fixture(autouse=True, params=["fast", "plain"])
+def _form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("root", missing_root())
+    if request.param == "plain":
+        monkeypatch.setattr(udp, "_batch", None)
+
+
+def options(address: str, peer: str) -> PortOptions:
+    return PortOptions(
+        address=address,
+        udp_port=4791,
+        destinations=[(peer, 4791)],
+        source_ports=[50_000],
+        data_tos=104,
+        control_tos=104,
+        cnp_tos=104,
+        buffer_bytes=200_000,
+    )
+
+
+def send(port: Port) -> bool:
+    return port.send_burst(BURST, 4112, 0, 50_000, int(BurstKind.DATA))
+
+
+async def test_a_full_queue_pushes_back_and_loses_nothing() -> None:
+    async with await start_lab(
+        single_switch(2, RATE_BPS), lab_name="dpport", mtu=4200
+    ) as lab:
+        near, far = lab.state.hosts
+        sender, receiver = (
+            run_in_namespace(
+                one.netns, open_port, "udp:eth0", options(one.address, two.address)
+            )
+            for one, two in ((near, far), (far, near))
+        )
+        try:
+            sent = 0
+            while send(sender):
+                sent += 1
+                assert sent < 1000
+            assert sender.send_retries == 1
+            arrived = 0
+            deadline_s = time.monotonic() + 10
+            while arrived < sent * len(BURST) and time.monotonic() < deadline_s:
+                if receiver.receive_burst():
+                    arrived += receiver.length
+            assert arrived == sent * len(BURST)
+            assert send(sender)
+        finally:
+            sender.close()
+            receiver.close()
+
+
+async def test_a_packet_that_no_link_takes_is_said() -> None:
+    async with await start_lab(
+        single_switch(2, None), lab_name="dpport", mtu=1500
+    ) as lab:
+        near, far = lab.state.hosts
+        port = run_in_namespace(
+            near.netns,
+            open_port,
+            "udp:eth0",
+            replace(options(near.address, far.address), buffer_bytes=1 << 20),
+        )
+        try:
+            with pytest.raises(AgentError, match="lower path_mtu"):
+                port.send_burst(BURST[:4112], 4112, 0, 50_000, int(BurstKind.DATA))
+        finally:
+            port.close()
