@@ -73,7 +73,7 @@ class ShardProcess:
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "chakram_agent.shard"),
+                *("-P", "-m", "chakram_agent.shard"),
                 *("--control", str(theirs.fileno())),
                 *("--counters", str(counters.descriptor)),
                 *("--parent", str(os.getpid())),

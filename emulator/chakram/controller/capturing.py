@@ -98,7 +98,7 @@ async def capturing(
         FabricError: If it cannot be done.
     """
     captures = Captures(limit_bytes)
-    command = [sys.executable, "-m", "chakram.fabric.capture"]
+    command = [sys.executable, "-P", "-m", "chakram.fabric.capture"]
     process = await asyncio.create_subprocess_exec(
         *(enter_command(lab.holder_pid, command) if lab.rootless else command),
         stdin=asyncio.subprocess.PIPE,

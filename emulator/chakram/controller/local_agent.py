@@ -51,6 +51,7 @@ async def local_agent(
         process = await asyncio.create_subprocess_exec(
             *prefix,
             sys.executable,
+            "-P",  # not the folder that it is started in
             "-m",
             "chakram_agent",
             "serve",

@@ -36,7 +36,7 @@ def enter_command(
     """
     where = [] if netns is None else ["--netns", netns]
     return [
-        *(sys.executable, "-m", "chakram.fabric.enter", str(holder_pid)),
+        *(sys.executable, "-P", "-m", "chakram.fabric.enter", str(holder_pid)),
         *where,
         "--",
         *command,

@@ -148,7 +148,7 @@ async def start_lab(
     )
     # Not in another thread: the kernel ties the holder to the thread that starts it.
     holder = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond
-        [sys.executable, "-m", "chakram.fabric.holder"],
+        [sys.executable, "-P", "-m", "chakram.fabric.holder"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -75,7 +75,7 @@ def probe_kernel() -> tuple[Probe, ...]:
     """Return the probes of namespaces, devices and queue disciplines."""
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "chakram.fabric.probe_child"],
+            [sys.executable, "-P", "-m", "chakram.fabric.probe_child"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

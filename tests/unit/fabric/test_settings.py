@@ -78,7 +78,7 @@ def test_a_line_may_come_in_pieces_or_end_early() -> None:
 
 def test_the_command_that_enters_a_lab() -> None:
     assert enter_command(17, ["ip", "a"])[1:] == [
-        *("-m", "chakram.fabric.enter", "17", "--", "ip", "a")
+        *("-P", "-m", "chakram.fabric.enter", "17", "--", "ip", "a")
     ]
     assert enter_command(17, ["ip"], netns="/proc/17/fd/5")[3:] == [
         *("17", "--netns", "/proc/17/fd/5", "--", "ip")

@@ -1,0 +1,32 @@
+"""What a run starts does not depend on the folder that it is started in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.support import REPO_ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_folder_named_like_the_package_does_not_stand_in_for_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "chakram").mkdir()
+    program = "import sys; from chakram.cli import main; sys.exit(main())"
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-P", "-c", program, "run"),
+            str(REPO_ROOT / "configs" / "loopback.yaml"),
+            *("--set", "iterations.warmup=0", "--set", "iterations.measured=1"),
+            *("--set", "fabric.udp_port=4793"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
