@@ -80,7 +80,7 @@ def test_the_command_that_enters_a_lab() -> None:
     assert enter_command(17, ["ip", "a"])[1:] == [
         *("-P", "-m", "chakram.fabric.enter", "17", "--", "ip", "a")
     ]
-    assert enter_command(17, ["ip"], netns="/proc/17/fd/5")[3:] == [
+    assert enter_command(17, ["ip"], netns="/proc/17/fd/5")[4:] == [
         *("17", "--netns", "/proc/17/fd/5", "--", "ip")
     ]
 
