@@ -104,12 +104,14 @@ class _Observer:
         self._progress = progress
         self._total = total
         self._flushed_ns = time.monotonic_ns()
+        self.began = False
         self.banners: list[str] = []
         self.samples_dropped: dict[str, int] = {}
 
     def phase_changed(self, phase: Phase) -> None:
         log.info("phase changed phase=%s", phase.name)
         if phase is Phase.RUNNING:
+            self.began = True
             self._metrics.set_state("running")
             self._metrics.set_start_time(time.time())
             self._progress.phase("replaying")
@@ -308,8 +310,12 @@ class _Run:
             Mapping[str, LinkCounters], Mapping[str, LinkCounters]
         ] = ({}, {})
         self.reference = Reference()
-        self.began = False
         self.error: ChakramError | None = None
+
+    @property
+    def began(self) -> bool:
+        """Whether any traffic was to flow: else there is nothing to show."""
+        return self._observer.began
 
     async def execute(self, lab_name: str) -> None:
         """Do everything that needs the fabric; it is gone when this returns."""
@@ -438,7 +444,6 @@ class _Run:
             self._metrics.set_clock(
                 name, offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
             )
-        self.began = True
 
     def finish(self, error: ChakramError | None) -> None:
         """Close the run directory; *error* is why the run is not complete."""
