@@ -16,7 +16,7 @@ from chakram.fabric.lab import down
 from tests.e2e.runs import LAB, PATIENCE_S, Ended, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 AGENT, SHARD, HOLDER = (
     "chakram_agent serve",
@@ -38,6 +38,7 @@ class RunProcess:
     Args:
         experiment: Its file.
         arguments: Further arguments.
+        prefix: What makes a command run somewhere else.
         environment: Variables beside those of this process.
     """
 
@@ -45,6 +46,7 @@ class RunProcess:
         self,
         experiment: Path,
         *arguments: object,
+        prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.runs = experiment.parent / "runs"
@@ -53,6 +55,7 @@ class RunProcess:
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [
+                    *prefix,
                     *(sys.executable, "-m", "chakram", "run", str(experiment)),
                     *map(str, arguments),
                 ],

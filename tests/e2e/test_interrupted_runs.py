@@ -81,7 +81,10 @@ def test_a_run_is_interrupted_before_it_has_begun(
         assert ended.sentence == "run: interrupted by SIGINT"
         assert gone(family)
     check_nothing_is_left(state_root)
-    assert ended.results.manifest.status in (FAILED, PARTIAL)
+    # A slow machine may have been quicker to begin than this test to interrupt.
+    began = "replaying" in ended.errors
+    assert ended.results.manifest.status == (PARTIAL if began else FAILED)
+    assert bool(ended.output) is began
     check_next_run(endless)
 
 

@@ -1,0 +1,63 @@
+"""What a run has carried, byte by byte, and what it should have carried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from chakram.observe.manifest import COMPLETE
+
+if TYPE_CHECKING:
+    from chakram.observe.run_results import RunResults
+
+MIB = 2**20
+
+ALGORITHMS = {
+    "all_reduce": "ring",
+    "all_gather": "ring",
+    "reduce_scatter": "ring",
+    "all_to_all": "direct",
+}
+"""Those that the closed forms are for."""
+
+CLOSED_FORMS = {
+    "all_reduce": lambda n: (2 * (n - 1), 2 * (n - 1) * MIB // n),
+    "all_gather": lambda n: (n - 1, (n - 1) * MIB),
+    "reduce_scatter": lambda n: (n - 1, (n - 1) * MIB // n),
+    "all_to_all": lambda n: (n - 1, (n - 1) * MIB // n),
+}
+"""By collective of 1 MiB: messages of each of n ranks, and the bytes of them all."""
+
+
+def sent(results: RunResults) -> dict[int, tuple[int, int]]:
+    """Return messages and bytes that each rank sent, those of barriers left out."""
+    messages: Counter[int] = Counter()
+    nbytes: Counter[int] = Counter()
+    for row in results.table("flows", "collective", "src", "bytes").to_pylist():
+        if row["collective"] != "barrier":
+            messages[row["src"]] += 1
+            nbytes[row["src"]] += row["bytes"]
+    return {rank: (count, nbytes[rank]) for rank, count in messages.items()}
+
+
+def check_complete(results: RunResults, *, ranks: int, iterations: int = 1) -> None:
+    """Assert that nothing of a run is missing, whatever it replayed."""
+    manifest = results.manifest
+    assert (manifest.status, manifest.reason) == (COMPLETE, None)
+    assert manifest.samples_dropped == 0
+    records = results.collectives()
+    assert records
+    assert [record for record in records if not record.complete] == []
+    assert {record.iteration for record in records} == set(range(iterations))
+    assert len(results.ranks()) == ranks * iterations
+    flows = results.table("flows").to_pylist()
+    names = ("iteration", "job", "group", "k", "step", "channel", "src", "dst")
+    messages = Counter(tuple(row[name] for name in names) for row in flows)
+    assert max(messages.values()) == 1
+    for row in flows:
+        times = [row[f"{name}_ns"] for name in ("ready", "posted", "first_sent")]
+        assert sorted(times) == times
+        assert row["last_acked_ns"] >= row["first_sent_ns"]
+    assert sum(record.sent_bytes for record in records) == sum(
+        row["bytes"] for row in flows
+    )

@@ -1,0 +1,251 @@
+"""Agents on hosts of their own, commanded over TCP with certificates on both sides."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chakram.observe.manifest import COMPLETE, FAILED
+from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
+from tests.e2e.hosts import (
+    ADDRESSES,
+    CONTROL_PORT,
+    NAMES,
+    SECOND_ADDRESS,
+    THIRD_ADDRESS,
+    Hosts,
+    host_section,
+    hosts,
+    port_section,
+)
+from tests.e2e.processes import TRAFFIC_ENDS_S, RunProcess
+from tests.e2e.runs import PATIENCE_S, Ended, moe, wait_until, write_experiment
+from tests.support import missing_program, missing_root, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+WRONG_INPUT, ENVIRONMENT, AGENT_ERROR, INTERRUPTED = 2, 3, 4, 130
+
+ENDLESS = {"warmup": 0, "measured": 1_000_000}
+
+SLOW = {"rate": "10Mbit"}
+"""Four data planes share this machine with whatever else a test needs."""
+
+LOOKING_S = 1.0
+"""What it may take, on a busy machine, to see that traffic has ended."""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Yield hosts whose agents wait for a controller."""
+    require("root", missing_root())
+    require("ip", missing_program("ip"))
+    with hosts(tmp_path_factory.mktemp("hosts")) as made:
+        yield made
+
+
+def run(found: Hosts, experiment: Path) -> Ended:
+    """Run an experiment on the host of the controller."""
+    done = subprocess.run(
+        [
+            *found.enter("c"),
+            *(sys.executable, "-m", "chakram", "run", str(experiment)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return Ended(
+        code=done.returncode,
+        output=done.stdout,
+        errors=done.stderr,
+        runs=experiment.parent / "runs",
+    )
+
+
+@pytest.mark.parametrize("op", CLOSED_FORMS)
+def test_a_microbenchmark_goes_through_the_network_between_hosts(
+    found: Hosts, tmp_path: Path, chakram_data: Path, op: str
+) -> None:
+    trace = chakram_data / "traces/astra_sim_microbenchmarks" / op / "4npus_1MB"
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "job", "trace": {"path": str(trace)}}],
+        found.fabric(),
+        collectives=ALGORITHMS,
+    )
+    before = {name: found.sent_bytes(name) for name in NAMES}
+
+    ended = run(found, experiment)
+
+    assert ended.code == 0, ended.errors
+    results = ended.results
+    check_complete(results, ranks=4)
+    messages, nbytes = CLOSED_FORMS[op](4)
+    assert sent(results) == dict.fromkeys(range(4), (messages, nbytes))
+    for name in NAMES:
+        assert found.sent_bytes(name) - before[name] > nbytes
+    assert results.manifest.world == "external"
+    assert set(results.manifest.clocks) == set(NAMES)
+
+
+def changed(name: str, **sections: object) -> list[dict[str, Any]]:
+    """Return all hosts, one of them otherwise."""
+    return [host_section(each, **(sections if each == name else {})) for each in NAMES]
+
+
+REFUSALS = {
+    "nobody-listens": (
+        lambda found: found.fabric(
+            hosts=changed("h2", agent=f"{ADDRESSES['h2']}:{CONTROL_PORT + 1}")
+        ),
+        AGENT_ERROR,
+        r"agent h2 \(198\.18\.0\.2:7412\): nobody listens there "
+        r"\(start it: chakram-agent serve --listen ADDRESS\)",
+    ),
+    "wrong-certificate": (
+        lambda found: found.fabric(authority=found.strangers),
+        AGENT_ERROR,
+        r"agent h1 \(198\.18\.0\.1:7411\): it closed the connection, as it does when "
+        r"it does not accept our certificate \(the controller's certificate must be "
+        r"signed by the agent's CA\)",
+    ),
+    "no-certificate": (
+        lambda found: found.fabric(tls=None),
+        WRONG_INPUT,
+        r".*experiment\.yaml: 4 mistakes",
+    ),
+    "not-allowed": (
+        lambda found: found.fabric(
+            hosts=changed("h1", ports=[port_section(SECOND_ADDRESS)])
+        ),
+        WRONG_INPUT,
+        r"agent h[234] .*: this agent does not send to 198\.18\.1\.1 "
+        r"\(it allows 198\.18\.0\.0/24; its administrator can add to that with "
+        r"--allow\)",
+    ),
+    "through-lo": (
+        lambda found: found.fabric(
+            hosts=changed(
+                "h4",
+                ports=[port_section(THIRD_ADDRESS) | {"netns": found.namespace("h1")}],
+            )
+        ),
+        ENVIRONMENT,
+        r"agent h[14] .*: port at 198\.18\.0\.\d+: packets to 198\.18\.0\.\d+ would go "
+        r"through lo, not through the network \(give each port a network namespace of "
+        r"its own \(isolate: namespace\)\)",
+    ),
+    "no-such-interface": (
+        lambda found: found.fabric(
+            hosts=changed(
+                "h3", ports=[port_section(ADDRESSES["h3"]) | {"open": "udp:eth9"}]
+            )
+        ),
+        ENVIRONMENT,
+        r"agent h3 .*: port udp:eth9 at 198\.18\.0\.3:4791: there is no interface eth9 "
+        r"\(see: ip link\)",
+    ),
+    "no-such-address": (
+        lambda found: found.fabric(
+            hosts=changed("h3", ports=[port_section("198.18.0.77")])
+        ),
+        ENVIRONMENT,
+        r"agent h3 .*: port udp:eth0 at 198\.18\.0\.77:4791: no interface has that "
+        r"address \(see: ip address\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "code", "sentence"), REFUSALS.values(), ids=REFUSALS
+)
+def test_what_cannot_be_run_is_refused_in_one_sentence(
+    found: Hosts,
+    tmp_path: Path,
+    fabric: Callable[[Hosts], dict[str, Any]],
+    code: int,
+    sentence: str,
+) -> None:
+    experiment = write_experiment(tmp_path, [moe(4)], fabric(found))
+
+    ended = run(found, experiment)
+
+    assert ended.code == code
+    assert re.fullmatch(sentence, ended.sentence)
+
+
+def traffic_is_over(found: Hosts) -> bool:
+    """Tell whether hosts send no more than what keeps connections alive."""
+    before = [found.sent_bytes(name) for name in NAMES]
+    time.sleep(0.1)
+    after = [found.sent_bytes(name) for name in NAMES]
+    return sum(after) - sum(before) < 10_000
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"]
+)
+def test_hosts_fall_silent_without_their_controller(
+    found: Hosts, tmp_path: Path, number: int
+) -> None:
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4)],
+        found.fabric(defaults=SLOW),
+        iterations=ENDLESS,
+    )
+    with RunProcess(experiment, prefix=found.enter("c")) as going:
+        going.wait_for_records()
+        assert not traffic_is_over(found)
+
+        going.process.send_signal(number)
+
+        wait_until(
+            lambda: traffic_is_over(found),
+            "the end of traffic",
+            timeout_s=TRAFFIC_ENDS_S + LOOKING_S,
+        )
+    # The agents are free for the next controller.
+    (tmp_path / "next").mkdir()
+    again = write_experiment(tmp_path / "next", [moe(4)], found.fabric())
+    assert run(found, again).results.manifest.status == COMPLETE
+
+
+def test_an_agent_serves_one_controller_at_a_time(found: Hosts, tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    first, second = (
+        write_experiment(
+            folder, [moe(4)], found.fabric(defaults=SLOW), iterations=ENDLESS
+        )
+        for folder in folders
+    )
+    with RunProcess(first, prefix=found.enter("c")) as going:
+        going.wait_for_records()
+
+        refused = run(found, second)
+
+        assert refused.code == AGENT_ERROR
+        assert re.fullmatch(
+            r"agent h1 .*: the agent belongs to chakram run on \S+, process "
+            rf"{going.process.pid} \(one controller has an agent at a time; end the "
+            r"other one\)",
+            refused.sentence,
+        )
+        assert refused.results.manifest.status == FAILED
+        assert going.process.poll() is None
+        going.process.send_signal(signal.SIGINT)
+        assert going.wait().code == INTERRUPTED
