@@ -172,7 +172,7 @@ class RankDecoder:
                 where,
                 "STAGE stores sizes as numbers of elements, and nobody said how many "
                 "bytes one has",
-                "give bytes_per_element: 2 for 16-bit types, 4 for 32-bit types",
+                "say `bytes_per_element: 2` (or --bytes-per-element 2) for bf16",
             )
         if schema != STAGE_SCHEMA and unit not in (None, 1):
             self._warn(

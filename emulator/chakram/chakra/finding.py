@@ -57,9 +57,19 @@ def find_trace_set(path: str | Path, prefix: str | None = None) -> Iterator[Foun
     Raises:
         TraceError: If there is none, are several, or a rank is missing.
     """
-    place, wanted = _place_and_pattern(Path(path))
+    path = Path(path)
+    try:
+        place, wanted = _place_and_pattern(path)
+        store = ArchiveStore(place) if is_archive(place) else FolderStore(place)
+        if wanted is not None and not is_archive(place):
+            _refuse_missing(path, wanted)
+    except OSError as error:
+        raise TraceError(
+            str(path),
+            f"cannot be looked at: {error.strerror}",
+            "is the path right, and may you read it?",
+        ) from error
     wanted = prefix or wanted
-    store = ArchiveStore(place) if is_archive(place) else FolderStore(place)
     try:
         yield _choose(store, place, wanted)
     finally:
@@ -82,6 +92,30 @@ def _place_and_pattern(path: Path) -> tuple[Path, str | None]:
         if is_archive(parent):
             return parent, _pattern(path.relative_to(parent).as_posix())
     return path.parent, _pattern(path.name)
+
+
+def _refuse_missing(path: Path, wanted: str) -> None:
+    """Refuse a path that is neither there nor the beginning of names that are.
+
+    Raises:
+        TraceError: If it is missing.
+        OSError: If the folders above it may not be looked into.
+    """
+    if path.exists():
+        return
+    above = next((each for each in path.parents if each.exists()), path.parent)
+    hints = [] if path.is_absolute() else [f"it stands for {path.absolute()}"]
+    if not above.is_dir():
+        hints.append(f"{above} is no folder")
+    else:
+        listing = FolderStore(above).listing()
+        if above == path.parent and any(
+            name.startswith(f"{wanted}.") or fnmatchcase(name, f"{wanted}.*")
+            for name in listing
+        ):
+            return
+        hints.append(f"{above.absolute()} holds {_some(listing)}")
+    raise TraceError(str(path), "does not exist", "; ".join(hints))
 
 
 def _pattern(name: str) -> str:
@@ -115,7 +149,7 @@ def _choose(store: Store, place: Path, wanted: str | None) -> FoundSet:
         raise TraceError(
             store.place,
             "holds no files named <prefix>.<rank>.et",
-            f"it holds {_some(list(store.names()))}",
+            f"it holds {_some(store.listing())}",
         )
     fitting = [prefix for prefix in sets if _fits(prefix, wanted)]
     if not fitting:

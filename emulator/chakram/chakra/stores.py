@@ -59,6 +59,10 @@ class Store(Protocol):
         """Return the names, with ``/`` between folders, in a good order to read."""
         ...
 
+    def listing(self) -> Sequence[str]:
+        """Return the names of all it holds, for messages; ``/`` ends a folder's."""
+        ...
+
     def open(self, name: str) -> StoredFile:
         """Open one of the files."""
         ...
@@ -91,9 +95,26 @@ class FolderStore:
                 path.name for path in self._folder.iterdir() if path.is_file()
             )
         except OSError as error:
-            raise TraceError(
-                self.place, f"cannot be listed: {error.strerror}", "is the path right?"
-            ) from error
+            raise self._unlisted(error) from error
+
+    def listing(self) -> Sequence[str]:
+        """Return the names of its files and folders.
+
+        Raises:
+            TraceError: If the folder cannot be listed.
+        """
+        try:
+            return sorted(
+                f"{path.name}/" if path.is_dir() else path.name
+                for path in self._folder.iterdir()
+            )
+        except OSError as error:
+            raise self._unlisted(error) from error
+
+    def _unlisted(self, error: OSError) -> TraceError:
+        return TraceError(
+            self.place, f"cannot be listed: {error.strerror}", "is the path right?"
+        )
 
     def open(self, name: str) -> StoredFile:
         """Open one of its files."""
@@ -152,6 +173,10 @@ class ArchiveStore:
     def names(self) -> Sequence[str]:
         """Return the names of its regular files, in their order in the archive."""
         return list(self._members)
+
+    def listing(self) -> Sequence[str]:
+        """Return the names of its regular files; they tell the folders as well."""
+        return self.names()
 
     def open(self, name: str) -> StoredFile:
         """Open one of its files."""

@@ -305,7 +305,7 @@ def test_an_empty_file_is_refused() -> None:
 
 def test_stage_stores_elements_and_somebody_must_say_what_one_is() -> None:
     stage = metadata(schema="symbolic_tensor_network")
-    with pytest.raises(TraceError, match="give bytes_per_element"):
+    with pytest.raises(TraceError, match="--bytes-per-element 2"):
         read(stage, collective(1))
     trace = read(stage, collective(1), bytes_per_element=2)
     assert trace.graph.node(0).comm_bytes == 2048

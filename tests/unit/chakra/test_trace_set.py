@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 from pathlib import Path
 
@@ -143,12 +144,33 @@ def test_several_sets_must_be_told_apart(tmp_path: Path) -> None:
     write_set(tmp_path, "b")
     refused(tmp_path, f"holds 2 trace sets: a, b .*e.g. {tmp_path}/a")
     assert load_trace_set(tmp_path, prefix="b").name == f"{tmp_path}/b"
+    (tmp_path / "c.txt").write_text("notes")
     refused(tmp_path / "c", "holds no trace set 'c' .it holds a, b")
+
+
+def test_a_path_that_is_not_there_is_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_set(tmp_path / "sub", "a")
+    (tmp_path / "notes.txt").write_text("x")
+    where = re.escape(f"{tmp_path}")
+    refused(tmp_path / "c", f"{where}/c: does not exist .{where} holds notes.txt, sub/")
+    refused(tmp_path / "c" / "d", f"c/d: does not exist .{where} holds notes.txt")
+    refused(tmp_path / "sub" / "w.*.et", "does not exist .*sub holds a.0.et, a.1.et")
+    refused(tmp_path / "notes.txt" / "w", "does not exist .*notes.txt is no folder")
+    refused(tmp_path, "holds no files named .*it holds notes.txt, sub/")
+    monkeypatch.chdir(tmp_path)
+    refused(Path("c"), f"^c: does not exist .it stands for {where}/c; {where} holds")
+
+
+def test_a_path_that_may_not_be_read_is_one_sentence(tmp_path: Path) -> None:
+    # Root may read all: a name that is too long fails the same way for everybody.
+    refused(tmp_path / ("x" * 300), "cannot be looked at: File name too long .is the")
 
 
 def test_what_holds_no_traces_is_refused(tmp_path: Path) -> None:
     refused(tmp_path, "holds no files named .*it holds nothing")
-    refused(tmp_path / "no" / "where", "cannot be listed: No such file")
+    refused(tmp_path / "no" / "where", "no/where: does not exist")
     (tmp_path / "notes.txt").write_text("x")
     refused(tmp_path, "holds no files named .*it holds notes.txt")
     refused(tmp_path / "notes.txt", "this is not named <prefix>.<rank>.et")
