@@ -98,7 +98,9 @@ def test_every_byte_arrives_once(
     plan = plan_for(kind, drop_ratio=drop_ratio, rate_bps=rate_bps)
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)
+    before_ns = time.monotonic_ns()
     finish(plane)
+    assert 0 < plane.busy_ns < time.monotonic_ns() - before_ns
     shares = [row for line in plane.lines for row in share_rows(line.endpoint.records)]
     assert len(shares) == 3 * 2 * NRANKS
     expected = {0: 2 * (NRANKS - 1) * SIZE // NRANKS, 1: (NRANKS - 1) * SIZE // NRANKS}
@@ -127,6 +129,7 @@ def test_it_sleeps_while_nothing_is_due(kind: str, planes: list[DataPlane]) -> N
         plane.wait(20_000_000)
         rounds += 1
     assert rounds < 20
+    assert plane.busy_ns == 0
     assert time.process_time() - before_s < 0.05
 
 

@@ -37,6 +37,7 @@ cdef class Line:
 
 cdef class DataPlane:
     cdef readonly list lines
+    cdef readonly long long busy_ns
     cdef readonly long long max_lag_ns
     cdef readonly long long late_rounds
     cdef readonly long long rounds
@@ -47,7 +48,8 @@ cdef class DataPlane:
 
     @cython.locals(line=Line)
     cpdef object arm(self, long long start_ns)
-    @cython.locals(line=Line, now_ns="long long", due_ns="long long", active="bint")
+    @cython.locals(line=Line, now_ns="long long", due_ns="long long", active="bint",
+                   began_ns="long long")
     cpdef object round(self)
     @cython.locals(line=Line, now_ns="long long", wake_ns="long long",
                    sleep_ns="long long")

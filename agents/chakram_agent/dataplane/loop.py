@@ -143,6 +143,9 @@ class DataPlane:
 
     Attributes:
         lines: They.
+        busy_ns: Time of the rounds in which something was received or sent. While
+            packets flow the process spins, so its CPU time says nothing; if this is
+            nearly all of the time, the process is what limits.
         max_lag_ns: The most that something due had to wait for the loop.
         late_rounds: Times that this was more than a millisecond.
         rounds: Rounds so far.
@@ -153,6 +156,7 @@ class DataPlane:
         "_epoll",
         "_exact",
         "_line_of",
+        "busy_ns",
         "late_rounds",
         "lines",
         "max_lag_ns",
@@ -161,6 +165,7 @@ class DataPlane:
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
+        self.busy_ns = 0
         self.max_lag_ns = 0
         self.late_rounds = 0
         self.rounds = 0
@@ -181,6 +186,7 @@ class DataPlane:
         """Serve every line that has something to do."""
         self.rounds += 1
         active = False
+        began_ns = monotonic_ns()
         for descriptor in self._poll(0):
             line = self._line_of.get(descriptor)
             if line is not None and line.receive(monotonic_ns()):
@@ -201,7 +207,8 @@ class DataPlane:
                 now_ns + _RETRY_NS if line.blocked else line.endpoint.next_wakeup_ns()
             )
         if active:
-            self._active_ns = now_ns
+            self._active_ns = monotonic_ns()
+            self.busy_ns += self._active_ns - began_ns
 
     def watch(self, descriptor: int) -> None:
         """Wake up from ``wait`` when *descriptor* is readable, too."""
