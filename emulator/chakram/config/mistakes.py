@@ -45,7 +45,7 @@ _WORDS: dict[str, tuple[str, str]] = {
     "string_type": ("{input} is not text", "put it in quotes"),
     "string_pattern_mismatch": (
         "{input} is not a name",
-        "letters, digits and - only, a letter or digit first",
+        "{characters} only, a letter or digit first",
     ),
     "finite_number": ("{input} is not a number", "e.g. 0.5"),
     "string_too_long": ("is too long", "at most {max_length} characters"),
@@ -159,7 +159,14 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
         return _unknown_kind(location, details["input"], str(context["kinds"]))
     if kind in _WORDS:
         found, hint = _WORDS[kind]
-        words = {**context, "input": _shown(details["input"])}
+        words = {
+            **context,
+            "input": _shown(details["input"]),
+            # Of the patterns of names only that of labs knows no capitals.
+            "characters": "letters, digits, _, . and -"
+            if "A-Z" in str(context.get("pattern"))
+            else "lower-case letters, digits and -",
+        }
         return Mistake(
             location=location, found=found.format(**words), hint=hint.format(**words)
         )

@@ -53,7 +53,7 @@ def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
         raise FabricError(
             f"lab {lab}",
             "it runs already",
-            f"choose another name, or end it: chakram fabric down {lab}",
+            "choose another name with --lab NAME",
         )
     end_processes(directory, spare=spare)
     if holder is not None:

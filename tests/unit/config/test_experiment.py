@@ -144,7 +144,11 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
     ("old", "new", "expected"),
     [
         ("version: 1", "version: 2", "version: 2 is not known"),
-        ("name: quickstart", "name: quick start", "'quick start' is not a name"),
+        (
+            "name: quickstart",
+            "name: quick start",
+            "is not a name (letters, digits, _, . and -",
+        ),
         ("ranks: 8", "ranks: 9", "ranks is 9, but ep x dp is 4 x 2 = 8"),
         ("ranks: 8", "ranks: '8'", "'8' is not a whole number"),
         ("ranks: 8", "ranks: true", "True is not a whole number"),
@@ -184,7 +188,7 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         ("mtu: 4200", "mtu: 4200\nruns: 3", "runs: is not a path"),
         ("mtu: 4200", "mtu: 4200\nmetrics: x", "'x' is not an address and port"),
         ("mtu: 4200", "mtu: 4200\nmetrics: a:70000", "there is no port 70000"),
-        ("mtu: 4200", "mtu: 4200\nlab: Lab", "'Lab' is not a name"),
+        ("mtu: 4200", "mtu: 4200\nlab: Lab", "'Lab' is not a name (lower-case letters"),
         ("compute:", "size_scale: 0\n    compute:", "'0' is not positive"),
     ],
 )
