@@ -90,7 +90,7 @@ $(INSTALLED): pyproject.toml
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; \
 		exit 1; }
-	@echo "installing chakram and its tools into $(VENV) (about a minute)"
+	@echo "installing chakram and its tools into $(VENV) (takes some minutes the first time)"
 	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.1' wheel
 	@PYTHONWARNINGS=ignore $(PIP_INSTALL) --no-build-isolation -e '.[dev]'
 	@touch $@

@@ -399,6 +399,12 @@ def _explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
         return "it does not answer in time", "is its host overloaded or suspended?"
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return f"a message is too long ({text})", "spread the ranks over more agents"
+    if code is grpc.StatusCode.INTERNAL:
+        # What gRPC says when an agent ends a session while we write to it.
+        return (
+            "the session broke off",
+            "its own log says why; an overloaded host misses heartbeats",
+        )
     if code is not grpc.StatusCode.UNAVAILABLE:
         return f"the call failed: {code.name} ({text})", None
     if "certificate_verify_failed" in lowered or "hostname verification" in lowered:

@@ -9,24 +9,24 @@ import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from chakram.control.client import AgentClient
 from chakram.controller.interrupts import Interrupts
 from chakram.controller.links import link_records
+from chakram.controller.observer import Observer, Progress
 from chakram.controller.planning import (
     LoadedJob,
     build_plan,
     load_jobs,
+    planned_ports,
     ports_needed,
     transport_plan,
 )
 from chakram.controller.predictions import bounds, simulate_apart
 from chakram.controller.reporting import Reference, manifest_of
 from chakram.controller.session import Session
-from chakram.controller.state import Phase
 from chakram.controller.worlds import World, open_world
-from chakram.core.counters import slot
 from chakram.core.resolve import OperationTable
 from chakram.errors import ChakramError, FabricError, RunInterrupted
 from chakram.observe.console import render_table
@@ -43,9 +43,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.control.clock import ClockOffset
-    from chakram.control.events import CountersSnapshot
     from chakram.core.plan import Plan
-    from chakram.core.records import RecordRows
     from chakram.core.resolve import LinkRecord
     from chakram.core.summary import Summary
     from chakram.fabric.counters import LinkCounters
@@ -54,21 +52,7 @@ __all__ = ["Progress", "RunOutcome", "run_experiment"]
 
 log = logging.getLogger(__name__)
 
-_FLUSH_NS = 2 * 10**9
 _LINKS_INTERVAL_S = 2
-
-
-class Progress(Protocol):
-    """Who tells a person how far a run is."""
-
-    def phase(self, text: str) -> None:
-        """A phase has begun."""
-
-    def iterations(self, done: int, total: int) -> None:
-        """So many iterations are done."""
-
-    def note(self, text: str) -> None:
-        """Something to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,66 +71,6 @@ class RunOutcome:
     def exit_code(self) -> int:
         """What the process should end with."""
         return 0 if self.error is None else self.error.exit_code
-
-
-class _Observer:
-    """Passes on what happens in a run: to files, metrics and a person."""
-
-    def __init__(
-        self,
-        directory: RunDirectory,
-        metrics: MetricsState,
-        progress: Progress,
-        total: int,
-    ) -> None:
-        self._directory = directory
-        self._metrics = metrics
-        self._progress = progress
-        self._total = total
-        self._flushed_ns = time.monotonic_ns()
-        self.began = False
-        self.banners: list[str] = []
-        self.samples_dropped: dict[str, int] = {}
-
-    def phase_changed(self, phase: Phase) -> None:
-        log.info("phase changed phase=%s", phase.name)
-        if phase is Phase.RUNNING:
-            self.began = True
-            self._metrics.set_state("running")
-            self._metrics.set_start_time(time.time())
-            self._progress.phase("replaying")
-            self._progress.iterations(0, self._total)
-
-    def iterations_done(self, iterations: int) -> None:
-        self._progress.iterations(iterations, self._total)
-
-    def rows_arrived(self, rows: RecordRows) -> None:
-        new = self._directory.add(rows)
-        self._metrics.add_collectives(new.collectives)
-        self._metrics.add_ranks(new.ranks)
-        now_ns = time.monotonic_ns()
-        if now_ns - self._flushed_ns > _FLUSH_NS:
-            self._directory.flush()
-            self._flushed_ns = now_ns
-
-    def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
-        self._metrics.set_counters(agent, snapshot.values)
-        if snapshot.loads:
-            self._metrics.set_load(
-                agent,
-                max_lag_ns=max(load.max_lag_ns for load in snapshot.loads),
-                rounds=sum(load.rounds for load in snapshot.loads),
-                late_rounds=sum(load.late_rounds for load in snapshot.loads),
-            )
-        self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
-
-    def agent_lost(self, agent: str) -> None:
-        self._metrics.set_agent_up(agent, False)
-
-    def agent_said(self, agent: str, level: str, text: str) -> None:
-        if level == "warning":
-            self.banners.append(f"agent {agent}: {text}")
-        self._progress.note(f"agent {agent}: {text}")
 
 
 async def run_experiment(
@@ -208,6 +132,8 @@ async def _run(
     jobs = await asyncio.to_thread(load_jobs, experiment)
     started = datetime.now(UTC)
     run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    # What does not fit onto the fabric is said before anything is made for it.
+    build_plan(experiment, jobs, planned_ports(experiment, jobs), run_id=run_id)
     directory = RunDirectory.create(
         runs_directory,
         manifest=manifest_of(
@@ -299,7 +225,7 @@ class _Run:
         self._run_id = run_id
         self._metrics = metrics
         self._progress = progress
-        self._observer = _Observer(
+        self._observer = Observer(
             directory,
             metrics,
             progress,
@@ -447,6 +373,10 @@ class _Run:
 
     def finish(self, error: ChakramError | None) -> None:
         """Close the run directory; *error* is why the run is not complete."""
+        try:
+            self._observer.close()
+        except ChakramError as failure:
+            error = error or failure
         self.error = error
         before, after = self._counters
         topology = self._world.topology if self._world is not None else None

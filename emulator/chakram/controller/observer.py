@@ -1,0 +1,136 @@
+"""Passes on what happens in a run: to files, to metrics and to a person."""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
+
+from chakram.controller.state import Phase
+from chakram.core.counters import slot
+
+if TYPE_CHECKING:
+    from chakram.control.events import CountersSnapshot
+    from chakram.core.records import RecordRows
+    from chakram.observe.metrics_state import MetricsState
+    from chakram.observe.run_directory import RunDirectory
+
+__all__ = ["Observer", "Progress"]
+
+log = logging.getLogger(__name__)
+
+_FLUSH_NS = 2 * 10**9
+
+
+class Progress(Protocol):
+    """Who tells a person how far a run is."""
+
+    def phase(self, text: str) -> None:
+        """A phase has begun."""
+
+    def iterations(self, done: int, total: int) -> None:
+        """So many iterations are done."""
+
+    def note(self, text: str) -> None:
+        """Something to read."""
+
+
+class Observer:
+    """Told by a session what happens (``chakram.controller.session.RunObserver``).
+
+    Records are taken in by a thread of their own, in the order in which they come:
+    joining and writing them takes longer than an agent waits for a heartbeat.
+
+    Attributes:
+        began: Whether traffic has started.
+        banners: What agents said that belongs on top of the results.
+        samples_dropped: By agent, records that were lost on the way.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        metrics: MetricsState,
+        progress: Progress,
+        total: int,
+    ) -> None:
+        self.began = False
+        self.banners: list[str] = []
+        self.samples_dropped: dict[str, int] = {}
+        self._directory = directory
+        self._metrics = metrics
+        self._progress = progress
+        self._total = total
+        self._flushed_ns = time.monotonic_ns()
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="records")
+        self._failed: Future[None] | None = None
+
+    def phase_changed(self, phase: Phase) -> None:
+        """The run has entered a phase."""
+        log.info("phase changed phase=%s", phase.name)
+        if phase is Phase.RUNNING:
+            self.began = True
+            self._metrics.set_state("running")
+            self._metrics.set_start_time(time.time())
+            self._progress.phase("replaying")
+            self._progress.iterations(0, self._total)
+
+    def iterations_done(self, iterations: int) -> None:
+        """All ranks have done so many iterations."""
+        self._progress.iterations(iterations, self._total)
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        """An agent has sent records.
+
+        Raises:
+            ChakramError: Why earlier ones could not be taken.
+        """
+        if self._failed is not None:
+            self._failed.result()
+        self._writer.submit(self._take, rows).add_done_callback(self._note_failure)
+
+    def close(self) -> None:
+        """Return when all records are taken; blocks, and may be called again.
+
+        Raises:
+            ChakramError: Why some could not be taken.
+        """
+        self._writer.shutdown()
+        if self._failed is not None:
+            self._failed.result()
+
+    def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
+        """An agent has sent its counters."""
+        self._metrics.set_counters(agent, snapshot.values)
+        if snapshot.loads:
+            self._metrics.set_load(
+                agent,
+                max_lag_ns=max(load.max_lag_ns for load in snapshot.loads),
+                rounds=sum(load.rounds for load in snapshot.loads),
+                late_rounds=sum(load.late_rounds for load in snapshot.loads),
+            )
+        self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
+
+    def agent_lost(self, agent: str) -> None:
+        """The connection to an agent is gone."""
+        self._metrics.set_agent_up(agent, False)
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        """An agent has something for people to read."""
+        if level == "warning":
+            self.banners.append(f"agent {agent}: {text}")
+        self._progress.note(f"agent {agent}: {text}")
+
+    def _take(self, rows: RecordRows) -> None:
+        new = self._directory.add(rows)
+        self._metrics.add_collectives(new.collectives)
+        self._metrics.add_ranks(new.ranks)
+        now_ns = time.monotonic_ns()
+        if now_ns - self._flushed_ns > _FLUSH_NS:
+            self._directory.flush()
+            self._flushed_ns = now_ns
+
+    def _note_failure(self, future: Future[None]) -> None:
+        if future.exception() is not None and self._failed is None:
+            self._failed = future
