@@ -30,14 +30,24 @@ CLOSED_FORMS = {
 
 
 def sent(results: RunResults) -> dict[int, tuple[int, int]]:
-    """Return messages and bytes that each rank sent, those of barriers left out."""
-    messages: Counter[int] = Counter()
-    nbytes: Counter[int] = Counter()
-    for row in results.table("flows", "collective", "src", "bytes").to_pylist():
+    """Return messages and bytes that each rank of the only job sent.
+
+    Those of barriers are left out, here and below.
+    """
+    (found,) = sent_by_job(results).values()
+    return found
+
+
+def sent_by_job(results: RunResults) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return messages and bytes that each rank of each job sent."""
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    flows = results.table("flows", "job", "collective", "src", "bytes")
+    for row in flows.to_pylist():
         if row["collective"] != "barrier":
-            messages[row["src"]] += 1
-            nbytes[row["src"]] += row["bytes"]
-    return {rank: (count, nbytes[rank]) for rank, count in messages.items()}
+            ranks = found.setdefault(row["job"], {})
+            messages, nbytes = ranks.get(row["src"], (0, 0))
+            ranks[row["src"]] = messages + 1, nbytes + row["bytes"]
+    return found
 
 
 def check_complete(results: RunResults, *, ranks: int, iterations: int = 1) -> None:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
-import sysconfig
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import REPO_ROOT, missing_root, require
+from tests.nobody import (
+    NOBODY,
+    ONLY_ROOT,
+    interpreter,
+    python_path,
+    run_as_nobody,
+)
+from tests.support import missing_root, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOBODY = 65534
 HERE = Path(__file__).parent
 WITHOUT_ROOT = (
     "test_lab.py",
@@ -28,43 +31,11 @@ WITHOUT_ROOT = (
 )
 
 
-def run_as_nobody(command: list[str], **variables: str) -> tuple[int, str]:
-    """Return exit status and output of a command run by a user without rights."""
-    done = subprocess.run(
-        command,
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        cwd=REPO_ROOT,
-        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    return done.returncode, done.stdout
-
-
-def interpreter() -> str:
-    """Return an interpreter like ours that everybody may run."""
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    for name in (sys.executable, f"/usr/bin/{version}", shutil.which(version)):
-        # Started twice over: programs started by it must find it as well.
-        again = "import subprocess, sys; subprocess.run([sys.executable, '-V'])"
-        try:
-            if name and run_as_nobody([name, "-c", again])[0] == 0:
-                return name
-        except OSError:
-            continue
-    return ""
-
-
 @pytest.fixture
 def python() -> str:
     require("root", missing_root())
     name = interpreter()
-    require("netns", None if name else "only root may run this interpreter")
+    require("netns", None if name else ONLY_ROOT)
     return name
 
 
@@ -75,18 +46,6 @@ def nobodys_root() -> Iterator[str]:
     os.chown(root, NOBODY, NOBODY)
     yield root
     shutil.rmtree(root)
-
-
-def python_path() -> str:
-    """Return where the packages are, for another interpreter."""
-    folders = [REPO_ROOT / "emulator", REPO_ROOT / "agents", REPO_ROOT]
-    return os.pathsep.join(
-        [
-            *map(str, folders),
-            sysconfig.get_path("platlib"),
-            sysconfig.get_path("purelib"),
-        ]
-    )
 
 
 @pytest.mark.slow

@@ -1,0 +1,73 @@
+"""Several jobs on one fabric, and what lies between two iterations."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.accounts import check_complete, sent_by_job
+from tests.e2e.runs import completed, fabric, moe, write_experiment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ITERATIONS = 3
+
+
+def test_two_jobs_share_a_fabric(tmp_path: Path, kind: str) -> None:
+    jobs = [
+        moe(4) | {"name": "left"},
+        moe(4) | {"name": "right", "size_scale": "1/2"},
+    ]
+    experiment = write_experiment(tmp_path, jobs, fabric(kind, 8))
+
+    results = completed(experiment).results
+
+    check_complete(results, ranks=8)
+    ranks = {(each.job, each.rank, each.number) for each in results.ranks()}
+    assert len(ranks) == 8
+    assert {job for job, _, _ in ranks} == {"left", "right"}
+    sent = sent_by_job(results)
+    assert sent["left"].keys() == sent["right"].keys() == set(range(4))
+    for rank, (messages, nbytes) in sent["left"].items():
+        assert sent["right"][rank] == (messages, nbytes // 2)
+
+
+@pytest.mark.parametrize("sync", ["barrier", "free", "gap"])
+def test_iterations_follow_one_another(tmp_path: Path, sync: str) -> None:
+    gap_ns = 20 * 10**6
+    gap = {"gap": f"{gap_ns}ns"} if sync == "gap" else {}
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4)],
+        fabric("loopback", 4),
+        iterations={"warmup": 1, "measured": ITERATIONS - 1, "sync": sync, **gap},
+    )
+
+    results = completed(experiment).results
+
+    check_complete(results, ranks=4, iterations=ITERATIONS)
+    ops = {str(record.identity.op) for record in results.collectives()}
+    assert ("barrier" in ops) is (sync == "barrier")
+    by_rank = defaultdict(list)
+    for record in sorted(results.ranks(), key=lambda each: each.iteration):
+        assert record.measured is (record.iteration > 0)
+        by_rank[record.rank].append(record)
+    for records in by_rank.values():
+        for before, after in pairwise(records):
+            assert after.start_ns - before.end_ns >= gap_ns * (sync == "gap")
+    if sync == "barrier":
+        # Nobody begins before all have done what lies before the barrier.
+        work = [
+            record
+            for record in results.collectives()
+            if record.identity.op != "barrier"
+        ]
+        for iteration in range(1, ITERATIONS):
+            start_ns = min(r.start_ns for r in work if r.iteration == iteration)
+            assert start_ns >= max(
+                r.end_ns for r in work if r.iteration == iteration - 1
+            )

@@ -1,0 +1,121 @@
+"""A run and its simulation: the same experiment, in two worlds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.accounts import check_complete
+from tests.e2e.runs import completed, moe, star, write_experiment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.observe.run_results import RunResults
+
+pytestmark = pytest.mark.usefixtures("netns")
+
+
+def identities(results: RunResults) -> dict[object, object]:
+    """Return what every collective of every iteration was, but not how long it took."""
+    return {
+        (record.iteration, record.identity.key): (
+            record.identity,
+            record.measured,
+            record.shares,
+            record.sent_bytes,
+            record.packets,
+        )
+        for record in results.collectives()
+    }
+
+
+def flows(results: RunResults) -> set[tuple[object, ...]]:
+    """Return what every message was, but not when."""
+    names = ("iteration", "job", "group", "k", "collective", "step", "channel")
+    more = ("src", "dst", "qpn", "bytes", "packets")
+    rows = results.table("flows", *names, *more).to_pylist()
+    return {tuple(row[name] for name in (*names, *more)) for row in rows}
+
+
+def host_bytes(results: RunResults) -> dict[tuple[str, str], int]:
+    """Return what went through the links of hosts, by link and direction."""
+    return {
+        (link.link, link.direction): link.bytes
+        for link in results.links()
+        if link.kind == "host"
+    }
+
+
+def test_a_simulation_does_what_the_run_does(tmp_path: Path) -> None:
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4)],
+        star(4, rate="1Gbit"),
+        iterations={"warmup": 1, "measured": 1},
+        predict=["ideal", "simulate"],
+        agents={"shards": 1},
+    )
+
+    ran = completed(experiment).results
+    (tmp_path / "simulated").mkdir()
+    copy = tmp_path / "simulated" / experiment.name
+    copy.write_bytes(experiment.read_bytes())
+    simulated = completed(copy, "--runs", copy.parent / "runs", verb="simulate").results
+
+    for results, world in ((ran, "namespaces"), (simulated, "simulate")):
+        assert results.manifest.world == world
+        check_complete(results, ranks=4, iterations=2)
+    assert identities(ran) == identities(simulated)
+    assert flows(ran) == flows(simulated)
+    assert ran.ideals() == simulated.ideals()
+    assert ran.ceilings() == simulated.ceilings()
+    assert set(ran.predictions()) == {"simulate"}
+    assert set(ran.predictions()["simulate"]) == set(ran.ideals())
+    # Counted by the kernel, once for each burst, and by the simulator.
+    assert host_bytes(ran) == pytest.approx(host_bytes(simulated), rel=0.05)
+
+
+def test_results_are_printed_as_json(tmp_path: Path) -> None:
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4)],
+        star(4, rate="1Gbit"),
+        predict=["ideal", "simulate"],
+    )
+
+    ended = completed(experiment, "--json")
+
+    assert ended.errors == ""
+    document = json.loads(ended.output)
+    assert document["directory"] == str(ended.directory)
+    assert document["complete"] is True
+    assert document["error"] is None
+    assert document["run"]["status"] == "complete"
+    summary = ended.results.summary()
+    found = {(row["collective"], row["size"]): row for row in document["results"]}
+    assert {op for op, _ in found} >= {"all_reduce", "all_to_all"}
+    assert len(found) == len(summary.rows)
+    for row in summary.rows:
+        shown = found[str(row.op), row.size_bytes]
+        assert shown["time_ns"] == row.time_ns > 0
+        assert shown["ideal_ns"] == row.ideal_ns > 0
+        assert shown["predictions"].keys() == {"simulate"}
+
+
+def test_results_are_printed_as_a_table(tmp_path: Path) -> None:
+    experiment = write_experiment(tmp_path, [moe(4)], star(4, rate="1Gbit"))
+
+    ended = completed(experiment)
+
+    rows = [line.split() for line in ended.output.splitlines()]
+    sizes = {row[0] for row in rows if row and row[0].isdigit()}
+    summary = ended.results.summary()
+    assert sizes == {str(row.size_bytes) for row in summary.rows}
+    for op in {row.op for row in summary.rows}:
+        assert f"# {op}: " in ended.output
+    assert ended.output.endswith(
+        f"# Run directory: {ended.directory}\n# Run complete.\n"
+    )

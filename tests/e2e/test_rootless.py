@@ -1,0 +1,58 @@
+"""A user without any rights runs experiments, on both fabrics."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.observe.run_results import open_run
+from tests.e2e.accounts import check_complete
+from tests.e2e.runs import fabric, moe, write_experiment
+from tests.leaks import names_in
+from tests.nobody import NOBODY, ONLY_ROOT, interpreter, python_path, run_as_nobody
+from tests.support import missing_root, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def python() -> str:
+    require("root", missing_root())
+    name = interpreter()
+    require("netns", None if name else ONLY_ROOT)
+    return name
+
+
+@pytest.fixture
+def nobodys_folder() -> Iterator[Path]:
+    """Return a folder in which nobody may do everything."""
+    folder = Path(tempfile.mkdtemp(prefix="ck-"))
+    (folder / "labs").mkdir(mode=0o700)
+    for path in (folder, folder / "labs"):
+        os.chown(path, NOBODY, NOBODY)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_run_needs_no_root(python: str, nobodys_folder: Path, kind: str) -> None:
+    experiment = write_experiment(nobodys_folder, [moe(4)], fabric(kind, 4))
+
+    status, output = run_as_nobody(
+        [python, "-m", "chakram", "run", str(experiment)],
+        PYTHONPATH=python_path(),
+        CHAKRAM_STATE_DIR=str(nobodys_folder / "labs"),
+    )
+
+    assert status == 0, output
+    (directory,) = (nobodys_folder / "runs").iterdir()
+    assert directory.stat().st_uid == NOBODY
+    results = open_run(directory)
+    check_complete(results, ranks=4)
+    assert bool(results.links()) is (kind == "namespaces")
+    assert names_in(str(nobodys_folder / "labs")) <= {".lock"}
