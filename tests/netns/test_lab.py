@@ -25,6 +25,7 @@ from chakram.fabric.description import LabState
 from chakram.fabric.exchange import ask_holder
 from chakram.fabric.lab import (
     down,
+    down_unused,
     lab_status,
     read_states,
     register_process,
@@ -296,6 +297,16 @@ async def test_down_without_a_name_ends_all_labs() -> None:
         await start_lab(star(2), lab_name=name, lifetime="up")
     assert await down() == ["a", "b"]
     assert status() == []
+
+
+@pytest.mark.asyncio
+async def test_labs_that_runs_use_can_be_left_alone() -> None:
+    await start_lab(star(2), lab_name="kept", lifetime="up")
+    async with await start_lab(star(2), lab_name="used"):
+        assert await down_unused() == (["kept"], ["used"])
+        assert [(each.name, each.in_use) for each in status()] == [("used", True)]
+        assert await down("used") == ["used"]
+    assert await down_unused() == ([], [])
 
 
 @pytest.mark.asyncio

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +41,7 @@ def up(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Build the fabric of an experiment; it stays until `chakram fabric down`."""
+    """Build the fabric of an experiment and let it stand."""
     from chakram.config.experiment import load_experiment
     from chakram.config.fabric import NamespaceFabric
     from chakram.fabric.from_config import topology_from_config
@@ -74,11 +76,14 @@ def up(
 def down(
     lab: Annotated[str | None, typer.Argument(help="Name of the lab.")] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All labs of this user.")
+        bool, typer.Option("--all", help="All labs of this user that no run uses.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --all: also labs that runs use.")
     ] = False,
     as_json: _Json = False,
 ) -> None:
-    """End a lab with its processes and remove all it made, also after a crash."""
+    """End a lab and remove all it made, also after a crash."""
     from chakram.fabric import lab as labs
 
     if (lab is None) != every:
@@ -87,13 +92,26 @@ def down(
             "names both a lab and --all" if every else "names no lab",
             "write either a lab's name or --all",
         )
-    ended = asyncio.run(labs.down(lab))
-    if as_json:
-        _print_json({"ended": ended})
-    elif ended:
-        print(f"ended: {', '.join(ended)}")
+    in_use: list[str] = []
+    if every and not force:
+        ended, in_use = asyncio.run(labs.down_unused())
     else:
+        ended = asyncio.run(labs.down(lab))
+    if as_json:
+        _print_json({"ended": ended, "in_use": in_use})
+        return
+    if ended:
+        print(f"ended: {', '.join(ended)}")
+    elif lab is not None:
+        known = ", ".join(each.name for each in labs.status()) or "none"
+        print(f"there is no lab {lab}; there are: {known}")
+    elif not in_use:
         print("there was nothing to end")
+    if in_use:
+        print(
+            f"left alone, a run uses them: {', '.join(in_use)} "
+            "(end one: chakram fabric down NAME; all: --all --force)"
+        )
 
 
 @app.command()
@@ -164,7 +182,7 @@ def _print_state(state: LabState) -> None:
     enter = f"ip netns exec {first.netns_name}"
     if first.netns_name is None:
         own = f"{state.holder_pid} --netns {first.netns}"
-        enter = f"python -m chakram.fabric.enter {own} --"
+        enter = f"{shlex.quote(sys.executable)} -m chakram.fabric.enter {own} --"
     for note in state.notes:
         print(f"note: {note}")
     print(f"lab {state.name} is up; a command on {first.name}: {enter} COMMAND")

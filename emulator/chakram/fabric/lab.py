@@ -46,6 +46,7 @@ __all__ = [
     "LabHandle",
     "LabStatus",
     "down",
+    "down_unused",
     "lab_status",
     "read_states",
     "register_process",
@@ -75,6 +76,11 @@ class LabStatus:
     alive: bool
     state: LabState | None
     processes: tuple[RegisteredProcess, ...]
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a run needs it, or it is being built for somebody."""
+        return self.alive and (self.state is None or self.state.lifetime == "run")
 
 
 class LabHandle:
@@ -264,6 +270,26 @@ async def down(lab: str | None = None) -> list[str]:
     """
     labs = lab_names() if lab is None else [lab]
     return [each for each in labs if await asyncio.to_thread(_down, each)]
+
+
+async def down_unused() -> tuple[list[str], list[str]]:
+    """Take down all labs of this user that no run needs, as ``down`` does.
+
+    Returns:
+        The names of the labs that ended, and of those that are in use.
+
+    Raises:
+        FabricError: If a lab's files were written by another version.
+    """
+    ended: list[str] = []
+    in_use: list[str] = []
+    for lab in lab_names():
+        found = lab_status(lab)
+        if found is not None and found.in_use:
+            in_use.append(lab)
+        elif await asyncio.to_thread(_down, lab):
+            ended.append(lab)
+    return ended, in_use
 
 
 def _down(lab: str) -> bool:

@@ -1,0 +1,48 @@
+"""What ``chakram fabric down`` ends and what it says, with labs of one file each."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from chakram.cli.fabric import app
+from chakram.fabric.process import process_start_ticks
+from chakram.fabric.state import STATE_ROOT_VARIABLE, Holder, write_holder
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(autouse=True)
+def labs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make one lab whose holder is this process, and one whose holder is dead."""
+    root = tmp_path / "labs"
+    root.mkdir(mode=0o700)
+    monkeypatch.setenv(STATE_ROOT_VARIABLE, str(root))
+    ticks = process_start_ticks(os.getpid())
+    assert ticks is not None
+    for name, started in (("alive", ticks), ("dead", ticks + 1)):
+        (root / name).mkdir()
+        write_holder(root / name, Holder(pid=os.getpid(), start_ticks=started))
+    return root
+
+
+def test_all_leaves_labs_in_use_alone_and_says_so(labs: Path) -> None:
+    text = run("down", "--all")
+    assert "ended: dead\n" in text
+    assert "a run uses them: alive (end one: chakram fabric down NAME" in text
+    assert [path.name for path in labs.iterdir() if path.is_dir()] == ["alive"]
+    fields = json.loads(run("down", "--all", "--json"))
+    assert fields == {"ended": [], "in_use": ["alive"]}
+
+
+def test_a_lab_that_is_not_there_is_no_error_but_said(labs: Path) -> None:
+    text = run("down", "nosuch")
+    assert text == "there is no lab nosuch; there are: alive, dead\n"
