@@ -33,7 +33,7 @@ def certs(
         ),
     ] = None,
 ) -> None:
-    """Make certificates for the controller and the agents of external hosts."""
+    """Make certificates for a controller and its agents."""
     from chakram.control.certificates import make_certificates
 
     agents = {} if experiment is None else _agents_of(experiment)

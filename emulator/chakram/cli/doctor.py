@@ -20,7 +20,10 @@ def doctor(
         bool, typer.Option("--json", help="Print JSON instead of a table.")
     ] = False,
 ) -> None:
-    """Try what runs are made of; exit status 3 if no namespace lab can be built."""
+    """Try out what runs need of this machine.
+
+    The exit code is 3 if no namespace lab can be built here.
+    """
     from chakram.fabric.probe import probe_all
 
     probes = probe_all()

@@ -116,7 +116,7 @@ def down(
 
 @app.command()
 def status(as_json: _Json = False) -> None:
-    """Show the labs of this user, also those that a crash left behind."""
+    """Show the labs of this user, also left-over ones."""
     from chakram.fabric import lab as labs
 
     found = labs.status()

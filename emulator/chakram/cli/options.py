@@ -22,7 +22,8 @@ Overrides = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Replace a value of the file, e.g. iterations.measured=3.",
+        help="Replace a value of the file; may be repeated, e.g. "
+        "--set iterations.measured=3 --set seed=2.",
     ),
 ]
 Runs = Annotated[

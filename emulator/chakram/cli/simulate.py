@@ -20,7 +20,7 @@ def simulate(
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Replay an experiment in virtual time, without any network."""
+    """Replay an experiment in virtual time, without a network."""
     settings, text = read_experiment(experiment, overrides)
     from chakram.controller.simulation import simulate_experiment
 

@@ -133,7 +133,10 @@ def lint(
     drop_missing_dependencies: _DropMissing = False,
     as_json: _Json = False,
 ) -> None:
-    """Check whether a trace set can be replayed; exit code 2 if it cannot."""
+    """Check whether a trace set can be replayed.
+
+    The exit code is 2 if it cannot.
+    """
     from chakram.chakra.lint import check_across_ranks, check_trace_set
 
     traces = _load(

@@ -50,6 +50,14 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"\n  {verb} " in told
 
 
+@pytest.mark.parametrize("verb", [[], ["trace"], ["fabric"]])
+def test_no_line_of_a_listing_of_verbs_is_cut(
+    verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*verb, "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("arguments", [[], ["fabric"]])
 def test_a_command_without_a_verb_tells_its_verbs(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
