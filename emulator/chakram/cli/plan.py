@@ -13,7 +13,8 @@ from rich.table import Column, Table
 
 from chakram.cli.options import ExperimentPath, Json, Overrides, read_experiment
 from chakram.cli.progress import ProgressReporter
-from chakram.units import format_size, format_time
+from chakram.cli.sizes import about_size
+from chakram.units import format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -87,10 +88,10 @@ def _show(summary: PlanSummary) -> None:
             line.op,
             line.algorithm or "",
             str(line.group_ranks),
-            format_size(line.size_bytes),
+            about_size(line.size_bytes),
             str(line.count),
             str(line.messages),
-            format_size(line.bytes_per_rank),
+            about_size(line.bytes_per_rank),
         )
     rows.caption = "per iteration; sent: payload of the busiest rank in one of them"
     console.print(rows)

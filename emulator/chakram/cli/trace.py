@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from chakram.cli.sizes import about_size
 from chakram.errors import ConfigError
-from chakram.units import format_size, format_time, parse_flops, parse_size, parse_time
+from chakram.units import format_time, parse_flops, parse_size, parse_time
 
 if TYPE_CHECKING:
     from chakram.chakra.options import TraceWarning
@@ -115,9 +116,9 @@ def show(
             "" if row.group_ranks is None else str(row.group_ranks),
             str(row.groups),
             str(row.nodes),
-            format_size(row.min_bytes),
-            format_size(row.max_bytes),
-            format_size(row.total_bytes),
+            about_size(row.min_bytes),
+            about_size(row.max_bytes),
+            about_size(row.total_bytes),
         )
     console.print(rows)
     for line in _warning_lines(traces):
