@@ -8,8 +8,8 @@ Where the fabric is made of this machine's kernel, the burst is what costs: send
 bridging, shaping and receiving one takes 12-16 us of a core, and 6 us more when it has
 to wait at a switch port for a timer; how many packets it holds hardly matters, for it
 crosses bridges as one.  Measured on a star of 8 hosts that one process drives, path MTU
-4096, window 64 KiB, on two virtual cores of which others used one and more; percent of
-the ideal, the median of 5 to 9 iterations:
+4096, window 64 KiB, on two virtual cores that others used too, hence with real-time
+priority; percent of the ideal, the median of 5 to 9 iterations:
 
 ===========  =========  ===============  =================  =====================
 host rate    packets    bursts per s     ring all-reduce    direct all-to-all
