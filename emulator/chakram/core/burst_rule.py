@@ -24,9 +24,9 @@ host rate    packets    bursts per s     ring all-reduce    direct all-to-all
 ===========  =========  ===============  =================  =====================
 
 So bursts grow until all ports of a process together send 30 000 of them per second.  On
-a Clos (2 spines, 2 leaves) the same numbers of packets gave 99.5 and 99.4 % at 250
-Mbit/s, 99.1 and 98.8 % at 500 Mbit/s; at 1 Gbit/s, with more hops for the same core,
-87 and 98 %, and 97.6 % for both with 15 packets and a window of 128 KiB.
+a Clos (2 spines, 2 leaves) every burst takes more hops and thus more of the core: 99.5
+and 99.4 % at 250 Mbit/s with 2 packets, 99.1 and 92 % at 500 Mbit/s with 4 (99.5 and
+98.8 % with 8), 87 and 98 % at 1 Gbit/s with 8.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def burst_bytes(rate_bps: int, *, burst_ns: int = _BURST_NS) -> int:
     But behind a burst of packets, which leaves whole and in debt, the next ACK would
     wait for a timer; at 1 Gbit/s, 15 KB and bursts of 4 packets of 4 KiB nearly every
     one did, and timers took a third of the time of a ring among 8 hosts.  25 KB, which
-    is 200 us, leaves room for bursts of 5; a ring took 240 ms instead of 420.
+    is 200 us, leaves room for bursts of 5; a ring took 256 ms instead of 445.
     """
     return max(_BURST_BYTES, rate_bps * burst_ns // (8 * 10**9))
 
