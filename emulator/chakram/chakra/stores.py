@@ -98,7 +98,7 @@ class FolderStore:
             raise self._unlisted(error) from error
 
     def listing(self) -> Sequence[str]:
-        """Return the names of its files and folders.
+        """Return the names of its files and folders, hidden ones aside.
 
         Raises:
             TraceError: If the folder cannot be listed.
@@ -107,6 +107,7 @@ class FolderStore:
             return sorted(
                 f"{path.name}/" if path.is_dir() else path.name
                 for path in self._folder.iterdir()
+                if not path.name.startswith(".")
             )
         except OSError as error:
             raise self._unlisted(error) from error

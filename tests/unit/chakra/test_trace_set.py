@@ -153,6 +153,7 @@ def test_a_path_that_is_not_there_is_said_to_be_missing(
 ) -> None:
     write_set(tmp_path / "sub", "a")
     (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / ".hidden").write_text("x")
     where = re.escape(f"{tmp_path}")
     refused(tmp_path / "c", f"{where}/c: does not exist .{where} holds notes.txt, sub/")
     refused(tmp_path / "c" / "d", f"c/d: does not exist .{where} holds notes.txt")
