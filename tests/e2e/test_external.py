@@ -227,14 +227,13 @@ def test_an_agent_serves_one_controller_at_a_time(found: Hosts, tmp_path: Path) 
     folders = [tmp_path / "first", tmp_path / "second"]
     for folder in folders:
         folder.mkdir()
+    # It computes for long before it sends anything.
+    job = moe(4, attention="10min") | {"compute": {"from": "trace"}}
     first, second = (
-        write_experiment(
-            folder, [moe(4)], found.fabric(defaults=SLOW), iterations=ENDLESS
-        )
-        for folder in folders
+        write_experiment(folder, [job], found.fabric()) for folder in folders
     )
     with RunProcess(first, prefix=found.enter("c")) as going:
-        going.wait_for_records()
+        wait_until(lambda: "replaying" in going.errors, "the start of the run")
 
         refused = run(found, second)
 
