@@ -163,7 +163,7 @@ def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
                 f"{path_mtu + HEADER_ALLOWANCE_BYTES}",
             )
         )
-    if transport.window_bytes < path_mtu:
+    if transport.window_bytes is not None and transport.window_bytes < path_mtu:
         mistakes.append(
             Mistake(
                 location=("transport", "window"),

@@ -90,15 +90,16 @@ class Transport(Model):
             | Literal["none", "fixed_rate", "dcqcn"],
         ),
     ] = CongestionSettings()
-    window_bytes: Size = Field(default=64 * 1024, alias="window")
-    """Bytes that a queue pair may have unacknowledged."""
+    window_bytes: Size | None = Field(default=None, alias="window")
+    """Bytes that a queue pair may have unacknowledged; None: four bursts, at least
+    64 KiB."""
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
     """Payload of a full packet; None: the largest that the MTU has room for."""
     verb: Literal["write", "send"] = "write"
     dscp: Dscp = Dscp()
     ecn: Literal["off", "ect0", "ect1"] = "ect0"
-    ack_interval: Whole = Field(default=4, ge=1, le=1024)
-    """Packets after which an acknowledgement is asked for."""
+    ack_interval: Whole | None = Field(default=None, ge=1, le=1024)
+    """Packets after which an acknowledgement is asked for; None: two bursts."""
     retransmit_timeout_ns: Time = Field(
         default=67_108_864, alias="retransmit_timeout", ge=10_000, le=600 * 10**9
     )

@@ -12,11 +12,15 @@ from chakram.chakra.synth import MoeParameters
 from chakram.chakra.synth_set import synth_moe_trace_set
 from chakram.chakra.trace_set import load_trace_set
 from chakram.config.dcqcn import dcqcn_parameters
-from chakram.config.fabric import ExternalFabric, NamespaceFabric
+from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import available_ports, port_rate, smallest_mtu
 from chakram.config.jobs import MoeTrace
 from chakram.config.transport import largest_path_mtu
-from chakram.core.burst_rule import burst_packets
+from chakram.core.burst_rule import (
+    ack_interval_packets,
+    burst_packets,
+    window_bytes,
+)
 from chakram.core.collectives import CollectiveOp
 from chakram.core.job_check import check_job
 from chakram.core.lowering import LoweringOptions, lower_job
@@ -230,9 +234,18 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
                 "give the links of hosts, or the ports, a rate",
             )
         parameters = dcqcn_parameters(congestion.dcqcn, line_rate_bps)
-    return TransportPlan(
+    burst = transport.burst or burst_packets(
+        rate_bps=port_rate(fabric),
         path_mtu=path_mtu,
         window_bytes=transport.window_bytes,
+        on_kernel=not isinstance(fabric, ExternalFabric),
+        ports=available_ports(fabric) or _USUAL_PORTS,
+        tiers=_tiers(fabric),
+    )
+    return TransportPlan(
+        path_mtu=path_mtu,
+        window_bytes=transport.window_bytes
+        or window_bytes(burst_packets=burst, path_mtu=path_mtu),
         congestion_control=congestion.name,
         congestion_parameters=parameters,
         verb=transport.verb,
@@ -240,18 +253,18 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         dscp_ack=transport.dscp.ack,
         dscp_cnp=transport.dscp.cnp,
         ecn=_ECN_BITS[transport.ecn],
-        ack_interval_packets=transport.ack_interval,
+        ack_interval_packets=transport.ack_interval or ack_interval_packets(burst),
         retransmit_timeout_ns=transport.retransmit_timeout_ns,
         retry_limit=transport.retry_limit,
-        max_burst_packets=transport.burst
-        or burst_packets(
-            rate_bps=port_rate(fabric),
-            path_mtu=path_mtu,
-            window_bytes=transport.window_bytes,
-            on_kernel=not isinstance(fabric, ExternalFabric),
-            ports=available_ports(fabric) or _USUAL_PORTS,
-        ),
+        max_burst_packets=burst,
     )
+
+
+def _tiers(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> int:
+    """Return how many tiers of switches a fabric has, as far as it is known."""
+    if isinstance(fabric, LoopbackFabric) or fabric.topology is None:
+        return 1
+    return 1 if fabric.topology.clos is None else 2
 
 
 def run_settings(experiment: Experiment) -> RunSettings:

@@ -24,14 +24,14 @@ host rate    packets    bursts per s     ring all-reduce    direct all-to-all
 ===========  =========  ===============  =================  =====================
 
 So bursts grow until all ports of a process together send 30 000 of them per second.  On
-a Clos (2 spines, 2 leaves) every burst takes more hops and thus more of the core: 99.5
-and 99.4 % at 250 Mbit/s with 2 packets, 99.1 and 92 % at 500 Mbit/s with 4 (99.5 and
-98.8 % with 8), 87 and 98 % at 1 Gbit/s with 8.
+a Clos (2 spines, 2 leaves) every burst takes more hops and thus more of the core: 99.1
+and 92 % at 500 Mbit/s with 4 packets, but 99.5 and 98.8 % with 8; 87 and 98 % at
+1 Gbit/s with 8.  So there half as many bursts are let go.
 """
 
 from __future__ import annotations
 
-__all__ = ["burst_packets"]
+__all__ = ["ack_interval_packets", "burst_packets", "window_bytes"]
 
 _LONGEST_NS = 15_000
 _BURSTS_PER_S = 30_000
@@ -39,6 +39,8 @@ _FEWEST = 2
 # The kernel takes 64 KiB in one send, with headers: 15 packets of 4 KiB.
 _LARGEST_BYTES = 61_440
 _MOST = 64
+_WINDOW_BURSTS = 4
+_LEAST_WINDOW_BYTES = 64 * 1024
 # Ethernet, IPv4, UDP, BTH and ICRC: a packet on the wire beside its payload.
 _OVERHEAD_BYTES = 58
 
@@ -47,9 +49,10 @@ def burst_packets(
     *,
     rate_bps: int | None,
     path_mtu: int,
-    window_bytes: int,
+    window_bytes: int | None,
     on_kernel: bool,
     ports: int,
+    tiers: int = 1,
 ) -> int:
     """Return how many packets leave as one.
 
@@ -57,17 +60,39 @@ def burst_packets(
         rate_bps: Of a port, in wire bits per second; None: not limited.
         path_mtu: Payload of a full packet.
         window_bytes: Of a queue pair: two bursts fit, so that one is under way while
-            the other one is acknowledged.
+            the other one is acknowledged.  None: it will be made to fit.
         on_kernel: Whether bridges and queues of this machine are the fabric.
         ports: How many of them one data-plane process drives.
+        tiers: Of switches in the fabric: 1 for a single switch, 2 for leaves and
+            spines.
     """
-    most = min(_MOST, _LARGEST_BYTES // path_mtu, window_bytes // (2 * path_mtu))
+    most = min(_MOST, _LARGEST_BYTES // path_mtu)
+    if window_bytes is not None:
+        most = min(most, window_bytes // (2 * path_mtu))
     if rate_bps is None:
         wanted = most
     elif on_kernel:
         packet_bits = 8 * (path_mtu + _OVERHEAD_BYTES)
-        per_packet = _BURSTS_PER_S * packet_bits
+        per_packet = _BURSTS_PER_S // tiers * packet_bits
         wanted = (ports * rate_bps + per_packet // 2) // per_packet
     else:
         wanted = rate_bps * _LONGEST_NS // (8 * 10**9 * path_mtu)
     return max(_FEWEST, min(most, wanted))
+
+
+def window_bytes(*, burst_packets: int, path_mtu: int) -> int:
+    """Return the window where the experiment names none: four bursts, or 64 KiB.
+
+    With fewer bursts under way a queue pair waits for acknowledgements; with more it
+    only fills queues (1 Gbit/s, bursts of 8: 96 to 98 % with 64 KiB, 96 to 99 % with
+    128 KiB).
+    """
+    return max(_LEAST_WINDOW_BYTES, _WINDOW_BURSTS * burst_packets * path_mtu)
+
+
+def ack_interval_packets(burst_packets: int) -> int:
+    """Return after how many packets an ACK is asked for: two bursts.
+
+    That is half a window of four bursts, so that sending never stops for it.
+    """
+    return 2 * burst_packets

@@ -2,7 +2,11 @@
 
 import pytest
 
-from chakram.core.burst_rule import burst_packets
+from chakram.core.burst_rule import (
+    ack_interval_packets,
+    burst_packets,
+    window_bytes,
+)
 
 WINDOW = 64 * 1024
 
@@ -53,15 +57,38 @@ def test_on_real_switches_bursts_are_short_in_time(
     )
 
 
-@pytest.mark.parametrize(
-    ("window_bytes", "packets"), [(WINDOW, 8), (1 << 20, 15), (4096, 2)]
-)
-def test_two_bursts_fit_into_the_window(window_bytes: int, packets: int) -> None:
+@pytest.mark.parametrize(("window", "packets"), [(WINDOW, 8), (1 << 20, 15), (4096, 2)])
+def test_two_bursts_fit_into_the_window(window: int, packets: int) -> None:
     for on_kernel in (False, True):
         assert packets == burst_packets(
             rate_bps=None,
             path_mtu=4096,
-            window_bytes=window_bytes,
+            window_bytes=window,
             on_kernel=on_kernel,
             ports=8,
         )
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "packets"),
+    [(250_000_000, 4), (500_000_000, 8), (1_000_000_000, 15)],
+)
+def test_more_hops_want_longer_bursts(rate_bps: int, packets: int) -> None:
+    assert packets == burst_packets(
+        rate_bps=rate_bps,
+        path_mtu=4096,
+        window_bytes=None,
+        on_kernel=True,
+        ports=8,
+        tiers=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("packets", "window"), [(2, WINDOW), (4, WINDOW), (8, 2 * WINDOW), (15, 245_760)]
+)
+def test_the_window_holds_four_bursts_and_half_of_it_is_acknowledged(
+    packets: int, window: int
+) -> None:
+    assert window == window_bytes(burst_packets=packets, path_mtu=4096)
+    assert ack_interval_packets(packets) * 4096 * 2 <= window
