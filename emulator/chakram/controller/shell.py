@@ -23,6 +23,7 @@ from chakram.controller.planning import (
     ports_needed,
     transport_plan,
 )
+from chakram.controller.port_sharing import refuse_neighbours_on_one_port
 from chakram.controller.predictions import bounds, simulate_apart
 from chakram.controller.reporting import Reference, manifest_of
 from chakram.controller.session import Session
@@ -133,7 +134,9 @@ async def _run(
     started = datetime.now(UTC)
     run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     # What does not fit onto the fabric is said before anything is made for it.
-    build_plan(experiment, jobs, planned_ports(experiment, jobs), run_id=run_id)
+    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), run_id=run_id)
+    if experiment.fabric.kind != "loopback":
+        refuse_neighbours_on_one_port(plan)
     directory = RunDirectory.create(
         runs_directory,
         manifest=manifest_of(
