@@ -48,7 +48,7 @@ LOOKING_S = 1.0
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Yield hosts whose agents wait for a controller."""
     require("root", missing_root())
-    require("ip", missing_program("ip"))
+    require("netns", missing_program("ip"))
     with hosts(tmp_path_factory.mktemp("hosts")) as made:
         yield made
 

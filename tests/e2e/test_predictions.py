@@ -74,6 +74,10 @@ def test_a_simulation_does_what_the_run_does(tmp_path: Path) -> None:
     assert ran.ceilings() == simulated.ceilings()
     assert set(ran.predictions()) == {"simulate"}
     assert set(ran.predictions()["simulate"]) == set(ran.ideals())
+    # Nothing is faster than its links, but for the little that leaves at once.
+    ceilings = ran.ceilings()
+    for record in ran.collectives():
+        assert record.duration_ns > 0.9 * ceilings.get(record.identity.key, 0)
     # Counted by the kernel, once for each burst, and by the simulator.
     assert host_bytes(ran) == pytest.approx(host_bytes(simulated), rel=0.05)
 
