@@ -373,7 +373,7 @@ def test_stage_is_refused_until_somebody_says_what_an_element_is(
     chakram_data: Path,
 ) -> None:
     path = chakram_data / "traces/stage/moe_mixtral_ep4_tp2_8r"
-    with pytest.raises(TraceError, match="give bytes_per_element"):
+    with pytest.raises(TraceError, match="bytes_per_element: 2"):
         load_trace_set(path)
     traces = load_trace_set(path, bytes_per_element=2)
     assert communication(traces)["all_to_all"] == (128, 4_194_304, 4_194_304)
