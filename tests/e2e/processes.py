@@ -38,6 +38,7 @@ class RunProcess:
     Args:
         experiment: Its file.
         arguments: Further arguments.
+        verb: ``run`` or ``simulate``.
         prefix: What makes a command run somewhere else.
         environment: Variables beside those of this process.
     """
@@ -46,6 +47,7 @@ class RunProcess:
         self,
         experiment: Path,
         *arguments: object,
+        verb: str = "run",
         prefix: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -56,7 +58,7 @@ class RunProcess:
             self.process = subprocess.Popen(
                 [
                     *prefix,
-                    *(sys.executable, "-m", "chakram", "run", str(experiment)),
+                    *(sys.executable, "-m", "chakram", verb, str(experiment)),
                     *map(str, arguments),
                 ],
                 stdin=subprocess.DEVNULL,

@@ -99,3 +99,16 @@ def test_who_insists_need_not_wait(going: RunProcess, state_root: Path) -> None:
     assert gone(family)
     check_nothing_is_left(state_root)
     assert ended.results.manifest.status == PARTIAL
+
+
+def test_an_interrupted_simulation_says_so_in_its_directory(endless: Path) -> None:
+    with RunProcess(endless, verb="simulate") as simulation:
+        wait_until(lambda: "simulating: " in simulation.errors, "its start")
+
+        to_the_controller(simulation)
+
+        ended = simulation.wait()
+    assert ended.code == INTERRUPTED
+    assert ended.sentence == "simulation: interrupted by SIGINT"
+    manifest = ended.results.manifest
+    assert (manifest.status, manifest.reason) == (FAILED, ended.sentence)

@@ -18,7 +18,7 @@ from chakram.controller.predictions import bounds
 from chakram.controller.reporting import Reference, manifest_of
 from chakram.controller.shell import RunOutcome
 from chakram.core.resolve import LinkRecord
-from chakram.errors import ChakramError, ConfigError
+from chakram.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.fabric.from_config import topology_from_config
 from chakram.observe.console import render_table
 from chakram.observe.manifest import COMPLETE, FAILED
@@ -93,6 +93,10 @@ def simulate_experiment(
     except ChakramError as error:
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
         raise
+    except KeyboardInterrupt:
+        stopped = RunInterrupted("simulation", "interrupted by SIGINT")
+        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
+        raise stopped from None
     directory.add(result.records)
     directory.finish(
         COMPLETE,
