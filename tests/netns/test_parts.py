@@ -257,7 +257,7 @@ def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
     ]
     assert ended.stdout == "ended: small\n"
     assert again.stdout == "there is no lab small; there are: other\n"
-    assert json.loads(rest.stdout) == {"ended": ["other"]}
+    assert json.loads(rest.stdout) == {"ended": ["other"], "in_use": []}
     assert nothing.stdout == "there is no lab\n"
     assert status() == []
 
