@@ -85,9 +85,8 @@ class TransportPlan:
     """Local ACK timeout 14: 4.096 us x 2**14."""
     retry_limit: int = 7
     max_burst_packets: int = 4
-    burst_bound_ns: int = 2_000_000
-    """How much lag the pacing of a port may make up, in time at its rate: as much as
-    the shaping of a lab's hosts lets pass at once."""
+    burst_bound_ns: int = 1_000_000
+    """How much lag the pacing of a port may make up, in time at its rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
