@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,14 @@ from chakram.errors import ConfigError
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
 
-__all__ = ["ExperimentPath", "Json", "Overrides", "Runs", "read_experiment"]
+__all__ = [
+    "ExperimentPath",
+    "Json",
+    "Overrides",
+    "Runs",
+    "print_json",
+    "read_experiment",
+]
 
 ExperimentPath = Annotated[
     Path, typer.Argument(metavar="EXPERIMENT.yaml", help="Experiment file.")
@@ -54,3 +62,8 @@ def read_experiment(path: Path, overrides: list[str] | None) -> tuple[Experiment
     # The file alone would not tell what was run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]
     return experiment, "".join([*changes, text])
+
+
+def print_json(document: object) -> None:
+    """Print what ``--json`` promises, on standard output."""
+    print(json.dumps(document, indent=2))

@@ -1,0 +1,20 @@
+"""``chakram trace``: look at traces, check them, make some up; a file per verb."""
+
+from __future__ import annotations
+
+import typer
+
+from chakram.cli.trace.lint import lint
+from chakram.cli.trace.show import show
+from chakram.cli.trace.synth import app as synth_app
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="trace",
+    help="Look at Chakra execution traces, check them, make some up.",
+    no_args_is_help=True,
+)
+app.command()(show)
+app.command()(lint)
+app.add_typer(synth_app)

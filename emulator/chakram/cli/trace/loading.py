@@ -1,0 +1,96 @@
+"""What the verbs of ``chakram trace`` share: how a trace set is named and read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from chakram.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chakram.chakra.options import TraceWarning
+    from chakram.chakra.trace_set import TraceSet
+
+__all__ = [
+    "BytesPerElement",
+    "CommGroups",
+    "Dependencies",
+    "DropMissing",
+    "TracePath",
+    "load",
+    "warning_lines",
+]
+
+TracePath = Annotated[
+    Path,
+    typer.Argument(
+        help="Folder, archive, prefix, pattern, or one of the files; inside an "
+        "archive: traces.tar.gz/PREFIX."
+    ),
+]
+BytesPerElement = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=64, help="What one unit of a stored size is worth (STAGE: 2 or 4)."
+    ),
+]
+CommGroups = Annotated[
+    Path | None, typer.Option(help="Group file, if not beside the traces.")
+]
+Dependencies = Annotated[
+    str, typer.Option(help="Edges that order nodes: auto, data, control or both.")
+]
+DropMissing = Annotated[
+    bool, typer.Option(help="Go on where a dependency names a node that is missing.")
+]
+
+
+def load(
+    path: Path,
+    bytes_per_element: int | None,
+    comm_groups: Path | None,
+    dependencies: str,
+    drop_missing_dependencies: bool,
+) -> TraceSet:
+    """Return the trace set; a bar on stderr shows the ranks as they are read."""
+    from chakram.chakra.options import DependencyPolicy, ReadOptions
+    from chakram.chakra.trace_set import load_trace_set
+
+    if dependencies not in list(DependencyPolicy):
+        raise ConfigError(
+            "--dependencies",
+            f"{dependencies!r} is none of {', '.join(DependencyPolicy)}",
+        )
+    console = Console(stderr=True)
+    with Progress(
+        console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("reading traces", total=None)
+        return load_trace_set(
+            path,
+            comm_groups=comm_groups,
+            options=ReadOptions(
+                bytes_per_element=bytes_per_element,
+                dependencies=DependencyPolicy(dependencies),
+                drop_missing_dependencies=drop_missing_dependencies,
+            ),
+            on_rank=lambda done, total: progress.update(
+                task, completed=done, total=total
+            ),
+        )
+
+
+def warning_lines(traces: TraceSet) -> list[str]:
+    """Return a line for every kind of warning: ranks are mostly odd alike."""
+    by_kind: dict[str, list[TraceWarning]] = {}
+    for warning in traces.warnings:
+        by_kind.setdefault(warning.kind, []).append(warning)
+    return [
+        f"warning: {alike[0]}"
+        + (f" [and so on {len(alike) - 1} more ranks]" if len(alike) > 1 else "")
+        for alike in by_kind.values()
+    ]
