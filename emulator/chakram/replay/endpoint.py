@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.core.plan import POINT_TO_POINT
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
 from chakram.replay.rank import Replay
@@ -28,6 +29,7 @@ from chakram.roce.faults import PacketFaults
 from chakram.roce.notification import CnpLimiter
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
+from chakram.roce.turns import SendOrder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -126,13 +128,18 @@ class Endpoint:
                     records=self.records,
                 )
                 self.replays.append(replay)
+                send_orders: dict[str, SendOrder] = {}
                 for pair in rank.queue_pairs:
                     address = (pair.remote_address, port.udp_port)
                     destination = destination_of.setdefault(
                         address, len(destination_of)
                     )
                     self.engine.add_queue_pair(
-                        _queue_pair(pair, destination, transport, congestion_settings)
+                        _queue_pair(pair, destination, transport, congestion_settings),
+                        # Messages between two ranks have no steps to be ordered by.
+                        None
+                        if pair.group == POINT_TO_POINT
+                        else send_orders.setdefault(pair.group, SendOrder()),
                     )
                     self._replay_of_qpn[pair.qpn] = replay
                     self._peer_of_qpn[pair.qpn] = (
@@ -170,8 +177,8 @@ class Endpoint:
                 timer_ns = next_ns
             post = replay.next_post()
             while post is not None:
-                qpn, immediate, size_bytes = post
-                engine.post_send(qpn, immediate, size_bytes, now_ns)
+                qpn, immediate, size_bytes, order = post
+                engine.post_send(qpn, immediate, size_bytes, now_ns, order)
                 post = replay.next_post()
         self._timer_ns = timer_ns
 

@@ -9,6 +9,7 @@ cdef class ActiveOperation:
     cdef public Py_ssize_t index
     cdef public long long key
     cdef public long long first_immediate
+    cdef public long long first_order
     cdef public Expansion expansion
     cdef public list missing_needs
     cdef public bytearray arrived

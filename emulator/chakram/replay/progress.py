@@ -18,6 +18,7 @@ class ActiveOperation:
         index: Of the operation in the program.
         key: By which arriving messages find it.
         first_immediate: Immediate data of its message number 0.
+        first_order: Order of the messages of its first step.
         expansion: Its messages.
         missing_needs: By send, how many arrivals it still waits for.
         arrived: By receive, whether it has arrived.
@@ -34,6 +35,7 @@ class ActiveOperation:
         "end_ns",
         "expansion",
         "first_immediate",
+        "first_order",
         "generator_wait_ns",
         "index",
         "is_counted",
@@ -52,6 +54,7 @@ class ActiveOperation:
         index: int,
         key: int,
         first_immediate: int,
+        first_order: int,
         expansion: Expansion,
         ready_ns: int,
         start_ns: int,
@@ -60,6 +63,7 @@ class ActiveOperation:
         self.index = index
         self.key = key
         self.first_immediate = first_immediate
+        self.first_order = first_order
         self.expansion = expansion
         self.missing_needs = list(expansion.needs)
         self.arrived = bytearray(len(expansion.receive_steps))

@@ -17,6 +17,7 @@ cdef int _CAUSE_OPERATION
 cdef int _CAUSE_START
 cdef Py_ssize_t _NOTHING
 cdef long long _SEND_KEYS
+cdef int _STEP_BITS
 
 
 cdef class Replay:
@@ -78,10 +79,10 @@ cdef class Replay:
     cdef _start_compute(self, Py_ssize_t index, long long start_ns)
     cdef _end_compute(self, Py_ssize_t index, long long end_ns)
     @cython.locals(
-        group="long long", sequence="long long", immediate="long long",
-        key="long long", expansion=Expansion, ready_ns="long long",
-        start_ns="long long", is_counted="bint", active=ActiveOperation,
-        send="Py_ssize_t",
+        group="long long", position="long long", first_order="long long",
+        sequence="long long", immediate="long long", key="long long", expansion=Expansion,
+        ready_ns="long long", start_ns="long long", is_counted="bint",
+        active=ActiveOperation, send="Py_ssize_t",
     )
     cdef _start_communication(self, Py_ssize_t index, operation, long long now_ns)
     @cython.locals(

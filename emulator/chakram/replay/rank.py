@@ -74,6 +74,9 @@ _SEND_KEYS = -(1 << 62)
 No message ever looks for a send; its key only has to be its own.
 """
 
+_STEP_BITS = 24
+"""Steps of one collective; the rest of 63 bits counts collectives."""
+
 
 class Replay:
     """The state of one rank between its first and its last iteration.
@@ -161,7 +164,7 @@ class Replay:
         self._early = EarlyMessages()
         self._strays = 0
         self._flows: dict[int, Flow] = {}
-        self._posts: deque[tuple[int, int, int]] = deque()
+        self._posts: deque[tuple[int, int, int, int]] = deque()
         self._activity = Activity()
         self._iteration_start_ns = 0
 
@@ -232,8 +235,12 @@ class Replay:
 
     # What it answers.
 
-    def next_post(self) -> tuple[int, int, int] | None:
-        """Return the next (qpn, immediate, size in bytes) to post, or None."""
+    def next_post(self) -> tuple[int, int, int, int] | None:
+        """Return the next (qpn, immediate, size in bytes, order) to post, or None.
+
+        Of the messages of one process group those of a lower order are to leave first:
+        those of the earlier collective, then those of the earlier step.
+        """
         return self._posts.popleft() if self._posts else None
 
     def finished(self) -> bool:
@@ -344,11 +351,14 @@ class Replay:
         now_ns: int,
     ) -> None:
         is_counted = True
+        first_order = 0
         if isinstance(operation, CollectiveOperation):
             group = self._tables.groups[operation.group]
-            sequence = (
+            position = (
                 self.iteration * self._tables.collectives[group] + operation.number
-            ) & 0xFFFF
+            )
+            first_order = position << _STEP_BITS
+            sequence = position & 0xFFFF
             immediate = sequence << 16
             key = group << 16 | sequence
             expansion = self._expander.collective(operation)
@@ -367,7 +377,14 @@ class Replay:
         # What has nothing to send needs nobody to do it: it begins when it is ready.
         start_ns = now_ns if expansion.send_qpns else ready_ns
         active = ActiveOperation(
-            index, key, immediate, expansion, ready_ns, start_ns, is_counted
+            index,
+            key,
+            immediate,
+            first_order,
+            expansion,
+            ready_ns,
+            start_ns,
+            is_counted,
         )
         self._active[key] = active
         if is_counted:
@@ -453,7 +470,14 @@ class Replay:
         self._flows[qpn << 32 | immediate] = Flow(
             active, send, ready_ns, cause_kind, cause_rank, cause_number
         )
-        self._posts.append((qpn, immediate, expansion.send_sizes[send]))
+        self._posts.append(
+            (
+                qpn,
+                immediate,
+                expansion.send_sizes[send],
+                active.first_order + expansion.send_steps[send],
+            )
+        )
 
     def _end(self, active: ActiveOperation) -> None:
         """Record an operation of which every message is done."""

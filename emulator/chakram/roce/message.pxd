@@ -10,3 +10,4 @@ cdef class Message:
     cdef public long long retransmitted
     cdef public long long generator_wait_ns
     cdef public long long cnps_before
+    cdef public long long order

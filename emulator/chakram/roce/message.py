@@ -21,6 +21,8 @@ class Message:
         retransmitted: Packets sent again.
         generator_wait_ns: How long it waited for the data plane.
         cnps_before: CNPs of the queue pair before its first packet.
+        order: Of two messages of queue pairs that share a `SendOrder`, the one with the
+            lower order goes first.
     """
 
     __slots__ = (
@@ -30,6 +32,7 @@ class Message:
         "first_sequence",
         "generator_wait_ns",
         "message_id",
+        "order",
         "packets",
         "posted_ns",
         "rate_at_start_bps",
@@ -45,6 +48,7 @@ class Message:
         first_sequence: int,
         first_byte: int,
         posted_ns: int,
+        order: int,
     ) -> None:
         self.message_id = message_id
         self.size_bytes = size_bytes
@@ -57,3 +61,4 @@ class Message:
         self.retransmitted = 0
         self.generator_wait_ns = 0
         self.cnps_before = 0
+        self.order = order

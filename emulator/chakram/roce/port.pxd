@@ -4,6 +4,7 @@ from chakram.roce.burst cimport Burst
 from chakram.roce.datagrams cimport Run, SegmentParser
 from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.turns cimport Turns
 
 cdef long long _NEVER
 cdef int _DATA
@@ -22,7 +23,7 @@ cdef class PortEngine:
     cdef dict _queue_pairs
     cdef object _events
     cdef object _answering
-    cdef object _ring
+    cdef Turns _turns
     cdef list _timers
     cdef long long _quantum_bytes
     cdef Burst _offered
@@ -40,11 +41,11 @@ cdef class PortEngine:
     cdef readonly long long faults_dropped
 
     @cython.locals(packet_bytes="long long", quantum_bytes="long long")
-    cpdef object add_queue_pair(self, QueuePair queue_pair)
+    cpdef object add_queue_pair(self, QueuePair queue_pair, object send_order=*)
     cpdef QueuePair queue_pair(self, object qpn)
     @cython.locals(queue_pair=QueuePair)
     cpdef object post_send(self, object qpn, long long message_id, long long size_bytes,
-                           long long now_ns)
+                           long long now_ns, long long order=*)
     cpdef object next_event(self)
     @cython.locals(burst=Burst)
     cpdef Burst next_burst(self, long long now_ns)

@@ -7,7 +7,8 @@ given a quantum (the wire bytes of one full burst) and sends while it has any of
 left; what the last burst takes too much is taken off the next turn. So two queue pairs
 that always have something to send never differ by more than a quantum and a burst. A
 queue pair with nothing to send, or stopped by its window or its rate, is in no list and
-costs nothing.
+costs nothing. Queue pairs may be given a common order, in which the earlier messages of
+all of them go before the later ones: `chakram.roce.turns`.
 
 Pacing, and the account of how late the data plane was: `chakram.roce.pacing`.
 """
@@ -23,12 +24,14 @@ from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
 from chakram.roce.headers import Opcode
 from chakram.roce.pacing import Line
 from chakram.roce.statistics import PortStatistics
+from chakram.roce.turns import Turns
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
     from chakram.roce.faults import PacketFaults
     from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.turns import SendOrder
     from chakram.roce.verify import IcrcVerifier
 
 __all__ = ["PortEngine"]
@@ -64,9 +67,9 @@ class PortEngine:
         "_parser",
         "_quantum_bytes",
         "_queue_pairs",
-        "_ring",
         "_run",
         "_timers",
+        "_turns",
         "_verifier",
         "bursts_sent",
         "bytes_sent",
@@ -120,7 +123,7 @@ class PortEngine:
         self._queue_pairs: dict[int, QueuePair] = {}
         self._events: deque[tuple[int, Event]] = deque()
         self._answering: deque[QueuePair] = deque()
-        self._ring: deque[QueuePair] = deque()
+        self._turns = Turns()
         # (time, QPN); an entry counts only if its queue pair has that wake_ns.
         self._timers: list[tuple[int, int]] = []
         self._quantum_bytes = 0
@@ -141,8 +144,15 @@ class PortEngine:
 
     # The user.
 
-    def add_queue_pair(self, queue_pair: QueuePair) -> None:
+    def add_queue_pair(
+        self, queue_pair: QueuePair, send_order: SendOrder | None = None
+    ) -> None:
         """Take over *queue_pair*: from now on only the port is to be driven.
+
+        Args:
+            queue_pair: The one.
+            send_order: Shared with those whose messages are to be sent in one order
+                with its own; None: it goes by nobody's.
 
         Raises:
             ValueError: If its QPN is taken.
@@ -151,6 +161,7 @@ class PortEngine:
             raise ValueError(f"there is a queue pair {queue_pair.qpn} already")
         self._queue_pairs[queue_pair.qpn] = queue_pair
         queue_pair.redirect_events(self._events)
+        queue_pair.send_order = send_order
         packet_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes
         quantum_bytes = self._max_burst_packets * packet_bytes
         if quantum_bytes > self._quantum_bytes:
@@ -169,16 +180,19 @@ class PortEngine:
         return tuple(self._queue_pairs.values())
 
     def post_send(
-        self, qpn: int, message_id: int, size_bytes: int, now_ns: int
+        self, qpn: int, message_id: int, size_bytes: int, now_ns: int, order: int = 0
     ) -> None:
         """Send a message on queue pair *qpn*: see `QueuePair.post_send`.
+
+        Of messages of queue pairs that share a `SendOrder` those of a lower *order* go
+        first; messages of one queue pair go in the order in which they are posted.
 
         Raises:
             KeyError: If there is no such queue pair.
             ValueError: If the message is out of range.
         """
         queue_pair = self._queue_pairs[qpn]
-        queue_pair.requester.post_send(message_id, size_bytes, now_ns)
+        queue_pair.requester.post_send(message_id, size_bytes, now_ns, order)
         if not queue_pair.is_in_ring:
             self._update(queue_pair, now_ns, now_ns)
 
@@ -236,8 +250,8 @@ class PortEngine:
             # Nothing is to be answered any more: the gap has closed.
             self._answering.popleft()
             queue_pair.is_answering = False
-        while self._ring:
-            queue_pair = self._ring[0]
+        while self._turns.ring:
+            queue_pair = self._turns.ring[0]
             burst = None
             if queue_pair.requester.ready_ns() <= now_ns:
                 burst = queue_pair.make_burst(self._max_burst_packets)
@@ -248,7 +262,7 @@ class PortEngine:
                 queue_pair.deficit_bytes += self._quantum_bytes
                 if queue_pair.deficit_bytes <= 0:
                     # Deep in debt: its turn is over before it begins.
-                    self._ring.rotate(-1)
+                    self._turns.ring.rotate(-1)
                     continue
             self._offer(burst, queue_pair, now_ns)
             return burst
@@ -284,8 +298,11 @@ class PortEngine:
         queue_pair.deficit_bytes -= burst.wire_bytes
         if queue_pair.requester.ready_ns() > now_ns:
             self._leave_ring(queue_pair)
+        elif self._turns.has_other_order(queue_pair):
+            self._turns.leave(queue_pair)
+            self._turns.enter(queue_pair)
         elif queue_pair.deficit_bytes <= 0:
-            self._ring.rotate(-1)
+            self._turns.ring.rotate(-1)
         self._schedule(queue_pair)
 
     # The clock.
@@ -296,7 +313,7 @@ class PortEngine:
         A time in the past means now.
         """
         wakeup_ns = _NEVER
-        if self._answering or self._ring:
+        if self._answering or self._turns.ring:
             wakeup_ns = self._line.free_ns
         while self._timers:
             time_ns, qpn = self._timers[0]
@@ -540,17 +557,20 @@ class PortEngine:
                 made it ready is handled late.
             now_ns: The time.
         """
-        is_busy = len(self._answering) + len(self._ring) > 0
+        is_busy = len(self._answering) + len(self._turns.ring) > 0
         if not queue_pair.is_in_ring and queue_pair.requester.ready_ns() <= now_ns:
             if not is_busy:
                 is_busy = True
                 self._line.demand(since_ns)
-            queue_pair.is_in_ring = True
             # What the line has lost so far, it has lost without this queue pair.
             queue_pair.wait_before_ns = (
                 self._line.generator_wait_ns + self._line.lost_ns(since_ns)
             )
-            self._ring.append(queue_pair)
+            self._turns.enter(queue_pair)
+        elif queue_pair.is_in_ring and self._turns.has_other_order(queue_pair):
+            # It has gone back, or skipped what had arrived after all.
+            self._turns.leave(queue_pair)
+            self._turns.enter(queue_pair)
         if not queue_pair.is_answering and queue_pair.responder.has_answer():
             if not is_busy:
                 self._line.demand(now_ns)
@@ -560,11 +580,7 @@ class PortEngine:
 
     def _leave_ring(self, queue_pair: QueuePair) -> None:
         """Take the first queue pair out of the ring: it may not send now."""
-        self._ring.popleft()
-        queue_pair.is_in_ring = False
-        # Nobody saves up a quantum, and nobody is rid of a debt by pausing.
-        if queue_pair.deficit_bytes > 0:
-            queue_pair.deficit_bytes = 0
+        self._turns.leave(queue_pair)
         self._schedule(queue_pair)
 
     def _offer(self, burst: Burst, queue_pair: QueuePair, now_ns: int) -> None:

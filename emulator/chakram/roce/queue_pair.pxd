@@ -27,6 +27,8 @@ cdef class QueuePair:
     cdef readonly Requester requester
     cdef readonly Responder responder
     cdef public bint is_in_ring
+    cdef public object send_order
+    cdef public long long order
     cdef public bint is_answering
     cdef public long long deficit_bytes
     cdef public long long wait_before_ns

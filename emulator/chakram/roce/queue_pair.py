@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
     from chakram.roce.headers import Packet
+    from chakram.roce.turns import SendOrder
 
 __all__ = ["QueuePair"]
 
@@ -83,12 +84,14 @@ class QueuePair:
         "destination",
         "is_answering",
         "is_in_ring",
+        "order",
         "overhead_bytes",
         "path_mtu",
         "qpn",
         "remote_qpn",
         "requester",
         "responder",
+        "send_order",
         "source_port",
         "wait_before_ns",
         "wake_ns",
@@ -216,6 +219,8 @@ class QueuePair:
         )
         # What follows is the port's: `PortEngine` alone uses it.
         self.is_in_ring = False
+        self.send_order: SendOrder | None = None
+        self.order = 0
         self.is_answering = False
         self.deficit_bytes = 0
         self.wait_before_ns = 0

@@ -65,7 +65,9 @@ cdef class Requester:
 
     cpdef object redirect_events(self, object events)
     @cython.locals(packets="long long", message=Message)
-    cpdef object post_send(self, long long message_id, long long size_bytes, long long now_ns)
+    cpdef object post_send(self, long long message_id, long long size_bytes,
+                           long long now_ns, long long order=*)
+    cpdef long long sending_order(self)
     @cython.locals(message=Message, outstanding="long long", payload="long long",
                    in_flight="long long", ready_ns="long long")
     cpdef long long ready_ns(self)

@@ -184,7 +184,9 @@ class Requester:
 
     # What to send.
 
-    def post_send(self, message_id: int, size_bytes: int, now_ns: int) -> None:
+    def post_send(
+        self, message_id: int, size_bytes: int, now_ns: int, order: int = 0
+    ) -> None:
         """Take a message; `QueuePair.post_send` says what is refused."""
         if size_bytes < 0 or size_bytes > _MAX_MESSAGE_BYTES:
             raise ValueError(
@@ -201,7 +203,7 @@ class Requester:
         if packets == 0:
             packets = 1
         message = Message(
-            message_id, size_bytes, packets, self._end, self._end_byte, now_ns
+            message_id, size_bytes, packets, self._end, self._end_byte, now_ns, order
         )
         self._messages.append(message)
         self._end += packets
@@ -232,6 +234,10 @@ class Requester:
                 return _NEVER
         ready_ns = self._pace.ready_ns()
         return ready_ns if ready_ns > self._hold_until_ns else self._hold_until_ns
+
+    def sending_order(self) -> int:
+        """Return the order of the message whose packet is next; 0: there is none."""
+        return 0 if self._sending is None else self._sending.order
 
     def fill(self, burst: Burst, max_packets: int) -> bool:
         """Describe in *burst* what may leave next, as if it were ready; False: nothing.

@@ -140,7 +140,7 @@ class MessageFabric:
                 replay.message_acknowledged(qpn, event, now_ns)
         replay.handle_timers(now_ns)
         while (post := replay.next_post()) is not None:
-            self._carry(number, *post)
+            self._carry(number, *post[:3])
         timer_ns = replay.next_timer_ns()
         if timer_ns != NEVER:
             self._look_at(number, timer_ns)

@@ -57,7 +57,7 @@ def test_an_operation_needs_all_its_messages_and_keeps_its_expansion() -> None:
     expansion.needs = [0, 1]
     expansion.send_qpns = [16, 16]
     expansion.receive_steps = [0]
-    active = ActiveOperation(3, 7, 7 << 16, expansion, 10, 12, True)
+    active = ActiveOperation(3, 7, 7 << 16, 0, expansion, 10, 12, True)
     active.missing_needs[1] -= 1
     assert expansion.needs == [0, 1]
     assert active.messages_left == 3

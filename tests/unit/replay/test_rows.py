@@ -20,7 +20,7 @@ def operation() -> ActiveOperation:
     expansion.send_steps = [0, 4]
     expansion.send_channels = [0, 1]
     expansion.send_peers = [8, 9]
-    return ActiveOperation(5, 1 << 16, 1 << 16, expansion, 100, 110, True)
+    return ActiveOperation(5, 1 << 16, 1 << 16, 0, expansion, 100, 110, True)
 
 
 def test_a_flow_is_what_the_queue_pair_and_the_schedule_say() -> None:

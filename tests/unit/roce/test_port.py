@@ -12,6 +12,7 @@ from chakram.roce.congestion import FixedRate
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.faults import PacketFaults
 from chakram.roce.port import PortEngine
+from chakram.roce.turns import SendOrder
 from chakram.roce.verify import IcrcVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair
@@ -97,6 +98,49 @@ def test_turns_go_round() -> None:
 
     # The RETH of the first packets is paid back: their queue pairs are in debt.
     assert sorted(order[:3]) == sorted(order[3:6]) == [1, 2, 3]
+
+
+def in_one_order(**port: Any) -> PortEngine:
+    """Return a port with queue pairs 1 and 2 in one order, and 3 by itself."""
+    engine = make_port(qpns=(), **port)
+    shared = SendOrder()
+    for qpn in (1, 2, 3):
+        engine.add_queue_pair(
+            make_queue_pair(qpn, 100 + qpn, window_bytes=8 * MTU),
+            shared if qpn < 3 else None,
+        )
+    return engine
+
+
+def test_of_a_common_order_the_earlier_message_goes_first() -> None:
+    port = in_one_order()
+    port.post_send(2, 0, 3 * MTU, 0, 7)
+    port.post_send(1, 0, 2 * MTU, 0, 6)
+    port.post_send(1, 1, 2 * MTU, 0, 8)
+    port.post_send(2, 1, 1 * MTU, 0, 8)
+
+    left = [(burst.source_qpn, burst.message_id) for burst in drained(port)]
+    assert left[:5] == [(1, 0)] * 2 + [(2, 0)] * 3
+    assert sorted(left[5:]) == [(1, 1), (1, 1), (2, 1)]
+
+
+def test_the_later_message_goes_while_the_earlier_one_is_stopped() -> None:
+    port = in_one_order()
+    port.post_send(1, 0, 12 * MTU, 0, 1)
+    port.post_send(2, 0, 12 * MTU, 0, 2)
+
+    left = [burst.source_qpn for burst in drained(port)]
+    assert left == [1] * 8 + [2] * 8  # a window each
+
+
+def test_towards_others_a_common_order_counts_as_those_it_lets_send() -> None:
+    port = in_one_order()
+    for qpn, order in ((1, 1), (2, 2), (3, 0)):
+        port.post_send(qpn, 0, 8 * MTU, 0, order)
+
+    left = [port.next_burst(0).source_qpn for _ in range(14)]
+    assert abs(left.count(1) - left.count(3)) <= 1
+    assert not left.count(2)
 
 
 def test_an_idle_queue_pair_is_not_owed_anything() -> None:

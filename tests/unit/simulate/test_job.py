@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from chakram.core.algorithms import algorithm
 from chakram.core.groups import ProcessGroup, world_group
+from chakram.core.ideal import ideal_ns
 from chakram.core.plan import Plan, RunSettings, TransportPlan
 from chakram.core.schedule import part_bytes
 from chakram.core.wire_cost import ACK_WIRE_BYTES, wire_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
+from chakram.fabric.model import fabric_model
 from chakram.fabric.topology import Topology, clos, single_switch
 from chakram.simulate import bursts
 from chakram.simulate.job import SimulationResult, simulate_plan
@@ -192,6 +195,39 @@ def test_slow_uplinks_are_what_everyone_waits_for() -> None:
     chunk_ns = wire_bytes(1 << 18, path_mtu=MTU) * 8 * 10
     # Acknowledgements queue behind the data of the other direction.
     assert 6 * chunk_ns < simulate(plan, topology).end_ns < 1.1 * 6 * chunk_ns
+
+
+def share_of_ideal(op: str, size: int, *, algorithm_name: str, nranks: int) -> float:
+    """Return ideal over simulated time of a collective alone on one switch."""
+    row = collective(op, size, algorithm=algorithm_name)
+    plan, topology = world_plan([row], nranks=nranks, rate_bps=10**10)
+    result = simulate(plan, topology, burst_packets=4)
+    hosts = {rank: port.host for rank, port in enumerate(plan.ports())}
+    ideal = ideal_ns(
+        algorithm(row.op, algorithm_name),
+        ranks=range(nranks),
+        root=0,
+        input_bytes=size,
+        fabric=fabric_model(topology, hosts),
+        path_mtu=MTU,
+    )
+    return ideal / result.end_ns
+
+
+@pytest.mark.parametrize(
+    ("op", "name", "least"),
+    [
+        ("broadcast", "tree", 0.97),  # 0.5 if all children got their copies at once
+        ("all_reduce", "tree", 0.97),
+        ("all_reduce", "double_binary_tree", 0.93),
+        ("all_reduce", "ring", 0.96),
+        ("broadcast", "ring", 0.96),
+        ("all_to_all", "direct", 0.97),
+    ],
+)
+def test_pipelines_flow(op: str, name: str, least: float) -> None:
+    found = share_of_ideal(op, 16 << 20, algorithm_name=name, nranks=8)
+    assert least < found <= 1
 
 
 # Links.

@@ -1,0 +1,23 @@
+cimport cython
+
+from chakram.roce.queue_pair cimport QueuePair
+
+
+cdef class SendOrder:
+    cdef public long long lowest
+    cdef public long long in_ring
+    cdef public list behind
+
+
+cdef class Turns:
+    cdef readonly object ring
+
+    @cython.locals(order=SendOrder, mine="long long")
+    cpdef object enter(self, QueuePair queue_pair)
+    @cython.locals(order=SendOrder)
+    cpdef object leave(self, QueuePair queue_pair)
+    cpdef bint has_other_order(self, QueuePair queue_pair)
+    @cython.locals(queue_pair=QueuePair)
+    cdef object _set_aside(self, SendOrder order)
+    @cython.locals(queue_pair=QueuePair, lowest="long long", behind=list)
+    cdef object _call_up(self, SendOrder order)
