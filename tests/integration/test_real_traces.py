@@ -444,10 +444,6 @@ def test_schema_0_0_1_is_refused(chakram_data: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "form"),
     [
-        ("json_variants/chakra_jsonizer", "the output of chakra_jsonizer"),
-        ("json_variants/stage_json_backend_pp2_dp2_4r", "STAGE's JSON"),
-        ("chakra_tests/json_trace.tar.gz", "feeder JSON"),
-        ("chakra_tests/1.0.2-chakra.0.0.4.tgz", "a PyTorch host execution trace"),
         ("pytorch_moe_gloo_8r/host_et_json.tar.gz", "a PyTorch host execution trace"),
         ("pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz", "a PyTorch host"),
         ("pytorch_moe_gloo_8r/linked_json_ranks01.tar.gz", "a PyTorch host"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.eras import (
     FirstRecord,
@@ -18,6 +18,7 @@ from chakram.chakra.eras import (
     old_schema_of_node,
 )
 from chakram.chakra.groups import is_process_group_init, process_groups_of_init
+from chakram.chakra.json_records import STAGE_SCHEMA
 from chakram.chakra.messages import Metadata, NodeType, decode_metadata, decode_node
 from chakram.chakra.nodes import NodeReader
 from chakram.chakra.options import (
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.chakra.messages import Node
-
-STAGE_SCHEMA: Final = "symbolic_tensor_network"
-"""What STAGE writes as schema.  Its sizes are numbers of elements."""
 
 _OLD_SCHEMA_LOOK = 64
 """Nodes at the start of a file in which an old schema is looked for.  Each of them but

@@ -1,9 +1,12 @@
 """Find the files of a trace set from what a user writes.
 
-A set is ``<prefix>.<rank>.et`` for every rank from 0, optionally with ``.gz`` behind.
-It is named by its folder or archive, where that holds one set only; by its prefix; by
-a pattern (``w.*.et``, ``w.%d.et``); or by any one of its files.  Inside an archive the
-prefix follows its path: ``traces.tar.gz/ALL_GATHER``.
+A set is ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0, optionally with
+``.gz`` behind.  It is named by its folder or archive, where that holds one set only;
+by its prefix; by a pattern (``w.*.et``, ``w.%d.et``); or by any one of its files.
+Inside an archive the prefix follows its path: ``traces.tar.gz/ALL_GATHER``.
+
+Many a file with a number in its name is JSON but no trace: so JSON counts only where no
+``.et`` fits, or where a name ends in ``.json``.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from chakram.chakra.reader import refuse_json
+from chakram.chakra.forms import Form
+from chakram.chakra.reader import form_of, refuse_form
 from chakram.chakra.stores import ArchiveStore, FolderStore, is_archive
 from chakram.errors import TraceError, UnsupportedTrace
 
@@ -25,9 +29,17 @@ if TYPE_CHECKING:
 
     from chakram.chakra.stores import Store
 
-_RANK_FILE = re.compile(r"(?P<prefix>.+)\.(?P<rank>[0-9]{1,9})\.et(\.gz)?")
+# Files of the oldest schemas end in .eg; PyTorch users number theirs "name_0.json".
+_RANK_FILE = re.compile(
+    r"(?P<prefix>.+)[._](?P<rank>[0-9]{1,9})\.((et|eg)|(?P<json>json))(\.gz)?"
+)
 _GROUP_FILES = ("comm_group.json", "comm_groups.json")
+_NAMES = "<prefix>.<rank>.et or <prefix>.<rank>.json"
+_NO_TRACES = ("comm_group",)
+"""How the names of JSON files begin that are no traces, whatever number they have."""
 _SHOWN = 5
+
+_Sets: TypeAlias = dict[str, dict[int, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +83,7 @@ def find_trace_set(path: str | Path, prefix: str | None = None) -> Iterator[Foun
         ) from error
     wanted = prefix or wanted
     try:
-        yield _choose(store, place, wanted)
+        yield _choose(store, place, wanted, named_json=".json" in path.name)
     finally:
         store.close()
 
@@ -82,10 +94,12 @@ def _place_and_pattern(path: Path) -> tuple[Path, str | None]:
         return path, None
     if path.is_file() and _RANK_FILE.fullmatch(path.name) is None:
         with FolderStore(path.parent).open(path.name) as stream:
-            refuse_json(stream, str(path))
+            form = form_of(stream, str(path))
+        if form in (Form.KINETO, Form.OTHER_JSON):
+            refuse_form(form, str(path))
         raise UnsupportedTrace(
             str(path),
-            "this is not named <prefix>.<rank>.et",
+            f"this is not named {_NAMES}",
             "one file per rank, ranks from 0; give their folder, prefix or archive",
         )
     for parent in path.parents:
@@ -110,7 +124,8 @@ def _refuse_missing(path: Path, wanted: str) -> None:
     else:
         listing = FolderStore(above).listing()
         if above == path.parent and any(
-            name.startswith(f"{wanted}.") or fnmatchcase(name, f"{wanted}.*")
+            name.startswith((f"{wanted}.", f"{wanted}_"))
+            or fnmatchcase(name, f"{wanted}.*")
             for name in listing
         ):
             return
@@ -123,34 +138,24 @@ def _pattern(name: str) -> str:
     match = _RANK_FILE.fullmatch(name)
     if match is not None:
         return match["prefix"]
-    for suffix in (".gz", ".et", ".*", "."):
+    for suffix in (".gz", ".et", ".json", ".*", "."):
         name = name.removesuffix(suffix)
     return name
 
 
-def _choose(store: Store, place: Path, wanted: str | None) -> FoundSet:
-    sets: dict[str, dict[int, str]] = {}
-    for name in store.names():
-        match = _RANK_FILE.fullmatch(name)
-        # Archives made on macOS hold a shadow "._name" of every file.
-        if match is None or name.rpartition("/")[2].startswith("._"):
-            continue
-        ranks = sets.setdefault(match["prefix"], {})
-        rank = int(match["rank"])
-        if rank in ranks:
-            raise TraceError(
-                store.place,
-                f"rank {rank} has two files: {ranks[rank]} and {name}",
-                "remove one of them",
-            )
-        ranks[rank] = name
-    if not sets:
-        _refuse_json(store)
+def _choose(
+    store: Store, place: Path, wanted: str | None, *, named_json: bool
+) -> FoundSet:
+    binary, json = _sets(store)
+    if not binary and not json:
+        _refuse_other_forms(store)
         raise TraceError(
             store.place,
-            "holds no files named <prefix>.<rank>.et",
+            f"holds no files named {_NAMES}",
             f"it holds {_some(store.listing())}",
         )
+    fits_binary = any(_fits(prefix, wanted) for prefix in binary)
+    sets = binary if (fits_binary and not named_json) or not json else json
     fitting = [prefix for prefix in sets if _fits(prefix, wanted)]
     if not fitting:
         raise TraceError(
@@ -176,13 +181,40 @@ def _choose(store: Store, place: Path, wanted: str | None) -> FoundSet:
     )
 
 
-def _refuse_json(store: Store) -> None:
-    """Say which form of JSON a store holds, if that is all."""
+def _sets(store: Store) -> tuple[_Sets, _Sets]:
+    """Return the sets in a store: those of binary files, and those of JSON."""
+    binary: _Sets = {}
+    json: _Sets = {}
+    for name in store.names():
+        match = _RANK_FILE.fullmatch(name)
+        base = name.rpartition("/")[2]
+        # Archives made on macOS hold a shadow "._name" of every file.
+        if match is None or base.startswith(("._", *_NO_TRACES)):
+            continue
+        sets = binary if match["json"] is None else json
+        ranks = sets.setdefault(match["prefix"], {})
+        rank = int(match["rank"])
+        if rank in ranks:
+            raise TraceError(
+                store.place,
+                f"rank {rank} has two files: {ranks[rank]} and {name}",
+                "remove one of them",
+            )
+        ranks[rank] = name
+    return binary, json
+
+
+def _refuse_other_forms(store: Store) -> None:
+    """Say which form that is not read a store holds, if that is all."""
     # Only a file per rank is a trace; a lone comm_group.json is not.
     for name in store.names():
-        if name.endswith(".json") and name.rpartition("/")[2] not in _GROUP_FILES:
+        if name.endswith(".json") and not name.rpartition("/")[2].startswith(
+            _NO_TRACES
+        ):
             with store.open(name) as stream:
-                refuse_json(stream, f"{store.place}/{name}")
+                form = form_of(stream, f"{store.place}/{name}")
+            if form is Form.KINETO:
+                refuse_form(form, f"{store.place}/{name}")
 
 
 def _fits(prefix: str, wanted: str | None) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
 
 from chakram.chakra import et_pb2
@@ -41,6 +42,21 @@ class NodeType(IntEnum):
     COMM_COLL = 7
     STORAGE = 8
     DATA_OP = 9
+
+
+class CollectiveType(IntEnum):
+    """Values of the attribute ``comm_type``, in the words of the schema."""
+
+    ALL_REDUCE = 0
+    REDUCE = 1
+    ALL_GATHER = 2
+    GATHER = 3
+    SCATTER = 4
+    BROADCAST = 5
+    ALL_TO_ALL = 6
+    REDUCE_SCATTER = 7
+    REDUCE_SCATTER_BLOCK = 8
+    BARRIER = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +121,50 @@ def decode_node(body: bytes, where: str) -> Node:
             "the file is damaged here, or it is not a Chakra trace",
         ) from error
     return node
+
+
+_Message = TypeVar("_Message", et_pb2.GlobalMetadata, et_pb2.Node)
+
+
+def encode_json_metadata(members: Mapping[str, Any], where: str) -> bytes:
+    """Return the bytes of a metadata record from its JSON mapping.
+
+    Raises:
+        GarbageTrace: At *where*, if it is none.
+    """
+    return _encode_json(members, et_pb2.GlobalMetadata(), where)
+
+
+def encode_json_node(members: Mapping[str, Any], where: str) -> bytes:
+    """Return the bytes of a node record from its JSON mapping.
+
+    Fields that we do not know are passed over, as in the binary form.
+
+    Raises:
+        GarbageTrace: At *where*, if it is none, or of a type that has no number here.
+    """
+    node_type = members.get("type")
+    known = {f"{member.name}_NODE" for member in NodeType}
+    if isinstance(node_type, str) and node_type not in known:
+        # The mapping would take a name that it does not know for type 0.
+        raise GarbageTrace(
+            where,
+            f"the node type {node_type[:40]!r} is unknown",
+            f"{', '.join(sorted(known))} are known",
+        )
+    return _encode_json(members, et_pb2.Node(), where)
+
+
+def _encode_json(members: Mapping[str, Any], message: _Message, where: str) -> bytes:
+    try:
+        ParseDict(dict(members), message, ignore_unknown_fields=True)
+    except (ParseError, TypeError, ValueError, AttributeError) as error:
+        # Anything but the expected type fails inside the library in its own ways.
+        reason = str(error).partition("\n")[0][:120]
+        raise GarbageTrace(
+            where, f"this is no Chakra message in JSON: {reason}", "is it damaged?"
+        ) from error
+    return message.SerializeToString(deterministic=True)
 
 
 def encode_metadata(metadata: Metadata) -> bytes:

@@ -1,7 +1,7 @@
 """Read one rank's trace: from a file, or from any stream of bytes.
 
-gzip is recognised by its first two bytes, not by a name.  Other forms in which Chakra
-traces travel are recognised, and refused by name.
+gzip is recognised by its first two bytes and the form of a file by those behind it, not
+by a name.  Forms that are not read are refused by name.
 """
 
 from __future__ import annotations
@@ -9,33 +9,36 @@ from __future__ import annotations
 import hashlib
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
 
 from chakram.chakra.decode import RankDecoder, RankTrace
+from chakram.chakra.forms import SNIFF_BYTES, TEXT_LOOK, Form, recognise
 from chakram.chakra.framing import read_records
+from chakram.chakra.json_records import (
+    feeder_records,
+    jsonizer_records,
+    stage_records,
+)
 from chakram.chakra.options import ReadOptions
 from chakram.errors import GarbageTrace, TraceError, TruncatedTrace, UnsupportedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
-_SNIFF_BYTES = 64
-
-_BINARY_ONLY = "only Chakra's binary form (.et) is read"
 _CONVERT = "convert it with chakra_converter, or take the .et that its producer wrote"
 
-_JSON_FORMS = (
-    (b'"workload_graph"', "feeder JSON (workload_graph)"),
-    (b'"trace_type"', "a PyTorch host execution trace"),
-    (b'"schema"', "a PyTorch host execution trace, or one linked with a profile"),
-    (b'"traceEvents"', "a Kineto profile"),
-    (b'"nodes"', "STAGE's JSON"),
-    (b'"version"', "the output of chakra_jsonizer"),
-    (b'"attr"', "the output of chakra_jsonizer"),
-)
+RecordsOf: TypeAlias = "Callable[[Iterable[bytes], str], Iterator[tuple[int, bytes]]]"
+
+JSON_RECORDS: Final[Mapping[Form, RecordsOf]] = {
+    Form.JSONIZER: jsonizer_records,
+    Form.FEEDER: feeder_records,
+    Form.STAGE: stage_records,
+}
+"""How the JSON forms that are read become records: from chunks and a name."""
 
 
 class ByteSource(Protocol):
@@ -92,34 +95,42 @@ def read_stream(
     decoder = RankDecoder(
         rank=rank, source=source, options=options, zero_is_a_group=zero_is_a_group
     )
-    chunks = _hashed(_refuse_json(_plain(_chunks(stream), source), source), digest)
-    for offset, body in read_records(
-        chunks, source=source, limit_bytes=options.record_limit_bytes
-    ):
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    for offset, body in _records(form, _hashed(chunks, digest), source, options):
         decoder.take(offset, body)
     return ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest())
 
 
-def json_form(start: bytes) -> str | None:
-    """Return what kind of JSON a file is by its first bytes; None if it is none."""
-    head = start[:_SNIFF_BYTES]
-    if head.lstrip()[:1] not in (b"{", b"[") or not all(
-        byte >= 0x20 or byte in b"\t\r\n" for byte in head
-    ):
-        return None
-    found = ((start.find(key), name) for key, name in _JSON_FORMS if key in start)
-    return min(found, default=(0, "JSON"))[1]
-
-
-def refuse_json(stream: ByteSource, source: str) -> None:
-    """Refuse a JSON file by the name of its form; pass over anything else.
+def form_of(stream: ByteSource, source: str) -> Form:
+    """Return the form of a file.
 
     Raises:
-        UnsupportedTrace: If it is JSON.
+        TraceError: If it cannot be decompressed.
     """
-    form = json_form(stream.read(_CHUNK_BYTES))
-    if form is not None:
-        raise UnsupportedTrace(source, f"this is {form}; {_BINARY_ONLY}", _CONVERT)
+    form, _ = _recognised(_plain(_chunks(stream), source))
+    return form
+
+
+def refuse_form(form: Form, source: str) -> NoReturn:
+    """Refuse a file of a form that is not read.
+
+    Raises:
+        UnsupportedTrace: Always.
+    """
+    raise UnsupportedTrace(source, f"this is {form.value}; it is not read", _CONVERT)
+
+
+def _records(
+    form: Form, chunks: Iterable[bytes], source: str, options: ReadOptions
+) -> Iterator[tuple[int, bytes]]:
+    """Return the records of a file: here every form finds its reader."""
+    if form is Form.BINARY:
+        return read_records(
+            chunks, source=source, limit_bytes=options.record_limit_bytes
+        )
+    if form not in JSON_RECORDS:
+        refuse_form(form, source)
+    return JSON_RECORDS[form](chunks, source)
 
 
 def _chunks(stream: ByteSource) -> Iterator[bytes]:
@@ -178,16 +189,17 @@ def _gunzip(first: bytes, chunks: Iterator[bytes], source: str) -> Iterator[byte
         )
 
 
-def _refuse_json(chunks: Iterator[bytes], source: str) -> Iterator[bytes]:
-    """Yield the chunks, unless they are text: no record starts with so much of it."""
-    first = b""
+def _recognised(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
+    """Return the form of a file by its start, and all its chunks."""
+    taken: list[bytes] = []
+    length, enough = 0, TEXT_LOOK
     for chunk in chunks:
-        first += chunk
-        if len(first) >= _SNIFF_BYTES:
-            break
-    form = json_form(first)
-    if form is not None:
-        raise UnsupportedTrace(source, f"this is {form}; {_BINARY_ONLY}", _CONVERT)
-    if first:
-        yield first
-    yield from chunks
+        taken.append(chunk)
+        length += len(chunk)
+        if length >= enough:
+            # The binary form is known by a few bytes: no need to hold back more of it.
+            if enough == SNIFF_BYTES or recognise(b"".join(taken)) is Form.BINARY:
+                break
+            enough = SNIFF_BYTES
+    start = b"".join(taken)
+    return recognise(start), chain((start,) if start else (), chunks)

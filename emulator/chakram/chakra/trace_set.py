@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.chakra.decode import STAGE_SCHEMA
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
+from chakram.chakra.json_records import STAGE_SCHEMA
 from chakram.chakra.options import ReadOptions, TraceWarning
 from chakram.chakra.reader import ReadTrace, read_stream
 from chakram.core.groups import WORLD, ProcessGroup, world_group

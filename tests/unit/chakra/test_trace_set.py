@@ -16,7 +16,7 @@ from chakram.chakra.et_pb2 import IOInfo, Node
 from chakram.chakra.framing import frame
 from chakram.chakra.trace_set import load_trace_set
 from chakram.core.groups import WORLD, ProcessGroup
-from chakram.errors import TraceError, UnsupportedTrace
+from chakram.errors import TraceError
 from tests.trace_bytes import collective, metadata, node
 
 FILE = metadata() + node(1) + collective(2, data_deps=[1])
@@ -174,14 +174,33 @@ def test_what_holds_no_traces_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "no" / "where", "no/where: does not exist")
     (tmp_path / "notes.txt").write_text("x")
     refused(tmp_path, "holds no files named .*it holds notes.txt")
-    refused(tmp_path / "notes.txt", "this is not named <prefix>.<rank>.et")
+    refused(tmp_path / "notes.txt", "this is not named <prefix>.<rank>.et or")
 
 
-def test_json_traces_are_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "w.0.json").write_text('{"workload_graph": []}')
-    for path in (tmp_path, tmp_path / "w.0.json"):
-        with pytest.raises(UnsupportedTrace, match="this is feeder JSON"):
-            load_trace_set(path)
+FEEDER = '{"workload_graph": [{"Id": 1, "NodeType": 4}]}'
+
+
+@pytest.mark.parametrize("name", ["w.0.json", "w_0.json"])
+def test_json_traces_are_found_like_binary_ones(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(FEEDER)
+    for path in (tmp_path, tmp_path / name, tmp_path / "w.*.json", tmp_path / "w"):
+        traces = load_trace_set(path)
+        assert len(traces.graphs[0]) == 1
+        assert traces.producer == "feeder JSON"
+
+
+def test_json_beside_binary_traces_is_read_where_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "w.0.et").write_bytes(metadata() + node(1) + node(2))
+    (tmp_path / "w.0.json").write_text(FEEDER)
+    (tmp_path / "topology_8.json").write_text("{}")
+    for path, nodes in (("", 2), ("w", 2), ("w.0.et", 2), ("w.0.json", 1)):
+        assert len(load_trace_set(tmp_path / path).graphs[0]) == nodes
+
+
+def test_a_profile_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text('{"traceEvents": []}')
+    for path in (tmp_path, tmp_path / "profile.json"):
+        refused(path, "this is a Kineto profile")
 
 
 def test_a_lone_group_file_is_no_trace(tmp_path: Path) -> None:
