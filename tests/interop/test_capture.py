@@ -23,8 +23,8 @@ from chakram.fabric.probe import why_no_lab
 from chakram.fabric.state import STATE_ROOT_VARIABLE
 from chakram.observe.pcap import ip_packet, read_frames
 from chakram.observe.run_results import RunResults, open_run
-from chakram.roce.headers import ACK_CREDITS_UNUSED, NakCode, Opcode
 from chakram.roce.icrc import ip_icrc
+from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode
 from chakram.roce.psn import PSN_MODULUS
 from tests.e2e.runs import completed, star, write_experiment
 from tests.interop.tshark import Decoded, decode

@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from chakram.roce.constants import Verb
-from chakram.roce.headers import Opcode
+from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split

@@ -18,8 +18,8 @@ from chakram.core.plan import AgentPlan, TransportPlan
 from chakram.errors import FabricError
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
-from chakram.roce.headers import Opcode
 from chakram.roce.icrc import ip_icrc
+from chakram.roce.opcodes import Opcode
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
 from tests.agents import serving, until_the_end
 from tests.netns.labs import star

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chakram.errors import PacketError
 from chakram.roce.burst import Burst
 from chakram.roce.constants import BurstKind, Verb
-from chakram.roce.headers import Opcode, decode_packet, encode_packet, has_reth
+from chakram.roce.headers import decode_packet, encode_packet
 from chakram.roce.icrc import (
     advance,
     icrc,
@@ -20,6 +20,7 @@ from chakram.roce.icrc import (
     masked_headers,
     residue,
 )
+from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import IcrcVerifier
 from chakram.roce.wire import WireEncoder
@@ -179,7 +180,7 @@ def test_encoded_packets_are_what_was_sent(
             assert packet.bth.ack_request == (burst.ack_request and is_last)
             if left is None:
                 left = sizes[number]
-                if has_reth(packet.bth.opcode):
+                if packet.reth is not None:
                     assert packet.reth is not None
                     assert packet.reth.dma_length_bytes == left
             left -= len(packet.payload)

@@ -10,7 +10,8 @@ collects what can be handed over together.
 from __future__ import annotations
 
 from chakram.roce.constants import ICRC_BYTES, Verb
-from chakram.roce.headers import BTH_BYTES, Opcode
+from chakram.roce.headers import BTH_BYTES
+from chakram.roce.opcodes import Opcode
 
 __all__ = ["MALFORMED", "SERVED", "UNSUPPORTED", "Run", "SegmentParser"]
 

@@ -11,129 +11,33 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from enum import IntEnum
+from typing import Any, ClassVar
 
 from chakram.errors import PacketError
 from chakram.roce.constants import ICRC_BYTES
+from chakram.roce.opcodes import Opcode, extended_headers
 from chakram.roce.psn import PSN_MASK
 
 __all__ = [
-    "ACK_CREDITS_UNUSED",
     "BTH_BYTES",
     "DEFAULT_PARTITION_KEY",
     "QPN_MASK",
-    "RNR_TIMER_NS",
     "Aeth",
+    "AtomicAnswer",
+    "AtomicEth",
     "Bth",
+    "Deth",
+    "Ieth",
     "ImmDt",
-    "NakCode",
-    "Opcode",
     "Packet",
     "Reth",
     "decode_packet",
     "encode_packet",
-    "has_aeth",
-    "has_immediate",
-    "has_reth",
 ]
 
 BTH_BYTES = 12
 DEFAULT_PARTITION_KEY = 0xFFFF
 QPN_MASK = (1 << 24) - 1
-
-ACK_CREDITS_UNUSED = 0x1F
-"""AETH syndrome of an ACK that says nothing about credits."""
-
-RNR_TIMER_NS = (
-    655_360_000, 10_000, 20_000, 30_000, 40_000, 60_000, 80_000, 120_000,
-    160_000, 240_000, 320_000, 480_000, 640_000, 960_000, 1_280_000, 1_920_000,
-    2_560_000, 3_840_000, 5_120_000, 7_680_000, 10_240_000, 15_360_000, 20_480_000,
-    30_720_000, 40_960_000, 61_440_000, 81_920_000, 122_880_000, 163_840_000,
-    245_760_000, 327_680_000, 491_520_000,
-)  # fmt: skip
-"""How long a receiver-not-ready NAK asks to wait, by its timer code."""
-
-
-class Opcode(IntEnum):
-    """BTH opcodes of the reliable connection service, and the CNP."""
-
-    SEND_FIRST = 0x00
-    SEND_MIDDLE = 0x01
-    SEND_LAST = 0x02
-    SEND_LAST_WITH_IMMEDIATE = 0x03
-    SEND_ONLY = 0x04
-    SEND_ONLY_WITH_IMMEDIATE = 0x05
-    WRITE_FIRST = 0x06
-    WRITE_MIDDLE = 0x07
-    WRITE_LAST = 0x08
-    WRITE_LAST_WITH_IMMEDIATE = 0x09
-    WRITE_ONLY = 0x0A
-    WRITE_ONLY_WITH_IMMEDIATE = 0x0B
-    READ_REQUEST = 0x0C
-    READ_RESPONSE_FIRST = 0x0D
-    READ_RESPONSE_MIDDLE = 0x0E
-    READ_RESPONSE_LAST = 0x0F
-    READ_RESPONSE_ONLY = 0x10
-    ACKNOWLEDGE = 0x11
-    ATOMIC_ACKNOWLEDGE = 0x12
-    COMPARE_SWAP = 0x13
-    FETCH_ADD = 0x14
-    CNP = 0x81
-
-
-class NakCode(IntEnum):
-    """AETH syndromes of the NAKs."""
-
-    PSN_SEQUENCE_ERROR = 0x60
-    INVALID_REQUEST = 0x61
-    REMOTE_ACCESS_ERROR = 0x62
-    REMOTE_OPERATIONAL_ERROR = 0x63
-    INVALID_RD_REQUEST = 0x64
-
-
-_WITH_RETH = frozenset(
-    (
-        Opcode.WRITE_FIRST,
-        Opcode.WRITE_ONLY,
-        Opcode.WRITE_ONLY_WITH_IMMEDIATE,
-        Opcode.READ_REQUEST,
-    )
-)
-_WITH_AETH = frozenset(
-    (
-        Opcode.ACKNOWLEDGE,
-        Opcode.READ_RESPONSE_FIRST,
-        Opcode.READ_RESPONSE_LAST,
-        Opcode.READ_RESPONSE_ONLY,
-    )
-)
-_WITH_IMMEDIATE = frozenset(
-    (
-        Opcode.SEND_LAST_WITH_IMMEDIATE,
-        Opcode.SEND_ONLY_WITH_IMMEDIATE,
-        Opcode.WRITE_LAST_WITH_IMMEDIATE,
-        Opcode.WRITE_ONLY_WITH_IMMEDIATE,
-    )
-)
-# Atomics are known by name only: nothing here sends them or answers them.
-_NOT_DECODED = frozenset(
-    (Opcode.ATOMIC_ACKNOWLEDGE, Opcode.COMPARE_SWAP, Opcode.FETCH_ADD)
-)
-
-
-def has_reth(opcode: Opcode) -> bool:
-    """Tell whether packets of *opcode* carry an RDMA extended transport header."""
-    return opcode in _WITH_RETH
-
-
-def has_aeth(opcode: Opcode) -> bool:
-    """Tell whether packets of *opcode* carry an ACK extended transport header."""
-    return opcode in _WITH_AETH
-
-
-def has_immediate(opcode: Opcode) -> bool:
-    """Tell whether packets of *opcode* carry immediate data."""
-    return opcode in _WITH_IMMEDIATE
 
 
 def _check_bits(name: str, value: int, bits: int) -> None:
@@ -186,16 +90,26 @@ class Bth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reth:
-    """RDMA extended transport header: where a WRITE goes and how long it is."""
+    """RDMA extended transport header: where a WRITE or READ goes and how long it is."""
 
     virtual_address: int
     remote_key: int
     dma_length_bytes: int
 
+    SIZE_BYTES: ClassVar[int] = 16
+
     def __post_init__(self) -> None:
         _check_bits("virtual address", self.virtual_address, 64)
         _check_bits("remote key", self.remote_key, 32)
         _check_bits("DMA length", self.dma_length_bytes, 32)
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> Reth:
+        """Return the header that stands at *offset*."""
+        address, key, length_bytes = struct.unpack_from(">QII", data, offset)
+        return cls(
+            virtual_address=address, remote_key=key, dma_length_bytes=length_bytes
+        )
 
     def encode(self) -> bytes:
         """Return the 16 bytes."""
@@ -205,17 +119,135 @@ class Reth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtomicEth:
+    """Atomic extended transport header: where, and the operands.
+
+    ``swap_or_add`` and ``compare`` are operands of 64 bits; the second means nothing to
+    a fetch-and-add.
+    """
+
+    virtual_address: int
+    remote_key: int
+    swap_or_add: int
+    compare: int
+
+    SIZE_BYTES: ClassVar[int] = 28
+
+    def __post_init__(self) -> None:
+        _check_bits("virtual address", self.virtual_address, 64)
+        _check_bits("remote key", self.remote_key, 32)
+        _check_bits("swap or add data", self.swap_or_add, 64)
+        _check_bits("compare data", self.compare, 64)
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> AtomicEth:
+        """Return the header that stands at *offset*."""
+        address, key, swap, compare = struct.unpack_from(">QIQQ", data, offset)
+        return cls(
+            virtual_address=address, remote_key=key, swap_or_add=swap, compare=compare
+        )
+
+    def encode(self) -> bytes:
+        """Return the 28 bytes."""
+        return struct.pack(
+            ">QIQQ",
+            self.virtual_address,
+            self.remote_key,
+            self.swap_or_add,
+            self.compare,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtomicAnswer:
+    """Atomic acknowledge extended transport header: what was there before."""
+
+    original: int
+
+    SIZE_BYTES: ClassVar[int] = 8
+
+    def __post_init__(self) -> None:
+        _check_bits("original data", self.original, 64)
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> AtomicAnswer:
+        """Return the header that stands at *offset*."""
+        return cls(original=struct.unpack_from(">Q", data, offset)[0])
+
+    def encode(self) -> bytes:
+        """Return the 8 bytes."""
+        return struct.pack(">Q", self.original)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deth:
+    """Datagram extended transport header: the queue key, and who sends.
+
+    ``reserved`` (8 bits) is kept, as in `Bth`.
+    """
+
+    queue_key: int
+    source_qpn: int
+    reserved: int = 0
+
+    SIZE_BYTES: ClassVar[int] = 8
+
+    def __post_init__(self) -> None:
+        _check_bits("queue key", self.queue_key, 32)
+        _check_bits("source QPN", self.source_qpn, 24)
+        _check_bits("reserved bits", self.reserved, 8)
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> Deth:
+        """Return the header that stands at *offset*."""
+        key, word = struct.unpack_from(">II", data, offset)
+        return cls(queue_key=key, source_qpn=word & QPN_MASK, reserved=word >> 24)
+
+    def encode(self) -> bytes:
+        """Return the 8 bytes."""
+        return struct.pack(">II", self.queue_key, self.reserved << 24 | self.source_qpn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImmDt:
     """Immediate data: the number of the message."""
 
     value: int
 
+    SIZE_BYTES: ClassVar[int] = 4
+
     def __post_init__(self) -> None:
         _check_bits("immediate data", self.value, 32)
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> ImmDt:
+        """Return the header that stands at *offset*."""
+        return cls(value=struct.unpack_from(">I", data, offset)[0])
 
     def encode(self) -> bytes:
         """Return the 4 bytes."""
         return struct.pack(">I", self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ieth:
+    """Invalidate extended transport header: the key that is not valid any more."""
+
+    remote_key: int
+
+    SIZE_BYTES: ClassVar[int] = 4
+
+    def __post_init__(self) -> None:
+        _check_bits("remote key", self.remote_key, 32)
+
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> Ieth:
+        """Return the header that stands at *offset*."""
+        return cls(remote_key=struct.unpack_from(">I", data, offset)[0])
+
+    def encode(self) -> bytes:
+        """Return the 4 bytes."""
+        return struct.pack(">I", self.remote_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +261,8 @@ class Aeth:
     syndrome: int
     msn: int
 
+    SIZE_BYTES: ClassVar[int] = 4
+
     def __post_init__(self) -> None:
         _check_bits("syndrome", self.syndrome, 8)
         _check_bits("MSN", self.msn, 24)
@@ -241,9 +275,30 @@ class Aeth:
         """Tell whether the responder asks to try again later."""
         return self.syndrome >> 5 == 1
 
+    @classmethod
+    def decode(cls, data: bytes, offset: int) -> Aeth:
+        """Return the header that stands at *offset*."""
+        (word,) = struct.unpack_from(">I", data, offset)
+        return cls(syndrome=word >> 24, msn=word & PSN_MASK)
+
     def encode(self) -> bytes:
         """Return the 4 bytes."""
         return struct.pack(">I", self.syndrome << 24 | self.msn)
+
+
+ExtendedHeader = Deth | Reth | AtomicEth | Aeth | AtomicAnswer | ImmDt | Ieth
+
+# Field of `Packet`, its class, and what errors call it; in the order on the wire.
+_EXTENDED: tuple[tuple[str, type[ExtendedHeader], str], ...] = (
+    ("deth", Deth, "DETH"),
+    ("reth", Reth, "RETH"),
+    ("atomic", AtomicEth, "AtomicETH"),
+    ("aeth", Aeth, "AETH"),
+    ("atomic_answer", AtomicAnswer, "AtomicAckETH"),
+    ("immediate", ImmDt, "immediate data"),
+    ("invalidate", Ieth, "IETH"),
+)
+_CLASSES = {name: header for name, header, _ in _EXTENDED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,27 +311,33 @@ class Packet:
     """
 
     bth: Bth
+    deth: Deth | None = None
     reth: Reth | None = None
-    immediate: ImmDt | None = None
+    atomic: AtomicEth | None = None
     aeth: Aeth | None = None
+    atomic_answer: AtomicAnswer | None = None
+    immediate: ImmDt | None = None
+    invalidate: Ieth | None = None
     payload: bytes = b""
     pad: bytes | None = None
     icrc: bytes = field(default=bytes(ICRC_BYTES))
 
     def __post_init__(self) -> None:
         opcode = self.bth.opcode
-        for name, header, expected in (
-            ("RETH", self.reth, has_reth(opcode)),
-            ("immediate data", self.immediate, has_immediate(opcode)),
-            ("AETH", self.aeth, has_aeth(opcode)),
-        ):
-            if (header is not None) != expected:
+        carried = extended_headers(opcode)
+        for name, _, title in _EXTENDED:
+            expected = name in carried
+            if (getattr(self, name) is not None) != expected:
                 verb = "carries" if expected else "does not carry"
-                raise ValueError(f"{opcode.name} {verb} {name}")
+                raise ValueError(f"{opcode.name} {verb} {title}")
         if len(self.icrc) != ICRC_BYTES:
             raise ValueError(f"an ICRC has 4 bytes, not {len(self.icrc)}")
         if self.pad is not None and len(self.pad) != -len(self.payload) % 4:
             raise ValueError(f"{len(self.pad)} bytes do not pad {len(self.payload)}")
+
+    def extended(self) -> list[ExtendedHeader]:
+        """Return what stands between BTH and payload, in that order."""
+        return [getattr(self, name) for name in extended_headers(self.bth.opcode)]
 
 
 def encode_packet(packet: Packet) -> bytes:
@@ -285,9 +346,7 @@ def encode_packet(packet: Packet) -> bytes:
     return b"".join(
         (
             packet.bth.encode(pad_bytes),
-            packet.reth.encode() if packet.reth else b"",
-            packet.aeth.encode() if packet.aeth else b"",
-            packet.immediate.encode() if packet.immediate else b"",
+            *(header.encode() for header in packet.extended()),
             packet.payload,
             bytes(pad_bytes) if packet.pad is None else packet.pad,
             packet.icrc,
@@ -313,8 +372,6 @@ def decode_packet(datagram: bytes) -> Packet:
         opcode = Opcode(code)
     except ValueError:
         raise PacketError("BTH byte 0", f"unknown opcode {code:#04x}") from None
-    if opcode in _NOT_DECODED:
-        raise PacketError("BTH byte 0", f"{opcode.name} is not supported")
     bth = Bth(
         opcode=opcode,
         destination_qpn=word & QPN_MASK,
@@ -329,7 +386,8 @@ def decode_packet(datagram: bytes) -> Packet:
         reserved_ack=sequence >> 24 & 0x7F,
     )
     offset = BTH_BYTES
-    extended = 16 * has_reth(opcode) + 4 * has_aeth(opcode) + 4 * has_immediate(opcode)
+    names = extended_headers(opcode)
+    extended = sum(_CLASSES[name].SIZE_BYTES for name in names)
     pad_bytes = flags >> 4 & 3
     payload_bytes = length - offset - extended - pad_bytes - ICRC_BYTES
     if payload_bytes < 0:
@@ -340,26 +398,15 @@ def decode_packet(datagram: bytes) -> Packet:
         raise PacketError(
             "BTH byte 1", f"{payload_bytes} bytes are padded with {pad_bytes}"
         )
-    reth = aeth = immediate = None
-    if has_reth(opcode):
-        address, key, dma_length_bytes = struct.unpack_from(">QII", datagram, offset)
-        reth = Reth(
-            virtual_address=address, remote_key=key, dma_length_bytes=dma_length_bytes
-        )
-        offset += 16
-    if has_aeth(opcode):
-        (acknowledgement,) = struct.unpack_from(">I", datagram, offset)
-        aeth = Aeth(syndrome=acknowledgement >> 24, msn=acknowledgement & PSN_MASK)
-        offset += 4
-    if has_immediate(opcode):
-        immediate = ImmDt(value=struct.unpack_from(">I", datagram, offset)[0])
-        offset += 4
+    headers: dict[str, Any] = {}
+    for name in names:
+        header = _CLASSES[name]
+        headers[name] = header.decode(datagram, offset)
+        offset += header.SIZE_BYTES
     pad = datagram[offset + payload_bytes : length - ICRC_BYTES]
     return Packet(
         bth=bth,
-        reth=reth,
-        aeth=aeth,
-        immediate=immediate,
+        **headers,
         payload=bytes(datagram[offset : offset + payload_bytes]),
         pad=bytes(pad) if any(pad) else None,
         icrc=bytes(datagram[length - ICRC_BYTES :]),

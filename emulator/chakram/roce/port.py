@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
-from chakram.roce.headers import Opcode
+from chakram.roce.opcodes import Opcode
 from chakram.roce.pacing import Line
 from chakram.roce.statistics import PortStatistics
 from chakram.roce.turns import Turns

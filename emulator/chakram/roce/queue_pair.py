@@ -14,8 +14,8 @@ from chakram.roce.constants import (
     BurstKind,
     Verb,
 )
-from chakram.roce.headers import Opcode
 from chakram.roce.notification import CnpLimiter
+from chakram.roce.opcodes import Opcode
 from chakram.roce.psn import PSN_MASK
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from chakram.roce.constants import MAX_MESSAGE_BYTES, NEVER, Verb
 from chakram.roce.events import QueuePairFailed, SendCompleted
-from chakram.roce.headers import RNR_TIMER_NS, NakCode
 from chakram.roce.message import Message
+from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
 from chakram.roce.pacing import Pace
 from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
 

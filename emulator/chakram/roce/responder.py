@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from chakram.roce.constants import MAX_MESSAGE_BYTES, BurstKind, Verb
 from chakram.roce.events import MessageReceived
-from chakram.roce.headers import ACK_CREDITS_UNUSED, NakCode
+from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode
 
 if TYPE_CHECKING:
     from collections import deque

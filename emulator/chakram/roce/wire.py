@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import ICRC_BYTES, PATH_MTUS, UDP_PORT, BurstKind, Verb
-from chakram.roce.headers import BTH_BYTES, Opcode
+from chakram.roce.headers import BTH_BYTES
 from chakram.roce.icrc import (
     ADVANCE_BITS,
     BYTE_TABLE,
@@ -28,6 +28,7 @@ from chakram.roce.icrc import (
     masked_headers,
     residue,
 )
+from chakram.roce.opcodes import Opcode
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst

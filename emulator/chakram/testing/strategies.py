@@ -6,22 +6,23 @@ They need `hypothesis`, which is not a dependency of the library.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
 from chakram.roce.constants import PATH_MTUS, Verb
 from chakram.roce.headers import (
     Aeth,
+    AtomicAnswer,
+    AtomicEth,
     Bth,
+    Deth,
+    Ieth,
     ImmDt,
-    Opcode,
     Packet,
     Reth,
-    has_aeth,
-    has_immediate,
-    has_reth,
 )
+from chakram.roce.opcodes import Opcode, extended_headers
 from chakram.roce.psn import PSN_MODULUS
 
 if TYPE_CHECKING:
@@ -102,11 +103,32 @@ wire_faults: st.SearchStrategy[WireFaults] = st.builds(
 )
 
 
+_octets = st.integers(0, 0xFF)
+_words = st.integers(0, 0xFFFF_FFFF)
+_doubles = st.integers(0, 0xFFFF_FFFF_FFFF_FFFF)
+_EXTENDED: dict[str, st.SearchStrategy[Any]] = {
+    "deth": st.builds(Deth, queue_key=_words, source_qpn=psns, reserved=_octets),
+    "reth": st.builds(
+        Reth, virtual_address=_doubles, remote_key=_words, dma_length_bytes=_words
+    ),
+    "atomic": st.builds(
+        AtomicEth,
+        virtual_address=_doubles,
+        remote_key=_words,
+        swap_or_add=_doubles,
+        compare=_doubles,
+    ),
+    "aeth": st.builds(Aeth, syndrome=_octets, msn=psns),
+    "atomic_answer": st.builds(AtomicAnswer, original=_doubles),
+    "immediate": st.builds(ImmDt, value=_words),
+    "invalidate": st.builds(Ieth, remote_key=_words),
+}
+
+
 @st.composite
 def packets(draw: st.DrawFn) -> Packet:
     """Any packet that can be encoded."""
-    opcode = draw(st.sampled_from([each for each in Opcode if each not in _ATOMICS]))
-    word = st.integers(0, (1 << 32) - 1)
+    opcode = draw(st.sampled_from(Opcode))
     return Packet(
         bth=Bth(
             opcode=opcode,
@@ -121,20 +143,7 @@ def packets(draw: st.DrawFn) -> Packet:
             reserved=draw(st.integers(0, 63)),
             reserved_ack=draw(st.integers(0, 127)),
         ),
-        reth=Reth(
-            virtual_address=draw(st.integers(0, (1 << 64) - 1)),
-            remote_key=draw(word),
-            dma_length_bytes=draw(word),
-        )
-        if has_reth(opcode)
-        else None,
-        immediate=ImmDt(value=draw(word)) if has_immediate(opcode) else None,
-        aeth=Aeth(syndrome=draw(st.integers(0, 255)), msn=draw(psns))
-        if has_aeth(opcode)
-        else None,
+        **{name: draw(_EXTENDED[name]) for name in extended_headers(opcode)},
         payload=draw(st.binary(max_size=64)),
         icrc=draw(st.binary(min_size=4, max_size=4)),
     )
-
-
-_ATOMICS = (Opcode.ATOMIC_ACKNOWLEDGE, Opcode.COMPARE_SWAP, Opcode.FETCH_ADD)

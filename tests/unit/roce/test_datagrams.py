@@ -10,14 +10,11 @@ from chakram.roce.headers import (
     Aeth,
     Bth,
     ImmDt,
-    Opcode,
     Packet,
     Reth,
     encode_packet,
-    has_aeth,
-    has_immediate,
-    has_reth,
 )
+from chakram.roce.opcodes import Opcode, extended_headers
 
 
 def packet(opcode: Opcode, payload: bytes = b"", psn: int = 0x123456) -> bytes:
@@ -25,10 +22,14 @@ def packet(opcode: Opcode, payload: bytes = b"", psn: int = 0x123456) -> bytes:
         Packet(
             bth=Bth(opcode=opcode, destination_qpn=0xABCDEF, psn=psn, ack_request=True),
             reth=Reth(virtual_address=1, remote_key=2, dma_length_bytes=0xFFFFFFFE)
-            if has_reth(opcode)
+            if "reth" in extended_headers(opcode)
             else None,
-            immediate=ImmDt(value=0xFFFFFFFD) if has_immediate(opcode) else None,
-            aeth=Aeth(syndrome=0x61, msn=3) if has_aeth(opcode) else None,
+            immediate=ImmDt(value=0xFFFFFFFD)
+            if "immediate" in extended_headers(opcode)
+            else None,
+            aeth=Aeth(syndrome=0x61, msn=3)
+            if "aeth" in extended_headers(opcode)
+            else None,
             payload=payload,
         )
     )
@@ -51,8 +52,12 @@ def test_data_is_parsed_where_it_stands(opcode: Opcode) -> None:
     assert parser.is_first == ("FIRST" in opcode.name or "ONLY" in opcode.name)
     assert parser.is_last == ("LAST" in opcode.name or "ONLY" in opcode.name)
     assert parser.payload_bytes == 5
-    assert parser.dma_length_bytes == (0xFFFFFFFE if has_reth(opcode) else 0)
-    assert parser.immediate == (0xFFFFFFFD if has_immediate(opcode) else -1)
+    assert parser.dma_length_bytes == (
+        0xFFFFFFFE if "reth" in extended_headers(opcode) else 0
+    )
+    assert parser.immediate == (
+        0xFFFFFFFD if "immediate" in extended_headers(opcode) else -1
+    )
 
 
 def test_answers_are_parsed() -> None:

@@ -12,12 +12,12 @@ from chakram.roce.headers import (
     Aeth,
     Bth,
     ImmDt,
-    Opcode,
     Packet,
     Reth,
     decode_packet,
     encode_packet,
 )
+from chakram.roce.opcodes import Opcode
 
 WRITE_ONLY = bytes.fromhex(
     "0b00ffff0000001280ffffff000000000000100000001234000000040000cafe61626364413b332c"
@@ -87,7 +87,10 @@ def test_syndromes(syndrome: int, is_ack: bool, is_not_ready: bool) -> None:
         (WRITE_ONLY[:15], "BTH: the packet has only 15 bytes"),
         (b"\x0b\x01" + WRITE_ONLY[2:], "BTH byte 1: transport version 1 is not 0"),
         (b"\xff" + WRITE_ONLY[1:], "BTH byte 0: unknown opcode 0xff"),
-        (b"\x13" + WRITE_ONLY[1:], "BTH byte 0: COMPARE_SWAP is not supported"),
+        (
+            b"\x13" + WRITE_ONLY[1:],
+            "COMPARE_SWAP: 40 bytes are too short for its headers and pad",
+        ),
         (
             WRITE_ONLY[:20],
             "WRITE_ONLY_WITH_IMMEDIATE: 20 bytes are too short for its headers and pad",

@@ -8,7 +8,8 @@ import pytest
 
 from chakram.roce.congestion import CongestionControl
 from chakram.roce.constants import NEVER, BurstKind, Verb
-from chakram.roce.headers import Aeth, Bth, ImmDt, Opcode, Packet, Reth
+from chakram.roce.headers import Aeth, Bth, ImmDt, Packet, Reth
+from chakram.roce.opcodes import Opcode
 from chakram.roce.queue_pair import QueuePair
 from chakram.testing.pair import make_queue_pair
 

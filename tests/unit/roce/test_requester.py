@@ -10,7 +10,7 @@ from chakram.roce.burst import Burst
 from chakram.roce.congestion import CongestionControl
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import QueuePairFailed, SendCompleted
-from chakram.roce.headers import NakCode
+from chakram.roce.opcodes import NakCode
 from chakram.roce.queue_pair import QueuePair
 from chakram.testing.pair import make_queue_pair
 

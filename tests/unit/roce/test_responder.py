@@ -9,7 +9,8 @@ import pytest
 from chakram.roce.burst import Burst
 from chakram.roce.constants import BurstKind, Verb
 from chakram.roce.events import MessageReceived, QueuePairFailed
-from chakram.roce.headers import Bth, Opcode, Packet, Reth
+from chakram.roce.headers import Bth, Packet, Reth
+from chakram.roce.opcodes import Opcode
 from chakram.roce.queue_pair import QueuePair
 from chakram.testing.pair import make_queue_pair
 
