@@ -15,6 +15,7 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "NEVER",
     "PATH_MTUS",
+    "RNR_RETRY_FOR_EVER",
     "UDP_PORT",
     "BurstKind",
     "Verb",
@@ -28,6 +29,9 @@ UDP_PORT = 4791
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE_BYTES = 1 << 31
 """The largest message of an RC queue pair (IBA volume 1, 9.7.3)."""
+
+RNR_RETRY_FOR_EVER = 7
+"""The RNR retry limit that is none (IBA volume 1, 9.7.5.2.8)."""
 
 ICRC_BYTES = 4
 IPV4_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + ICRC_BYTES

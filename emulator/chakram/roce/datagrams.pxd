@@ -23,6 +23,7 @@ cdef int _ONLY_WITH_IMMEDIATE
 
 cdef class SegmentParser:
     cdef readonly int opcode
+    cdef readonly int partition_key
     cdef readonly long long qpn
     cdef readonly long long psn
     cdef readonly bint ack_request

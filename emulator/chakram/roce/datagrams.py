@@ -51,6 +51,7 @@ class SegmentParser:
 
     Attributes:
         opcode: As it stands there.
+        partition_key: As it stands there.
         qpn: Destination.
         psn: Of the packet.
         ack_request: Whether it asks for an ACK.
@@ -72,6 +73,7 @@ class SegmentParser:
         "is_first",
         "is_last",
         "opcode",
+        "partition_key",
         "payload_bytes",
         "psn",
         "qpn",
@@ -81,6 +83,7 @@ class SegmentParser:
 
     def __init__(self) -> None:
         self.opcode = 0
+        self.partition_key = 0
         self.qpn = 0
         self.psn = 0
         self.ack_request = False
@@ -105,6 +108,7 @@ class SegmentParser:
             return _MALFORMED
         opcode = data[offset]
         self.opcode = opcode
+        self.partition_key = data[offset + 2] << 8 | data[offset + 3]
         self.qpn = data[offset + 5] << 16 | data[offset + 6] << 8 | data[offset + 7]
         self.psn = data[offset + 9] << 16 | data[offset + 10] << 8 | data[offset + 11]
         self.ack_request = data[offset + 8] >= 0x80

@@ -22,6 +22,9 @@ cdef class Line:
     cpdef object offer(self, long long now_ns)
     @cython.locals(due_ns="long long", lost_ns="long long")
     cpdef long long lost_ns(self, long long now_ns)
+    cpdef long long due_ns(self)
+    cpdef bint is_first_offer(self)
+    cpdef bint has_rate(self)
     @cython.locals(start_ns="long long", work="long long")
     cpdef object occupy(self, long long wire_bytes, long long now_ns)
 

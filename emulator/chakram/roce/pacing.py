@@ -86,6 +86,23 @@ class Line:
         lost_ns = now_ns - self._burst_bound_ns - due_ns
         return lost_ns if lost_ns > 0 else 0
 
+    def due_ns(self) -> int:
+        """Return since when a burst could have left, as far as the rate is concerned.
+
+        Without a rate that is since when there is something to send.
+        """
+        if self._rate_bps > 0 and self.free_ns > self._busy_since_ns:
+            return self.free_ns
+        return self._busy_since_ns
+
+    def is_first_offer(self) -> bool:
+        """Tell whether nothing has been offered since the line was last taken."""
+        return not self._is_offered
+
+    def has_rate(self) -> bool:
+        """Tell whether the line is limited."""
+        return self._rate_bps > 0
+
     def occupy(self, wire_bytes: int, now_ns: int) -> None:
         """Take the line for a burst that leaves now."""
         self._is_offered = False

@@ -2,6 +2,7 @@ cimport cython
 
 from chakram.roce.burst cimport Burst
 from chakram.roce.datagrams cimport Run, SegmentParser
+from chakram.roce.histogram cimport Histogram
 from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
 from chakram.roce.turns cimport Turns
@@ -35,7 +36,10 @@ cdef class PortEngine:
     cdef readonly long long packets_received
     cdef readonly long long unknown_queue_pair
     cdef readonly long long malformed
+    cdef readonly long long partition_key_errors
     cdef readonly long long unsupported
+    cdef readonly Histogram round_trips
+    cdef readonly Histogram pacing_errors
     cdef readonly long long icrc_checked
     cdef readonly long long icrc_errors
     cdef readonly long long faults_dropped
@@ -82,5 +86,7 @@ cdef class PortEngine:
     cdef object _update(self, QueuePair queue_pair, long long since_ns, long long now_ns)
     cdef object _leave_ring(self, QueuePair queue_pair)
     cdef object _offer(self, Burst burst, QueuePair queue_pair, long long now_ns)
+    @cython.locals(paced_ns="long long", due_ns="long long")
+    cdef object _note_pacing(self, QueuePair queue_pair, long long now_ns)
     @cython.locals(total_ns="long long", wait_ns="long long")
     cdef object _credit_wait(self, QueuePair queue_pair)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
+from chakram.roce.histogram import Histogram
 from chakram.roce.opcodes import Opcode
 from chakram.roce.pacing import Line
 from chakram.roce.statistics import PortStatistics
@@ -78,8 +79,11 @@ class PortEngine:
         "icrc_checked",
         "icrc_errors",
         "malformed",
+        "pacing_errors",
         "packets_received",
         "packets_sent",
+        "partition_key_errors",
+        "round_trips",
         "unknown_queue_pair",
         "unsupported",
     )
@@ -137,7 +141,10 @@ class PortEngine:
         self.packets_received = 0
         self.unknown_queue_pair = 0
         self.malformed = 0
+        self.partition_key_errors = 0
         self.unsupported = 0
+        self.round_trips = Histogram()
+        self.pacing_errors = Histogram()
         self.icrc_checked = 0
         self.icrc_errors = 0
         self.faults_dropped = 0
@@ -162,6 +169,7 @@ class PortEngine:
         self._queue_pairs[queue_pair.qpn] = queue_pair
         queue_pair.redirect_events(self._events)
         queue_pair.send_order = send_order
+        queue_pair.requester.measure_round_trips(self.round_trips)
         packet_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes
         quantum_bytes = self._max_burst_packets * packet_bytes
         if quantum_bytes > self._quantum_bytes:
@@ -210,12 +218,15 @@ class PortEngine:
             packets_received=self.packets_received,
             unknown_queue_pair=self.unknown_queue_pair,
             malformed=self.malformed,
+            partition_key_errors=self.partition_key_errors,
             unsupported=self.unsupported,
             icrc_checked=self.icrc_checked,
             icrc_errors=self.icrc_errors,
             faults_dropped=self.faults_dropped,
             generator_waits=self._line.generator_waits,
             generator_wait_ns=self._line.generator_wait_ns,
+            round_trips=self.round_trips.snapshot(),
+            pacing_errors=self.pacing_errors.snapshot(),
         )
 
     # The network: out.
@@ -466,6 +477,11 @@ class PortEngine:
         if self._parser.parse(buffer, offset, size) == _MALFORMED:
             self.malformed += 1
             return False
+        if self._parser.partition_key & 0x7FFF != 0x7FFF:
+            # All are full members of the default partition, so its limited members
+            # may send, too (IBA volume 1, 10.9.3).
+            self.partition_key_errors += 1
+            return False
         if self._verifier is None or source_port <= 0:
             return True
         return self._is_intact(buffer, offset, size, source_port)
@@ -562,6 +578,7 @@ class PortEngine:
             if not is_busy:
                 is_busy = True
                 self._line.demand(since_ns)
+            queue_pair.ready_since_ns = since_ns
             # What the line has lost so far, it has lost without this queue pair.
             queue_pair.wait_before_ns = (
                 self._line.generator_wait_ns + self._line.lost_ns(since_ns)
@@ -587,7 +604,21 @@ class PortEngine:
         """Remember what is offered, and account for how late that is."""
         self._offered = burst
         self._offered_queue_pair = queue_pair
+        if burst.kind == _DATA and self._line.is_first_offer():
+            self._note_pacing(queue_pair, now_ns)
         self._line.offer(now_ns)
+
+    def _note_pacing(self, queue_pair: QueuePair, now_ns: int) -> None:
+        """Count how much later than its pace allowed a burst of data is offered."""
+        paced_ns = queue_pair.requester.ready_ns()
+        if not self._line.has_rate() and paced_ns <= 0:
+            return
+        due_ns = self._line.due_ns()
+        if due_ns < queue_pair.ready_since_ns:
+            due_ns = queue_pair.ready_since_ns
+        if due_ns < paced_ns:
+            due_ns = paced_ns
+        self.pacing_errors.add(now_ns - due_ns)
 
     def _credit_wait(self, queue_pair: QueuePair) -> None:
         """Add to its message what the port lost while *queue_pair* was ready."""

@@ -31,6 +31,7 @@ cdef class QueuePair:
     cdef public long long order
     cdef public bint is_answering
     cdef public long long deficit_bytes
+    cdef public long long ready_since_ns
     cdef public long long wait_before_ns
     cdef public long long wake_ns
 

@@ -11,6 +11,7 @@ from chakram.roce.constants import (
     IPV4_OVERHEAD_BYTES,
     NEVER,
     PATH_MTUS,
+    RNR_RETRY_FOR_EVER,
     BurstKind,
     Verb,
 )
@@ -88,6 +89,7 @@ class QueuePair:
         "overhead_bytes",
         "path_mtu",
         "qpn",
+        "ready_since_ns",
         "remote_qpn",
         "requester",
         "responder",
@@ -115,6 +117,10 @@ class QueuePair:
         verb: Verb,
         burst_bound_ns: int = 15_000,
         backoff_limit: int = 0,
+        rnr_retry_limit: int = RNR_RETRY_FOR_EVER,
+        rnr_timer: int = 12,
+        adaptive_low_ns: int = 0,
+        adaptive_tries: int = 2,
         cnp_interval_ns: int | None = None,
         cnp_limiter: CnpLimiter | None = None,
         overhead_bytes: int = IPV4_OVERHEAD_BYTES,
@@ -142,6 +148,13 @@ class QueuePair:
             burst_bound_ns: With a rate from congestion control, how much of that rate's
                 time one burst may take, and how late it may be and still catch up.
             backoff_limit: How often the timeout doubles with each retry.
+            rnr_retry_limit: How often to try again in a row when the peer is not ready
+                to receive; `RNR_RETRY_FOR_EVER`: always.
+            rnr_timer: Code of the time that the peer is asked to wait, see
+                `RNR_TIMER_NS`.
+            adaptive_low_ns: Where the first range of timeouts begins, in place of
+                *retransmit_timeout_ns*; 0: no ranges. See `Requester`.
+            adaptive_tries: How often each range is tried.
             cnp_interval_ns: Answer marked packets with CNPs, at most one in this time;
                 None: never.
             cnp_limiter: One that other queue pairs share, in place of an interval of
@@ -163,6 +176,9 @@ class QueuePair:
             ("remote_key", remote_key, (1 << 32) - 1),
             ("retry_limit", retry_limit, 1 << 31),
             ("backoff_limit", backoff_limit, 8),
+            ("rnr_retry_limit", rnr_retry_limit, RNR_RETRY_FOR_EVER),
+            ("rnr_timer", rnr_timer, 31),
+            ("adaptive_low_ns", adaptive_low_ns, _LONGEST_TIMEOUT_NS >> 4),
             ("cnp_interval_ns", cnp_interval_ns or 0, _LONGEST_TIMEOUT_NS),
             ("burst_bound_ns", burst_bound_ns, 1 << 23),
         ):
@@ -175,6 +191,7 @@ class QueuePair:
         for name, value in (
             ("window_bytes", window_bytes),
             ("ack_interval_packets", ack_interval_packets),
+            ("adaptive_tries", adaptive_tries),
             ("retransmit_timeout_ns", retransmit_timeout_ns),
         ):
             if value <= 0:
@@ -206,6 +223,9 @@ class QueuePair:
             retransmit_timeout_ns=retransmit_timeout_ns,
             backoff_limit=backoff_limit,
             retry_limit=retry_limit,
+            rnr_retry_limit=rnr_retry_limit,
+            adaptive_low_ns=adaptive_low_ns,
+            adaptive_tries=adaptive_tries,
             ack_interval_packets=ack_interval_packets,
             burst_bound_ns=burst_bound_ns,
             verb=int(verb),
@@ -215,6 +235,7 @@ class QueuePair:
             qpn=qpn,
             path_mtu=path_mtu,
             first_psn=receive_psn,
+            rnr_timer=rnr_timer,
             cnp_limiter=cnp_limiter,
         )
         # What follows is the port's: `PortEngine` alone uses it.
@@ -223,6 +244,7 @@ class QueuePair:
         self.order = 0
         self.is_answering = False
         self.deficit_bytes = 0
+        self.ready_since_ns = 0
         self.wait_before_ns = 0
         self.wake_ns = _NEVER
 
@@ -270,6 +292,9 @@ class QueuePair:
             wire_bytes_sent=requester.wire_bytes_sent,
             packets_retransmitted=requester.packets_retransmitted,
             bytes_retransmitted=requester.bytes_retransmitted,
+            retransmitted_for_nak=requester.retransmitted_for_nak,
+            retransmitted_for_timeout=requester.retransmitted_for_timeout,
+            retransmitted_for_rnr=requester.retransmitted_for_rnr,
             packets_received=responder.packets_received,
             bytes_received=responder.bytes_received,
             acks_sent=responder.acks_sent,
@@ -279,6 +304,7 @@ class QueuePair:
             naks_received=requester.naks_received,
             naks_stale=requester.naks_stale,
             receiver_not_ready=requester.receiver_not_ready,
+            receiver_not_ready_sent=responder.receiver_not_ready_sent,
             cnps_sent=responder.cnps_sent,
             cnps_received=requester.cnps_received,
             duplicates=responder.duplicates,

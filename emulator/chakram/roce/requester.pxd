@@ -2,6 +2,7 @@ cimport cython
 
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
+from chakram.roce.histogram cimport Histogram
 from chakram.roce.message cimport Message
 from chakram.roce.pacing cimport Pace
 
@@ -10,6 +11,11 @@ cdef int _WRITE
 cdef long long _MAX_OUTSTANDING
 cdef long long _MAX_MESSAGE_BYTES
 cdef int _SEQUENCE_ERROR
+cdef long long _RNR_FOR_EVER
+cdef int _FOR_NAK
+cdef int _FOR_TIMEOUT
+cdef int _FOR_RNR
+cdef long long _ADAPTIVE_RANGES
 cdef Py_ssize_t _COMPACT_AT
 
 
@@ -24,6 +30,10 @@ cdef class Requester:
     cdef long long _retransmit_timeout_ns
     cdef int _backoff_limit
     cdef long long _retry_limit
+    cdef long long _rnr_retry_limit
+    cdef long long _adaptive_low_ns
+    cdef long long _adaptive_tries
+    cdef long long _jitter
     cdef long long _ack_interval_packets
     cdef Pace _pace
     cdef int _verb
@@ -41,6 +51,9 @@ cdef class Requester:
     cdef long long _ack_sequence
     cdef long long _since_request
     cdef long long _retries
+    cdef long long _rnr_retries
+    cdef int _again_reason
+    cdef Histogram _round_trips
     cdef readonly long long timeout_ns
     cdef long long _hold_until_ns
     cdef long long _sample_sequence
@@ -55,6 +68,9 @@ cdef class Requester:
     cdef readonly long long wire_bytes_sent
     cdef readonly long long packets_retransmitted
     cdef readonly long long bytes_retransmitted
+    cdef readonly long long retransmitted_for_nak
+    cdef readonly long long retransmitted_for_timeout
+    cdef readonly long long retransmitted_for_rnr
     cdef readonly long long acks_received
     cdef readonly long long acks_invalid
     cdef readonly long long naks_received
@@ -64,6 +80,7 @@ cdef class Requester:
     cdef readonly long long timeouts
 
     cpdef object redirect_events(self, object events)
+    cpdef object measure_round_trips(self, Histogram round_trips)
     @cython.locals(packets="long long", message=Message)
     cpdef object post_send(self, long long message_id, long long size_bytes,
                            long long now_ns, long long order=*)
@@ -103,6 +120,8 @@ cdef class Requester:
     @cython.locals(rate_bps="long long")
     cdef object _complete(self, Message message, long long now_ns)
     cdef object _find_sending(self)
-    cdef object _go_back(self)
+    cdef object _go_back(self, int reason)
     @cython.locals(doublings="long long")
     cdef object _start_timer(self, long long now_ns)
+    @cython.locals(number="long long", low_ns="long long")
+    cdef long long _adaptive_timeout_ns(self)

@@ -20,7 +20,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import MAX_MESSAGE_BYTES, NEVER, Verb
+from chakram.roce.constants import (
+    MAX_MESSAGE_BYTES,
+    NEVER,
+    RNR_RETRY_FOR_EVER,
+    Verb,
+)
 from chakram.roce.events import QueuePairFailed, SendCompleted
 from chakram.roce.message import Message
 from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
+    from chakram.roce.histogram import Histogram
 
 __all__ = ["Requester"]
 
@@ -41,6 +47,13 @@ _WRITE = int(Verb.WRITE)
 _MAX_OUTSTANDING = MAX_OUTSTANDING_PACKETS
 _MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
 _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
+_RNR_FOR_EVER = RNR_RETRY_FOR_EVER
+# Why packets are sent again.
+_FOR_NAK = 0
+_FOR_TIMEOUT = 1
+_FOR_RNR = 2
+# Adaptive retransmission goes through so many ranges, each twice the one before.
+_ADAPTIVE_RANGES = 4
 # A list of messages is cut at the front only when that is worth moving the rest.
 _COMPACT_AT = 64
 
@@ -57,6 +70,9 @@ class Requester:
     __slots__ = (
         "_ack_interval_packets",
         "_ack_sequence",
+        "_adaptive_low_ns",
+        "_adaptive_tries",
+        "_again_reason",
         "_backoff_limit",
         "_congestion_control",
         "_current",
@@ -67,6 +83,7 @@ class Requester:
         "_head",
         "_highest",
         "_hold_until_ns",
+        "_jitter",
         "_messages",
         "_next",
         "_next_byte",
@@ -77,6 +94,9 @@ class Requester:
         "_retransmit_timeout_ns",
         "_retries",
         "_retry_limit",
+        "_rnr_retries",
+        "_rnr_retry_limit",
+        "_round_trips",
         "_sample_sent_ns",
         "_sample_sequence",
         "_sending",
@@ -100,6 +120,9 @@ class Requester:
         "packets_retransmitted",
         "packets_sent",
         "receiver_not_ready",
+        "retransmitted_for_nak",
+        "retransmitted_for_rnr",
+        "retransmitted_for_timeout",
         "timeout_ns",
         "timeouts",
         "wire_bytes_sent",
@@ -118,6 +141,9 @@ class Requester:
         retransmit_timeout_ns: int,
         backoff_limit: int,
         retry_limit: int,
+        rnr_retry_limit: int,
+        adaptive_low_ns: int,
+        adaptive_tries: int,
         ack_interval_packets: int,
         burst_bound_ns: int,
         verb: int,
@@ -132,6 +158,11 @@ class Requester:
         self._retransmit_timeout_ns = retransmit_timeout_ns
         self._backoff_limit = backoff_limit
         self._retry_limit = retry_limit
+        self._rnr_retry_limit = rnr_retry_limit
+        self._adaptive_low_ns = adaptive_low_ns
+        self._adaptive_tries = adaptive_tries
+        # Spreads the timeouts of queue pairs that lose packets at the same time.
+        self._jitter = (qpn * 2_654_435_761 + 12_345) & 0x7FFFFFFF
         self._ack_interval_packets = ack_interval_packets
         self._pace = Pace(
             congestion_control=congestion_control,
@@ -156,6 +187,9 @@ class Requester:
         self._ack_sequence = -1
         self._since_request = 0
         self._retries = 0
+        self._rnr_retries = 0
+        self._again_reason = _FOR_NAK
+        self._round_trips: Histogram | None = None
         self.timeout_ns = _NEVER
         self._hold_until_ns = 0
         self._sample_sequence = -1
@@ -170,6 +204,9 @@ class Requester:
         self.wire_bytes_sent = 0
         self.packets_retransmitted = 0
         self.bytes_retransmitted = 0
+        self.retransmitted_for_nak = 0
+        self.retransmitted_for_timeout = 0
+        self.retransmitted_for_rnr = 0
         self.acks_received = 0
         self.acks_invalid = 0
         self.naks_received = 0
@@ -181,6 +218,10 @@ class Requester:
     def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
         """Report to *events* from now on."""
         self._events = events
+
+    def measure_round_trips(self, round_trips: Histogram) -> None:
+        """Count round-trip times in *round_trips* from now on."""
+        self._round_trips = round_trips
 
     # What to send.
 
@@ -330,6 +371,12 @@ class Requester:
                 again = count
             message.retransmitted += again
             self.packets_retransmitted += again
+            if self._again_reason == _FOR_NAK:
+                self.retransmitted_for_nak += again
+            elif self._again_reason == _FOR_TIMEOUT:
+                self.retransmitted_for_timeout += again
+            else:
+                self.retransmitted_for_rnr += again
             again_bytes = again * self._path_mtu
             if again_bytes > burst.payload_bytes:
                 again_bytes = burst.payload_bytes
@@ -408,11 +455,20 @@ class Requester:
                         now_ns,
                     )
                     return
-            self._go_back()
+            self._go_back(_FOR_NAK)
             self._congestion_control.on_nak(now_ns)
         elif syndrome >> 5 == 1:
             self.receiver_not_ready += 1
-            self._go_back()
+            if self._rnr_retry_limit < _RNR_FOR_EVER:
+                self._rnr_retries += 1
+                if self._rnr_retries > self._rnr_retry_limit:
+                    self.fail(
+                        f"gave up after {self._rnr_retry_limit} RNR retries: the peer "
+                        f"is not ready to receive PSN {psn}",
+                        now_ns,
+                    )
+                    return
+            self._go_back(_FOR_RNR)
             self._hold_until_ns = now_ns + RNR_TIMER_NS[syndrome & 0x1F]
         else:
             self.fail(
@@ -443,7 +499,7 @@ class Requester:
                 now_ns,
             )
             return
-        self._go_back()
+        self._go_back(_FOR_TIMEOUT)
         self._congestion_control.on_timeout(now_ns)
 
     def next_timeout_ns(self) -> int:
@@ -511,6 +567,7 @@ class Requester:
             self._unacknowledged_byte = self._end_byte
         self._unacknowledged = acknowledged
         self._retries = 0
+        self._rnr_retries = 0
         if self._next < acknowledged:
             # The peer had packets that were to be sent again.
             self._next = acknowledged
@@ -525,6 +582,8 @@ class Requester:
         if 0 <= self._sample_sequence < acknowledged:
             round_trip_ns = now_ns - self._sample_sent_ns
             self._sample_sequence = -1
+            if self._round_trips is not None:
+                self._round_trips.add(round_trip_ns)
         if self._ack_sequence >= acknowledged:
             self._start_timer(now_ns)
         else:
@@ -558,8 +617,9 @@ class Requester:
         else:
             self._sending = None
 
-    def _go_back(self) -> None:
+    def _go_back(self, reason: int) -> None:
         """Send again from the first packet that is not acknowledged."""
+        self._again_reason = reason
         self._next = self._unacknowledged
         self._next_byte = self._unacknowledged_byte
         self._current = self._head
@@ -571,9 +631,26 @@ class Requester:
 
     def _start_timer(self, now_ns: int) -> None:
         """Wait for the ACK that was asked for."""
+        if self._adaptive_low_ns > 0:
+            self.timeout_ns = now_ns + self._adaptive_timeout_ns()
+            return
         if self._retransmit_timeout_ns == _NEVER:
             return
         doublings = self._retries
         if doublings > self._backoff_limit:
             doublings = self._backoff_limit
         self.timeout_ns = now_ns + (self._retransmit_timeout_ns << doublings)
+
+    def _adaptive_timeout_ns(self) -> int:
+        """Return a timeout from the range that the number of retries has led to.
+
+        A range begins at the low value and ends at twice that; each is tried some
+        times, then comes the next, which is twice as high.
+        """
+        number = self._retries // self._adaptive_tries
+        if number > _ADAPTIVE_RANGES - 1:
+            number = _ADAPTIVE_RANGES - 1
+        low_ns = self._adaptive_low_ns << number
+        # The generator of ANSI C's example; its upper bits are good enough here.
+        self._jitter = (self._jitter * 1_103_515_245 + 12_345) & 0x7FFFFFFF
+        return low_ns + (low_ns * (self._jitter >> 11) >> 20)

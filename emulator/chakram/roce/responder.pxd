@@ -9,6 +9,7 @@ cdef int _ACK
 cdef int _NAK
 cdef int _CNP
 cdef int _CREDITS_UNUSED
+cdef int _NOT_READY
 cdef int _SEQUENCE_ERROR
 cdef int _INVALID_REQUEST
 
@@ -18,6 +19,7 @@ cdef class Responder:
     cdef object _qpn
     cdef int _path_mtu
     cdef long long _expected_psn
+    cdef int _rnr_timer
     cdef CnpLimiter _cnp_limiter
     cdef long long _msn
     cdef bint _in_message
@@ -41,6 +43,7 @@ cdef class Responder:
     cdef readonly long long ce
     cdef readonly long long acks_sent
     cdef readonly long long naks_sent
+    cdef readonly long long receiver_not_ready_sent
     cdef readonly long long cnps_sent
 
     cpdef object redirect_events(self, object events)
@@ -49,6 +52,7 @@ cdef class Responder:
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,
                          bint ack_request, long long ce, long long now_ns)
+    cpdef bint be_not_ready(self, long long psn)
     cpdef object refuse(self, long long psn, object problem)
     cpdef object fail(self, object reason)
     cpdef bint has_answer(self)

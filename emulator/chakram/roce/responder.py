@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from chakram.roce.constants import MAX_MESSAGE_BYTES, BurstKind, Verb
 from chakram.roce.events import MessageReceived
-from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode
+from chakram.roce.opcodes import ACK_CREDITS_UNUSED, RECEIVER_NOT_READY, NakCode
 
 if TYPE_CHECKING:
     from collections import deque
@@ -34,6 +34,7 @@ _ACK = int(BurstKind.ACK)
 _NAK = int(BurstKind.NAK)
 _CNP = int(BurstKind.CNP)
 _CREDITS_UNUSED = ACK_CREDITS_UNUSED
+_NOT_READY = RECEIVER_NOT_READY
 _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
 _INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
 
@@ -58,6 +59,7 @@ class Responder:
         "_nak_sent",
         "_path_mtu",
         "_qpn",
+        "_rnr_timer",
         "_verb",
         "acks_sent",
         "bytes_received",
@@ -70,6 +72,7 @@ class Responder:
         "naks_sent",
         "out_of_sequence",
         "packets_received",
+        "receiver_not_ready_sent",
     )
 
     def __init__(
@@ -79,13 +82,18 @@ class Responder:
         qpn: int,
         path_mtu: int,
         first_psn: int,
+        rnr_timer: int,
         cnp_limiter: CnpLimiter | None,
     ) -> None:
-        """Expect *first_psn*; without a *cnp_limiter* never send a CNP."""
+        """Expect *first_psn*; without a *cnp_limiter* never send a CNP.
+
+        *rnr_timer* is the code of the time that `be_not_ready` asks for.
+        """
         self._events = events
         self._qpn = qpn
         self._path_mtu = path_mtu
         self._expected_psn = first_psn
+        self._rnr_timer = rnr_timer
         self._cnp_limiter = cnp_limiter
         self._msn = 0
         # The message that has begun and not ended.
@@ -113,6 +121,7 @@ class Responder:
         self.ce = 0
         self.acks_sent = 0
         self.naks_sent = 0
+        self.receiver_not_ready_sent = 0
         self.cnps_sent = 0
 
     def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
@@ -191,8 +200,8 @@ class Responder:
             self._accepted_ce = 0
             self._first_received_ns = now_ns
         self._expected_psn = (self._expected_psn + count) & 0xFFFFFF
-        if self._nak_pending == _SEQUENCE_ERROR:
-            # The gap closed before the NAK left.
+        if self._nak_pending != 0:
+            # What is missing came before the NAK left.
             self._nak_pending = 0
         self._nak_sent = False
         self._message_bytes += payload_bytes
@@ -221,6 +230,18 @@ class Responder:
         """Take a packet that is not a SEND or WRITE: out of place, it is just late."""
         if self.failure is None and psn == self._expected_psn:
             self._refuse(problem)
+
+    def be_not_ready(self, psn: int) -> bool:
+        """Refuse the packet *psn* for now, as if no receive had been posted for it.
+
+        Only the expected packet can be refused so; False: it is another one. What
+        follows it is dropped without a word, until it comes again.
+        """
+        if self.failure is not None or psn != self._expected_psn:
+            return False
+        self._nak_pending = _NOT_READY | self._rnr_timer
+        self._nak_sent = True
+        return True
 
     def fail(self, reason: str) -> None:
         """Enter the error state with nothing to answer."""
@@ -260,6 +281,8 @@ class Responder:
             self._nak_pending = 0
             self._ack_pending = False
             self.naks_sent += 1
+            if burst.syndrome >> 5 == 1:
+                self.receiver_not_ready_sent += 1
         else:
             self._ack_pending = False
             self.acks_sent += 1

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.roce.histogram import HistogramCounts
 
 __all__ = ["PortStatistics", "QueuePairStatistics"]
 
@@ -21,6 +25,9 @@ class QueuePairStatistics:
         wire_bytes_sent: Of these, from Ethernet header to ICRC.
         packets_retransmitted: Those of them that had been sent before.
         bytes_retransmitted: Of these.
+        retransmitted_for_nak: Of the packets, those that the peer had missed.
+        retransmitted_for_timeout: Those for which no ACK had come in time.
+        retransmitted_for_rnr: Those that the peer had not been ready for.
         packets_received: Data packets that came, wanted or not.
         bytes_received: Of those that were accepted.
         acks_sent: ACKs to the peer.
@@ -30,6 +37,7 @@ class QueuePairStatistics:
         naks_received: NAKs of the peer, receiver-not-ready included.
         naks_stale: NAKs that changed nothing: overtaken, or said twice.
         receiver_not_ready: NAKs that asked to try again later.
+        receiver_not_ready_sent: Likewise, to the peer.
         cnps_sent: Congestion notifications to the peer.
         cnps_received: Congestion notifications of the peer.
         duplicates: Packets that had been accepted before.
@@ -50,6 +58,9 @@ class QueuePairStatistics:
     wire_bytes_sent: int
     packets_retransmitted: int
     bytes_retransmitted: int
+    retransmitted_for_nak: int
+    retransmitted_for_timeout: int
+    retransmitted_for_rnr: int
     packets_received: int
     bytes_received: int
     acks_sent: int
@@ -59,6 +70,7 @@ class QueuePairStatistics:
     naks_received: int
     naks_stale: int
     receiver_not_ready: int
+    receiver_not_ready_sent: int
     cnps_sent: int
     cnps_received: int
     duplicates: int
@@ -82,12 +94,17 @@ class PortStatistics:
         packets_received: Of all kinds; those that a fault took are included.
         unknown_queue_pair: Packets to a QPN that is not here.
         malformed: Datagrams, or segments of one, that are no packets.
+        partition_key_errors: Packets of another partition, dropped.
         unsupported: Packets with an opcode that is not served here.
         icrc_checked: Packets whose ICRC was checked.
         icrc_errors: Those of them that were dropped because it was wrong.
         faults_dropped: Packets that the port dropped because it was told to.
         generator_waits: Times that the port stood still for the data plane.
         generator_wait_ns: How long, in all; `PortEngine` says what counts.
+        round_trips: Times from a packet that asked for an ACK to that ACK, of packets
+            that were sent once.
+        pacing_errors: How much later than their pace allowed bursts of data were
+            offered to the wire; only those of ports or queue pairs with a rate.
     """
 
     packets_sent: int
@@ -97,9 +114,12 @@ class PortStatistics:
     packets_received: int
     unknown_queue_pair: int
     malformed: int
+    partition_key_errors: int
     unsupported: int
     icrc_checked: int
     icrc_errors: int
     faults_dropped: int
     generator_waits: int
     generator_wait_ns: int
+    round_trips: HistogramCounts
+    pacing_errors: HistogramCounts

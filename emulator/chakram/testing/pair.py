@@ -12,7 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from chakram.roce.congestion import CongestionControl
-from chakram.roce.constants import NEVER, Verb
+from chakram.roce.constants import NEVER, RNR_RETRY_FOR_EVER, Verb
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 from chakram.testing.clock import VirtualClock
@@ -273,6 +273,10 @@ def make_queue_pair(
     cnp_interval_ns: int | None = None,
     burst_bound_ns: int = 15_000,
     backoff_limit: int = 0,
+    rnr_retry_limit: int = RNR_RETRY_FOR_EVER,
+    rnr_timer: int = 12,
+    adaptive_low_ns: int = 0,
+    adaptive_tries: int = 2,
 ) -> QueuePair:
     """Return a queue pair with values that suit most tests."""
     return QueuePair(
@@ -292,4 +296,8 @@ def make_queue_pair(
         cnp_interval_ns=cnp_interval_ns,
         burst_bound_ns=burst_bound_ns,
         backoff_limit=backoff_limit,
+        rnr_retry_limit=rnr_retry_limit,
+        rnr_timer=rnr_timer,
+        adaptive_low_ns=adaptive_low_ns,
+        adaptive_tries=adaptive_tries,
     )

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from chakram.core.counters import fct_bucket
 from chakram.roce.burst import Burst
 from chakram.roce.congestion import FixedRate
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.faults import PacketFaults
+from chakram.roce.headers import Bth, Packet, encode_packet
+from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.turns import SendOrder
 from chakram.roce.verify import IcrcVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.pair import make_queue_pair
+from chakram.testing.pair import Pair, make_queue_pair
 
 MTU = 1024
 # A MIDDLE of 1024 bytes has 1082 on the wire: 8656 ns at 1 Gbit/s.
@@ -533,3 +536,63 @@ def test_wrong_icrcs_are_dropped_in_a_sample() -> None:
     statistics = port.statistics()
     assert (statistics.icrc_checked, statistics.icrc_errors) == (2, 1)
     assert port.queue_pair(1).statistics().messages_received == 4
+
+
+# What is measured on the way.
+
+
+def test_packets_of_other_partitions_are_dropped() -> None:
+    port = make_port()
+    # A full member, a limited one of the same partition, and two others.
+    for psn, key in ((0, 0xFFFF), (1, 0x7FFF), (2, 0x8001), (2, 0xFFFE)):
+        bth = Bth(
+            opcode=Opcode.SEND_ONLY, destination_qpn=1, psn=psn, partition_key=key
+        )
+        data = encode_packet(Packet(bth=bth))
+        port.receive_datagrams(data, len(data), 0, 0)
+
+    assert port.statistics().partition_key_errors == 2
+    assert port.queue_pair(1).statistics().messages_received == 2
+
+
+def test_round_trips_fall_into_buckets() -> None:
+    pair = Pair(make_queue_pair(), make_queue_pair(0x12, 0x11), delay_ns=10_000)
+    pair.post(1, 100)
+    pair.run()
+
+    statistics = pair.left.port.statistics()
+    assert statistics.round_trips.sum_ns == 20_000
+    assert statistics.round_trips.counts[fct_bucket(20_000)] == 1
+    assert sum(statistics.round_trips.counts) == 1
+    assert sum(statistics.pacing_errors.counts) == 0  # there is no rate
+
+
+def test_pacing_errors_are_how_late_the_shell_came() -> None:
+    port = make_port(rate_bps=GIGABIT)
+    port.post_send(1, 1, 3 * MTU, 0)
+    assert port.next_burst(3_000) is not None
+    due_ns = port.next_wakeup_ns()
+    assert port.next_burst(due_ns - 1) is None
+    assert port.peek_burst(due_ns + 50_000) is not None
+    # The socket was full; that it is offered again is not the shell's fault.
+    assert port.next_burst(due_ns + 90_000) is not None
+
+    errors = port.statistics().pacing_errors
+    assert errors.sum_ns == 53_000
+    assert errors.counts[fct_bucket(3_000)] == errors.counts[fct_bucket(50_000)] == 1
+
+
+def test_a_queue_pair_is_not_late_before_it_is_ready() -> None:
+    port = make_port()
+    port.add_queue_pair(
+        make_queue_pair(2, 102, congestion_control=FixedRate(rate_bps=GIGABIT))
+    )
+    port.post_send(2, 1, 100, 0)
+    drained(port, 0)
+    port.queue_pair(2).receive_ack(0x1F, 0, 100)
+    # Its pace would have allowed a burst long ago, but there was none to send.
+    port.post_send(1, 1, MTU, 8_000_000)
+    port.post_send(2, 2, 100, 9_000_000)
+    drained(port, 9_000_007)
+
+    assert port.statistics().pacing_errors.sum_ns == 7

@@ -608,3 +608,101 @@ def test_only_the_next_burst_can_leave() -> None:
     qp.commit(burst, 0)
     with pytest.raises(ValueError, match="is not what qpn 17 would send next"):
         qp.commit(burst, 0)
+
+
+# Why packets are sent again, and how long one waits.
+
+
+def test_retransmissions_are_counted_by_reason() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 6 * MTU, 0)
+    sent(qp)
+    nak(qp, 1)  # five again
+    sent(qp)
+    nak(qp, 2, code=0x20 | 1, now_ns=100)  # four again, 10 us later
+    sent(qp, now_ns=10_100)
+    ack(qp, 3, now_ns=10_200)
+    qp.handle_timeout(10_200 + TIMEOUT_NS)  # two again
+    sent(qp, now_ns=10_200 + TIMEOUT_NS)
+
+    statistics = qp.statistics()
+    assert statistics.retransmitted_for_nak == 5
+    assert statistics.retransmitted_for_rnr == 4
+    assert statistics.retransmitted_for_timeout == 2
+    assert statistics.packets_retransmitted == 11
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_a_receiver_may_not_be_unready_for_ever(limit: int) -> None:
+    qp = requester(rnr_retry_limit=limit)
+    qp.post_send(1, 10, 0)
+    now_ns = 0
+    for _ in range(limit):
+        sent(qp, now_ns=now_ns)
+        nak(qp, 0, code=0x20 | 1, now_ns=now_ns)
+        now_ns += 10_000
+    assert events(qp) == []
+    sent(qp, now_ns=now_ns)
+    nak(qp, 0, code=0x20 | 1, now_ns=now_ns)
+
+    (failure,) = events(qp)
+    assert failure.reason == (
+        f"gave up after {limit} RNR retries: the peer is not ready to receive PSN "
+        f"{psn(0)}"
+    )
+
+
+def test_seven_rnr_retries_are_no_limit() -> None:
+    qp = requester(rnr_retry_limit=7)
+    qp.post_send(1, 10, 0)
+    for turn in range(50):
+        sent(qp, now_ns=turn * 10_000)
+        nak(qp, 0, code=0x20 | 1, now_ns=turn * 10_000)
+
+    assert events(qp) == []
+    assert qp.statistics().receiver_not_ready == 50
+
+
+def test_progress_forgives_rnr_retries() -> None:
+    qp = requester(rnr_retry_limit=1, window_bytes=10**6)
+    qp.post_send(1, 4 * MTU, 0)
+    for sequence in range(4):
+        sent(qp, now_ns=sequence * 10_000)
+        nak(qp, sequence, code=0x20 | 1, now_ns=sequence * 10_000)
+
+    assert events(qp) == []
+
+
+def test_adaptive_timeouts_go_through_ranges() -> None:
+    low_ns, tries = 50_000, 3
+    qp = requester(
+        retry_limit=20,
+        adaptive_low_ns=low_ns,
+        adaptive_tries=tries,
+        retransmit_timeout_ns=10**12,
+    )
+    qp.post_send(1, 10, 0)
+    now_ns = 0
+    waits = []
+    for _ in range(15):
+        sent(qp, now_ns=now_ns)
+        waits.append(qp.next_timeout_ns() - now_ns)
+        now_ns = qp.next_timeout_ns()
+        qp.handle_timeout(now_ns)
+
+    for turn, wait_ns in enumerate(waits):
+        # The fourth range is the last.
+        lowest_ns = low_ns << min(turn // tries, 3)
+        assert lowest_ns <= wait_ns < 2 * lowest_ns
+    assert len(set(waits)) == len(waits)
+
+
+def test_adaptive_timeouts_of_two_queue_pairs_differ() -> None:
+    timeouts = set()
+    for qpn in range(20):
+        qp = make_queue_pair(qpn, adaptive_low_ns=50_000)
+        qp.post_send(1, 10, 0)
+        sent(qp)
+        timeouts.add(qp.next_timeout_ns())
+
+    assert len(timeouts) == 20

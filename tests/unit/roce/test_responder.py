@@ -279,3 +279,32 @@ def test_marked_packets_are_answered_with_cnps_at_most_so_often() -> None:
     assert [each.kind for each in answers(qp)] == [BurstKind.CNP, BurstKind.NAK]
     assert qp.statistics().cnps_sent == 2
     assert qp.statistics().ce == 3
+
+
+def test_a_responder_that_is_not_ready_says_so_until_the_packet_comes_again() -> None:
+    qp = make_queue_pair(receive_psn=5, rnr_timer=14)
+    receive(qp, 5, payload=10)
+    assert not qp.responder.be_not_ready(5)  # it has been taken
+    assert qp.responder.be_not_ready(6)
+    receive(qp, 7, payload=10)  # what follows is dropped without a word
+    ack, *others = answers(qp)
+    assert (ack.kind, ack.syndrome, ack.psn) == (BurstKind.NAK, 0x20 | 14, 6)
+    assert others == []
+    receive(qp, 8, payload=10)
+    assert answers(qp) == []
+    receive(qp, 6, payload=10)
+
+    (again,) = answers(qp)
+    assert (again.kind, again.psn, again.msn) == (BurstKind.ACK, 6, 2)
+    statistics = qp.statistics()
+    assert (statistics.naks_sent, statistics.receiver_not_ready_sent) == (1, 1)
+    assert statistics.out_of_sequence == 2
+
+
+def test_a_failed_responder_is_not_unready() -> None:
+    qp = make_queue_pair(receive_psn=5)
+    receive(qp, 5, first=False)
+    answers(qp)
+
+    assert not qp.responder.be_not_ready(5)
+    assert answers(qp) == []
