@@ -8,12 +8,14 @@ node ids) in one flat array.  118,560 nodes of a 32-rank trace take a few megaby
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
+from chakram.core.splits import Splits
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ class TraceNode:
 
     ``comm_bytes`` is in bytes whatever the file stores (see ``bytes_per_element`` of
     the reader); ``peer``, ``tag``, ``root``, ``stream`` and ``start_ns`` are None where
-    the file has none.  ``dependencies`` are positions in the graph.
+    the file has none.  ``dependencies`` are positions in the graph.  ``splits`` are the
+    bytes to and from each member of the group, where an all_to_all is uneven.
     """
 
     position: int
@@ -64,6 +67,7 @@ class TraceNode:
     tag: int | None
     root: int | None
     dependencies: tuple[int, ...]
+    splits: Splits | None = None
 
 
 class TraceGraph:
@@ -84,6 +88,9 @@ class TraceGraph:
         "_ops",
         "_peers",
         "_roots",
+        "_split_bytes",
+        "_split_offsets",
+        "_split_positions",
         "_starts_ns",
         "_streams",
         "_tags",
@@ -113,6 +120,10 @@ class TraceGraph:
         self._roots = array("q")
         self._dependency_offsets = array("q", [0])
         self._dependencies = array("q")
+        # Few nodes have splits: by ascending position, both rows one after the other.
+        self._split_positions = array("q")
+        self._split_offsets = array("q", [0])
+        self._split_bytes = array("q")
 
     def __len__(self) -> int:
         return len(self._node_ids)
@@ -137,6 +148,7 @@ class TraceGraph:
             tag=_optional(self._tags[position]),
             root=_optional(self._roots[position]),
             dependencies=tuple(self.dependencies(position)),
+            splits=self.splits(position),
         )
 
     def nodes(self) -> Iterable[TraceNode]:
@@ -161,6 +173,19 @@ class TraceGraph:
         return self._dependencies[
             self._dependency_offsets[position] : self._dependency_offsets[position + 1]
         ]
+
+    def splits(self, position: int) -> Splits | None:
+        """Return how an uneven all_to_all divides its buffers; None for all else."""
+        index = bisect_left(self._split_positions, position)
+        if index == len(self._split_positions):
+            return None
+        if self._split_positions[index] != position:
+            return None
+        start, end = self._split_offsets[index : index + 2]
+        middle = (start + end) // 2
+        return Splits(
+            tuple(self._split_bytes[start:middle]), tuple(self._split_bytes[middle:end])
+        )
 
     def locate(self, position: int) -> str:
         """Return where a node stands, for messages: file, offset, rank, id."""
@@ -253,11 +278,13 @@ class TraceGraphBuilder:
         peer: int | None = None,
         tag: int | None = None,
         root: int | None = None,
+        splits: Splits | None = None,
     ) -> None:
         """Add a node; *dependencies* are node ids, in any order, known yet or not.
 
         Raises:
-            TraceError: If the id is there already.
+            TraceError: If the id is there already, or its splits send to other members
+                than they receive from.
         """
         graph = self._graph
         if node_id in self._position_of:
@@ -266,6 +293,19 @@ class TraceGraphBuilder:
                 f"node id {node_id} stands twice in the file",
                 "ids must be unique within one rank",
             )
+        if splits is not None:
+            if len(splits.sent_bytes) != len(splits.received_bytes):
+                raise TraceError(
+                    f"{graph.source}: offset {file_offset}: rank {graph.rank} node "
+                    f"{node_id} {name!r}",
+                    f"sends to {len(splits.sent_bytes)} members and receives from "
+                    f"{len(splits.received_bytes)}",
+                    "an all_to_all has a part for every member of its group, both ways",
+                )
+            graph._split_positions.append(len(graph))
+            graph._split_bytes.extend(splits.sent_bytes)
+            graph._split_bytes.extend(splits.received_bytes)
+            graph._split_offsets.append(len(graph._split_bytes))
         self._position_of[node_id] = len(graph)
         graph._node_ids.append(node_id)
         graph._kinds.append(kind)
