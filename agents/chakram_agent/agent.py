@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from chakram.control.events import (
 )
 from chakram.control.messages import pb
 from chakram.errors import AgentError, ChakramError, UnexpectedEvent
+from chakram.fabric.cores import shard_core
 from chakram_agent.metering import Metering
 from chakram_agent.session import Session
 from chakram_agent.shard_process import ShardProcess
@@ -80,6 +82,7 @@ class Agent:
     Args:
         policy: What it allows.
         tasks: Owns the tasks of shards.
+        pin: Whether each shard keeps to one core.
         metrics: Where the counters go once a second; None: to the controller alone.
     """
 
@@ -88,9 +91,11 @@ class Agent:
         policy: Policy,
         tasks: asyncio.TaskGroup,
         *,
+        pin: bool = False,
         metrics: AgentMetrics | None = None,
     ) -> None:
         self.policy = policy
+        self._pin = pin
         self._metrics = metrics
         self.state = AgentState()
         self.metering = Metering()
@@ -259,9 +264,12 @@ class Agent:
         self._progress = {}
         self.metering.begin(plan)
         numbers = sorted({rank.shard for rank in plan.ranks})
+        usable = os.sched_getaffinity(0) if self._pin else ()
         for index, number in enumerate(numbers):
+            core = shard_core(usable, number=index, shards=len(numbers))
             self._tasks.create_task(
-                self._run_shard(index, shard_part(plan, number)), name=f"shard-{index}"
+                self._run_shard(index, shard_part(plan, number), core),
+                name=f"shard-{index}",
             )
 
     def _end_session(self, name: str, reason: str) -> None:
@@ -273,11 +281,11 @@ class Agent:
 
     # ---- shards ----------------------------------------------------------------------
 
-    async def _run_shard(self, number: int, plan: AgentPlan) -> None:
+    async def _run_shard(self, number: int, plan: AgentPlan, core: int | None) -> None:
         """Start a shard and listen to it until it ends."""
         reason = "its process ended"
         try:
-            shard = await ShardProcess.start(number)
+            shard = await ShardProcess.start(number, core)
         except ChakramError as error:
             self._failure = self._failure or error
             self._dispatch(ShardStopped(shard=number, reason=str(error)))

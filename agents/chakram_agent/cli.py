@@ -67,6 +67,11 @@ def parser() -> argparse.ArgumentParser:
         "--metrics", metavar="HOST:PORT", help="serve metrics for Prometheus there"
     )
     verb.add_argument(
+        "--pin",
+        action="store_true",
+        help="keep each data-plane process on a core of its own",
+    )
+    verb.add_argument(
         "--die-with-parent",
         action="store_true",
         help="end with the program that started this one",
@@ -96,6 +101,7 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
     return ServeOptions(
         listen=listen,
         tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
+        pin=arguments.pin,
         policy=Policy(
             allow=tuple(
                 parse_prefix(text, where="--allow")

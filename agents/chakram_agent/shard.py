@@ -325,11 +325,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--control", type=int, required=True)
     parser.add_argument("--counters", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--core", type=int)
     options = parser.parse_args(arguments)
     die_with_parent(options.parent)
     # Whatever else runs on the host must not make the generator the bottleneck.
     with suppress(PermissionError):
         os.nice(_NICE)
+    if options.core is not None:
+        with suppress(OSError):  # it may have been taken away since
+            os.sched_setaffinity(0, {options.core})
     # Ctrl-C in a terminal reaches us too; the agent decides what comes of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pipe = ShardPipe(socket.socket(fileno=options.control))

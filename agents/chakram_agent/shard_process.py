@@ -62,8 +62,8 @@ class ShardProcess:
         self._killer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, number: int) -> ShardProcess:
-        """Start the process of shard *number*.
+    async def start(cls, number: int, core: int | None = None) -> ShardProcess:
+        """Start the process of shard *number*; *core* is the one that it keeps to.
 
         Raises:
             EnvironmentProblem: If the machine does not start another process.
@@ -77,6 +77,7 @@ class ShardProcess:
                 *("--control", str(theirs.fileno())),
                 *("--counters", str(counters.descriptor)),
                 *("--parent", str(os.getpid())),
+                *(() if core is None else ("--core", str(core))),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), counters.descriptor),

@@ -80,11 +80,13 @@ class ServeOptions:
         listen: ``unix:/path`` or ``host:port``; port 0 takes a free one.
         tls: Certificates; None only where nobody from outside can connect.
         policy: What the agent allows.
+        pin: Whether each data-plane process keeps to one core.
     """
 
     listen: str
     tls: TlsFiles | None
     policy: Policy
+    pin: bool = False
 
 
 class AgentService(AgentServicer):
@@ -260,7 +262,7 @@ async def serve(
     address = bind(server, options)
     try:
         async with asyncio.TaskGroup() as tasks:
-            agent = Agent(options.policy, tasks, metrics=metrics)
+            agent = Agent(options.policy, tasks, pin=options.pin, metrics=metrics)
             add_AgentServicer_to_server(AgentService(agent), server)
             await server.start()
             time_keeper = tasks.create_task(agent.keep_time(), name="time")

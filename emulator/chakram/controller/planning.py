@@ -30,6 +30,7 @@ from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import MAX_SHARDS
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.from_config import topology_from_config
 
 if TYPE_CHECKING:
@@ -371,8 +372,9 @@ def planned_ports(
 def shards_of(experiment: Experiment, ports: Iterable[PortPlan]) -> dict[str, int]:
     """Return how many data-plane processes each agent may start.
 
-    On this machine one core is left to agent and controller; a host elsewhere gets one
-    process per port unless the experiment says otherwise.
+    On this machine one core is left to agent and controller, or half of them to the
+    switches of a lab; a host elsewhere gets one process per port unless the experiment
+    says otherwise.
     """
     count_of: dict[str, int] = {}
     for port in ports:
@@ -381,8 +383,13 @@ def shards_of(experiment: Experiment, ports: Iterable[PortPlan]) -> dict[str, in
         return dict.fromkeys(count_of, experiment.agents.shards)
     if isinstance(experiment.fabric, ExternalFabric):
         return {agent: min(MAX_SHARDS, count) for agent, count in count_of.items()}
-    cores = len(os.sched_getaffinity(0))
-    return dict.fromkeys(count_of, min(MAX_SHARDS, max(1, cores - 1)))
+    usable = os.sched_getaffinity(0)
+    cores = (
+        len(data_plane_cores(usable))
+        if isinstance(experiment.fabric, NamespaceFabric)
+        else max(1, len(usable) - 1)
+    )
+    return dict.fromkeys(count_of, min(MAX_SHARDS, cores))
 
 
 def build_plan(

@@ -150,6 +150,7 @@ async def _namespaces(
             socket=sockets_directory(lab_name) / "agent.sock",
             log=logs / _LOG,
             prefix=_entering(state),
+            options=("--pin",),
         )
     )
     register_process(lab_name, pid, "agent")

@@ -12,11 +12,13 @@ learning happens in the middle of a run.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.fabric.addressing import BENCHMARK_SPACE, AddressPlan, plan_addresses
+from chakram.fabric.cores import forwarding_cores
 from chakram.fabric.messages import (
     Request,
     add_address,
@@ -109,8 +111,9 @@ def build_lab(spec: LabSpec) -> BuiltLab:
     if spec.forwarding == "model":
         settings[MODEL_SWITCH] = switch_sysctls(spec.seed, 0)
     else:
+        cores = forwarding_cores(os.sched_getaffinity(0))
         for number, switch in enumerate(spec.topology.switches):
-            settings[switch] = switch_sysctls(spec.seed, number)
+            settings[switch] = switch_sysctls(spec.seed, number, cores)
     namespaces, notes = make_namespaces(settings)
     builder = _Builder(spec, addresses, namespaces)
     try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError, PrivilegeError
+from chakram.fabric.cores import core_mask
 from chakram.fabric.messages import set_link
 from chakram.fabric.netlink import NetlinkSocket
 from chakram.fabric.netns import CLONE_NEWNET, unshare
@@ -47,11 +48,13 @@ class Sysctl:
         path: Below ``/proc/sys/net``.
         value: What is written.
         without: What it means if the kernel has no such setting; None if nothing.
+        optional: Whether it only makes things faster: whoever may not set it goes on.
     """
 
     path: str
     value: str
     without: str | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +90,20 @@ def host_sysctls() -> tuple[Sysctl, ...]:
     return (*_COMMON, Sysctl(path="ipv4/ip_local_port_range", value="32768 49151"))
 
 
-def switch_sysctls(seed: int, number: int) -> tuple[Sysctl, ...]:
-    """Return the settings of switch *number* in a lab with a seed."""
+def switch_sysctls(
+    seed: int, number: int, cores: Sequence[int] = ()
+) -> tuple[Sysctl, ...]:
+    """Return the settings of switch *number* in a lab with a seed.
+
+    Args:
+        seed: Of the lab.
+        number: Of the switch.
+        cores: Where the kernel takes its packets through (receive packet steering);
+            none: where they are sent.
+    """
     return (
         *_COMMON,
+        Sysctl(path="core/rps_default_mask", value=core_mask(cores), optional=True),
         Sysctl(path="ipv4/ip_forward", value="1"),
         # Bridges would ask the firewall, which has no rules here: 7 % of the time.
         Sysctl(path="bridge/bridge-nf-call-iptables", value="0"),
@@ -196,6 +209,8 @@ def _write(name: str, sysctl: Sysctl) -> str | None:
         setting = "net." + sysctl.path.replace("/", ".")
         return f"this kernel has no {setting}: {sysctl.without}"
     except OSError as error:
+        if sysctl.optional:
+            return None
         raise FabricError(
             name,
             f"cannot set {path} to {sysctl.value} ({error.strerror})",
