@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +17,10 @@ from chakram.chakra.reader import read_trace
 from chakram.chakra.trace_set import TraceSet, load_trace_set
 from chakram.core.trace import NodeKind
 from chakram.errors import TraceError, TruncatedTrace, UnsupportedTrace
+from chakram.testing.trace_bytes import outcome, read_plainly, read_the_long_way
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,3 +461,34 @@ def test_json_forms_are_refused_by_name(
 ) -> None:
     with pytest.raises(UnsupportedTrace, match=f"this is {form}"):
         load_trace_set(chakram_data / "traces" / path)
+
+
+def _binary_traces(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield every binary trace under *folder*, those in archives too."""
+    for path in sorted(folder.rglob("*")):
+        if path.name.endswith((".tar.gz", ".tgz")):
+            with tarfile.open(path) as archive:
+                for member in archive:
+                    if member.isreg() and member.name.endswith(".et"):
+                        file = archive.extractfile(member)
+                        assert file is not None
+                        yield f"{path}/{member.name}", file.read()
+        elif path.suffix == ".et":
+            yield str(path), path.read_bytes()
+
+
+@pytest.mark.slow
+def test_every_trace_read_shortly_is_what_protobuf_makes_of_it(
+    chakram_data: Path,
+) -> None:
+    seen = 0
+    for name, data in _binary_traces(chakram_data / "traces"):
+        if data.startswith(b"\x1f\x8b"):
+            data = gzip.decompress(data)
+        rank = int(name.split(".")[-2])
+        options = ReadOptions(bytes_per_element=2, drop_missing_dependencies=True)
+        short = outcome(lambda: read_plainly(data, rank=rank, options=options)[0])  # noqa: B023
+        long = outcome(lambda: read_the_long_way(data, rank=rank, options=options))  # noqa: B023
+        assert short == long, name
+        seen += 1
+    assert seen > 250

@@ -7,9 +7,8 @@ columns, not messages.  Files are untrusted: whatever a record holds, only
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chakram.chakra.eras import (
     FirstRecord,
@@ -20,18 +19,19 @@ from chakram.chakra.eras import (
 from chakram.chakra.groups import is_process_group_init, process_groups_of_init
 from chakram.chakra.json_records import STAGE_SCHEMA
 from chakram.chakra.messages import Metadata, NodeType, decode_metadata, decode_node
-from chakram.chakra.nodes import NodeReader
+from chakram.chakra.nodes import COLLECTIVE_OPS, NodeReader
 from chakram.chakra.options import (
     DependencyPolicy,
     ReadOptions,
     TraceWarning,
     WarningKind,
 )
+from chakram.chakra.plain_nodes import PlainNodes
 from chakram.core.trace import TraceGraph, TraceGraphBuilder
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from chakram.chakra.messages import Node
 
@@ -86,17 +86,32 @@ class RankDecoder:
         self._warnings: dict[WarningKind, TraceWarning] = {}
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
-        self._nodes = 0
-        self._control = array("Q")
-        self._control_offsets = array("Q", [0])
-        # Whether control dependencies order is known of an AUTO file once a data
-        # dependency comes, and of a node's control dependencies whether they exist
-        # once all nodes are there.  Till then nodes are held; mostly that is soon.
-        self._held: list[tuple[dict[str, Any], tuple[int, ...]]] | None = (
-            None if options.dependencies is DependencyPolicy.DATA else []
+        self._plain = PlainNodes(
+            self._builder,
+            rank=rank,
+            bytes_per_unit=options.bytes_per_element or 1,
+            duration_unit_ns=options.duration_unit_ns,
+            record_limit_bytes=options.record_limit_bytes,
+            node_limit=options.node_limit,
+            ops=COLLECTIVE_OPS,
+            group_of=self._reader.group_of,
+            on_self_control=self._warn_of_self_control,
         )
 
-        self._held_ids: set[int] = set()
+    def take_plain(self, data: bytearray, start: int, offset: int) -> int:
+        """Take the records from *start* on, as long as they are whole and plain nodes.
+
+        Args:
+            data: Bytes of the file.
+            start: Where in them a record begins.
+            offset: Offset in the file of the first of them.
+
+        Returns:
+            Where the first record begins that was not taken.
+        """
+        if not self._records:
+            return start
+        return self._plain.take(data, start, len(data), offset)
 
     def take(self, offset: int, body: bytes) -> None:
         """Take the next record.
@@ -112,13 +127,12 @@ class RankDecoder:
                 offset,
                 old_schema_of_node(body, has_metadata=self._metadata is not None),
             )
-        if self._nodes == self._options.node_limit:
+        if len(self._builder) == self._options.node_limit:
             raise TraceError(
                 self._at(offset),
-                f"the file has more than {self._nodes} nodes",
+                f"the file has more than {len(self._builder)} nodes",
                 "raise the limit if that is meant",
             )
-        self._nodes += 1
         self._take_node(offset, decode_node(body, self._at(offset)))
 
     def finish(self) -> RankTrace:
@@ -133,11 +147,25 @@ class RankDecoder:
                 "the file is empty",
                 "its producer was interrupted before it wrote anything",
             )
-        if not self._nodes:
+        builder, policy = self._builder, self._options.dependencies
+        if not len(builder):
             self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")
-        self._release_held_nodes()
-        self._report_control_dependencies()
-        graph = self._builder.build(on_missing=self._missing_data_dependency)
+        use_data = policy is not DependencyPolicy.CONTROL
+        use_control = policy in (DependencyPolicy.CONTROL, DependencyPolicy.BOTH)
+        if policy is DependencyPolicy.AUTO and not builder.data_dependencies:
+            use_data, use_control = False, True
+            if builder.control_dependencies:
+                self._warn(
+                    WarningKind.CONTROL_ONLY,
+                    self._source,
+                    "there are control dependencies only; they order the nodes",
+                )
+        graph = builder.build(
+            on_missing=self._missing_data_dependency,
+            on_missing_control=self._missing_control_dependency,
+            use_data=use_data,
+            use_control=use_control,
+        )
         return RankTrace(
             graph=graph,
             metadata=self._metadata or Metadata(),
@@ -195,65 +223,22 @@ class RankDecoder:
             self._groups.update(process_groups_of_init(node.inputs.values, where))
         control = node.ctrl_deps
         if node_id in control:
-            self._warn(
-                WarningKind.SELF_CONTROL_DEPENDENCY,
-                where,
-                "lists itself as control dependency; dropped",
-            )
-        self._control.extend(control)
-        self._control_offsets.append(len(self._control))
-        data = node.data_deps
-        if self._held is None:
-            self._builder.add(dependencies=data, **columns)
-            return
-        if node_id in self._held_ids:
-            raise TraceError(
-                where,
-                f"node id {node_id} stands twice in the file",
-                "ids must be unique within one rank",
-            )
-        self._held_ids.add(node_id)
-        self._held.append((columns, tuple(data)))
-        if data and self._options.dependencies is DependencyPolicy.AUTO:
-            self._add_held(with_control=False)
+            self._warn_of_self_control(offset, node_id)
+        self._builder.add(dependencies=node.data_deps, control=control, **columns)
 
-    def _add_held(self, *, with_control: bool) -> None:
-        held, self._held = self._held or [], None
-        known, self._held_ids = self._held_ids, set()
-        policy = self._options.dependencies
-        for position, (columns, data) in enumerate(held):
-            dependencies = () if policy is DependencyPolicy.CONTROL else data
-            if with_control:
-                own = columns["node_id"]
-                control = self._control_dependencies(position)
-                dependencies += tuple(i for i in control if i != own and i in known)
-            self._builder.add(dependencies=dependencies, **columns)
+    def _warn_of_self_control(self, offset: int, node_id: int) -> None:
+        self._warn(
+            WarningKind.SELF_CONTROL_DEPENDENCY,
+            f"{self._at(offset)}: rank {self._rank} node {node_id}",
+            "lists itself as control dependency; dropped",
+        )
 
-    def _release_held_nodes(self) -> None:
-        if self._held is None:
-            return
-        if self._control and self._options.dependencies is DependencyPolicy.AUTO:
-            self._warn(
-                WarningKind.CONTROL_ONLY,
-                self._source,
-                "there are control dependencies only; they order the nodes",
-            )
-        self._add_held(with_control=True)
-
-    def _control_dependencies(self, position: int) -> Sequence[int]:
-        start, end = self._control_offsets[position : position + 2]
-        return self._control[start:end]
-
-    def _report_control_dependencies(self) -> None:
-        """Warn of control dependencies that order nothing, having no node."""
-        for position in range(len(self._builder)):
-            for node_id in self._control_dependencies(position):
-                if node_id not in self._builder:
-                    self._warn(
-                        WarningKind.MISSING_CONTROL_DEPENDENCY,
-                        self._builder.locate(position),
-                        f"control dependency {node_id} is not in the file; dropped",
-                    )
+    def _missing_control_dependency(self, position: int, node_id: int) -> None:
+        self._warn(
+            WarningKind.MISSING_CONTROL_DEPENDENCY,
+            self._builder.locate(position),
+            f"control dependency {node_id} is not in the file; dropped",
+        )
 
     def _missing_data_dependency(self, position: int, node_id: int) -> None:
         where = self._builder.locate(position)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from chakram.errors import GarbageTrace, OversizedRecord, TruncatedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 DEFAULT_RECORD_LIMIT_BYTES = 64 * 2**20
 """Far above any record met: the largest, an embedded input file, has 28 KiB."""
@@ -33,11 +33,20 @@ def read_records(
     *,
     source: str,
     limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES,
+    take_first: Callable[[bytearray, int, int], int] | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Yield ``(offset, body)`` of every record; offsets count decompressed bytes.
 
     How the bytes are cut into *chunks* makes no difference.  At most one record and
     one chunk are held.
+
+    Args:
+        chunks: The bytes.
+        source: Name of the file, for messages.
+        limit_bytes: Longest body.
+        take_first: Called with bytes, the place in them where a record begins, and the
+            offset of the first of them; may take records itself, and returns where the
+            first begins that it did not take.  Those that it took are not yielded.
 
     Raises:
         TruncatedTrace, OversizedRecord, GarbageTrace: After the last whole record.
@@ -47,6 +56,8 @@ def read_records(
     for chunk in chunks:
         buffer += chunk
         position = 0
+        if take_first is not None:
+            position = take_first(buffer, position, buffer_offset)
         while (
             header := _length_at(buffer, position, source, buffer_offset)
         ) is not None:
@@ -62,6 +73,8 @@ def read_records(
                 break
             yield buffer_offset + position, bytes(buffer[start : start + length])
             position = start + length
+            if take_first is not None:
+                position = take_first(buffer, position, buffer_offset)
         # Cut once per chunk: cutting once per record would move the rest each time.
         del buffer[:position]
         buffer_offset += position

@@ -62,6 +62,8 @@ _PASSED = frozenset(
 class NodeReader:
     """Gives the columns of a node; collects the groups that nodes spell out.
 
+    Nodes without anything odd are read by ``PlainNodes``, in the same sense.
+
     Args:
         rank: The rank whose file it is; the side of a message that a node leaves out.
         bytes_per_unit: What one unit of a stored size is worth.
@@ -205,11 +207,15 @@ class NodeReader:
         raw = values.get("pg_name", values.get("comm_group", ""))
         if isinstance(raw, tuple | bytes):
             raise TraceError(where, "the name of its process group is a list or bytes")
-        name = normal_name(str(raw))
         if values.get("ranks"):
-            name, members = inline_group(name, values["ranks"], where)
+            name, members = inline_group(normal_name(str(raw)), values["ranks"], where)
             self.groups[name] = members
             return name
+        return self.group_of(str(raw))
+
+    def group_of(self, stored: str) -> str | None:
+        """Return the name of a process group as graphs have it; None: all ranks."""
+        name = normal_name(stored)
         if name in ALL_RANKS_NAMES and not (name and self._zero_is_a_group):
             return None
         return name

@@ -96,7 +96,8 @@ def read_stream(
         rank=rank, source=source, options=options, zero_is_a_group=zero_is_a_group
     )
     form, chunks = _recognised(_plain(_chunks(stream), source))
-    for offset, body in _records(form, _hashed(chunks, digest), source, options):
+    records = _records(form, _hashed(chunks, digest), source, options, decoder)
+    for offset, body in records:
         decoder.take(offset, body)
     return ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest())
 
@@ -121,12 +122,22 @@ def refuse_form(form: Form, source: str) -> NoReturn:
 
 
 def _records(
-    form: Form, chunks: Iterable[bytes], source: str, options: ReadOptions
+    form: Form,
+    chunks: Iterable[bytes],
+    source: str,
+    options: ReadOptions,
+    decoder: RankDecoder,
 ) -> Iterator[tuple[int, bytes]]:
-    """Return the records of a file: here every form finds its reader."""
+    """Return the records of a file: here every form finds its reader.
+
+    Those that the decoder takes by itself are not among them.
+    """
     if form is Form.BINARY:
         return read_records(
-            chunks, source=source, limit_bytes=options.record_limit_bytes
+            chunks,
+            source=source,
+            limit_bytes=options.record_limit_bytes,
+            take_first=decoder.take_plain,
         )
     if form not in JSON_RECORDS:
         refuse_form(form, source)

@@ -7,24 +7,24 @@ node ids) in one flat array.  118,560 nodes of a 32-rank trace take a few megaby
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from bisect import bisect_left
 from dataclasses import dataclass
 from enum import IntEnum
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.splits import Splits
+from chakram.core.columns import NameTable, NodeIndex, topological_order
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _OPS = tuple(CollectiveOp)
-_OP_NUMBER = {op: number for number, op in enumerate(_OPS)}
+OP_NUMBERS = {op: number for number, op in enumerate(_OPS)}
+"""The number that a column holds for a collective."""
 _ABSENT = -1
-_NO_VALUE = -(2**63)
+NO_VALUE = -(2**63)
 """What a 64-bit column holds where the file has no value; no tag or time is that."""
 
 
@@ -40,14 +40,17 @@ class NodeKind(IntEnum):
     """Metadata, labels and types without meaning for a network: ends at once."""
 
 
+_KINDS = tuple(NodeKind)
+_COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNode:
     """One node of a trace, as a view for people, tests and errors.
 
     ``comm_bytes`` is in bytes whatever the file stores (see ``bytes_per_element`` of
     the reader); ``peer``, ``tag``, ``root``, ``stream`` and ``start_ns`` are None where
-    the file has none.  ``dependencies`` are positions in the graph.  ``splits`` are the
-    bytes to and from each member of the group, where an all_to_all is uneven.
+    the file has none.  ``dependencies`` are positions in the graph.
     """
 
     position: int
@@ -67,30 +70,33 @@ class TraceNode:
     tag: int | None
     root: int | None
     dependencies: tuple[int, ...]
-    splits: Splits | None = None
 
 
 class TraceGraph:
-    """The nodes of one rank and their dependencies; read only once built."""
+    """The nodes of one rank and their dependencies; read only once built.
+
+    A column that is shorter than the graph has no value behind its end.  What only
+    communication has stands in columns of its own, one row per such node.
+    """
 
     __slots__ = (
         "_comm_bytes",
+        "_comm_rows",
         "_dependencies",
-        "_dependency_offsets",
+        "_dependency_ends",
         "_durations_ns",
         "_file_offsets",
         "_group_names",
         "_groups",
         "_kinds",
+        "_name_numbers",
         "_names",
         "_node_ids",
         "_num_ops",
         "_ops",
+        "_order",
         "_peers",
         "_roots",
-        "_split_bytes",
-        "_split_offsets",
-        "_split_positions",
         "_starts_ns",
         "_streams",
         "_tags",
@@ -104,13 +110,17 @@ class TraceGraph:
         self.source = source
         self._node_ids = array("Q")
         self._kinds = bytearray()
-        self._names: list[str] = []
+        self._name_numbers = array("i")
+        self._names = NameTable()
         self._file_offsets = array("q")
         self._durations_ns = array("q")
-        self._starts_ns = array("q")
         self._num_ops = array("q")
         self._tensor_bytes = array("q")
+        # These two may be short.
+        self._starts_ns = array("q")
         self._streams = array("q")
+        # By node: its row in the columns of communication, or _ABSENT.
+        self._comm_rows = array("i")
         self._ops = array("b")
         self._comm_bytes = array("q")
         self._groups = array("i")
@@ -118,37 +128,36 @@ class TraceGraph:
         self._peers = array("q")
         self._tags = array("q")
         self._roots = array("q")
-        self._dependency_offsets = array("q", [0])
-        self._dependencies = array("q")
-        # Few nodes have splits: by ascending position, both rows one after the other.
-        self._split_positions = array("q")
-        self._split_offsets = array("q", [0])
-        self._split_bytes = array("q")
+        self._dependencies = array("i")
+        self._dependency_ends = array("q", [0])
+        self._order: array[int] | None = None
 
     def __len__(self) -> int:
         return len(self._node_ids)
 
     def node(self, position: int) -> TraceNode:
         """Return the node at *position* as a view."""
+        row = self._comm_rows[position]
+        communicates = row != _ABSENT
+        op = self._ops[row] if communicates else _ABSENT
         return TraceNode(
             position=position,
             node_id=self._node_ids[position],
-            kind=NodeKind(self._kinds[position]),
-            name=self._names[position],
+            kind=_KINDS[self._kinds[position]],
+            name=self.name(position),
             file_offset=self._file_offsets[position],
             duration_ns=self._durations_ns[position],
-            start_ns=_optional(self._starts_ns[position]),
+            start_ns=_optional(self._starts_ns, position),
             num_ops=self._num_ops[position],
             tensor_bytes=self._tensor_bytes[position],
-            stream=_optional(self._streams[position]),
-            op=None if self._ops[position] == _ABSENT else _OPS[self._ops[position]],
-            comm_bytes=self._comm_bytes[position],
+            stream=_optional(self._streams, position),
+            op=None if op == _ABSENT else _OPS[op],
+            comm_bytes=self._comm_bytes[row] if communicates else 0,
             group=self.group(position),
-            peer=_optional(self._peers[position]),
-            tag=_optional(self._tags[position]),
-            root=_optional(self._roots[position]),
+            peer=_optional(self._peers, row) if communicates else None,
+            tag=_optional(self._tags, row) if communicates else None,
+            root=_optional(self._roots, row) if communicates else None,
             dependencies=tuple(self.dependencies(position)),
-            splits=self.splits(position),
         )
 
     def nodes(self) -> Iterable[TraceNode]:
@@ -157,79 +166,64 @@ class TraceGraph:
 
     def kind(self, position: int) -> NodeKind:
         """Return the kind of one node, without building its view."""
-        return NodeKind(self._kinds[position])
+        return _KINDS[self._kinds[position]]
+
+    def kinds(self) -> bytes:
+        """Return the kinds of all nodes, one byte each."""
+        return bytes(self._kinds)
 
     def node_id(self, position: int) -> int:
         """Return the id that the file gives the node."""
         return self._node_ids[position]
 
+    def name(self, position: int) -> str:
+        """Return the name of the node."""
+        return self._names[self._name_numbers[position]]
+
+    def duration_ns(self, position: int) -> int:
+        """Return how long the node takes, as far as its file says."""
+        return self._durations_ns[position]
+
     def group(self, position: int) -> str | None:
         """Return the name of the node's process group, None where it has none."""
-        number = self._groups[position]
+        row = self._comm_rows[position]
+        number = _ABSENT if row == _ABSENT else self._groups[row]
         return None if number == _ABSENT else self._group_names[number]
 
     def dependencies(self, position: int) -> Sequence[int]:
         """Return the positions of the nodes that must end before this one starts."""
         return self._dependencies[
-            self._dependency_offsets[position] : self._dependency_offsets[position + 1]
+            self._dependency_ends[position] : self._dependency_ends[position + 1]
         ]
-
-    def splits(self, position: int) -> Splits | None:
-        """Return how an uneven all_to_all divides its buffers; None for all else."""
-        index = bisect_left(self._split_positions, position)
-        if index == len(self._split_positions):
-            return None
-        if self._split_positions[index] != position:
-            return None
-        start, end = self._split_offsets[index : index + 2]
-        middle = (start + end) // 2
-        return Splits(
-            tuple(self._split_bytes[start:middle]), tuple(self._split_bytes[middle:end])
-        )
 
     def locate(self, position: int) -> str:
         """Return where a node stands, for messages: file, offset, rank, id."""
         return (
             f"{self.source}: offset {self._file_offsets[position]}: "
             f"rank {self.rank} node {self._node_ids[position]} "
-            f"{self._names[position]!r}"
+            f"{self.name(position)!r}"
         )
 
-    def topological_order(self) -> list[int]:
+    def topological_order(self) -> Sequence[int]:
         """Return all positions, dependencies first, ties by smallest node id.
 
         Raises:
             TraceError: If the dependencies form a cycle; it names one node of it.
         """
-        # A heap of (node id, position) keeps the order independent of the file's.
-        count = len(self)
-        missing = [
-            self._dependency_offsets[i + 1] - self._dependency_offsets[i]
-            for i in range(count)
-        ]
-        successors: list[list[int]] = [[] for _ in range(count)]
-        for position in range(count):
-            for dependency in self.dependencies(position):
-                successors[dependency].append(position)
-        ready = [(self._node_ids[i], i) for i in range(count) if not missing[i]]
-        heapify(ready)
-        order: list[int] = []
-        while ready:
-            _, position = heappop(ready)
-            order.append(position)
-            for successor in successors[position]:
-                missing[successor] -= 1
-                if not missing[successor]:
-                    heappush(ready, (self._node_ids[successor], successor))
-        if len(order) < count:
-            raise TraceError(
-                self.locate(self._node_on_a_cycle(missing)),
-                "depends on itself through a cycle of dependencies",
-                "a replay would wait for ever; break the cycle in the producer",
+        if self._order is None:
+            order, missing = topological_order(
+                self._node_ids, self._dependencies, self._dependency_ends
             )
-        return order
+            if len(order) < len(self):
+                raise TraceError(
+                    self.locate(self._node_on_a_cycle(missing)),
+                    "depends on itself through a cycle of dependencies",
+                    "a replay would wait for ever; break the cycle in the producer",
+                )
+            self._order = order
+        return self._order
 
-    def _node_on_a_cycle(self, missing: list[int]) -> int:
+    def _node_on_a_cycle(self, missing: Sequence[int]) -> int:
         """Walk back over unmet dependencies until a node comes again."""
         position = next(i for i, count in enumerate(missing) if count)
         seen: set[int] = set()
@@ -239,25 +233,49 @@ class TraceGraph:
         return position
 
 
-def _optional(value: int) -> int | None:
-    return None if value == _NO_VALUE else value
+def _optional(column: Sequence[int], position: int) -> int | None:
+    value = column[position] if position < len(column) else NO_VALUE
+    return None if value == NO_VALUE else value
 
 
 class TraceGraphBuilder:
-    """Collects the nodes of one rank; ``build`` resolves ids to positions."""
+    """Collects the nodes of one rank; ``build`` resolves ids to positions.
+
+    Attributes:
+        names: The names of the nodes, by number.
+        index: The positions of the nodes, by id.
+    """
 
     def __init__(self, *, rank: int, source: str) -> None:
         self._graph = TraceGraph(rank=rank, source=source)
-        self._position_of: dict[int, int] = {}
         self._group_number: dict[str, int] = {}
-        self._waiting = array("Q")
-        self._waiting_offsets = array("q", [0])
+        self._data = array("Q")
+        self._data_ends = array("q", [0])
+        self._control = array("Q")
+        self._control_ends = array("q", [0])
+        self.names = self._graph._names
+        self.index = NodeIndex()
 
     def __len__(self) -> int:
         return len(self._graph)
 
     def __contains__(self, node_id: int) -> bool:
-        return node_id in self._position_of
+        return self.index.find(node_id) >= 0
+
+    @property
+    def communications(self) -> int:
+        """Number of nodes with columns of communication."""
+        return len(self._graph._ops)
+
+    @property
+    def data_dependencies(self) -> int:
+        """Number of data dependencies of all nodes."""
+        return len(self._data)
+
+    @property
+    def control_dependencies(self) -> int:
+        """Number of control dependencies of all nodes."""
+        return len(self._control)
 
     def add(
         self,
@@ -266,6 +284,7 @@ class TraceGraphBuilder:
         kind: NodeKind,
         name: str,
         dependencies: Iterable[int] = (),
+        control: Iterable[int] = (),
         file_offset: int = 0,
         duration_ns: int = 0,
         start_ns: int | None = None,
@@ -278,94 +297,194 @@ class TraceGraphBuilder:
         peer: int | None = None,
         tag: int | None = None,
         root: int | None = None,
-        splits: Splits | None = None,
     ) -> None:
         """Add a node; *dependencies* are node ids, in any order, known yet or not.
 
+        *control* are ids of those that order nodes only if ``build`` is told so.
+
         Raises:
-            TraceError: If the id is there already, or its splits send to other members
-                than they receive from.
+            TraceError: If the id is there already.
         """
         graph = self._graph
-        if node_id in self._position_of:
+        if not self.index.put(node_id):
             raise TraceError(
-                f"{graph.source}: offset {file_offset}: rank {graph.rank}",
+                f"{graph.source}: offset {file_offset}: rank {graph.rank} "
+                f"node {node_id}",
                 f"node id {node_id} stands twice in the file",
                 "ids must be unique within one rank",
             )
-        if splits is not None:
-            if len(splits.sent_bytes) != len(splits.received_bytes):
-                raise TraceError(
-                    f"{graph.source}: offset {file_offset}: rank {graph.rank} node "
-                    f"{node_id} {name!r}",
-                    f"sends to {len(splits.sent_bytes)} members and receives from "
-                    f"{len(splits.received_bytes)}",
-                    "an all_to_all has a part for every member of its group, both ways",
-                )
-            graph._split_positions.append(len(graph))
-            graph._split_bytes.extend(splits.sent_bytes)
-            graph._split_bytes.extend(splits.received_bytes)
-            graph._split_offsets.append(len(graph._split_bytes))
-        self._position_of[node_id] = len(graph)
+        _put(graph._starts_ns, len(graph), start_ns)
+        _put(graph._streams, len(graph), stream)
         graph._node_ids.append(node_id)
         graph._kinds.append(kind)
-        graph._names.append(name)
+        graph._name_numbers.append(self.names.add(name))
         graph._file_offsets.append(file_offset)
         graph._durations_ns.append(duration_ns)
-        graph._starts_ns.append(_stored(start_ns))
         graph._num_ops.append(num_ops)
         graph._tensor_bytes.append(tensor_bytes)
-        graph._streams.append(_stored(stream))
-        graph._ops.append(_ABSENT if op is None else _OP_NUMBER[op])
-        graph._comm_bytes.append(comm_bytes)
-        graph._groups.append(_ABSENT if group is None else self._intern(group))
-        graph._peers.append(_stored(peer))
-        graph._tags.append(_stored(tag))
-        graph._roots.append(_stored(root))
-        self._waiting.extend(dependencies)
-        self._waiting_offsets.append(len(self._waiting))
+        if (
+            kind in _COMMUNICATION
+            or comm_bytes
+            or any(value is not None for value in (op, group, peer, tag, root))
+        ):
+            row = len(graph._ops)
+            graph._comm_rows.append(row)
+            graph._ops.append(_ABSENT if op is None else OP_NUMBERS[op])
+            graph._comm_bytes.append(comm_bytes)
+            graph._groups.append(self.group_number(group))
+            _put(graph._peers, row, peer)
+            _put(graph._tags, row, tag)
+            _put(graph._roots, row, root)
+        else:
+            graph._comm_rows.append(_ABSENT)
+        self._data.extend(dependencies)
+        self._data_ends.append(len(self._data))
+        self._control.extend(control)
+        self._control_ends.append(len(self._control))
 
-    def _intern(self, group: str) -> int:
+    def extend(
+        self,
+        *,
+        node_ids: memoryview,
+        kinds: memoryview,
+        name_numbers: memoryview,
+        file_offsets: memoryview,
+        durations_ns: memoryview,
+        starts_ns: memoryview | None,
+        num_ops: memoryview,
+        tensor_bytes: memoryview,
+        streams: memoryview | None,
+        comm_rows: memoryview,
+        ops: memoryview,
+        comm_bytes: memoryview,
+        groups: memoryview,
+        peers: memoryview,
+        tags: memoryview,
+        data: memoryview,
+        data_ends: memoryview,
+        control: memoryview,
+        control_ends: memoryview,
+    ) -> None:
+        """Add many nodes at once, in columns as a ``TraceGraph`` has them.
+
+        Their ids must have been put into ``index``, and their names into ``names``.
+        ``ops`` to ``tags`` have one row per node of communication; the columns
+        ``*_ends`` and ``comm_rows`` count from the first node of all.
+        """
+        graph = self._graph
+        before = len(graph)
+        for column, rows in ((graph._starts_ns, starts_ns), (graph._streams, streams)):
+            if rows is not None:
+                _fill(column, before)
+                column.frombytes(rows)
+        graph._node_ids.frombytes(node_ids)
+        graph._kinds += kinds
+        graph._name_numbers.frombytes(name_numbers)
+        graph._file_offsets.frombytes(file_offsets)
+        graph._durations_ns.frombytes(durations_ns)
+        graph._num_ops.frombytes(num_ops)
+        graph._tensor_bytes.frombytes(tensor_bytes)
+        graph._comm_rows.frombytes(comm_rows)
+        if len(ops):
+            for column in (graph._peers, graph._tags):
+                _fill(column, len(graph._ops))
+            graph._ops.frombytes(ops)
+            graph._comm_bytes.frombytes(comm_bytes)
+            graph._groups.frombytes(groups)
+            graph._peers.frombytes(peers)
+            graph._tags.frombytes(tags)
+        self._data.frombytes(data)
+        self._data_ends.frombytes(data_ends)
+        self._control.frombytes(control)
+        self._control_ends.frombytes(control_ends)
+
+    def group_number(self, group: str | None) -> int:
+        """Return the number of a process group, a new one if it is not known."""
+        if group is None:
+            return _ABSENT
         number = self._group_number.setdefault(group, len(self._group_number))
         if number == len(self._graph._group_names):
             self._graph._group_names.append(group)
         return number
 
     def build(
-        self, *, on_missing: Callable[[int, int], None] | None = None
+        self,
+        *,
+        on_missing: Callable[[int, int], None] | None = None,
+        on_missing_control: Callable[[int, int], None] | None = None,
+        use_data: bool = True,
+        use_control: bool = False,
     ) -> TraceGraph:
-        """Return the graph.
+        """Return the graph; the builder is empty then.
 
         Args:
             on_missing: Called with the position of a node and the id of a dependency
                 that is not there; the dependency is then dropped.
+            on_missing_control: The same for control dependencies.
+            use_data: Whether data dependencies order nodes.
+            use_control: Whether control dependencies do.  Those that are not there,
+                and those of a node on itself, are dropped.
 
         Raises:
             TraceError: If a dependency names a node that is not there and nobody
                 asked to be called.
         """
         graph = self._graph
-        for position in range(len(graph)):
-            start, end = self._waiting_offsets[position : position + 2]
-            for node_id in dict.fromkeys(self._waiting[start:end]):
-                target = self._position_of.get(node_id)
-                if target is not None:
-                    graph._dependencies.append(target)
-                elif on_missing is not None:
-                    on_missing(position, node_id)
-                else:
-                    raise TraceError(
-                        graph.locate(position),
-                        f"depends on node {node_id}, which is not in the file",
-                        "the trace is incomplete, or its producer dropped nodes",
-                    )
-            graph._dependency_offsets.append(len(graph._dependencies))
+        control = self.index.resolve(
+            self._control,
+            self._control_ends,
+            on_missing_control or _pass_over,
+            drop_own=True,
+        )
+        self._control, self._control_ends = array("Q"), array("q", [0])
+        if use_data:
+            data = self.index.resolve(
+                self._data, self._data_ends, on_missing or self._refuse_missing
+            )
+        self._data, self._data_ends = array("Q"), array("q", [0])
+        self.index = NodeIndex()
+        if use_data and use_control:
+            data = _merged(data, control)
+        graph._dependencies, graph._dependency_ends = data if use_data else control
         return graph
+
+    def _refuse_missing(self, position: int, node_id: int) -> None:
+        raise TraceError(
+            self.locate(position),
+            f"depends on node {node_id}, which is not in the file",
+            "the trace is incomplete, or its producer dropped nodes",
+        )
 
     def locate(self, position: int) -> str:
         """Return where a node that was added stands, for messages."""
         return self._graph.locate(position)
 
 
-def _stored(value: int | None) -> int:
-    return _NO_VALUE if value is None else value
+def _put(column: array[int], position: int, value: int | None) -> None:
+    """Put a value at the end of a column that may be short."""
+    if value is not None:
+        _fill(column, position)
+        column.append(value)
+
+
+def _fill(column: array[int], length: int) -> None:
+    """Make a short column as long as it has to be, with values that are absent."""
+    column.extend(array("q", [NO_VALUE]) * (length - len(column)))
+
+
+def _merged(
+    first: tuple[array[int], array[int]], second: tuple[array[int], array[int]]
+) -> tuple[array[int], array[int]]:
+    """Return the lists of both, position by position, no number twice in one."""
+    merged, ends = array("i"), array("q", [0])
+    for position in range(len(first[1]) - 1):
+        lists = (
+            edges[of[position] : of[position + 1]] for edges, of in (first, second)
+        )
+        merged.extend(dict.fromkeys(itertools.chain.from_iterable(lists)))
+        ends.append(len(merged))
+    return merged, ends
+
+
+def _pass_over(_position: int, _node_id: int) -> None:
+    """Take no note of a dependency that is not there."""

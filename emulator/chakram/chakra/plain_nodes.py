@@ -1,0 +1,653 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""Plain nodes, straight from the bytes of a file into the columns of a graph.
+
+Nearly all nodes of a trace are plain: their names are ASCII, the attributes that count
+are integers in the usual arms, nothing is missing and nothing is odd.  They are read
+here without a message object in between.  Whatever is not plain is *declined*, and
+goes the long way: ``decode_node``, ``NodeReader``, ``TraceGraphBuilder.add``.  So this
+module refuses nothing and says nothing of oddities, and what it takes means what the
+long way would have made of it.  What ``NodeReader`` learns must be learnt here too, or
+be declined.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.chakra.messages import NodeType
+from chakram.core.trace import NO_VALUE, OP_NUMBERS, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from chakram.core.collectives import CollectiveOp
+    from chakram.core.trace import TraceGraphBuilder
+
+    Bytes = bytes | bytearray
+
+__all__ = ["PlainNodes"]
+
+_ROWS = 512
+"""Nodes that are given to the builder at once."""
+_EDGES = 4096
+"""Dependencies likewise.  A node with more than half of them is not plain."""
+
+_NO_VALUE = NO_VALUE
+_NOWHERE = -1
+_INT64_MAX = 2**63 - 1
+_WORD_MASK = 2**64 - 1
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+
+_COMP = int(NodeType.COMP)
+_LOAD, _STORE = int(NodeType.MEM_LOAD), int(NodeType.MEM_STORE)
+_COLL = int(NodeType.COMM_COLL)
+_SEND_NODE, _RECV_NODE = int(NodeType.COMM_SEND), int(NodeType.COMM_RECV)
+# Metadata nodes may carry process groups, so they are not plain.
+_INVALID = int(NodeType.INVALID)
+_STORAGE, _DATA_OP = int(NodeType.STORAGE), int(NodeType.DATA_OP)
+
+_COMPUTE, _MEMORY = int(NodeKind.COMPUTE), int(NodeKind.MEMORY)
+_COLLECTIVE, _PASS = int(NodeKind.COLLECTIVE), int(NodeKind.PASS)
+_SEND, _RECEIVE = int(NodeKind.SEND), int(NodeKind.RECEIVE)
+
+# Attributes that count, one bit each.
+_HAS_OPS = 1
+_HAS_TENSOR = 2
+_HAS_STREAM = 4
+_HAS_TYPE = 8
+_HAS_SIZE = 16
+_HAS_SOURCE = 32
+_HAS_DESTINATION = 64
+_HAS_TAG = 128
+_HAS_GROUP = 256
+_HAS_GROUP_NUMBER = 512
+_HAS_ON_CPU = 1024
+_HAS_RANKS = 2048
+_HAS_ROOT = 4096
+_OF_COMPUTE = _HAS_OPS | _HAS_TENSOR | _HAS_STREAM
+_OF_COMM = 0xFFFF & ~_HAS_OPS
+
+# Arms of an attribute's value.
+_INT32, _INT64, _UINT32, _UINT64, _BOOL, _STRING, _BYTES = 7, 9, 11, 13, 27, 29, 31
+
+
+class PlainNodes:
+    """Takes runs of plain nodes into a builder.
+
+    Args:
+        builder: What takes the nodes.
+        rank: The rank whose file it is.
+        bytes_per_unit: What one unit of a stored size is worth.
+        duration_unit_ns: What one unit of a stored time is worth.
+        record_limit_bytes: Longest record that is looked at.
+        node_limit: Number of nodes at which it stops.
+        ops: By number of a collective in a file, what it is.
+        group_of: Gives the name of a process group, as stored, its name in the graph.
+        on_self_control: Called with offset and id of a node that lists itself as
+            control dependency.
+    """
+
+    def __init__(
+        self,
+        builder: TraceGraphBuilder,
+        *,
+        rank: int,
+        bytes_per_unit: int,
+        duration_unit_ns: int,
+        record_limit_bytes: int,
+        node_limit: int,
+        ops: Mapping[int, CollectiveOp],
+        group_of: Callable[[str], str | None],
+        on_self_control: Callable[[int, int], None],
+    ) -> None:
+        self._builder = builder
+        self._index = builder.index
+        self._names = builder.names
+        self._rank = rank
+        self._bytes_per_unit = min(bytes_per_unit, _INT64_MAX)
+        self._largest_size = _INT64_MAX // bytes_per_unit
+        self._duration_unit_ns = min(duration_unit_ns, _INT64_MAX)
+        self._largest_time = _INT64_MAX // duration_unit_ns
+        self._record_limit_bytes = min(record_limit_bytes, _INT64_MAX)
+        self._node_limit = min(node_limit, _INT64_MAX)
+        self._op_of = array(
+            "b", [OP_NUMBERS[ops[number]] for number in range(len(ops))]
+        )
+        self._group_of = group_of
+        self._group_numbers: dict[bytes, int] = {}
+        self._on_self_control = on_self_control
+        self._make_columns()
+        self._rows = 0
+        self._comm = 0
+        self._edges = 0
+        self._control_edges = 0
+        self._has_start = False
+        self._has_stream = False
+        # What a node does not have is never looked at, but it must be there.
+        self._ops_count = self._tensor_size = self._stream = 0
+        self._comm_type = self._comm_size = self._tag = self._group_id = 0
+        self._source = self._destination = 0
+
+    def _make_columns(self) -> None:
+        words, half_words = bytes(8 * _ROWS), bytes(4 * _ROWS)
+        self._node_ids = array("Q", words)
+        self._kinds = bytearray(_ROWS)
+        self._name_numbers = array("i", half_words)
+        self._file_offsets = array("q", words)
+        self._durations_ns = array("q", words)
+        self._starts_ns = array("q", words)
+        self._num_ops = array("q", words)
+        self._tensor_bytes = array("q", words)
+        self._streams = array("q", words)
+        self._comm_rows = array("i", half_words)
+        self._ops = array("b", bytes(_ROWS))
+        self._comm_bytes = array("q", words)
+        self._groups = array("i", half_words)
+        self._peers = array("q", words)
+        self._tags = array("q", words)
+        self._data = array("Q", bytes(8 * _EDGES))
+        self._data_ends = array("q", words)
+        self._control = array("Q", bytes(8 * _EDGES))
+        self._control_ends = array("q", words)
+
+    def take(self, data: Bytes, start: int, end: int, offset: int) -> int:
+        """Take records from *start* on, as long as they are whole and plain.
+
+        Args:
+            data: Bytes of a file.
+            start: Where a record begins.
+            end: Where the bytes end.
+            offset: Offset in the file of the first byte of *data*.
+
+        Returns:
+            Where the first record begins that was not taken.
+        """
+        self._comm_base = self._builder.communications
+        self._data_base = self._builder.data_dependencies
+        self._control_base = self._builder.control_dependencies
+        left = self._node_limit - len(self._builder)
+        while left > 0:
+            self._at = start
+            length = self._varint(data, min(end, start + 5))
+            if self._at < 0 or length > self._record_limit_bytes:
+                break
+            if length > end - self._at:
+                break
+            stop = self._at + length
+            if not self._take_node(data, self._at, stop, offset + start):
+                break
+            start = stop
+            left -= 1
+            if (
+                self._rows == _ROWS
+                or self._edges > _EDGES // 2
+                or self._control_edges > _EDGES // 2
+            ):
+                self._flush()
+        self._flush()
+        return start
+
+    def _take_node(self, data: Bytes, start: int, end: int, offset: int) -> bool:
+        """Take one node; return False, and leave all as it was, if it is not plain."""
+        edges, control_edges = self._edges, self._control_edges
+        if not (self._read(data, start, end) and self._mean(data)):
+            self._edges, self._control_edges = edges, control_edges
+            return False
+        # Last: what has a position in the index must have a row.
+        if not self._index.put(self._node_id):
+            self._edges, self._control_edges = edges, control_edges
+            return False
+        row = self._rows
+        self._node_ids[row] = self._node_id
+        self._kinds[row] = self._kind
+        self._name_numbers[row] = self._names.put(data, self._name_at, self._name_end)
+        self._file_offsets[row] = offset
+        self._durations_ns[row] = self._duration * self._duration_unit_ns
+        self._starts_ns[row] = _NO_VALUE
+        if self._start:
+            self._starts_ns[row] = self._start * self._duration_unit_ns
+            self._has_start = True
+        self._num_ops[row] = self._ops_count
+        self._tensor_bytes[row] = self._tensor_size * self._bytes_per_unit
+        self._streams[row] = self._stream
+        if self._stream != _NO_VALUE:
+            self._has_stream = True
+        self._comm_rows[row] = _NOWHERE
+        if _COLLECTIVE <= self._kind <= _RECEIVE:
+            self._comm_rows[row] = self._comm_base + self._comm
+            self._ops[self._comm] = self._op
+            self._comm_bytes[self._comm] = self._comm_size * self._bytes_per_unit
+            self._groups[self._comm] = self._group
+            self._peers[self._comm] = self._peer
+            self._tags[self._comm] = self._tag
+            self._comm += 1
+        self._data_ends[row] = self._data_base + self._edges
+        self._control_ends[row] = self._control_base + self._control_edges
+        self._rows = row + 1
+        for edge in range(control_edges, self._control_edges):
+            if self._control[edge] == self._node_id:
+                self._on_self_control(offset, self._node_id)
+                break
+        return True
+
+    def _flush(self) -> None:
+        """Give the builder what was taken."""
+        rows, comm = self._rows, self._comm
+        if not rows:
+            return
+        self._builder.extend(
+            node_ids=_first(self._node_ids, rows),
+            kinds=_first(self._kinds, rows),
+            name_numbers=_first(self._name_numbers, rows),
+            file_offsets=_first(self._file_offsets, rows),
+            durations_ns=_first(self._durations_ns, rows),
+            starts_ns=_first(self._starts_ns, rows) if self._has_start else None,
+            num_ops=_first(self._num_ops, rows),
+            tensor_bytes=_first(self._tensor_bytes, rows),
+            streams=_first(self._streams, rows) if self._has_stream else None,
+            comm_rows=_first(self._comm_rows, rows),
+            ops=_first(self._ops, comm),
+            comm_bytes=_first(self._comm_bytes, comm),
+            groups=_first(self._groups, comm),
+            peers=_first(self._peers, comm),
+            tags=_first(self._tags, comm),
+            data=_first(self._data, self._edges),
+            data_ends=_first(self._data_ends, rows),
+            control=_first(self._control, self._control_edges),
+            control_ends=_first(self._control_ends, rows),
+        )
+        self._comm_base += comm
+        self._data_base += self._edges
+        self._control_base += self._control_edges
+        self._rows = self._comm = self._edges = self._control_edges = 0
+        self._has_start = self._has_stream = False
+
+    # What the bytes are ------------------------------------------------------------
+
+    def _read(self, data: Bytes, start: int, end: int) -> bool:
+        """Read the fields of a node; return False if they are not plain."""
+        self._node_id = self._start = self._duration = 0
+        self._node_type = 0
+        self._name_at = self._name_end = 0
+        self._seen = self._odd = 0
+        self._at = start
+        while self._at < end:
+            tag = self._varint(data, end)
+            if self._at < 0:
+                return False
+            field, wire_type = tag >> 3, tag & 7
+            value = self._varint(data, end)
+            if self._at < 0:
+                return False
+            if wire_type == _VARINT:
+                if field == 1 and value:
+                    self._node_id = value
+                elif field == 3 and value <= _DATA_OP:
+                    self._node_type = value
+                elif field == 6:
+                    self._start = value
+                elif field == 7:
+                    self._duration = value
+                else:
+                    # Among others: a zero that is spelled out betrays an old schema.
+                    return False
+                continue
+            if wire_type != _LENGTH_DELIMITED or value > end - self._at:
+                return False
+            at = self._at
+            stop = at + value
+            if field == 10:
+                if not self._read_attribute(data, at, stop):
+                    return False
+            elif field == 2:
+                if not _is_ascii(data, at, stop):
+                    return False
+                self._name_at, self._name_end = at, stop
+            elif field in (4, 5):
+                if not self._read_ids(data, stop, field == 4):
+                    return False
+            elif field in (8, 9):
+                if not self._read_texts(data, stop):
+                    return False
+            else:
+                return False
+            self._at = stop
+        return True
+
+    def _read_ids(self, data: Bytes, stop: int, control: bool) -> bool:
+        while self._at < stop:
+            value = self._varint(data, stop)
+            if self._at < 0:
+                return False
+            if control:
+                if self._control_edges == _EDGES:
+                    return False
+                self._control[self._control_edges] = value
+                self._control_edges += 1
+            else:
+                if self._edges == _EDGES:
+                    return False
+                self._data[self._edges] = value
+                self._edges += 1
+        return True
+
+    def _read_texts(self, data: Bytes, stop: int) -> bool:
+        """Pass over the values, shapes and types of inputs or outputs."""
+        while self._at < stop:
+            tag = self._varint(data, stop)
+            if self._at < 0 or tag & 7 != _LENGTH_DELIMITED or not 1 <= tag >> 3 <= 3:
+                return False
+            length = self._varint(data, stop)
+            if self._at < 0 or length > stop - self._at:
+                return False
+            if not _is_ascii(data, self._at, self._at + length):
+                return False
+            self._at += length
+        return True
+
+    def _read_attribute(self, data: Bytes, start: int, stop: int) -> bool:
+        name_at = name_end = value_at = value_end = start
+        arm = 0
+        number = 0
+        self._at = start
+        while self._at < stop:
+            tag = self._varint(data, stop)
+            if self._at < 0:
+                return False
+            field, wire_type = tag >> 3, tag & 7
+            if field > 2:
+                if arm or field > 32:
+                    return False
+                arm = field
+                if wire_type != _wire_type_of(arm):
+                    return False
+            elif wire_type != _LENGTH_DELIMITED or not field:
+                return False
+            if wire_type == _VARINT:
+                number = self._varint(data, stop)
+                if self._at < 0:
+                    return False
+                continue
+            if wire_type in (_FIXED64, _FIXED32):
+                self._at += 8 if wire_type == _FIXED64 else 4
+                if self._at > stop:
+                    return False
+                continue
+            length = self._varint(data, stop)
+            if self._at < 0 or length > stop - self._at:
+                return False
+            at = self._at
+            end = at + length
+            if field == 1:
+                name_at, name_end = at, end
+            elif field > 2:
+                value_at, value_end = at, end
+            if arm == field and not arm & 1:
+                if not self._read_list(data, end, arm - 1):
+                    return False
+            elif field != _BYTES and not _is_ascii(data, at, end):
+                return False
+            self._at = end
+        if not arm:
+            return True
+        bit = _attribute_bit(data, name_at, name_end - name_at)
+        if not bit:
+            return True
+        if self._seen & bit:
+            return False
+        self._seen |= bit
+        if bit == _HAS_GROUP:
+            if arm != _STRING:
+                self._odd |= bit
+            self._group_at, self._group_end = value_at, value_end
+        elif bit in (_HAS_RANKS, _HAS_ROOT):
+            self._odd |= bit
+        else:
+            self._set_number(bit, arm, number)
+        return True
+
+    def _read_list(self, data: Bytes, stop: int, arm: int) -> bool:
+        """Pass over a list of values as *arm* has them one by one."""
+        of_values = _wire_type_of(arm)
+        while self._at < stop:
+            tag = self._varint(data, stop)
+            # Numbers may also stand one by one, but nobody writes them so.
+            if self._at < 0 or tag != 8 + _LENGTH_DELIMITED:
+                return False
+            length = self._varint(data, stop)
+            if self._at < 0 or length > stop - self._at:
+                return False
+            end = self._at + length
+            if of_values == _VARINT:
+                while self._at < end:
+                    self._varint(data, end)
+                    if self._at < 0:
+                        return False
+            elif of_values == _FIXED64:
+                if length & 7:
+                    return False
+            elif of_values == _FIXED32:
+                if length & 3:
+                    return False
+            elif arm != _BYTES and not _is_ascii(data, self._at, end):
+                return False
+            self._at = end
+        return True
+
+    def _set_number(self, bit: int, arm: int, stored: int) -> None:
+        """Take an attribute that has to be an integer."""
+        number = 0
+        if arm == _INT64 or (arm == _UINT64 and stored <= _INT64_MAX):
+            number = stored if stored <= _INT64_MAX else -1 - (_WORD_MASK - stored)
+        elif arm in (_INT32, _UINT32):
+            # Only the lower half of what is stored counts.
+            number = stored & 0xFFFFFFFF
+            if arm == _INT32 and number > 0x7FFFFFFF:
+                number -= 0x100000000
+        elif arm == _BOOL and bit != _HAS_GROUP_NUMBER:
+            number = 1 if stored else 0
+        else:
+            self._odd |= bit
+            return
+        if number == _NO_VALUE:
+            self._odd |= bit
+        elif bit == _HAS_OPS:
+            self._ops_count = number
+        elif bit == _HAS_TENSOR:
+            self._tensor_size = number
+        elif bit == _HAS_STREAM:
+            self._stream = number
+        elif bit == _HAS_TYPE:
+            self._comm_type = number
+        elif bit == _HAS_SIZE:
+            self._comm_size = number
+        elif bit == _HAS_SOURCE:
+            self._source = number
+        elif bit == _HAS_DESTINATION:
+            self._destination = number
+        elif bit == _HAS_TAG:
+            self._tag = number
+        elif bit == _HAS_GROUP_NUMBER:
+            self._group_id = number
+
+    def _varint(self, data: Bytes, end: int) -> int:
+        """Read a number and move behind it; to nowhere if it does not end."""
+        at = self._at
+        if at < end and data[at] < 0x80:
+            self._at = at + 1
+            return data[at]
+        value = 0
+        shift = 0
+        while at < end and shift < 70:
+            byte = data[at]
+            at += 1
+            if shift == 63 and byte > 1:
+                break
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self._at = at
+                return value
+            shift += 7
+        self._at = _NOWHERE
+        return 0
+
+    # What it means: as in NodeReader -------------------------------------------------
+
+    def _mean(self, data: Bytes) -> bool:
+        """Turn the fields into columns; return False if they are not plain."""
+        if self._duration > self._largest_time or self._start > self._largest_time:
+            return False
+        node_type, seen = self._node_type, self._seen
+        if not seen & _HAS_STREAM:
+            self._stream = _NO_VALUE
+        if node_type in (_COMP, _LOAD, _STORE):
+            self._kind = _COMPUTE if node_type == _COMP else _MEMORY
+            if self._odd & _OF_COMPUTE:
+                return False
+            if not seen & _HAS_OPS:
+                self._ops_count = 0
+            if not seen & _HAS_TENSOR:
+                self._tensor_size = 0
+            return self._ops_count >= 0 and 0 <= self._tensor_size <= self._largest_size
+        self._ops_count = self._tensor_size_of_message = 0
+        if node_type in (_INVALID, _STORAGE, _DATA_OP):
+            self._kind = _PASS
+            self._stream = _NO_VALUE
+            self._tensor_size = 0
+            return True
+        if node_type not in (_COLL, _SEND_NODE, _RECV_NODE) or self._odd & _OF_COMM:
+            return False
+        if seen & _HAS_TENSOR:
+            self._tensor_size_of_message = self._tensor_size
+        self._tensor_size = 0
+        self._peer = _NO_VALUE
+        if node_type == _COLL:
+            if not self._mean_collective():
+                return False
+        elif not self._mean_message():
+            return False
+        self._group = self._group_number(data)
+        return True
+
+    def _mean_collective(self) -> bool:
+        needed = _HAS_TYPE | _HAS_SIZE
+        if self._seen & needed != needed:
+            return False
+        if not 0 <= self._comm_type < len(self._op_of):
+            return False
+        if not 0 <= self._comm_size <= self._largest_size:
+            return False
+        self._kind = _COLLECTIVE
+        self._op = self._op_of[self._comm_type]
+        self._tag = _NO_VALUE
+        return True
+
+    def _mean_message(self) -> bool:
+        seen = self._seen
+        if self._node_type == _SEND_NODE:
+            self._kind = _SEND
+            own, own_bit = self._source, _HAS_SOURCE
+            other, other_bit = self._destination, _HAS_DESTINATION
+        else:
+            self._kind = _RECEIVE
+            own, own_bit = self._destination, _HAS_DESTINATION
+            other, other_bit = self._source, _HAS_SOURCE
+        if seen & own_bit and own != self._rank:
+            return False
+        if not seen & other_bit or other < 0:
+            return False
+        if not seen & _HAS_SIZE:
+            if not seen & _HAS_TENSOR:
+                return False
+            self._comm_size = self._tensor_size_of_message
+        if not 0 <= self._comm_size <= self._largest_size:
+            return False
+        self._op = _NOWHERE
+        self._peer = other
+        if not seen & _HAS_TAG:
+            self._tag = _NO_VALUE
+        return True
+
+    def _group_number(self, data: Bytes) -> int:
+        """Return the number that the builder has for the node's process group."""
+        if self._seen & _HAS_GROUP:
+            key = bytes(data[self._group_at : self._group_end])
+        elif self._seen & _HAS_GROUP_NUMBER:
+            key = str(self._group_id).encode()
+        else:
+            key = b""
+        number = self._group_numbers.get(key)
+        if number is None:
+            number = self._builder.group_number(self._group_of(key.decode()))
+            self._group_numbers[key] = number
+        return number
+
+
+def _first(column: object, count: int) -> memoryview:
+    """Return the bytes of the first numbers of a column."""
+    view = memoryview(column)  # type: ignore[arg-type]
+    return view.cast("B")[: count * view.itemsize]
+
+
+def _is_ascii(data: Bytes, start: int, end: int) -> bool:
+    bits = 0
+    for at in range(start, end):
+        bits |= data[at]
+    return bits < 0x80
+
+
+def _wire_type_of(arm: int) -> int:
+    """Return how the value of an arm of an attribute is written; -1: unknown arm."""
+    if arm < 3 or arm > 32:
+        return -1
+    if arm & 1 == 0 or arm in (_STRING, _BYTES):
+        return _LENGTH_DELIMITED
+    if arm == 3 or arm == 21 or arm == 25:
+        return _FIXED64
+    if arm == 5 or arm == 19 or arm == 23:
+        return _FIXED32
+    return _VARINT
+
+
+def _attribute_bit(data: Bytes, at: int, length: int) -> int:
+    """Return the bit of an attribute that counts, 0 of all others."""
+    bit = 0
+    name = b""
+    if length == 4:
+        bit, name = _HAS_ROOT, b"root"
+    elif length == 5:
+        bit, name = _HAS_RANKS, b"ranks"
+    elif length == 6:
+        bit, name = _HAS_STREAM, b"stream"
+    elif length == 7:
+        if data[at] == 110:  # n
+            bit, name = _HAS_OPS, b"num_ops"
+        else:
+            bit, name = _HAS_GROUP, b"pg_name"
+    elif length == 8:
+        if data[at + 5] == 115:  # s
+            bit, name = _HAS_SOURCE, b"comm_src"
+        elif data[at + 5] == 100:  # d
+            bit, name = _HAS_DESTINATION, b"comm_dst"
+        else:
+            bit, name = _HAS_TAG, b"comm_tag"
+    elif length == 9:
+        if data[at] == 105:  # i
+            bit, name = _HAS_ON_CPU, b"is_cpu_op"
+        elif data[at + 5] == 115:  # s
+            bit, name = _HAS_SIZE, b"comm_size"
+        else:
+            bit, name = _HAS_TYPE, b"comm_type"
+    elif length == 10:
+        bit, name = _HAS_GROUP_NUMBER, b"comm_group"
+    elif length == 11:
+        bit, name = _HAS_TENSOR, b"tensor_size"
+    else:
+        return 0
+    for place in range(length):
+        if data[at + place] != name[place]:
+            return 0
+    return bit

@@ -1,0 +1,319 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""What stands behind the columns of a ``TraceGraph``: names, ids, and their order.
+
+A trace may have millions of nodes, and every Python object per node costs 30 to 200
+bytes.  So names lie in one piece of memory, ids are found through a table of numbers,
+and edges and orders are arrays of positions.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["NameTable", "NodeIndex", "topological_order"]
+
+_NAME_SLOTS = 1 << 12
+_NAME_START = 2166136261
+_NAME_FACTOR = 16777619
+_NAME_MASK = 0xFFFFFFFF
+
+_FIRST_BITS = 6
+_WORD_MASK = (1 << 64) - 1
+
+_INDEX_FACTOR = (hash("chakram") & _WORD_MASK) | 1
+"""Differs from process to process, so that no file can choose ids that collide."""
+
+
+class NameTable:
+    """Names by number, in the order in which they came; few are kept twice.
+
+    Only the latest names are looked for: one that comes again after many others may be
+    kept once more.  That costs memory, never meaning, and no choice of names makes the
+    look-up slow.
+    """
+
+    __slots__ = ("_ends", "_latest", "_text")
+
+    def __init__(self) -> None:
+        self._text = bytearray()
+        self._ends = array("q", [0])
+        self._latest = array("i", [-1]) * _NAME_SLOTS
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: int) -> str:
+        """Return a name by its number, from 0."""
+        start, end = self._ends[number], self._ends[number + 1]
+        return bytes(self._text[start:end]).decode("utf-8", "surrogatepass")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _name_table, (bytes(self._text), self._ends)
+
+    def add(self, name: str) -> int:
+        """Return the number of a name, a new one if it is not known."""
+        # JSON can spell half a surrogate pair, for which proper UTF-8 has no bytes.
+        data = name.encode("utf-8", "surrogatepass")
+        return self.put(data, 0, len(data))
+
+    def put(self, data: bytes | bytearray, start: int, end: int) -> int:
+        """Return the number of the name that stands in *data* as UTF-8."""
+        value = _NAME_START
+        for at in range(start, end):
+            value = ((value ^ data[at]) * _NAME_FACTOR) & _NAME_MASK
+        slot = (value ^ (value >> 15)) & (_NAME_SLOTS - 1)
+        number = self._latest[slot]
+        if number >= 0 and self._is(number, data, start, end):
+            return number
+        number = len(self._ends) - 1
+        self._text += data[start:end]
+        self._ends.append(len(self._text))
+        self._latest[slot] = number
+        return number
+
+    def _is(self, number: int, data: bytes | bytearray, start: int, end: int) -> bool:
+        known = self._text
+        first = self._ends[number]
+        if self._ends[number + 1] - first != end - start:
+            return False
+        for at in range(end - start):  # noqa: SIM110 - C functions have no closures
+            if known[first + at] != data[start + at]:
+                return False
+        return True
+
+    def restore(self, text: bytes, ends: array[int]) -> None:
+        """Take the names of another table: their bytes, and where each ends."""
+        self._text = bytearray(text)
+        self._ends = ends
+
+
+def _name_table(text: bytes, ends: array[int]) -> NameTable:
+    table = NameTable()
+    table.restore(text, ends)
+    return table
+
+
+class NodeIndex:
+    """The positions of nodes, by id: an open table of numbers.
+
+    Ids get the positions 0, 1, 2, ... in the order in which they come.
+    """
+
+    __slots__ = ("_bits", "_count", "_full", "_ids", "_positions")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._make(_FIRST_BITS)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _make(self, bits: int) -> None:
+        self._bits = bits
+        # Two thirds full at most: then an id is found within two or three looks.
+        self._full = (2 << bits) // 3
+        self._ids = array("Q", bytes(8 << bits))
+        self._positions = array("i", [-1]) * (1 << bits)
+
+    def put(self, node_id: int) -> bool:
+        """Give an id the next position; return False if it has one already."""
+        if self._count >= self._full:
+            self._grow()
+        slot = self._slot(node_id)
+        if self._positions[slot] >= 0:
+            return False
+        self._ids[slot] = node_id
+        self._positions[slot] = self._count
+        self._count += 1
+        return True
+
+    def find(self, node_id: int) -> int:
+        """Return the position of an id, -1 if it has none."""
+        return self._positions[self._slot(node_id)]
+
+    def _slot(self, node_id: int) -> int:
+        """Return where an id stands, or the free place where it belongs."""
+        mask = (1 << self._bits) - 1
+        slot = ((node_id * _INDEX_FACTOR) & _WORD_MASK) >> (64 - self._bits)
+        while self._positions[slot] >= 0 and self._ids[slot] != node_id:
+            slot = (slot + 1) & mask
+        return slot
+
+    def _grow(self) -> None:
+        ids, positions = self._ids, self._positions
+        count = 1 << self._bits
+        self._make(self._bits + 1)
+        for old in range(count):
+            if positions[old] >= 0:
+                slot = self._slot(ids[old])
+                self._ids[slot] = ids[old]
+                self._positions[slot] = positions[old]
+
+    def resolve(
+        self,
+        wanted: array[int],
+        ends: array[int],
+        on_missing: Callable[[int, int], None],
+        *,
+        drop_own: bool = False,
+    ) -> tuple[array[int], array[int]]:
+        """Return lists of positions for lists of ids, one list per position.
+
+        Args:
+            wanted: The ids of all lists, as unsigned 64-bit numbers.
+            ends: Where the lists begin and the last one ends.
+            on_missing: Called with a position and an id of its list that has no
+                position; it is left out.
+            drop_own: Leave a position out of its own list.
+
+        Returns:
+            The positions of all lists, each once per list, and where the lists begin
+            and the last one ends.
+        """
+        found = array("i", bytes(4 * len(wanted)))
+        found_ends = array("q", bytes(8 * len(ends)))
+        filled = self._resolve(wanted, ends, found, found_ends, on_missing, drop_own)
+        del found[filled:]
+        return found, found_ends
+
+    def _resolve(
+        self,
+        wanted: array[int],
+        ends: array[int],
+        found: array[int],
+        found_ends: array[int],
+        on_missing: Callable[[int, int], None],
+        drop_own: bool,
+    ) -> int:
+        # By position: the last list that it was put into.
+        seen = array("i", [-1]) * self._count
+        last_in = seen
+        filled = 0
+        for position in range(len(ends) - 1):
+            missing: list[int] = []
+            for edge in range(ends[position], ends[position + 1]):
+                target = self.find(wanted[edge])
+                if target < 0:
+                    if wanted[edge] not in missing:
+                        missing.append(wanted[edge])
+                        on_missing(position, wanted[edge])
+                elif last_in[target] != position and not (
+                    drop_own and target == position
+                ):
+                    last_in[target] = position
+                    found[filled] = target
+                    filled += 1
+            found_ends[position + 1] = filled
+        return filled
+
+
+def topological_order(
+    ids: array[int], dependencies: array[int], ends: array[int]
+) -> tuple[array[int], array[int]]:
+    """Return positions, dependencies first, ties by smallest id; and what is missing.
+
+    Args:
+        ids: The id of every position.
+        dependencies: The dependencies of all positions, in one piece.
+        ends: Where those of each position begin, and where the last ones end.
+
+    Returns:
+        The order, shorter than *ids* if there is a cycle; and by position the number of
+        dependencies that have not come, which is 0 for all in the order.
+    """
+    count = len(ids)
+    order = array("i", range(count))
+    missing = array("i", bytes(4 * count))
+    if not _is_in_order(ids, dependencies, ends):
+        done = _fill_order(ids, dependencies, ends, order, missing)
+        del order[done:]
+    return order, missing
+
+
+def _is_in_order(ids: array[int], dependencies: array[int], ends: array[int]) -> bool:
+    """Say whether ids ascend and every dependency stands before what waits for it."""
+    for position in range(len(ids)):
+        if position and ids[position] < ids[position - 1]:
+            return False
+        for edge in range(ends[position], ends[position + 1]):
+            if dependencies[edge] >= position:
+                return False
+    return True
+
+
+def _fill_order(
+    ids: array[int],
+    dependencies: array[int],
+    ends: array[int],
+    order: array[int],
+    missing: array[int],
+) -> int:
+    count = len(ids)
+    starts_array = array("q", bytes(8 * (count + 1)))
+    successors_array = array("i", bytes(4 * len(dependencies)))
+    heap_array = array("i", bytes(4 * count))
+    starts, successors, heap = starts_array, successors_array, heap_array
+    for edge in range(len(dependencies)):
+        starts[dependencies[edge]] += 1
+    for position in range(count):
+        starts[position + 1] += starts[position]
+    # Counted down while they are filled, the ends become the starts.
+    for position in range(count):
+        missing[position] = ends[position + 1] - ends[position]
+        for edge in range(ends[position], ends[position + 1]):
+            target = dependencies[edge]
+            starts[target] -= 1
+            successors[starts[target]] = position
+    ready = 0
+    for position in range(count):
+        if not missing[position]:
+            _push(heap, ready, ids, position)
+            ready += 1
+    done = 0
+    while ready:
+        position = heap[0]
+        ready -= 1
+        _pop(heap, ready, ids)
+        order[done] = position
+        done += 1
+        for edge in range(starts[position], starts[position + 1]):
+            target = successors[edge]
+            missing[target] -= 1
+            if not missing[target]:
+                _push(heap, ready, ids, target)
+                ready += 1
+    return done
+
+
+def _push(heap: array[int], size: int, ids: array[int], position: int) -> None:
+    """Put a position onto a heap of *size* positions, smallest id first."""
+    at = size
+    node_id = ids[position]
+    while at > 0:
+        parent = (at - 1) >> 1
+        if ids[heap[parent]] < node_id:
+            break
+        heap[at] = heap[parent]
+        at = parent
+    heap[at] = position
+
+
+def _pop(heap: array[int], size: int, ids: array[int]) -> None:
+    """Take the first off a heap, which leaves *size* positions."""
+    position = heap[size]
+    node_id = ids[position]
+    at = 0
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and ids[heap[child + 1]] < ids[heap[child]]:
+            child += 1
+        if node_id < ids[heap[child]]:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = position

@@ -1,0 +1,59 @@
+"""Trace files read the long way, message by message, as the oracle of the short one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.chakra.decode import RankDecoder
+from chakram.chakra.framing import read_records
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chakram.chakra.decode import RankTrace
+    from chakram.chakra.options import ReadOptions
+
+__all__ = ["outcome", "read_plainly", "read_the_long_way"]
+
+
+def read_the_long_way(data: bytes, *, rank: int, options: ReadOptions) -> RankTrace:
+    """Return the trace in *data*, every record decoded as a protobuf message."""
+    decoder = RankDecoder(rank=rank, source="s", options=options)
+    for offset, body in read_records(
+        [data], source="s", limit_bytes=options.record_limit_bytes
+    ):
+        decoder.take(offset, body)
+    return decoder.finish()
+
+
+def read_plainly(
+    data: bytes, *, rank: int, options: ReadOptions, chunk_bytes: int = 2**18
+) -> tuple[RankTrace, int]:
+    """Return the trace in *data*, and how many of its records took the long way."""
+    decoder = RankDecoder(rank=rank, source="s", options=options)
+    chunks = (data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes))
+    long_way = 0
+    for offset, body in read_records(
+        chunks,
+        source="s",
+        limit_bytes=options.record_limit_bytes,
+        take_first=decoder.take_plain,
+    ):
+        decoder.take(offset, body)
+        long_way += 1
+    return decoder.finish(), long_way
+
+
+def outcome(read: Callable[[], RankTrace]) -> object:
+    """Return all that reading a trace comes to: what it says, or the error."""
+    try:
+        trace = read()
+    except TraceError as error:
+        return type(error), str(error)
+    return (
+        list(trace.graph.nodes()),
+        trace.metadata,
+        dict(trace.groups),
+        sorted(map(str, trace.warnings)),
+    )
