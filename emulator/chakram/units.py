@@ -47,6 +47,8 @@ BYTE_RATE_UNITS: dict[str, int] = {
     f"{prefix}B/s": factor for prefix, factor in _DECIMAL.items()
 }
 
+_ABOUT_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
 
 def _parse(
     text: str, *, units: dict[str, int], where: str, example: str, kind: str
@@ -138,6 +140,19 @@ def format_size(size_bytes: int) -> str:
         if size_bytes and size_bytes % factor == 0:
             return f"{size_bytes // factor}{unit}"
     return f"{size_bytes}B"
+
+
+def about_size(size_bytes: int) -> str:
+    """Return a size with four significant digits, in the unit nearest below it.
+
+    ``format_size`` is exact, hence 4000MiB beside 131200KiB: in a column of sizes such
+    numbers cannot be compared at a glance.  These are 3.906GiB and 128.1MiB.
+    """
+    number = min(max(size_bytes.bit_length() - 1, 0) // 10, len(_ABOUT_UNITS) - 1)
+    value = size_bytes / 1024**number
+    # Four digits before the point are not to turn into an exponent.
+    shown = f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+    return f"{shown}{_ABOUT_UNITS[number]}"
 
 
 def format_rate(rate_bps: float) -> str:

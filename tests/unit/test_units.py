@@ -8,6 +8,7 @@ import pytest
 
 from chakram.errors import ConfigError
 from chakram.units import (
+    about_size,
     format_rate,
     format_size,
     format_time,
@@ -100,3 +101,25 @@ def test_what_is_no_ratio_is_said(text: str, wanted: str) -> None:
 )
 def test_quantities_are_written_with_units(text: str, wanted: str) -> None:
     assert text == wanted
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"),
+    [
+        (0, "0B"),
+        (1, "1B"),
+        (1000, "1000B"),
+        (1023, "1023B"),
+        (1024, "1KiB"),
+        (65_536, "64KiB"),
+        (131_200 * 2**10, "128.1MiB"),
+        (4000 * 2**20, "3.906GiB"),
+        (1010 * 2**20, "1010MiB"),
+        (2**30 - 1, "1024MiB"),
+        (2**63, "8192PiB"),
+    ],
+)
+def test_sizes_in_tables_have_four_digits_and_the_unit_below(
+    size_bytes: int, expected: str
+) -> None:
+    assert about_size(size_bytes) == expected

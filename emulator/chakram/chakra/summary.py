@@ -1,26 +1,56 @@
-"""What a trace set holds, in numbers."""
+"""What a trace set holds, in numbers: nodes, groups, traffic, times, dependencies."""
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chakram.chakra.distribution import Distribution, distribution
+from chakram.chakra.kernels import KernelClass, kernel_class
+from chakram.chakra.traffic import Traffic, measure_traffic
 from chakram.core.groups import WORLD
 from chakram.core.trace import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from chakram.chakra.traffic import Work, WorkTraffic
     from chakram.core.groups import ProcessGroup
-    from chakram.core.trace import TraceGraph, TraceNode
+    from chakram.core.trace import TraceGraph
+
+__all__ = [
+    "CommunicationRow",
+    "Dependencies",
+    "GroupSummary",
+    "RankSummary",
+    "TraceSummary",
+    "summarize",
+]
+
+POINT_TO_POINT = "p2p"
+"""Sends and receives, in the counts of a rank's communication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicationRow:
     """All nodes of one kind of communication in groups of one size, over all ranks.
 
-    ``what`` is a collective, ``send`` or ``receive``; ``group_ranks`` is None for
-    messages, and for groups that nothing defines.  ``groups`` counts different groups.
+    Sizes are what one rank contributes to one collective.
+
+    Attributes:
+        what: A collective, ``send`` or ``receive``.
+        group_ranks: Ranks of a group; None for messages, and for groups that nothing
+            defines.
+        groups: How many different groups there are.
+        nodes: Nodes of all ranks.
+        min_bytes: The smallest size.
+        max_bytes: The largest size.
+        total_bytes: All sizes together.
+        sent_bytes: Payload that ranks send each other for it.
+        wire_bytes: The same with the headers of all packets.
+        algorithms: What carries it.
     """
 
     what: str
@@ -30,72 +60,272 @@ class CommunicationRow:
     min_bytes: int
     max_bytes: int
     total_bytes: int
+    sent_bytes: int
+    wire_bytes: int
+    algorithms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """One process group that communication uses.
+
+    ``ranks`` is None for a group that nothing defines; ``nodes`` counts those of all
+    ranks by collective.
+    """
+
+    name: str
+    ranks: tuple[int, ...] | None
+    nodes: Mapping[str, int]
+    total_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSummary:
+    """One rank, counted as in the Chakra paper's Table 5.
+
+    Attributes:
+        rank: The rank.
+        nodes: All its nodes.
+        computation: Its compute nodes by ``KernelClass``.
+        communication: Its collectives by name, sends and receives as ``p2p``.
+        memory: Nodes that load or store.
+        passed: Nodes that mean nothing for a network.
+        duration_ns: Durations that its trace states, all together.
+        num_ops: Floating-point operations of its compute nodes.
+        sent_bytes: Payload that it sends.
+        received_bytes: Payload that it gets.
+    """
+
+    rank: int
+    nodes: int
+    computation: Mapping[str, int]
+    communication: Mapping[str, int]
+    memory: int
+    passed: int
+    duration_ns: int
+    num_ops: int
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """How nodes wait for one another.
+
+    ``parents`` are the nodes that one waits for, ``children`` those that wait for it;
+    ``roots`` have no parents, ``leaves`` no children.
+    """
+
+    edges: int
+    parents: Distribution | None
+    children: Distribution | None
+    roots: int
+    leaves: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
     """What a trace set holds.
 
-    Durations are those that the trace states; ``num_ops`` are floating-point ones.
+    Attributes:
+        nodes: Nodes of all ranks.
+        nodes_by_kind: The same by kind.
+        per_rank: The ranks, ascending.
+        communication: By kind and size of group, largest traffic first.
+        groups: By name, those that communication uses.
+        durations: By kind of node, durations in ns that are stated and not 0.
+        without_duration: By kind, nodes of which the trace states none.
+        dependencies: The edges between nodes.
+        messages: Sizes of the messages that ranks send each other.
+        traffic: Who sends whom how much.
     """
 
     nodes: int
     nodes_by_kind: Mapping[str, int]
-    min_rank_nodes: int
-    max_rank_nodes: int
-    max_rank_duration_ns: int
-    num_ops: int
+    per_rank: tuple[RankSummary, ...]
     communication: tuple[CommunicationRow, ...]
+    groups: tuple[GroupSummary, ...]
+    durations: Mapping[str, Distribution]
+    without_duration: Mapping[str, int]
+    dependencies: Dependencies
+    messages: Distribution | None
+    traffic: Traffic
 
 
 def summarize(
-    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    *,
+    op_types: Mapping[int, Sequence[str]] | None = None,
+    on_rank: Callable[[int, int], None] | None = None,
 ) -> TraceSummary:
-    """Return what the graphs of all ranks hold; largest traffic first."""
-    by_kind = dict.fromkeys(NodeKind, 0)
-    traffic: dict[tuple[str, int | None], tuple[set[str], list[int]]] = {}
-    num_ops = 0
-    durations_ns = []
-    for graph in graphs.values():
-        duration_ns = 0
-        for node in graph.nodes():
-            by_kind[node.kind] += 1
-            duration_ns += node.duration_ns
-            num_ops += node.num_ops
-            if node.kind in (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE):
-                names, sizes = traffic.setdefault(_row_of(node, groups), (set(), []))
-                names.add(node.group or WORLD)
-                sizes.append(node.comm_bytes)
-        durations_ns.append(duration_ns)
+    """Return what the graphs of all ranks hold.
+
+    Args:
+        graphs: The trace of every rank, from 0.
+        groups: The process groups by name.
+        op_types: By rank and position, STAGE's attribute of that name.
+        on_rank: Called with (ranks done, ranks in all) after every rank.
+    """
+    traffic = measure_traffic(graphs, groups, on_rank=on_rank)
+    durations: dict[NodeKind, Counter[int]] = {kind: Counter() for kind in NodeKind}
+    parents: Counter[int] = Counter()
+    children: Counter[int] = Counter()
+    ranks = []
+    for rank in sorted(graphs):
+        types = op_types.get(rank, ()) if op_types else ()
+        ranks.append(_rank(graphs[rank], types, traffic, durations))
+        _count_edges(graphs[rank], parents, children)
+    by_kind = {kind: sum(counts.values()) for kind, counts in durations.items()}
+    return TraceSummary(
+        nodes=sum(by_kind.values()),
+        nodes_by_kind=_named(by_kind),
+        per_rank=tuple(ranks),
+        communication=_rows(traffic, groups),
+        groups=_groups(traffic, groups),
+        durations={
+            kind.name.lower(): spread
+            for kind, counts in durations.items()
+            if (spread := distribution(_stated(counts))) is not None
+        },
+        without_duration=_named({kind: durations[kind][0] for kind in NodeKind}),
+        dependencies=Dependencies(
+            edges=sum(degree * count for degree, count in parents.items()),
+            parents=distribution(parents),
+            children=distribution(children),
+            roots=parents[0],
+            leaves=children[0],
+        ),
+        messages=distribution(traffic.messages),
+        traffic=traffic,
+    )
+
+
+def _rank(
+    graph: TraceGraph,
+    op_types: Sequence[str],
+    traffic: Traffic,
+    durations: dict[NodeKind, Counter[int]],
+) -> RankSummary:
+    """Return what one rank has; count its *durations* by kind."""
+    computation = dict.fromkeys(KernelClass, 0)
+    communication: Counter[str] = Counter()
+    duration_ns = num_ops = 0
+    kinds = dict.fromkeys(NodeKind, 0)
+    for node in graph.nodes():
+        kinds[node.kind] += 1
+        durations[node.kind][node.duration_ns] += 1
+        duration_ns += node.duration_ns
+        num_ops += node.num_ops
+        if node.kind is NodeKind.COMPUTE:
+            op_type = op_types[node.position] if op_types else ""
+            computation[kernel_class(node.name, op_type)] += 1
+        elif node.kind is NodeKind.COLLECTIVE:
+            communication[str(node.op)] += 1
+    messages = kinds[NodeKind.SEND] + kinds[NodeKind.RECEIVE]
+    return RankSummary(
+        rank=graph.rank,
+        nodes=len(graph),
+        computation={str(kernel): count for kernel, count in computation.items()},
+        communication={POINT_TO_POINT: messages, **communication},
+        memory=kinds[NodeKind.MEMORY],
+        passed=kinds[NodeKind.PASS],
+        duration_ns=duration_ns,
+        num_ops=num_ops,
+        sent_bytes=traffic.sent_bytes[graph.rank],
+        received_bytes=traffic.received_bytes[graph.rank],
+    )
+
+
+def _count_edges(
+    graph: TraceGraph, parents: Counter[int], children: Counter[int]
+) -> None:
+    of = array("q", bytes(8 * len(graph)))
+    for position in range(len(graph)):
+        dependencies = graph.dependencies(position)
+        parents[len(dependencies)] += 1
+        for dependency in dependencies:
+            of[dependency] += 1
+    children.update(of)
+
+
+def _rows(
+    traffic: Traffic, groups: Mapping[str, ProcessGroup]
+) -> tuple[CommunicationRow, ...]:
+    """Put groups of equal size together; most traffic first."""
+    alike: dict[tuple[str, int | None], list[tuple[Work, WorkTraffic]]] = {}
+    for work, of in traffic.work.items():
+        group = None if work.group is None else groups.get(work.group)
+        size = None if group is None else len(group.ranks)
+        alike.setdefault((work.what, size), []).append((work, of))
     rows = [
         CommunicationRow(
             what=what,
             group_ranks=group_ranks,
-            groups=len(names),
-            nodes=len(sizes),
-            min_bytes=min(sizes),
-            max_bytes=max(sizes),
-            total_bytes=sum(sizes),
+            groups=sum(work.group is not None for work, _ in members),
+            nodes=sum(of.sizes.total() for _, of in members),
+            min_bytes=min(min(of.sizes) for _, of in members),
+            max_bytes=max(max(of.sizes) for _, of in members),
+            total_bytes=sum(_total(of.sizes) for _, of in members),
+            sent_bytes=sum(of.sent_bytes for _, of in members),
+            wire_bytes=sum(of.wire_bytes for _, of in members),
+            algorithms=tuple(
+                sorted({name for _, of in members for name in of.algorithms})
+            ),
         )
-        for (what, group_ranks), (names, sizes) in traffic.items()
+        for (what, group_ranks), members in alike.items()
     ]
-    rows.sort(key=lambda row: (-row.total_bytes, row.what, row.group_ranks or 0))
-    lengths = [len(graph) for graph in graphs.values()]
-    return TraceSummary(
-        nodes=sum(lengths),
-        nodes_by_kind={kind.name.lower(): n for kind, n in by_kind.items() if n},
-        min_rank_nodes=min(lengths),
-        max_rank_nodes=max(lengths),
-        max_rank_duration_ns=max(durations_ns),
-        num_ops=num_ops,
-        communication=tuple(rows),
+    rows.sort(
+        key=lambda row: (
+            -row.sent_bytes,
+            -row.total_bytes,
+            row.what,
+            row.group_ranks or 0,
+        )
+    )
+    return tuple(rows)
+
+
+def _groups(
+    traffic: Traffic, groups: Mapping[str, ProcessGroup]
+) -> tuple[GroupSummary, ...]:
+    used: dict[str, list[tuple[str, WorkTraffic]]] = {}
+    for work, of in traffic.work.items():
+        if work.group is not None:
+            used.setdefault(work.group, []).append((work.what, of))
+    return tuple(
+        GroupSummary(
+            name=name,
+            ranks=groups[name].ranks if name in groups else None,
+            nodes={
+                what: of.sizes.total() for what, of in sorted(used[name], key=_what)
+            },
+            total_bytes=sum(_total(of.sizes) for _, of in used[name]),
+            sent_bytes=sum(of.sent_bytes for _, of in used[name]),
+        )
+        for name in sorted(used, key=_numbers_first)
     )
 
 
-def _row_of(
-    node: TraceNode, groups: Mapping[str, ProcessGroup]
-) -> tuple[str, int | None]:
-    if node.op is None:
-        return node.kind.name.lower(), None
-    group = groups.get(node.group or WORLD)
-    return str(node.op), None if group is None else len(group.ranks)
+def _what(pair: tuple[str, WorkTraffic]) -> str:
+    return pair[0]
+
+
+def _numbers_first(name: str) -> tuple[int, int, str]:
+    """Order names that are numbers by their value; ``world`` comes last."""
+    if name == WORLD:
+        return 2, 0, name
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+
+
+def _total(sizes: Mapping[int, int]) -> int:
+    return sum(size * count for size, count in sizes.items())
+
+
+def _stated(durations: Mapping[int, int]) -> dict[int, int]:
+    return {value: count for value, count in durations.items() if value}
+
+
+def _named(counts: Mapping[NodeKind, int]) -> dict[str, int]:
+    return {kind.name.lower(): count for kind, count in counts.items() if count}

@@ -13,8 +13,7 @@ from rich.table import Column, Table
 
 from chakram.cli.options import ExperimentPath, Json, Overrides, read_experiment
 from chakram.cli.progress import ProgressReporter
-from chakram.cli.sizes import about_size
-from chakram.units import format_time
+from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment

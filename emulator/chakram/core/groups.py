@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WORLD = "world"
 """Name of the group of all ranks of a job, where the trace gives it none."""
@@ -37,3 +41,29 @@ class ProcessGroup:
 def world_group(nranks: int) -> ProcessGroup:
     """Return the group of all ranks, ascending."""
     return ProcessGroup(name=WORLD, ranks=tuple(range(nranks)))
+
+
+def ranks_text(ranks: Sequence[int], *, limit: int = 4) -> str:
+    """Return ranks as people write them: ``0-3, 8``, ``0, 4, ... 28``.
+
+    Runs of neighbours are joined; of ranks that stand equally far apart the first two
+    and the last are shown; of anything else *limit* parts, and how many more there are.
+    """
+    if len(ranks) > limit:
+        step = ranks[1] - ranks[0]
+        if step > 1 and list(ranks) == list(range(ranks[0], ranks[-1] + 1, step)):
+            return f"{ranks[0]}, {ranks[1]}, ... {ranks[-1]}"
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    parts = [
+        f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+        for run in runs
+    ]
+    if len(parts) <= limit:
+        return ", ".join(parts)
+    shown = sum(len(run) for run in runs[:limit])
+    return f"{', '.join(parts[:limit])} and {len(ranks) - shown} more"

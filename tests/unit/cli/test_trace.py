@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from chakram.chakra.trace_set import load_trace_set
 from chakram.cli.trace import app
+from chakram.core.wire_cost import wire_bytes
 from chakram.errors import ConfigError, RunDirectoryError, TraceError
 from tests.trace_bytes import collective, metadata, node
 
@@ -84,10 +85,31 @@ def test_show_sums_up_the_traffic(made: Path) -> None:
         "min_bytes": 524_288,
         "max_bytes": 524_288,
         "total_bytes": 64 * 524_288,
+        "stored": 64 * 524_288,
+        "sent_bytes": 48 * 524_288,
+        "wire_bytes": fields["communication"][0]["wire_bytes"],
+        "algorithms": ["direct"],
     }
+    # 64 nodes send 3 messages of 128 KiB, in packets of 4 KiB.
+    assert fields["communication"][0]["wire_bytes"] == 192 * wire_bytes(
+        131_072, path_mtu=4096
+    )
+    assert [sum(row) for row in fields["matrix"]] == fields["sent_bytes"]
     text = run("show", made)
     assert "chakram synth moe" in text
     assert "all_to_all" in text
+
+
+def test_show_writes_a_page_and_replaces_none_unasked(
+    made: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert run("show", made, "--html", page).endswith(f"wrote {page}\n")
+    text = page.read_text()
+    data = text.partition('<script type="application/json" id="data">')[2]
+    assert json.loads(data.partition("</script>")[0]) == run_json("show", made)
+    assert isinstance(fails("show", made, "--html", page), RunDirectoryError)
+    run("show", made, "--html", page, "--force")
 
 
 def test_show_tells_oddities(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from chakram.core.collectives import CollectiveOp, buffer_bytes, nccl_size_bytes
-from chakram.core.groups import WORLD, ProcessGroup, world_group
+from chakram.core.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.core.records import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
@@ -34,6 +34,23 @@ def test_an_impossible_group_is_refused(ranks: tuple[int, ...], wanted: str) -> 
 
 def test_the_world_is_all_ranks() -> None:
     assert world_group(3) == ProcessGroup(name=WORLD, ranks=(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ((), ""),
+        ((3,), "3"),
+        ((0, 1), "0, 1"),
+        (tuple(range(1024)), "0-1023"),
+        ((0, 4, 8, 12), "0, 4, 8, 12"),
+        (tuple(range(0, 32, 4)), "0, 4, ... 28"),
+        ((0, 1, 2, 8, 9, 10), "0-2, 8-10"),
+        ((5, 3, 1, 0, 7, 9), "5, 3, 1, 0 and 2 more"),
+    ],
+)
+def test_ranks_are_written_as_people_do(ranks: tuple[int, ...], text: str) -> None:
+    assert ranks_text(ranks) == text
 
 
 @pytest.mark.parametrize("op", CollectiveOp)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ from rich.progress import Progress
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from chakram.chakra.options import TraceWarning
     from chakram.chakra.trace_set import TraceSet
 
@@ -20,8 +23,10 @@ __all__ = [
     "CommGroups",
     "Dependencies",
     "DropMissing",
+    "Force",
     "TracePath",
     "load",
+    "reading_bar",
     "warning_lines",
 ]
 
@@ -44,6 +49,7 @@ CommGroups = Annotated[
 Dependencies = Annotated[
     str, typer.Option(help="Edges that order nodes: auto, data, control or both.")
 ]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 DropMissing = Annotated[
     bool, typer.Option(help="Go on where a dependency names a node that is missing.")
 ]
@@ -56,7 +62,7 @@ def load(
     dependencies: str,
     drop_missing_dependencies: bool,
 ) -> TraceSet:
-    """Return the trace set; a bar on stderr shows the ranks as they are read."""
+    """Return the trace set that the options of a verb name."""
     from chakram.chakra.options import DependencyPolicy, ReadOptions
     from chakram.chakra.trace_set import load_trace_set
 
@@ -65,11 +71,7 @@ def load(
             "--dependencies",
             f"{dependencies!r} is none of {', '.join(DependencyPolicy)}",
         )
-    console = Console(stderr=True)
-    with Progress(
-        console=console, transient=True, disable=not console.is_terminal
-    ) as progress:
-        task = progress.add_task("reading traces", total=None)
+    with reading_bar("reading traces") as on_rank:
         return load_trace_set(
             path,
             comm_groups=comm_groups,
@@ -78,10 +80,19 @@ def load(
                 dependencies=DependencyPolicy(dependencies),
                 drop_missing_dependencies=drop_missing_dependencies,
             ),
-            on_rank=lambda done, total: progress.update(
-                task, completed=done, total=total
-            ),
+            on_rank=on_rank,
         )
+
+
+@contextmanager
+def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on a terminal; give what tells it (ranks done, ranks in all)."""
+    console = Console(stderr=True)
+    with Progress(
+        console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def warning_lines(traces: TraceSet) -> list[str]:

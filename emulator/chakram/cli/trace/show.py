@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from rich.console import Console
-from rich.table import Table
+import typer
 
 from chakram.cli.options import Json, print_json
-from chakram.cli.sizes import about_size
 from chakram.cli.trace.loading import (
     BytesPerElement,
     CommGroups,
     Dependencies,
     DropMissing,
+    Force,
     TracePath,
     load,
-    warning_lines,
+    reading_bar,
 )
-from chakram.units import format_time
+
+if TYPE_CHECKING:
+    from chakram.chakra.summary import TraceSummary
+    from chakram.chakra.trace_set import TraceSet
 
 __all__ = ["show"]
 
@@ -29,62 +32,53 @@ def show(
     comm_groups: CommGroups = None,
     dependencies: Dependencies = "auto",
     drop_missing_dependencies: DropMissing = False,
+    html: Annotated[
+        Path | None,
+        typer.Option(help="Write a page with plots, one file that needs no network."),
+    ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a trace set holds: ranks, nodes, groups, traffic."""
-    from chakram.chakra.summary import summarize
+    """Show what a trace set holds: ranks, nodes, groups, traffic.
 
+    Traffic is that of the algorithms which an experiment takes by default.
+    """
     traces = load(
         path, bytes_per_element, comm_groups, dependencies, drop_missing_dependencies
     )
-    summary = summarize(traces.graphs, traces.groups)
+    summary = _summary(traces)
+    if html is not None:
+        _write_page(html, traces, summary, bytes_per_element, force=force)
     if as_json:
-        print_json(
-            {
-                "name": traces.name,
-                "producer": traces.producer,
-                "schema": traces.schema,
-                "digest": traces.digest,
-                "ranks": traces.nranks,
-                "groups": {name: g.ranks for name, g in traces.groups.items()},
-                "warnings": [asdict(warning) for warning in traces.warnings],
-                **asdict(summary),
-            }
-        )
+        from chakram.observe.report.trace_document import trace_document
+
+        print_json(trace_document(traces, summary, bytes_per_element=bytes_per_element))
         return
-    console = Console()
-    facts = Table(box=None, show_header=False)
-    for name, value in (
-        ("trace set", traces.name),
-        ("producer", f"{traces.producer} (schema {traces.schema})"),
-        ("digest", traces.digest[:16]),
-        ("ranks", str(traces.nranks)),
-        ("process groups", str(len(traces.groups))),
-        (
-            "nodes",
-            ", ".join(f"{n} {kind}" for kind, n in summary.nodes_by_kind.items()),
-        ),
-        ("nodes per rank", f"{summary.min_rank_nodes} to {summary.max_rank_nodes}"),
-        ("stated durations", f"{format_time(summary.max_rank_duration_ns)} at most"),
-        ("operations", f"{summary.num_ops:.3g}"),
-    ):
-        facts.add_row(name, value)
-    console.print(facts)
-    rows = Table(
-        "communication", "ranks", "groups", "nodes", "smallest", "largest", "all"
-    )
-    for column in rows.columns[1:]:
-        column.justify = "right"
-    for row in summary.communication:
-        rows.add_row(
-            row.what,
-            "" if row.group_ranks is None else str(row.group_ranks),
-            str(row.groups),
-            str(row.nodes),
-            about_size(row.min_bytes),
-            about_size(row.max_bytes),
-            about_size(row.total_bytes),
-        )
-    console.print(rows)
-    for line in warning_lines(traces):
-        console.print(line, markup=False, highlight=False)
+    from chakram.cli.trace.summary_tables import print_summary
+
+    print_summary(traces, summary, bytes_per_element=bytes_per_element)
+    if html is not None:
+        print(f"wrote {html}")
+
+
+def _summary(traces: TraceSet) -> TraceSummary:
+    from chakram.chakra.summary import summarize
+
+    with reading_bar("adding up") as on_rank:
+        return summarize(traces.graphs, traces.groups, on_rank=on_rank)
+
+
+def _write_page(
+    path: Path,
+    traces: TraceSet,
+    summary: TraceSummary,
+    bytes_per_element: int | None,
+    *,
+    force: bool,
+) -> None:
+    from chakram.chakra.new_file import new_file
+    from chakram.observe.report.trace_page import trace_page
+
+    page = trace_page(traces, summary, bytes_per_element=bytes_per_element)
+    with new_file(path, force=force) as file:
+        file.write(page.encode())

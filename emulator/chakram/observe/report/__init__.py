@@ -1,0 +1,1 @@
+"""Pages that show results: one HTML file each, with plots, that needs no network."""

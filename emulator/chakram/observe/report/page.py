@@ -1,0 +1,120 @@
+"""A page: sections of text, facts, tables and plots in one HTML file.
+
+Bokeh's JavaScript stands in the file itself, so that it opens without a network and in
+ten years.  The numbers stand in it too, as JSON in the element ``data``: programs read
+the same as people.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from bokeh.embed import components
+from bokeh.resources import Resources
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+import chakram
+from chakram.observe.report.blocks import Facts, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bokeh.plotting import figure
+
+__all__ = ["Block", "Plot", "Section", "render_page"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A plot and what stands below it."""
+
+    figure: figure
+    caption: str = ""
+
+
+Block: TypeAlias = Facts | Table | Plot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A heading, what it is about, and what it shows."""
+
+    title: str
+    text: str = ""
+    blocks: tuple[Block, ...]
+
+
+def render_page(
+    *,
+    title: str,
+    lead: str,
+    sections: Sequence[Section],
+    document: Mapping[str, object],
+    banners: Sequence[str] = (),
+) -> str:
+    """Return a page as HTML.
+
+    Args:
+        title: Its title.
+        lead: A sentence below the title.
+        sections: What it shows, in order.
+        document: The numbers for programs, all of them plain values.
+        banners: What has to be known before anything is read.
+    """
+    plots = {
+        f"plot{number}": block.figure
+        for number, block in enumerate(_plots(sections), start=1)
+    }
+    script, divs = components(plots) if plots else ("", {})
+    names = {id(figure): name for name, figure in plots.items()}
+    page: str = _template().render(
+        title=title,
+        lead=lead,
+        banners=banners,
+        sections=sections,
+        version=chakram.__version__,
+        bokeh=Markup(_bokeh()) if plots else "",
+        script=Markup(script),
+        div=lambda plot: Markup(divs[names[id(plot.figure)]]),
+        kind=lambda block: type(block).__name__,
+        data=Markup(_for_script(document)),
+    )
+    return page
+
+
+def _plots(sections: Sequence[Section]) -> list[Plot]:
+    return [
+        block
+        for section in sections
+        for block in section.blocks
+        if isinstance(block, Plot)
+    ]
+
+
+def _for_script(document: Mapping[str, object]) -> str:
+    """Return JSON that no name in it can use to end the script element it is in."""
+    text = json.dumps(document, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@lru_cache(maxsize=1)
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("chakram.observe.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2")
+
+
+@lru_cache(maxsize=1)
+def _bokeh() -> str:
+    """Return Bokeh's core as a script element; widgets and tables are not used."""
+    script: str = Resources(mode="inline", components=["bokeh"]).render_js()
+    return script

@@ -1,0 +1,62 @@
+"""What ``chakram trace show --json`` prints: ``docs/reference/trace-show.md``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chakram.chakra.summary import TraceSummary
+    from chakram.chakra.trace_set import TraceSet
+
+__all__ = ["trace_document"]
+
+_MATRIX_RANKS = 512
+"""A larger matrix is left out: it would be most of the document."""
+
+
+def trace_document(
+    traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
+) -> dict[str, Any]:
+    """Return what a trace set holds as plain values.
+
+    Args:
+        traces: The set.
+        summary: Its numbers.
+        bytes_per_element: What one unit of a stored size is worth; None: a byte.
+    """
+    unit = bytes_per_element or 1
+    traffic = summary.traffic
+    ranks = [rank.rank for rank in summary.per_rank]
+    drawn = traffic.matrix is not None and len(ranks) <= _MATRIX_RANKS
+    return {
+        "name": traces.name,
+        "producer": traces.producer,
+        "schema": traces.schema,
+        "digest": traces.digest,
+        "ranks": traces.nranks,
+        "bytes_per_element": unit,
+        "groups": {name: group.ranks for name, group in traces.groups.items()},
+        "warnings": [asdict(warning) for warning in traces.warnings],
+        "nodes": summary.nodes,
+        "nodes_by_kind": dict(summary.nodes_by_kind),
+        "per_rank": [asdict(rank) for rank in summary.per_rank],
+        "communication": [
+            {
+                **asdict(row),
+                "stored": row.total_bytes // unit,
+            }
+            for row in summary.communication
+        ],
+        "group_traffic": [asdict(group) for group in summary.groups],
+        "durations_ns": {
+            kind: asdict(spread) for kind, spread in summary.durations.items()
+        },
+        "nodes_without_duration": dict(summary.without_duration),
+        "dependencies": asdict(summary.dependencies),
+        "messages": None if summary.messages is None else asdict(summary.messages),
+        "sent_bytes": list(traffic.sent_bytes),
+        "received_bytes": list(traffic.received_bytes),
+        "unplaced_nodes": traffic.unplaced,
+        "matrix": [list(traffic.row(rank)) for rank in ranks] if drawn else None,
+    }

@@ -1,0 +1,185 @@
+"""The tables of a trace set, for a console and for a page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.chakra.kernels import KernelClass
+from chakram.chakra.summary import POINT_TO_POINT
+from chakram.chakra.traffic import PATH_MTU
+from chakram.core.groups import ranks_text
+from chakram.observe.report.blocks import Facts, Table
+from chakram.units import about_size, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chakram.chakra.distribution import Distribution
+    from chakram.chakra.summary import GroupSummary, RankSummary, TraceSummary
+    from chakram.chakra.trace_set import TraceSet
+
+__all__ = [
+    "communication_table",
+    "distributions_table",
+    "groups_table",
+    "operations_table",
+    "trace_facts",
+]
+
+_KERNELS = {
+    KernelClass.GEMM: "GeMM",
+    KernelClass.ATTENTION: "Attn",
+    KernelClass.ELEMENTWISE: "ElemWise",
+    KernelClass.OTHER: "Others",
+}
+_COLLECTIVES = {
+    POINT_TO_POINT: "P2P",
+    "all_reduce": "AllReduce",
+    "all_to_all": "All2All",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+}
+"""In the order and the words of the Chakra paper, table 5."""
+
+
+def trace_facts(
+    traces: TraceSet, summary: TraceSummary, *, bytes_per_element: int | None
+) -> Facts:
+    """Return what a trace set is."""
+    kinds = (f"{count} {kind}" for kind, count in summary.nodes_by_kind.items())
+    edges = summary.dependencies
+    rows = [
+        ("trace set", traces.name),
+        ("producer", f"{traces.producer} (schema {traces.schema})"),
+        ("digest", traces.digest[:16]),
+        ("ranks", str(traces.nranks)),
+        ("process groups", str(len(traces.groups))),
+        ("nodes", ", ".join(kinds) or "none"),
+        (
+            "dependencies",
+            f"{edges.edges}; {edges.roots} nodes wait for no other, for "
+            f"{edges.leaves} no other waits",
+        ),
+        ("operations", f"{sum(rank.num_ops for rank in summary.per_rank):.3g}"),
+    ]
+    if bytes_per_element not in (None, 1):
+        rows.append(("stored sizes", f"units of {bytes_per_element} bytes"))
+    return Facts(rows=tuple(rows))
+
+
+def operations_table(ranks: Sequence[RankSummary]) -> Table:
+    """Return the counts of each rank; ranks that are alike share a row."""
+    found = {name for rank in ranks for name in rank.communication}
+    collectives = [*_COLLECTIVES, *sorted(found - _COLLECTIVES.keys())]
+    memory = any(rank.memory for rank in ranks)
+    passed = any(rank.passed for rank in ranks)
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for rank in ranks:
+        cells = (
+            *(str(rank.computation[kernel]) for kernel in _KERNELS),
+            *(str(rank.communication.get(name, 0)) for name in collectives),
+            *((str(rank.memory),) if memory else ()),
+            *((str(rank.passed),) if passed else ()),
+            format_time(rank.duration_ns) if rank.duration_ns else "-",
+            about_size(rank.sent_bytes),
+            about_size(rank.received_bytes),
+        )
+        alike.setdefault(cells, []).append(rank.rank)
+    return Table(
+        title="Operations of each rank",
+        header=(
+            "ranks",
+            *_KERNELS.values(),
+            *(_COLLECTIVES.get(name, name) for name in collectives),
+            *(("memory",) if memory else ()),
+            *(("no-ops",) if passed else ()),
+            *("durations", "sends", "receives"),
+        ),
+        rows=tuple((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
+    )
+
+
+def communication_table(
+    summary: TraceSummary, *, bytes_per_element: int | None
+) -> Table:
+    """Return the totals of collectives by size of group, over all ranks."""
+    unit = bytes_per_element or 1
+    return Table(
+        title="Communication of all ranks",
+        header=(
+            *("collective", "ranks", "groups", "nodes", "smallest", "largest"),
+            *("stored", "contributed", "sent", "on the wire", "algorithm"),
+        ),
+        rows=tuple(
+            (
+                row.what,
+                "" if row.group_ranks is None else str(row.group_ranks),
+                str(row.groups or ""),
+                str(row.nodes),
+                about_size(row.min_bytes),
+                about_size(row.max_bytes),
+                f"{row.total_bytes // unit:.4g}",
+                about_size(row.total_bytes),
+                about_size(row.sent_bytes),
+                about_size(row.wire_bytes),
+                ", ".join(row.algorithms),
+            )
+            for row in summary.communication
+        ),
+        note="stored: the sum of comm_size as the files have it"
+        + (f", in units of {unit} bytes" if unit != 1 else "")
+        + "; contributed: that in bytes; sent: payload that ranks send each other; "
+        f"on the wire: with the headers of packets of {PATH_MTU} bytes.",
+    )
+
+
+def groups_table(groups: Sequence[GroupSummary]) -> Table:
+    """Return the process groups that communication uses."""
+    return Table(
+        title="Process groups",
+        header=("group", "which ranks", "collectives", "ranks", "sent"),
+        left=3,
+        rows=tuple(
+            (
+                group.name,
+                "not defined" if group.ranks is None else ranks_text(group.ranks),
+                _collectives(group),
+                "" if group.ranks is None else str(len(group.ranks)),
+                about_size(group.sent_bytes),
+            )
+            for group in groups
+        ),
+    )
+
+
+def _collectives(group: GroupSummary) -> str:
+    """Return how many collectives there are: each has a node on every member."""
+    size = len(group.ranks or ()) or 1
+    even = all(nodes % size == 0 for nodes in group.nodes.values())
+    counts = (
+        f"{nodes // size if even else nodes} {what}"
+        for what, nodes in group.nodes.items()
+    )
+    return ", ".join(counts) + ("" if even else " (nodes)")
+
+
+def distributions_table(summary: TraceSummary) -> Table:
+    """Return durations, sizes and degrees by their percentiles."""
+    rows: list[tuple[str, ...]] = []
+
+    def add(what: str, spread: Distribution | None, text: Callable[[int], str]) -> None:
+        if spread is not None:
+            numbers = (spread.smallest, spread.p50, spread.p90, spread.p99)
+            more = (spread.p99_9, spread.largest)
+            rows.append((what, str(spread.count), *map(text, (*numbers, *more))))
+
+    for kind, spread in summary.durations.items():
+        add(f"duration of {kind}", spread, format_time)
+    add("message", summary.messages, about_size)
+    add("nodes that a node waits for", summary.dependencies.parents, str)
+    add("nodes that wait for a node", summary.dependencies.children, str)
+    return Table(
+        title="Distributions (nearest rank)",
+        header=("of", "number", "smallest", "p50", "p90", "p99", "p99.9", "largest"),
+        rows=tuple(rows),
+    )

@@ -1,0 +1,80 @@
+"""Open a page in headless Chromium, as a reader would, and say what it came to."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.support import missing_program, require
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Root needs the first; the others keep it from the network, which may not be there.
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+)
+_CONSOLE = re.compile(r":[A-Z]+:CONSOLE[:(]\d+\)?\] (.*)")
+_ORDINARY = re.compile(r'"\[bokeh [0-9.]+\] (setting log level|document idle)')
+_LIMIT_S = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedPage:
+    """A page after its scripts have run: its elements, and its console's lines.
+
+    Chromium logs faults of scripts at the level of information, so all lines count.
+    """
+
+    dom: str
+    console: tuple[str, ...]
+
+    @property
+    def complaints(self) -> list[str]:
+        """What the console holds beside what Bokeh says when all is well."""
+        return [line for line in self.console if not _ORDINARY.match(line)]
+
+
+def require_chromium() -> None:
+    """Skip the test, or fail it, where there is no Chromium."""
+    require("chromium", missing_program("chromium"))
+
+
+def open_page(page: Path, *, profile: Path) -> OpenedPage:
+    """Open a file, wait till its scripts are done, and return it.
+
+    Args:
+        page: The file.
+        profile: An empty folder for what the browser keeps.
+    """
+    done = subprocess.run(
+        [
+            "chromium",
+            *_FLAGS,
+            f"--user-data-dir={profile}",
+            "--enable-logging=stderr",
+            # Virtual time: timers of the page fire at once, none is waited for.
+            "--virtual-time-budget=10000",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=True,
+    )
+    return OpenedPage(
+        dom=done.stdout,
+        console=tuple(_CONSOLE.findall(done.stderr)),
+    )

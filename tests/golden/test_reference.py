@@ -1,0 +1,42 @@
+"""The reference says all that programs print, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+from chakram.chakra.summary import summarize
+from chakram.chakra.synth import MoeParameters
+from chakram.chakra.synth_set import synth_moe_trace_set
+from chakram.observe.report.trace_document import trace_document
+from tests.support import REPO_ROOT
+
+REFERENCE = REPO_ROOT / "docs" / "reference"
+
+
+def first_cells(page: str, *, heading: str) -> set[str]:
+    """Return the code words in the first column of the table below *heading*."""
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    lines = iter(text.partition(heading)[2].splitlines())
+    words: set[str] = set()
+    seen = False
+    for line in lines:
+        if line.startswith("|"):
+            seen = True
+            words.update(re.findall(r"`([^`]+)`", line.split("|")[1]))
+        elif seen:
+            break
+    return words
+
+
+def test_every_key_of_a_shown_trace_is_in_the_reference() -> None:
+    traces = synth_moe_trace_set(MoeParameters(ranks=4, ep=2, dp=2, layers=1))
+    document = trace_document(
+        traces, summarize(traces.graphs, traces.groups), bytes_per_element=None
+    )
+    page = "trace-show.md"
+    assert first_cells(page, heading="## Keys of `--json`") == document.keys()
+    rank, row = document["per_rank"][0], document["communication"][0]
+    assert first_cells(page, heading="\nOf a rank:") == rank.keys()
+    assert first_cells(page, heading="\nOf a collective and size") == row.keys()
+    for key in document["messages"]:
+        assert f"`{key}`" in (REFERENCE / page).read_text(encoding="utf-8")

@@ -1,0 +1,47 @@
+"""The page of a trace set, in a browser."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.chakra.summary import summarize
+from chakram.chakra.synth import MoeParameters
+from chakram.chakra.synth_set import synth_moe_trace_set
+from chakram.observe.report.trace_page import trace_page
+from tests.chromium import open_page, require_chromium
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+def test_the_page_draws_all_its_plots_without_complaint_or_network(
+    tmp_path: Path,
+) -> None:
+    require_chromium()
+    traces = synth_moe_trace_set(MoeParameters(ranks=8, ep=4, dp=2, layers=2))
+    summary = summarize(traces.graphs, traces.groups)
+    text = trace_page(traces, summary, bytes_per_element=None)
+    assert not re.search(r'<(script|link|img)[^>]*(src|href)="(?!data:)', text)
+    page = open_page(written(tmp_path / "page.html", text), profile=tmp_path / "p")
+    assert page.complaints == []
+    assert any("document idle" in line for line in page.console)
+    plots = text.count("data-root-id")
+    assert plots == 5
+    assert len(re.findall(r'data-root-id="[^"]*"[^>]*><div class="bk-', page.dom)) == 5
+
+
+@pytest.mark.slow
+def test_a_page_with_a_fault_is_noticed(tmp_path: Path) -> None:
+    require_chromium()
+    faulty = "<!DOCTYPE html><title>x</title><script>nothing.here()</script>"
+    page = open_page(written(tmp_path / "x.html", faulty), profile=tmp_path / "p")
+    assert any("nothing is not defined" in text for text in page.complaints)
