@@ -126,7 +126,10 @@ def test_reading_a_group_file_undoes_writing_it(
 
 COUNTS = st.integers(0, 2**53)
 MICROSECONDS = st.integers(0, 2**40).map(lambda us: us * 1_000)
-OPS = st.sampled_from([op for op in CollectiveOp if op is not CollectiveOp.SEND_RECV])
+# The schema has no numbers for these two.
+OPS = st.sampled_from(
+    sorted(set(CollectiveOp) - {CollectiveOp.SEND_RECV, CollectiveOp.ALL_TO_ALL_V})
+)
 
 
 @st.composite

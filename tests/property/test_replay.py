@@ -25,7 +25,7 @@ from chakram.core.records import (
     CAUSE_START,
     RecordRows,
 )
-from chakram.core.schedule import rank_schedule, transfer_bytes
+from chakram.core.schedule import rank_schedule, transfer_bytes, uneven_schedule
 from chakram.fabric.topology import clos, single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.jobs import jobs
@@ -76,9 +76,14 @@ def expected_sends(
     group = next(each for each in program.groups if each.name == row.group)
     how = algorithm(row.op, row.algorithm)
     n = len(group.ranks)
-    share = rank_schedule(
-        how, position=group.position(program.rank), nranks=n, root=row.root
-    )
+    position = group.position(program.rank)
+    if row.splits is not None:
+        return [
+            (step, 0, group.ranks[peer], row.splits.sent_bytes[peer])
+            for step, peer in _partners(row.algorithm, position, n)
+            if row.splits.sent_bytes[peer]
+        ]
+    share = rank_schedule(how, position=position, nranks=n, root=row.root)
     return [
         (
             send.step,
@@ -88,6 +93,15 @@ def expected_sends(
         )
         for send in share.sends
     ]
+
+
+def _partners(name: str, position: int, n: int) -> list[tuple[int, int]]:
+    """(step, peer) of an all_to_all_v, in the order of its algorithm."""
+    if name == "direct":
+        return [(0, (position + distance) % n) for distance in range(1, n)]
+    if n & n - 1:
+        return [(step, (position + step + 1) % n) for step in range(n - 1)]
+    return [(step, position ^ (step + 1)) for step in range(n - 1)]
 
 
 class Ran:
@@ -243,11 +257,14 @@ def assert_messages_wait_for_those_they_carry_on(ran: Ran) -> None:
         if not isinstance(row, CollectiveOperation):
             continue
         group = next(each for each in program.groups if each.name == row.group)
-        share = rank_schedule(
-            algorithm(row.op, row.algorithm),
-            position=group.position(program.rank),
-            nranks=len(group.ranks),
-            root=row.root,
+        how = algorithm(row.op, row.algorithm)
+        position = group.position(program.rank)
+        share = (
+            rank_schedule(
+                how, position=position, nranks=len(group.ranks), root=row.root
+            )
+            if row.splits is None
+            else uneven_schedule(how, row.splits, position=position)
         )
         ready: dict[tuple[int, int, int], int] = {}
         for flow in flows:

@@ -60,7 +60,8 @@ def encode_trace(graph: TraceGraph, *, producer: str) -> Iterator[bytes]:
         producer: What the metadata says of the origin.
 
     Raises:
-        ValueError: If a collective is of a kind that the schema has no number for.
+        ValueError: If a collective is of a kind that the schema has no number for, as
+            an all_to_all_v is, for whose splits it has no place.
     """
     metadata = Metadata(version=SCHEMA_VERSION, attributes={"producer": producer})
     yield frame(encode_metadata(metadata))

@@ -953,6 +953,8 @@ class Collective(_message.Message):
     INPUT_BYTES_FIELD_NUMBER: _builtins.int
     TRACE_BYTES_FIELD_NUMBER: _builtins.int
     ROOT_FIELD_NUMBER: _builtins.int
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     number: _builtins.int
     op: _builtins.str
@@ -960,6 +962,12 @@ class Collective(_message.Message):
     input_bytes: _builtins.int
     trace_bytes: _builtins.int
     root: _builtins.int
+    @_builtins.property
+    def sent_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of an all_to_all_v: this rank's bytes to, and from, each position of the group."""
+
+    @_builtins.property
+    def received_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
@@ -970,10 +978,12 @@ class Collective(_message.Message):
         input_bytes: _builtins.int = ...,
         trace_bytes: _builtins.int = ...,
         root: _builtins.int = ...,
+        sent_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        received_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "group", b"group", "input_bytes", b"input_bytes", "number", b"number", "op", b"op", "root", b"root", "trace_bytes", b"trace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "group", b"group", "input_bytes", b"input_bytes", "number", b"number", "op", b"op", "received_bytes", b"received_bytes", "root", b"root", "sent_bytes", b"sent_bytes", "trace_bytes", b"trace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

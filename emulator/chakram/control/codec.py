@@ -137,6 +137,10 @@ def _encode_operation(operation: Operation) -> pb.Operation:
                 input_bytes=operation.input_bytes,
                 trace_bytes=operation.trace_bytes,
                 root=operation.root,
+                sent_bytes=operation.splits.sent_bytes if operation.splits else (),
+                received_bytes=(
+                    operation.splits.received_bytes if operation.splits else ()
+                ),
             )
         )
     elif isinstance(operation, ComputeOperation):

@@ -44,6 +44,7 @@ from chakram.core.program import (
     SendOperation,
     check_program,
 )
+from chakram.core.splits import Splits
 from chakram.errors import PlanError
 from chakram.roce.constants import PATH_MTUS
 
@@ -204,6 +205,11 @@ def _operation(message: pb.Operation) -> Operation:
             input_bytes=size("collective.input_bytes", part.input_bytes),
             trace_bytes=size("collective.trace_bytes", part.trace_bytes),
             root=part.root,
+            splits=(
+                _splits(part)
+                if op == CollectiveOp.ALL_TO_ALL_V or part.sent_bytes
+                else None
+            ),
         )
     if kind == "compute":
         compute = message.compute
@@ -229,6 +235,17 @@ def _operation(message: pb.Operation) -> Operation:
         tag=message_part.tag,
         size_bytes=size(f"{kind}.size_bytes", message_part.size_bytes),
         trace_bytes=size(f"{kind}.trace_bytes", message_part.trace_bytes),
+    )
+
+
+def _splits(message: pb.Collective) -> Splits:
+    check_count("collective.sent_bytes", message.sent_bytes, MAX_NAMES)
+    check_count("collective.received_bytes", message.received_bytes, MAX_NAMES)
+    return Splits(
+        tuple(size("collective.sent_bytes", part) for part in message.sent_bytes),
+        tuple(
+            size("collective.received_bytes", part) for part in message.received_bytes
+        ),
     )
 
 

@@ -23,7 +23,7 @@ __all__ = [
     "pb",
 ]
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 """Controller and agents must agree on it; it grows with incompatible changes."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20

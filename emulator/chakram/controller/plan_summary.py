@@ -9,13 +9,15 @@ from chakram.core.algorithms import algorithm
 from chakram.core.collectives import nccl_size_bytes
 from chakram.core.program import CollectiveOperation, ComputeOperation, SendOperation
 from chakram.core.schedule import transfer_bytes
+from chakram.core.splits import message_sizes, split_matrices
 from chakram.core.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from chakram.controller.planning import LoadedJob
     from chakram.core.plan import Plan, RankPlan
+    from chakram.core.splits import Matrix
 
 __all__ = ["CollectiveLine", "JobLine", "PlanSummary", "summarise_plan"]
 
@@ -118,9 +120,17 @@ class _Shares:
         )
 
     def of_collective(
-        self, operation: CollectiveOperation, *, nranks: int
+        self,
+        operation: CollectiveOperation,
+        *,
+        nranks: int,
+        matrix: Matrix | None,
     ) -> tuple[_Share, ...]:
         """Return the share of every position of the group."""
+        if matrix is not None:
+            return tuple(
+                self.uneven(row, position) for position, row in enumerate(matrix)
+            )
         key = (
             operation.op,
             operation.algorithm,
@@ -135,6 +145,18 @@ class _Shares:
                 for position in range(nranks)
             )
         return shares
+
+    def uneven(self, row: Sequence[int], position: int) -> _Share:
+        """Return the share of a position in an all_to_all_v."""
+        sizes = message_sizes(row, position=position)
+        return _Share(
+            messages=len(sizes),
+            payload_bytes=sum(sizes),
+            wire_bytes=sum(
+                wire_bytes(size, path_mtu=self._path_mtu, verb=self._verb)
+                for size in sizes
+            ),
+        )
 
     def _position(
         self, operation: CollectiveOperation, position: int, *, nranks: int
@@ -160,8 +182,9 @@ def summarise_plan(
     lines: dict[tuple[object, ...], CollectiveLine] = {}
     port_bytes: dict[int, int] = {}
     messages = payload = 0
+    matrices = split_matrices(rank.program for rank in plan.ranks())
     for rank in plan.ranks():
-        for share in _count(rank, shares, lines):
+        for share in _count(rank, shares, lines, matrices):
             messages += share.messages
             payload += share.payload_bytes
             port_bytes[rank.port] = port_bytes.get(rank.port, 0) + share.wire_bytes
@@ -191,7 +214,10 @@ def summarise_plan(
 
 
 def _count(
-    rank: RankPlan, shares: _Shares, lines: dict[tuple[object, ...], CollectiveLine]
+    rank: RankPlan,
+    shares: _Shares,
+    lines: dict[tuple[object, ...], CollectiveLine],
+    matrices: Mapping[tuple[str, str, int], Matrix],
 ) -> list[_Share]:
     """Return what a rank sends; count what it begins among *lines*."""
     job = rank.program.job
@@ -201,8 +227,15 @@ def _count(
         if isinstance(operation, CollectiveOperation):
             members = groups[operation.group].ranks
             nranks = len(members)
-            of_all = shares.of_collective(operation, nranks=nranks)
             position = members.index(rank.program.rank)
+            if operation.splits is not None and position:
+                sent.append(shares.uneven(operation.splits.sent_bytes, position))
+                continue
+            of_all = shares.of_collective(
+                operation,
+                nranks=nranks,
+                matrix=matrices.get((job, operation.group, operation.number)),
+            )
             sent.append(of_all[position])
             if position:
                 continue  # counted once, by the first member

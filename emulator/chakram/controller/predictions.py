@@ -16,6 +16,7 @@ from chakram.core.joining import CollectiveJoiner
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import CollectiveOperation, SendOperation
 from chakram.core.resolve import CollectiveKey, OperationTable
+from chakram.core.splits import split_matrices
 from chakram.errors import RunFailed
 from chakram.fabric.model import fabric_model
 from chakram.simulate.job import SimulationResult, simulate_plan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from chakram.core.ideal import FabricModel
     from chakram.core.plan import Plan, RankPlan
+    from chakram.core.splits import Matrix
     from chakram.fabric.topology import Topology
 
 __all__ = ["Bounds", "bounds", "durations", "simulate", "simulate_apart"]
@@ -48,6 +50,7 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
         )
         # Most collectives of a job are the same but for their number.
         known: dict[tuple[object, ...], tuple[int, int | None]] = {}
+        matrices = split_matrices(rank.program for rank in ranks)
         for rank in ranks:
             groups = {group.name: group for group in rank.program.groups}
             for operation in rank.program.operations:
@@ -62,12 +65,14 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
                         members,
                         operation.root,
                         operation.input_bytes,
+                        matrix := matrices.get(key),
                     )
                     if kind not in known:
                         known[kind] = _collective_bounds(
                             operation,
                             members,
                             model,
+                            matrix=matrix,
                             path_mtu=transport.path_mtu,
                             verb=transport.verb,
                         )
@@ -94,6 +99,7 @@ def _collective_bounds(
     members: tuple[int, ...],
     model: FabricModel,
     *,
+    matrix: Matrix | None,
     path_mtu: int,
     verb: str,
 ) -> tuple[int, int | None]:
@@ -105,6 +111,7 @@ def _collective_bounds(
         fabric=model,
         path_mtu=path_mtu,
         verb=verb,
+        matrix=matrix,
     )
     if operation.op is CollectiveOp.BARRIER:
         return ideal, None
@@ -116,6 +123,7 @@ def _collective_bounds(
         fabric=model,
         path_mtu=path_mtu,
         verb=verb,
+        matrix=matrix,
     )
     return ideal, ceiling
 

@@ -11,6 +11,9 @@ all and n ports move nB in unit time, so t >= S/B x 2(n - 1)/n, hence the factor
 busiest) port carries at least (n - 1)/n of S: factor (n - 1)/n.  For broadcast, reduce
 and send_recv all of S crosses the root's port: factor 1.
 
+all_to_all_v has the factor of all_to_all, as in rccl-tests.  Its splits may keep more
+than 1/n of the bytes at home, or less, so there busbw is no bound of a port.
+
 Source: nccl-tests, doc/PERFORMANCE.md and the ``*GetBw`` functions of its sources
 (factors of gather, scatter and sendrecv, which the document does not have).
 

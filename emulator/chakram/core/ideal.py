@@ -25,6 +25,8 @@ the group's n ranks must, in its busier direction, carry of the input S of a ran
     all_gather             max(m, n - m) S
     reduce_scatter         max(m, n - m) S/n
     all_to_all             m(n - m) S/n
+    all_to_all_v           the parts of its ranks for ranks on other ports, or of those
+                           for its own
     broadcast, reduce      S
     gather, scatter        the shards of the other ranks at the root's port, m elsewhere
     send_recv              S per rank whose next one is on another port
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from chakram.core.schedule import Algorithm, Transfer
+    from chakram.core.splits import Matrix
 
 __all__ = [
     "FabricModel",
@@ -156,6 +159,7 @@ def ideal_ns(
     fabric: FabricModel,
     path_mtu: int,
     verb: str = "write",
+    matrix: Matrix | None = None,
 ) -> int:
     """Return the time of this schedule alone on the fabric; see the module.
 
@@ -167,6 +171,7 @@ def ideal_ns(
         fabric: Where the ranks are.
         path_mtu: Payload of a full packet.
         verb: ``write`` or ``send``.
+        matrix: Of an all_to_all_v, the bytes from each position to each.
 
     Returns:
         Nanoseconds; 0 where no transfer crosses the fabric.
@@ -174,6 +179,8 @@ def ideal_ns(
     nranks = len(ranks)
     ports = [fabric.port_of[rank] for rank in ranks]
     transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers
+    if matrix is not None:
+        transfers = tuple(each for each in transfers if matrix[each.src][each.dst])
     missing, dependents = _needs(transfers, stepwise=algorithm.stepwise)
     lines = _Lines()
     flights: dict[int, _Flight] = {}
@@ -187,8 +194,12 @@ def ideal_ns(
         flight = flights.pop(index, None)
         if flight is None:
             transfer = transfers[index]
-            size_bytes = transfer_bytes(
-                algorithm, transfer, nranks=nranks, input_bytes=input_bytes
+            size_bytes = (
+                transfer_bytes(
+                    algorithm, transfer, nranks=nranks, input_bytes=input_bytes
+                )
+                if matrix is None
+                else matrix[transfer.src][transfer.dst]
             )
             flight = flights[index] = _depart(
                 fabric,
@@ -332,8 +343,11 @@ def ceiling_ns(
     fabric: FabricModel,
     path_mtu: int,
     verb: str = "write",
+    matrix: Matrix | None = None,
 ) -> int | None:
     """Return the bound that no algorithm beats; see the module.
+
+    *matrix* is, of an all_to_all_v, the bytes from each position to each.
 
     Returns:
         Nanoseconds; None where nothing bounds it: no bytes, ports without a rate, or
@@ -350,10 +364,14 @@ def ceiling_ns(
         nbytes = wire_bytes(payload_bytes, path_mtu=path_mtu, verb=verb)
         return serialisation_ns(nbytes, rate_bps=rate_bps)
 
-    crossing = {
-        port: _crossing_bytes(op, port, ports, ports[root], input_bytes)
-        for port in members
-    }
+    crossing = (
+        {
+            port: _crossing_bytes(op, port, ports, ports[root], input_bytes)
+            for port in members
+        }
+        if matrix is None
+        else _uneven_crossing_bytes(ports, matrix)
+    )
     bounds_ns = [
         time_ns(payload_bytes, fabric.ports[port].rate_bps)
         for port, payload_bytes in crossing.items()
@@ -363,6 +381,18 @@ def ceiling_ns(
         total_bytes = 2 * (len(members) - 1) * input_bytes
         bounds_ns.append(time_ns(total_bytes, sum(rate for rate in rates_bps if rate)))
     return max(bounds_ns) or None
+
+
+def _uneven_crossing_bytes(ports: Sequence[int], matrix: Matrix) -> dict[int, int]:
+    """Return the payload of an all_to_all_v through each port's busier direction."""
+    out: Counter[int] = Counter()
+    into: Counter[int] = Counter()
+    for src, row in zip(ports, matrix, strict=True):
+        for dst, size_bytes in zip(ports, row, strict=True):
+            if src != dst:
+                out[src] += size_bytes
+                into[dst] += size_bytes
+    return {port: max(out[port], into[port]) for port in ports}
 
 
 def _crossing_bytes(
@@ -379,7 +409,7 @@ def _crossing_bytes(
             return max(here, away) * input_bytes
         case CollectiveOp.REDUCE_SCATTER:
             return max(here, away) * input_bytes // nranks
-        case CollectiveOp.ALL_TO_ALL:
+        case CollectiveOp.ALL_TO_ALL | CollectiveOp.ALL_TO_ALL_V:
             return here * away * input_bytes // nranks
         case CollectiveOp.GATHER:
             return (away if port == root_port else here) * input_bytes

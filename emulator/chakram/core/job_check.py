@@ -17,6 +17,7 @@ from chakram.core.program import (
     SendOperation,
     check_program,
 )
+from chakram.core.splits import mismatch
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -106,7 +107,17 @@ def _check_shared(
             for each in operations
             if isinstance(each, CollectiveOperation)
         }
-        return f"{where}: its members disagree" if len(views) > 1 else None
+        if len(views) > 1:
+            return f"{where}: its members disagree"
+        rows = {
+            programs[index].rank: operation.splits
+            for (index, _), operation in zip(places, operations, strict=True)
+            if isinstance(operation, CollectiveOperation)
+        }
+        matrix = [row for rank in ranks if (row := rows[rank]) is not None]
+        if matrix and mismatch(matrix) is not None:
+            return f"{where}: its members' splits disagree"
+        return None
     where = f"message (source, destination, number) {key}"
     ends = [each for each in operations if isinstance(each, SendOperation)]
     if len(operations) != 2 or len(ends) != 1:

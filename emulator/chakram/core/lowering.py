@@ -28,6 +28,7 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
+from chakram.core.splits import Splits, mean_bytes, scaled_bytes
 from chakram.core.trace import NodeKind
 from chakram.errors import ConfigError, MatchingError
 
@@ -145,6 +146,7 @@ def lower_job(
         options=options,
         groups={**matching.groups, WORLD: world},
         ordering=ordering,
+        splits=matching.splits,
     )
     return LoweredJob(
         programs=tuple(
@@ -169,7 +171,11 @@ def _without_instant(
     def kept(identity: CollectiveId, rank: int, position: int) -> bool:
         if len(matching.groups[identity.group].ranks) == 1:
             return False
-        return select is None or graphs[rank].node(position).op in select
+        if select is None:
+            return True
+        if identity in matching.splits:
+            return CollectiveOp.ALL_TO_ALL_V in select
+        return graphs[rank].node(position).op in select
 
     remaining = {
         rank: {
@@ -195,7 +201,21 @@ def _without_instant(
             for rank, of_rank in remaining.items()
         },
         messages=messages,
+        splits={
+            number_of[identity]: rows
+            for identity, rows in matching.splits.items()
+            if identity in number_of
+        },
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Uneven:
+    """An all_to_all_v as this run moves it: its size, that of the trace, its splits."""
+
+    input_bytes: int
+    trace_bytes: int
+    rows: tuple[Splits, ...]
 
 
 @dataclass(slots=True)
@@ -217,11 +237,15 @@ class _Lowering:
         options: LoweringOptions,
         groups: Mapping[str, ProcessGroup],
         ordering: Ordering,
+        splits: Mapping[CollectiveId, tuple[Splits, ...]],
     ) -> None:
         self._job_name = job_name
         self._options = options
         self._groups = groups
         self._ordering = ordering
+        self._uneven = {
+            identity: self._scaled_splits(rows) for identity, rows in splits.items()
+        }
         self._computes = 0
         self._computes_with_time = 0
 
@@ -258,7 +282,9 @@ class _Lowering:
             for (before, row), (after, following) in itertools.pairwise(in_order):
                 if before.group == after.group:
                     rows[following].dependencies[row] = None
-        operations = [self._operation(row, collectives, messages) for row in rows]
+        operations = [
+            self._operation(graph.rank, row, collectives, messages) for row in rows
+        ]
         used = {identity.group for identity in collectives.values()}
         if self._options.sync_barrier and len(self._groups[WORLD].ranks) > 1:
             operations.append(self._barrier(operations))
@@ -329,6 +355,7 @@ class _Lowering:
 
     def _operation(
         self,
+        rank: int,
         row: _Row,
         collectives: Mapping[int, CollectiveId],
         messages: Mapping[int, MessageId],
@@ -336,6 +363,22 @@ class _Lowering:
         node, dependencies = row.node, tuple(row.dependencies)
         identity = collectives.get(node.position)
         if identity is not None:
+            uneven = self._uneven.get(identity)
+            if uneven is not None:
+                op = CollectiveOp.ALL_TO_ALL_V
+                position = self._groups[identity.group].position(rank)
+                return CollectiveOperation(
+                    node_id=node.node_id,
+                    name=node.name,
+                    dependencies=dependencies,
+                    group=identity.group,
+                    number=identity.number,
+                    op=op,
+                    algorithm=self._algorithm(op, identity.group, uneven.trace_bytes),
+                    input_bytes=uneven.input_bytes,
+                    trace_bytes=uneven.trace_bytes,
+                    splits=uneven.rows[position],
+                )
             assert node.op is not None  # it is a collective
             trace_bytes = 0 if node.op == CollectiveOp.BARRIER else node.comm_bytes
             return CollectiveOperation(
@@ -379,8 +422,12 @@ class _Lowering:
         return algorithm_for(op, choice, size_bytes=size_bytes, nranks=nranks).name
 
     def _scaled(self, size_bytes: int) -> int:
+        return scaled_bytes(size_bytes, self._options.size_scale)
+
+    def _scaled_splits(self, rows: tuple[Splits, ...]) -> _Uneven:
         scale = self._options.size_scale
-        return -(-size_bytes * scale.numerator // scale.denominator)
+        scaled = rows if scale == 1 else tuple(row.scaled(scale) for row in rows)
+        return _Uneven(mean_bytes(scaled), mean_bytes(rows), scaled)
 
     def _barrier(self, operations: Sequence[Operation]) -> CollectiveOperation:
         """Return a barrier of all ranks after everything else."""

@@ -10,6 +10,10 @@ agree on operation, size and root.
 Where members count differently, nodes of the same name, operation, size and root are
 taken for the same collective, if every member has the same set of them.
 
+An all_to_all with splits on any member is an all_to_all_v: its members need not agree
+on a size, but what one sends another must be what that one expects from it.  Members
+without splits have even ones.
+
 A message belongs to the messages of the same source, destination and tag; those of one
 tag are counted in the order of dependencies on both sides.  Its number in the program
 counts all messages of a source to a destination, by tag, then by that order.
@@ -21,20 +25,23 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup
+from chakram.core.splits import Splits, even_splits, mismatch
 from chakram.core.trace import NodeKind
 from chakram.errors import MatchingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from chakram.core.collectives import CollectiveOp
     from chakram.core.trace import TraceGraph
 
 __all__ = ["CollectiveId", "Matching", "MessageId", "match_ranks"]
 
 _ALL_RANKS_NAMES = frozenset({None, "", "0"})
 """What stands for all ranks where no group of that name is defined."""
+
+_ALL_TO_ALLS = (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V)
 
 _SAME_RUN = "do the traces come from one run, and from all of its ranks?"
 
@@ -62,6 +69,7 @@ class Matching:
         orders: Of every rank, all positions in topological order, ties by node id.
         collectives: Of every rank, what its collectives are.
         messages: Of every rank, what its sends and receives are.
+        splits: Of every all_to_all_v, the splits of the members in the group's order.
         warnings: What was odd, in sentences.
     """
 
@@ -69,14 +77,18 @@ class Matching:
     orders: Mapping[int, Sequence[int]]
     collectives: Mapping[int, Mapping[int, CollectiveId]]
     messages: Mapping[int, Mapping[int, MessageId]]
+    splits: Mapping[CollectiveId, tuple[Splits, ...]]
     warnings: tuple[str, ...]
 
 
 class _Signature(NamedTuple):
-    """What members of a group must agree on; *name* only where the order fails."""
+    """What members of a group must agree on; *name* only where the order fails.
+
+    The sizes of an all_to_all_v are None: its splits are compared instead.
+    """
 
     op: CollectiveOp | None
-    size_bytes: int
+    size_bytes: int | None
     root: int
     name: str
 
@@ -120,8 +132,10 @@ def match_ranks(
     collectives: dict[int, dict[int, CollectiveId]] = {rank: {} for rank in orders}
     messages: dict[int, dict[int, MessageId]] = {rank: {} for rank in orders}
     warnings: list[str] = []
+    splits: dict[CollectiveId, tuple[Splits, ...]] = {}
     for name in sorted(of_group):
         numbered = _match_group(graphs, used[name], of_group[name], warnings)
+        splits.update(_match_splits(graphs, used[name], numbered))
         for rank, positions in numbered.items():
             for number, position in enumerate(positions):
                 collectives[rank][position] = CollectiveId(name, number)
@@ -140,6 +154,7 @@ def match_ranks(
         orders=orders,
         collectives=collectives,
         messages=messages,
+        splits=splits,
         warnings=tuple(warnings),
     )
 
@@ -213,8 +228,9 @@ def _match_group(
 ) -> dict[int, list[int]]:
     """Return the collectives of each member, those of one index belonging together."""
     members = {rank: positions_of.get(rank, []) for rank in group.ranks}
+    uneven = _has_splits(graphs, members)
     signatures = {
-        rank: [_signature(graphs[rank], group, p) for p in positions]
+        rank: [_signature(graphs[rank], group, p, uneven=uneven) for p in positions]
         for rank, positions in members.items()
     }
     first, *others = group.ranks
@@ -242,7 +258,19 @@ def _match_group(
     return matched
 
 
-def _signature(graph: TraceGraph, group: ProcessGroup, position: int) -> _Signature:
+def _has_splits(
+    graphs: Mapping[int, TraceGraph], members: Mapping[int, Sequence[int]]
+) -> bool:
+    return any(
+        graphs[rank].splits(position) is not None
+        for rank, positions in members.items()
+        for position in positions
+    )
+
+
+def _signature(
+    graph: TraceGraph, group: ProcessGroup, position: int, *, uneven: bool
+) -> _Signature:
     node = graph.node(position)
     root = node.root or 0
     if root >= len(group.ranks):
@@ -252,11 +280,65 @@ def _signature(graph: TraceGraph, group: ProcessGroup, position: int) -> _Signat
             f"{len(group.ranks)} ranks",
             "a root is counted within the group, from 0",
         )
+    if uneven and node.op in _ALL_TO_ALLS:
+        return _Signature(CollectiveOp.ALL_TO_ALL_V, None, root, node.name)
     return _Signature(node.op, node.comm_bytes, root, node.name)
 
 
-def _without_name(signature: _Signature) -> tuple[CollectiveOp | None, int, int]:
+def _without_name(
+    signature: _Signature,
+) -> tuple[CollectiveOp | None, int | None, int]:
     return signature[:3]
+
+
+def _match_splits(
+    graphs: Mapping[int, TraceGraph],
+    group: ProcessGroup,
+    numbered: Mapping[int, Sequence[int]],
+) -> dict[CollectiveId, tuple[Splits, ...]]:
+    """Return the splits of every all_to_all_v of a group, both ends agreeing."""
+    found: dict[CollectiveId, tuple[Splits, ...]] = {}
+    if not _has_splits(graphs, numbered):
+        return found
+    members = [graphs[rank] for rank in group.ranks]
+    columns = zip(*(numbered[rank] for rank in group.ranks), strict=True)
+    for number, positions in enumerate(columns):
+        nodes = list(zip(members, positions, strict=True))
+        if nodes[0][0].node(positions[0]).op not in _ALL_TO_ALLS:
+            continue
+        stated = [graph.splits(position) for graph, position in nodes]
+        rows: list[Splits] = []
+        for index, (graph, position) in enumerate(nodes):
+            row = stated[index]
+            if row is None:
+                row = even_splits(
+                    graph.node(position).comm_bytes,
+                    nranks=len(nodes),
+                    position=index,
+                )
+            elif len(row.sent_bytes) != len(nodes):
+                raise MatchingError(
+                    graph.locate(position),
+                    f"has splits for {len(row.sent_bytes)} ranks, but process group "
+                    f"{group.name!r} has {len(nodes)}",
+                    f"its members are {_ranks(group.ranks)}",
+                )
+            rows.append(row)
+        differing = mismatch(rows)
+        if differing is not None:
+            source, destination = differing
+            raise MatchingError(
+                nodes[source][0].locate(nodes[source][1]),
+                f"sends {rows[source].sent_bytes[destination]} bytes to rank "
+                f"{group.ranks[destination]}, which expects "
+                f"{rows[destination].received_bytes[source]} from rank "
+                f"{group.ranks[source]} "
+                f"({nodes[destination][0].locate(nodes[destination][1])})",
+                _SAME_RUN,
+            )
+        if any(row is not None for row in stated):
+            found[CollectiveId(group.name, number)] = tuple(rows)
+    return found
 
 
 def _occurrences(signatures: Sequence[_Signature]) -> list[tuple[_Signature, int]]:
@@ -293,7 +375,7 @@ def _disagreement(
             return f"rank {rank} has none: only {number} collectives in all"
         signature = signatures[rank][number]
         return (
-            f"rank {rank} has {signature.op} of {signature.size_bytes} bytes"
+            f"rank {rank} has {signature.op}{_of_bytes(signature)}"
             f"{f' from root {signature.root}' if signature.root else ''} "
             f"({graphs[rank].locate(members[rank][number])})"
         )
@@ -303,6 +385,11 @@ def _disagreement(
         f"{text(first)}; {text(second)}",
         _SAME_RUN,
     )
+
+
+def _of_bytes(signature: _Signature) -> str:
+    size_bytes = signature.size_bytes
+    return "" if size_bytes is None else f" of {size_bytes} bytes"
 
 
 def _match_messages(

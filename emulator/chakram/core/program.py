@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chakram.core.collectives import CollectiveOp
+
 if TYPE_CHECKING:
-    from chakram.core.collectives import CollectiveOp
     from chakram.core.groups import ProcessGroup
+    from chakram.core.splits import Splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,8 @@ class CollectiveOperation:
     collective on every member.  ``input_bytes`` is what this run moves (see
     ``chakram.core.collectives``), ``trace_bytes`` the same before ``size_scale``.
     ``root`` is a position in the group.  ``dependencies`` are indices of operations.
+    ``splits`` are this rank's bytes of an all_to_all_v, as this run moves them; nothing
+    else has any.
     """
 
     node_id: int | None
@@ -34,6 +38,7 @@ class CollectiveOperation:
     input_bytes: int
     trace_bytes: int
     root: int = 0
+    splits: Splits | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +132,8 @@ def check_program(program: RankProgram) -> list[str]:
                 problems.append(f"{where}: root {operation.root} is not in the group")
             if operation.input_bytes < 0:
                 problems.append(f"{where}: negative size {operation.input_bytes}")
+            if group is not None:
+                problems += _check_splits(operation, group, program.rank, where)
         elif isinstance(operation, SendOperation | ReceiveOperation):
             if operation.peer == program.rank:
                 problems.append(f"{where}: sends to itself")
@@ -153,3 +160,22 @@ def check_program(program: RankProgram) -> list[str]:
             f"job {program.job} rank {program.rank}: dependencies form a cycle"
         )
     return problems
+
+
+def _check_splits(
+    operation: CollectiveOperation, group: ProcessGroup, rank: int, where: str
+) -> list[str]:
+    splits = operation.splits
+    if (operation.op == CollectiveOp.ALL_TO_ALL_V) != (splits is not None):
+        return [f"{where}: {operation.op} {'with' if splits else 'without'} splits"]
+    if splits is None or rank not in group.ranks:
+        return []
+    nranks = len(group.ranks)
+    if {len(splits.sent_bytes), len(splits.received_bytes)} != {nranks}:
+        return [f"{where}: splits for other than {nranks} ranks"]
+    if min(*splits.sent_bytes, *splits.received_bytes) < 0:
+        return [f"{where}: a negative split"]
+    own = group.position(rank)
+    if splits.sent_bytes[own] != splits.received_bytes[own]:
+        return [f"{where}: keeps another part than it gets from itself"]
+    return []

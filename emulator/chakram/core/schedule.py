@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chakram.core.collectives import CollectiveOp
+    from chakram.core.splits import Splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +138,41 @@ def rank_schedule(
     algorithm: Algorithm, *, position: int, nranks: int, root: int = 0
 ) -> RankSchedule:
     """Return the share of *position* in a collective of *nranks* ranks."""
-    receives = [
+    return _share(
+        algorithm.sends(position, nranks=nranks, root=root),
+        algorithm.receives(position, nranks=nranks, root=root),
+        stepwise=algorithm.stepwise,
+    )
+
+
+def uneven_schedule(
+    algorithm: Algorithm, splits: Splits, *, position: int
+) -> RankSchedule:
+    """Return the share of *position* in an all_to_all_v.
+
+    A part of no bytes is no message: what waits for a step waits for the last one
+    before it that brings anything.
+    """
+    nranks = len(splits.sent_bytes)
+    return _share(
+        (
+            transfer
+            for transfer in algorithm.sends(position, nranks=nranks, root=0)
+            if splits.sent_bytes[transfer.dst]
+        ),
+        (
+            transfer
+            for transfer in algorithm.receives(position, nranks=nranks, root=0)
+            if splits.received_bytes[transfer.src]
+        ),
+        stepwise=algorithm.stepwise,
+    )
+
+
+def _share(
+    sends: Iterator[Transfer], receives: Iterator[Transfer], *, stepwise: bool
+) -> RankSchedule:
+    expected = [
         LocalTransfer(
             step=transfer.step,
             peer=transfer.src,
@@ -146,12 +181,10 @@ def rank_schedule(
             message=message,
             further=transfer.further,
         )
-        for transfer, message in _numbered(
-            algorithm.receives(position, nranks=nranks, root=root), by_source=True
-        )
+        for transfer, message in _numbered(receives, by_source=True)
     ]
-    arrivals = _Arrivals(receives, stepwise=algorithm.stepwise)
-    sends = tuple(
+    arrivals = _Arrivals(expected, stepwise=stepwise)
+    sent = tuple(
         LocalTransfer(
             step=transfer.step,
             peer=transfer.dst,
@@ -161,11 +194,9 @@ def rank_schedule(
             needs=arrivals.needed(transfer),
             further=transfer.further,
         )
-        for transfer, message in _numbered(
-            algorithm.sends(position, nranks=nranks, root=root), by_source=False
-        )
+        for transfer, message in _numbered(sends, by_source=False)
     )
-    return RankSchedule(sends=sends, receives=tuple(receives))
+    return RankSchedule(sends=sent, receives=tuple(expected))
 
 
 class _Arrivals:

@@ -165,7 +165,7 @@ def _check_chunks(algorithm: Algorithm, nranks: int) -> list[str]:
 
 def _parts(op: CollectiveOp, nranks: int) -> int:
     """Return of how many parts a collective says who has them."""
-    if op == CollectiveOp.ALL_TO_ALL:
+    if op in (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V):
         return nranks * nranks
     return nranks if op in _BY_POSITION else 1
 
@@ -282,7 +282,7 @@ def _before(schedule: Schedule) -> _Contents:
             first = {position: _own(schedule, position) for position in range(nranks)}
         case CollectiveOp.BROADCAST | CollectiveOp.SCATTER:
             first = {schedule.root: chunks}
-        case CollectiveOp.ALL_TO_ALL:
+        case CollectiveOp.ALL_TO_ALL | CollectiveOp.ALL_TO_ALL_V:
             each = schedule.nchunks // nranks
             first = {
                 position: range(position * each, (position + 1) * each)
@@ -326,7 +326,7 @@ def _after(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
             return dict.fromkeys(chunks, frozenset({root}))
         case CollectiveOp.SCATTER:
             return dict.fromkeys(_own(schedule, position), frozenset({root}))
-        case CollectiveOp.ALL_TO_ALL:
+        case CollectiveOp.ALL_TO_ALL | CollectiveOp.ALL_TO_ALL_V:
             return {
                 (peer * nranks + position) * each + part: frozenset({peer})
                 for peer in range(nranks)

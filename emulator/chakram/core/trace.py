@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
 from chakram.core.columns import NameTable, NodeIndex, topological_order
+from chakram.core.splits import Splits
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -50,7 +52,8 @@ class TraceNode:
 
     ``comm_bytes`` is in bytes whatever the file stores (see ``bytes_per_element`` of
     the reader); ``peer``, ``tag``, ``root``, ``stream`` and ``start_ns`` are None where
-    the file has none.  ``dependencies`` are positions in the graph.
+    the file has none.  ``dependencies`` are positions in the graph.  ``splits`` are the
+    bytes to and from each member of the group, where an all_to_all is uneven.
     """
 
     position: int
@@ -70,6 +73,7 @@ class TraceNode:
     tag: int | None
     root: int | None
     dependencies: tuple[int, ...]
+    splits: Splits | None = None
 
 
 class TraceGraph:
@@ -97,6 +101,9 @@ class TraceGraph:
         "_order",
         "_peers",
         "_roots",
+        "_split_bytes",
+        "_split_offsets",
+        "_split_positions",
         "_starts_ns",
         "_streams",
         "_tags",
@@ -130,6 +137,10 @@ class TraceGraph:
         self._roots = array("q")
         self._dependencies = array("i")
         self._dependency_ends = array("q", [0])
+        # Few nodes have splits: by ascending position, both rows one after the other.
+        self._split_positions = array("q")
+        self._split_offsets = array("q", [0])
+        self._split_bytes = array("q")
         self._order: array[int] | None = None
 
     def __len__(self) -> int:
@@ -158,6 +169,7 @@ class TraceGraph:
             tag=_optional(self._tags, row) if communicates else None,
             root=_optional(self._roots, row) if communicates else None,
             dependencies=tuple(self.dependencies(position)),
+            splits=self.splits(position),
         )
 
     def nodes(self) -> Iterable[TraceNode]:
@@ -195,6 +207,19 @@ class TraceGraph:
         return self._dependencies[
             self._dependency_ends[position] : self._dependency_ends[position + 1]
         ]
+
+    def splits(self, position: int) -> Splits | None:
+        """Return how an uneven all_to_all divides its buffers; None for all else."""
+        index = bisect_left(self._split_positions, position)
+        if index == len(self._split_positions):
+            return None
+        if self._split_positions[index] != position:
+            return None
+        start, end = self._split_offsets[index : index + 2]
+        middle = (start + end) // 2
+        return Splits(
+            tuple(self._split_bytes[start:middle]), tuple(self._split_bytes[middle:end])
+        )
 
     def locate(self, position: int) -> str:
         """Return where a node stands, for messages: file, offset, rank, id."""
@@ -297,15 +322,25 @@ class TraceGraphBuilder:
         peer: int | None = None,
         tag: int | None = None,
         root: int | None = None,
+        splits: Splits | None = None,
     ) -> None:
         """Add a node; *dependencies* are node ids, in any order, known yet or not.
 
         *control* are ids of those that order nodes only if ``build`` is told so.
 
         Raises:
-            TraceError: If the id is there already.
+            TraceError: If the id is there already, or its splits send to other members
+                than they receive from.
         """
         graph = self._graph
+        if splits is not None and len(splits.sent_bytes) != len(splits.received_bytes):
+            raise TraceError(
+                f"{graph.source}: offset {file_offset}: rank {graph.rank} node "
+                f"{node_id} {name!r}",
+                f"sends to {len(splits.sent_bytes)} members and receives from "
+                f"{len(splits.received_bytes)}",
+                "an all_to_all has a part for every member of its group, both ways",
+            )
         if not self.index.put(node_id):
             raise TraceError(
                 f"{graph.source}: offset {file_offset}: rank {graph.rank} "
@@ -313,6 +348,11 @@ class TraceGraphBuilder:
                 f"node id {node_id} stands twice in the file",
                 "ids must be unique within one rank",
             )
+        if splits is not None:
+            graph._split_positions.append(len(graph))
+            graph._split_bytes.extend(splits.sent_bytes)
+            graph._split_bytes.extend(splits.received_bytes)
+            graph._split_offsets.append(len(graph._split_bytes))
         _put(graph._starts_ns, len(graph), start_ns)
         _put(graph._streams, len(graph), stream)
         graph._node_ids.append(node_id)

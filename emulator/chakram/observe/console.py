@@ -29,6 +29,7 @@ DIVIDED = frozenset(
         CollectiveOp.ALL_GATHER,
         CollectiveOp.REDUCE_SCATTER,
         CollectiveOp.ALL_TO_ALL,
+        CollectiveOp.ALL_TO_ALL_V,
         CollectiveOp.GATHER,
         CollectiveOp.SCATTER,
     }

@@ -16,6 +16,7 @@ from chakram.core.schedule import (
     LocalTransfer,
     rank_schedule,
     transfer_bytes,
+    uneven_schedule,
 )
 from chakram.errors import PlanError
 from chakram.roce.constants import MAX_MESSAGE_BYTES
@@ -139,6 +140,7 @@ class Expander:
             operation.algorithm,
             operation.root,
             operation.input_bytes,
+            operation.splits,
         )
         expansion = self._expansions.get(key)
         if expansion is None:
@@ -189,19 +191,24 @@ class Expander:
         ranks = group.ranks
         nranks = len(ranks)
         how = algorithm(operation.op, operation.algorithm)
-        schedule = rank_schedule(
-            how,
-            position=group.position(self._rank),
-            nranks=nranks,
-            root=operation.root,
+        splits = operation.splits
+        position = group.position(self._rank)
+        schedule = (
+            rank_schedule(how, position=position, nranks=nranks, root=operation.root)
+            if splits is None
+            else uneven_schedule(how, splits, position=position)
         )
         expansion = Expansion()
         for receive in schedule.receives:
             self._add_receive(expansion, receive, group.name, ranks[receive.peer])
         dependents: list[list[int]] = [[] for _ in schedule.receives]
         for index, send in enumerate(schedule.sends):
-            size_bytes = transfer_bytes(
-                how, send, nranks=nranks, input_bytes=operation.input_bytes
+            size_bytes = (
+                transfer_bytes(
+                    how, send, nranks=nranks, input_bytes=operation.input_bytes
+                )
+                if splits is None
+                else splits.sent_bytes[send.peer]
             )
             self._add_send(expansion, send, group.name, ranks[send.peer], size_bytes)
             for need in send.needs:

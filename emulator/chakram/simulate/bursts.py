@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from chakram.core.algorithms import algorithm
 from chakram.core.program import CollectiveOperation, SendOperation
 from chakram.core.schedule import transfer_bytes
+from chakram.core.splits import message_sizes
 from chakram.core.wire_cost import packets_of
 
 if TYPE_CHECKING:
@@ -119,6 +120,13 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
                 total += _message(operation.size_bytes, path_mtu)
             elif isinstance(operation, CollectiveOperation):
                 ranks = groups[operation.group].ranks
+                if operation.splits is not None:
+                    position = ranks.index(program.rank)
+                    for size_bytes in message_sizes(
+                        operation.splits.sent_bytes, position=position
+                    ):
+                        total += _message(size_bytes, path_mtu)
+                    continue
                 if program.rank != ranks[0]:
                     continue  # counted by the first rank of its group
                 key = (

@@ -10,6 +10,8 @@ from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from chakram.core.splits import Splits
+
 __all__ = ["collective", "compute", "job", "label", "receive", "send", "trace"]
 
 Row = dict[str, Any]
@@ -25,6 +27,7 @@ def collective(
     after: Iterable[int] = (),
     name: str = "",
     root: int | None = None,
+    splits: Splits | None = None,
 ) -> Row:
     """Return a collective; *after* are the ids of what it depends on."""
     return {
@@ -36,6 +39,7 @@ def collective(
         "group": group,
         "dependencies": tuple(after),
         "root": root,
+        "splits": splits,
     }
 
 

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from chakram.core.algorithms import algorithm_names
 from chakram.core.collectives import ROOTED, CollectiveOp
 from chakram.core.groups import ProcessGroup, world_group
-from chakram.testing.plans import collective, compute, program, receive, send
+from chakram.testing.plans import (
+    collective,
+    compute,
+    matrix_splits,
+    program,
+    receive,
+    send,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,7 +111,13 @@ def _draw_collective(
     name = draw(st.sampled_from(algorithm_names(op)))
     number = counts.get(group.name, 0)
     counts[group.name] = number + 1
-    for rank in group.ranks:
+    matrix: list[list[int]] | None = None
+    if op is CollectiveOp.ALL_TO_ALL_V:
+        nranks = len(group.ranks)
+        row = st.lists(_SIZES, min_size=nranks, max_size=nranks)
+        matrix = [draw(row) for _ in range(nranks)]
+        size_bytes = -(-sum(map(sum, matrix)) // nranks)
+    for position, rank in enumerate(group.ranks):
         each = ranks[rank]
         after = set(_draw_earlier(draw, each))
         if is_serial and group.name in each.last_of_group:
@@ -119,6 +132,7 @@ def _draw_collective(
                 algorithm=name,
                 root=root,
                 after=sorted(after),
+                splits=None if matrix is None else matrix_splits(matrix, position),
             )
         )
 

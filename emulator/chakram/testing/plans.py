@@ -23,6 +23,7 @@ from chakram.core.program import (
     SendOperation,
 )
 from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
+from chakram.core.splits import Splits
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.topology import single_switch
 
@@ -45,6 +46,7 @@ __all__ = [
     "flow_rows",
     "iteration_rows",
     "make_plan",
+    "matrix_splits",
     "program",
     "receive",
     "send",
@@ -62,6 +64,7 @@ def collective(
     algorithm: str = "auto",
     root: int = 0,
     after: Iterable[int] = (),
+    splits: Splits | None = None,
 ) -> CollectiveOperation:
     """Return one collective of a group."""
     return CollectiveOperation(
@@ -75,7 +78,13 @@ def collective(
         input_bytes=input_bytes,
         trace_bytes=input_bytes,
         root=root,
+        splits=splits,
     )
+
+
+def matrix_splits(matrix: Sequence[Sequence[int]], position: int) -> Splits:
+    """Return the splits of one position: its row and its column of *matrix*."""
+    return Splits(tuple(matrix[position]), tuple(row[position] for row in matrix))
 
 
 def compute(

@@ -75,6 +75,7 @@ def ceiling(op: CollectiveOp, size: int, fabric: FabricModel, **more) -> int | N
         input_bytes=size,
         fabric=fabric,
         path_mtu=MTU,
+        **more,
     )
 
 
@@ -227,3 +228,25 @@ def test_no_ideal_is_below_its_ceiling(
 ) -> None:
     fabric = star(nranks, ranks_per_port=ranks_per_port)
     assert (ceiling(op, size, fabric) or 0) <= ideal(op, size, fabric)
+
+
+def test_an_uneven_all_to_all_is_bounded_by_its_busiest_port() -> None:
+    fabric = star(3)
+    # Position 1 sends most; what position 2 keeps crosses no port.
+    matrix = ((7, 1_000, 0), (50_000, 9, 50_000), (0, 0, 900_000))
+    bound = ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix)
+    assert bound == 8 * (100_000 + -(-100_000 // MTU) * 58 + 20)
+    for name in ("direct", "pairwise"):
+        found = ideal(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
+        assert bound < found < 1.1 * bound
+
+
+def test_even_splits_have_the_times_of_an_all_to_all() -> None:
+    fabric = star(4)
+    matrix = ((2**18,) * 4,) * 4
+    for name in ("direct", "pairwise"):
+        uneven = ideal(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
+        assert uneven == ideal(CollectiveOp.ALL_TO_ALL, 2**20, fabric, name=name)
+    assert ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix) == ceiling(
+        CollectiveOp.ALL_TO_ALL, 2**20, fabric
+    )

@@ -20,10 +20,11 @@ from chakram.simulate.job import simulate_plan
 from chakram.testing.plans import (
     collective,
     flow_rows,
+    make_plan,
+    matrix_splits,
     program,
     receive,
     send,
-    world_plan,
 )
 
 
@@ -83,11 +84,27 @@ def test_the_traffic_of_a_plan_is_what_its_ranks_send(
     op: CollectiveOp, nranks: int
 ) -> None:
     root = nranks // 2 if op in ("broadcast", "reduce", "gather", "scatter") else 0
-    plan, topology = world_plan(
-        [collective(op, 70_001, root=root)],
-        nranks=nranks,
-        settings=RunSettings(warmup=1, measured=1),
-    )
+    matrix = [
+        [70_001 * src * dst % 9_001 for dst in range(nranks)] for src in range(nranks)
+    ]
+    uneven = op is CollectiveOp.ALL_TO_ALL_V
+    programs = [
+        program(
+            rank,
+            world_group(nranks),
+            [
+                collective(
+                    op,
+                    70_001,
+                    root=root,
+                    splits=matrix_splits(matrix, rank) if uneven else None,
+                )
+            ],
+        )
+        for rank in range(nranks)
+    ]
+    topology = single_switch(nranks, None)
+    plan = make_plan(programs, topology, settings=RunSettings(warmup=1, measured=1))
     records = simulate_plan(plan, topology, rng=random.Random(1)).records
     sent = flow_rows(records)
     assert plan_traffic(plan, iterations=2) == Traffic(

@@ -136,6 +136,13 @@ def _chain(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     return make
 
 
+def _uneven(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    def make(*, name: str) -> Algorithm:
+        return kind(op=CollectiveOp.ALL_TO_ALL_V)
+
+    return make
+
+
 def _plain(kind: Callable[[], Algorithm]) -> Callable[..., Algorithm]:
     def make(*, name: str) -> Algorithm:
         return kind()
@@ -187,6 +194,10 @@ _FAMILIES: tuple[_Family, ...] = (
     _Family("pairwise", CollectiveOp.ALL_TO_ALL, PairwiseAllToAll),
     _Family("bruck", CollectiveOp.ALL_TO_ALL, BruckAllToAll),
     _Family("pxn", CollectiveOp.ALL_TO_ALL, PxnAllToAll, _NODE),
+    # Only those whose messages go straight from source to destination: who passes on
+    # what is not its own does not know how long it is.
+    _Family("direct", CollectiveOp.ALL_TO_ALL_V, _uneven(DirectAllToAll)),
+    _Family("pairwise", CollectiveOp.ALL_TO_ALL_V, _uneven(PairwiseAllToAll)),
     _Family("tree", CollectiveOp.BROADCAST, _plain(TreeBroadcast)),
     _Family("ring", CollectiveOp.BROADCAST, _chain(ChainBroadcast), _CHAIN),
     _Family("tree", CollectiveOp.REDUCE, _plain(TreeReduce)),

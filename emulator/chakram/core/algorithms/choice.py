@@ -76,6 +76,7 @@ AUTO_RULES: dict[CollectiveOp, tuple[Rule, ...]] = {
         Rule(algorithm="ring"),
     ),
     CollectiveOp.ALL_TO_ALL: (Rule(algorithm="direct"),),
+    CollectiveOp.ALL_TO_ALL_V: (Rule(algorithm="direct"),),
     CollectiveOp.BROADCAST: (
         Rule(algorithm="tree", up_to_bytes=256 * KIB),
         Rule(algorithm="ring"),

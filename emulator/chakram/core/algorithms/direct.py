@@ -25,17 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DirectAllToAll(OnePartPerPair):
-    """Every position sends every other one its part."""
+    """Every position sends every other one its part, whether or not all are even."""
+
+    op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
     @property
     def name(self) -> str:
         """Return ``direct``."""
         return "direct"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_TO_ALL
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return all other positions."""

@@ -29,11 +29,7 @@ class PairwiseAllToAll(OnePartPerPair):
     """One partner after the other: p xor s for powers of two, else p + s and p - s."""
 
     name: str = "pairwise"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_TO_ALL
+    op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
     @property
     def stepwise(self) -> bool:
