@@ -208,7 +208,12 @@ class Shard:
         while (command := self._next_command()) is not None:
             self._obey(command, plane)
         self._pipe.flush()
-        if not self._armed or self._finished:
+        if not self._armed:
+            return
+        if self._finished:
+            # Ranks that are not waited for go on as long as others need them to.
+            if _rows(plane) >= REPORT_ROWS:
+                self._report_rows(plane)
             return
         if self._tally is not None and now_ns >= self._next_tally_ns:
             self._next_tally_ns = now_ns + TALLY_NS
@@ -243,12 +248,7 @@ class Shard:
 
     def _report(self, plane: DataPlane, now_ns: int) -> None:
         """Hand over new rows, and how far the ranks are."""
-        rows = RecordRows()
-        for line in plane.lines:
-            if len(line.endpoint.records):
-                rows.extend(line.endpoint.records.take())
-        if len(rows):
-            self._tell(pb.ShardReport(records=encode_rows(rows)))
+        self._report_rows(plane)
         counter = sum(line.endpoint.progress_counter() for line in plane.lines)
         if counter != self._progress:
             self._progress = counter
@@ -265,6 +265,15 @@ class Shard:
             waiting_for=self._waiting_for() if stalled else (),
         )
         self._tell(pb.ShardReport(progress=encode_progress(progress)))
+
+    def _report_rows(self, plane: DataPlane) -> None:
+        """Hand over new rows."""
+        rows = RecordRows()
+        for line in plane.lines:
+            if len(line.endpoint.records):
+                rows.extend(line.endpoint.records.take())
+        if len(rows):
+            self._tell(pb.ShardReport(records=encode_rows(rows)))
 
     def _waiting_for(self) -> tuple[str, ...]:
         if self._plane is None:

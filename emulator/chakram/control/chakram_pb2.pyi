@@ -904,8 +904,10 @@ class Operation(_message.Message):
     SEND_FIELD_NUMBER: _builtins.int
     RECEIVE_FIELD_NUMBER: _builtins.int
     COMPUTE_FIELD_NUMBER: _builtins.int
+    START_NS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     name: _builtins.str
+    start_ns: _builtins.int
     @_builtins.property
     def dependencies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -926,17 +928,22 @@ class Operation(_message.Message):
         send: Global___PointToPoint | None = ...,
         receive: Global___PointToPoint | None = ...,
         compute: Global___Compute | None = ...,
+        start_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_id", b"_node_id", "collective", b"collective", "compute", b"compute", "kind", b"kind", "node_id", b"node_id", "receive", b"receive", "send", b"send"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_id", b"_node_id", "_start_ns", b"_start_ns", "collective", b"collective", "compute", b"compute", "kind", b"kind", "node_id", b"node_id", "receive", b"receive", "send", b"send", "start_ns", b"start_ns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_id", b"_node_id", "collective", b"collective", "compute", b"compute", "dependencies", b"dependencies", "kind", b"kind", "name", b"name", "node_id", b"node_id", "receive", b"receive", "send", b"send"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_id", b"_node_id", "_start_ns", b"_start_ns", "collective", b"collective", "compute", b"compute", "dependencies", b"dependencies", "kind", b"kind", "name", b"name", "node_id", b"node_id", "receive", b"receive", "send", b"send", "start_ns", b"start_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__node_id: _TypeAlias = _typing.Literal["node_id"]  # noqa: Y015
     _WhichOneofArgType__node_id: _TypeAlias = _typing.Literal["_node_id", b"_node_id"]  # noqa: Y015
+    _WhichOneofReturnType__start_ns: _TypeAlias = _typing.Literal["start_ns"]  # noqa: Y015
+    _WhichOneofArgType__start_ns: _TypeAlias = _typing.Literal["_start_ns", b"_start_ns"]  # noqa: Y015
     _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["collective", "send", "receive", "compute"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__node_id) -> _WhichOneofReturnType__node_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_ns) -> _WhichOneofReturnType__start_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -1136,6 +1143,7 @@ class RunSettings(_message.Message):
     DROP_RATIO_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     HANG_TIMEOUT_NS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
     warmup: _builtins.int
     measured: _builtins.int
     sync: _builtins.str
@@ -1143,6 +1151,8 @@ class RunSettings(_message.Message):
     drop_ratio: _builtins.float
     seed: _builtins.int
     hang_timeout_ns: _builtins.int
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSettings]: ...
     def __init__(
         self,
         *,
@@ -1153,14 +1163,51 @@ class RunSettings(_message.Message):
         drop_ratio: _builtins.float = ...,
         seed: _builtins.int = ...,
         hang_timeout_ns: _builtins.int = ...,
+        jobs: _abc.Iterable[Global___JobSettings] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_ratio", b"drop_ratio", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "measured", b"measured", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_ratio", b"drop_ratio", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "jobs", b"jobs", "measured", b"measured", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
+
+@_typing.final
+class JobSettings(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    OFFSET_NS_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    IS_BACKGROUND_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    offset_ns: _builtins.int
+    iterations: _builtins.int
+    is_background: _builtins.bool
+    policy: _builtins.str
+    order: _builtins.str
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        offset_ns: _builtins.int = ...,
+        iterations: _builtins.int | None = ...,
+        is_background: _builtins.bool = ...,
+        policy: _builtins.str = ...,
+        order: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "iterations", b"iterations"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_iterations", b"_iterations", "is_background", b"is_background", "iterations", b"iterations", "job", b"job", "offset_ns", b"offset_ns", "order", b"order", "policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__iterations: _TypeAlias = _typing.Literal["iterations"]  # noqa: Y015
+    _WhichOneofArgType__iterations: _TypeAlias = _typing.Literal["_iterations", b"_iterations"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations) -> _WhichOneofReturnType__iterations | None: ...
+
+Global___JobSettings: _TypeAlias = JobSettings  # noqa: Y015
 
 @_typing.final
 class ShardCommand(_message.Message):

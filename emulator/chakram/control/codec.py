@@ -72,6 +72,17 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             drop_ratio=settings.drop_ratio,
             seed=settings.seed,
             hang_timeout_ns=settings.hang_timeout_ns,
+            jobs=[
+                pb.JobSettings(
+                    job=job.job,
+                    offset_ns=job.offset_ns,
+                    iterations=job.iterations,
+                    is_background=job.is_background,
+                    policy=job.policy,
+                    order=job.order,
+                )
+                for job in settings.jobs
+            ],
         ),
         peers=plan.peers,
         rank_numbers=[
@@ -126,6 +137,7 @@ def _encode_operation(operation: Operation) -> pb.Operation:
         node_id=operation.node_id,
         name=operation.name,
         dependencies=operation.dependencies,
+        start_ns=operation.start_ns,
     )
     if isinstance(operation, CollectiveOperation):
         message.collective.CopyFrom(

@@ -27,8 +27,11 @@ from chakram.control.fields import (
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
 from chakram.core.plan import (
+    ORDERS,
     POINT_TO_POINT,
+    POLICIES,
     AgentPlan,
+    JobSettings,
     PortPlan,
     QueuePairPlan,
     RankPlan,
@@ -188,6 +191,11 @@ def _operation(message: pb.Operation) -> Operation:
     node_id = message.node_id if message.HasField("node_id") else None
     name = text("name", message.name)
     dependencies = tuple(message.dependencies)
+    start_ns = (
+        between("start_ns", message.start_ns, 0, MAX_TIME_NS)
+        if message.HasField("start_ns")
+        else None
+    )
     kind = message.WhichOneof("kind")
     if kind == "collective":
         part = message.collective
@@ -210,6 +218,7 @@ def _operation(message: pb.Operation) -> Operation:
                 if op == CollectiveOp.ALL_TO_ALL_V or part.sent_bytes
                 else None
             ),
+            start_ns=start_ns,
         )
     if kind == "compute":
         compute = message.compute
@@ -221,6 +230,7 @@ def _operation(message: pb.Operation) -> Operation:
                 "compute.duration_ns", compute.duration_ns, 0, MAX_TIME_NS
             ),
             stream=compute.stream if compute.HasField("stream") else None,
+            start_ns=start_ns,
         )
     if kind is None:
         raise Fault("kind", "an operation of no kind that this version knows")
@@ -235,6 +245,7 @@ def _operation(message: pb.Operation) -> Operation:
         tag=message_part.tag,
         size_bytes=size(f"{kind}.size_bytes", message_part.size_bytes),
         trace_bytes=size(f"{kind}.trace_bytes", message_part.trace_bytes),
+        start_ns=start_ns,
     )
 
 
@@ -299,6 +310,20 @@ def _settings(message: pb.RunSettings) -> RunSettings:
         hang_timeout_ns=between(
             "hang_timeout_ns", message.hang_timeout_ns, 1, MAX_TIME_NS
         ),
+        jobs=rows("jobs", message.jobs, _job_settings, most=MAX_GROUPS),
+    )
+
+
+def _job_settings(message: pb.JobSettings) -> JobSettings:
+    return JobSettings(
+        job=name_text("job", message.job),
+        offset_ns=between("offset_ns", message.offset_ns, 0, MAX_TIME_NS),
+        iterations=between("iterations", message.iterations, 0, MAX_ITERATIONS)
+        if message.HasField("iterations")
+        else None,
+        is_background=message.is_background,
+        policy=one_of("policy", message.policy, POLICIES),
+        order=one_of("order", message.order, ORDERS),
     )
 
 

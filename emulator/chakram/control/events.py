@@ -87,11 +87,6 @@ class Progress:
     iterations: tuple[tuple[int, int], ...]
     waiting_for: tuple[str, ...] = ()
 
-    @property
-    def iterations_done(self) -> int:
-        """Iterations that every rank of the agent has done."""
-        return min((done for _, done in self.iterations), default=0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:

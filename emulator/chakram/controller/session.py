@@ -83,6 +83,7 @@ class Session:
         clocks: Offsets of their clocks.
         observer: Who is told.
         hang_timeout_ns: See ``ControllerState``.
+        iterations_of: By number of the rank, the iterations of all that have an end.
         duration_limit_ns: When to end the run whatever it does; None: never.
     """
 
@@ -94,12 +95,14 @@ class Session:
         clocks: Mapping[str, ClockOffset],
         observer: RunObserver,
         hang_timeout_ns: int,
+        iterations_of: Mapping[int, int],
         duration_limit_ns: int | None = None,
     ) -> None:
         self._plans = plans
         self._clients = clients
         self._clocks = clocks
         self._observer = observer
+        self._iterations_of = iterations_of
         self._state = ControllerState(hang_timeout_ns=hang_timeout_ns)
         self._duration_limit_ns = duration_limit_ns
         self._deadline_ns: int | None = None
@@ -246,7 +249,7 @@ class Session:
                         agent=agent,
                         now_ns=time.monotonic_ns(),
                         counter=event.counter,
-                        iterations=event.iterations_done,
+                        iterations=self._iterations_done(event),
                         waiting_for=event.waiting_for,
                     )
                 )
@@ -265,6 +268,18 @@ class Session:
                 self._observer.agent_said(agent, level, text)
             case agent_events.PhaseChanged():
                 pass
+
+    def _iterations_done(self, progress: agent_events.Progress) -> int:
+        """Return what every rank has done that is not at its end."""
+        totals = self._iterations_of
+        return min(
+            (
+                done
+                for number, done in progress.iterations
+                if done < totals.get(number, 0)
+            ),
+            default=max(totals.values(), default=0),
+        )
 
     def _set_deadline(self) -> None:
         if self._duration_limit_ns is not None:

@@ -282,6 +282,7 @@ class _Run:
                 clocks=clocks,
                 observer=self._observer,
                 hang_timeout_ns=experiment.hang_timeout_ns,
+                iterations_of=_iterations_of(plan),
                 duration_limit_ns=experiment.stop_if.duration_ns,
             )
             self._progress.phase("preparing agents")
@@ -403,6 +404,16 @@ class _Run:
         self._show_links(links)
         self._metrics.set_state(self._directory.manifest.status)
         self._metrics.set_end_time(time.time())
+
+
+def _iterations_of(plan: Plan) -> dict[int, int]:
+    """Return by number of the rank the iterations of all that have an end."""
+    return {
+        rank.number: agent.settings.iterations_of(rank.program.job)
+        for agent in plan.agents
+        for rank in agent.ranks
+        if not agent.settings.of(rank.program.job).is_background
+    }
 
 
 def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:

@@ -53,6 +53,7 @@ class _Gathering:
         "retransmitted",
         "sent_bytes",
         "shares",
+        "slip_ns",
         "starts",
         "waits_ns",
     )
@@ -68,6 +69,7 @@ class _Gathering:
         self.packets = 0
         self.retransmitted = 0
         self.ce = 0
+        self.slip_ns = 0
         self.flow_start_ns: int | None = None
         self.flow_end_ns: int | None = None
         self.critical: CriticalFlow | None = None
@@ -173,6 +175,7 @@ class CollectiveJoiner:
             sent_bytes,
             retransmitted,
             ce,
+            slip_ns,
         ) in zip(
             table["iteration"],
             table["rank"],
@@ -182,6 +185,7 @@ class CollectiveJoiner:
             table["sent_bytes"],
             table["retransmitted"],
             table["ce"],
+            table["slip_ns"],
             strict=True,
         ):
             number = operations.operation_number(rank, operation)
@@ -192,6 +196,8 @@ class CollectiveJoiner:
             gathering.sent_bytes += sent_bytes
             gathering.retransmitted += retransmitted
             gathering.ce += ce
+            if slip_ns > gathering.slip_ns:
+                gathering.slip_ns = slip_ns
             if not operations.is_receive(number):
                 gathering.starts += 1
                 gathering.durations_ns += end_ns - start_ns
@@ -246,4 +252,5 @@ class CollectiveJoiner:
             ce=gathering.ce,
             generator_wait_ns=max(waits_ns.values(), default=0),
             critical=gathering.critical,
+            slip_ns=gathering.slip_ns,
         )

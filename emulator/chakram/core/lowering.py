@@ -30,7 +30,7 @@ from chakram.core.program import (
 )
 from chakram.core.splits import Splits, mean_bytes, scaled_bytes
 from chakram.core.trace import NodeKind
-from chakram.errors import ConfigError, MatchingError
+from chakram.errors import ConfigError, MatchingError, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +63,10 @@ class LoweringOptions:
             of ranks (``chakram.core.algorithms.choice``); ``auto`` where there is none.
         sync_barrier: End every iteration with a barrier of all ranks.
         ordering: ``serial`` (one collective of a group at a time) or ``overlap``.
+        order: ``dependencies``, or ``start_times``: what the trace makes wait for one
+            another starts at its recorded time instead, times *scale*; collectives of
+            one group still follow each other, in the order of those times.
+        with_starts: Keep recorded starts, for a policy that goes by them.
         select: Operations that are kept (``send_recv`` stands for messages); the rest
             takes no time and moves nothing.  None: all.
     """
@@ -75,6 +79,8 @@ class LoweringOptions:
     algorithms: Mapping[CollectiveOp, Choice] = field(default_factory=dict)
     sync_barrier: bool = True
     ordering: str = "serial"
+    order: str = "dependencies"
+    with_starts: bool = False
     select: frozenset[CollectiveOp] | None = None
 
     def __post_init__(self) -> None:
@@ -124,6 +130,12 @@ def lower_job(
         ScheduleError: If there is no algorithm of a name that the options give, or it
             does not fit a group.
     """
+    warnings = []
+    if options.order == "start_times":
+        warnings += _check_starts(graphs)
+        graphs = {
+            rank: graph.in_order_of_start_times() for rank, graph in graphs.items()
+        }
     matching = match_ranks(graphs, groups)
     if POINT_TO_POINT in matching.groups:
         raise MatchingError(
@@ -154,11 +166,42 @@ def lower_job(
             for rank in sorted(graphs)
         ),
         warnings=(
+            *warnings,
             *matching.warnings,
             *ordering.warnings,
             *lowering.warnings(),
         ),
     )
+
+
+def _check_starts(graphs: Mapping[int, TraceGraph]) -> list[str]:
+    """Return what is odd in the recorded starts.
+
+    Raises:
+        TraceError: If a rank that does something has none.
+    """
+    without = 0
+    for rank in sorted(graphs):
+        graph = graphs[rank]
+        busy = [
+            position
+            for position in range(len(graph))
+            if graph.kind(position) != NodeKind.PASS
+        ]
+        unknown = [each for each in busy if graph.start_ns(each) is None]
+        if unknown and len(unknown) == len(busy):
+            raise TraceError(
+                graph.source,
+                f"rank {rank} has no recorded start times",
+                "order: dependencies needs none",
+            )
+        without += len(unknown)
+    if not without:
+        return []
+    return [
+        f"{without} nodes have no recorded start time: they start at the beginning of "
+        "each iteration"
+    ]
 
 
 def _without_instant(
@@ -246,6 +289,8 @@ class _Lowering:
         self._uneven = {
             identity: self._scaled_splits(rows) for identity, rows in splits.items()
         }
+        self._keeps_starts = options.with_starts or options.order == "start_times"
+        self._first_start_ns = 0
         self._computes = 0
         self._computes_with_time = 0
 
@@ -272,6 +317,7 @@ class _Lowering:
     ) -> RankProgram:
         """Return the program of one rank."""
         collectives = self._ordering.collectives[graph.rank]
+        self._first_start_ns = _first_start_ns(graph) if self._keeps_starts else 0
         rows = self._rows(graph, order, collectives.keys() | messages.keys())
         row_of = {row.node.position: index for index, row in enumerate(rows)}
         if self._ordering.chained:
@@ -392,6 +438,7 @@ class _Lowering:
                 input_bytes=self._scaled(trace_bytes),
                 trace_bytes=trace_bytes,
                 root=node.root or 0,
+                start_ns=self._start_ns(node),
             )
         message = messages.get(node.position)
         if message is not None:
@@ -405,6 +452,7 @@ class _Lowering:
                 tag=node.tag or 0,
                 size_bytes=self._scaled(node.comm_bytes),
                 trace_bytes=node.comm_bytes,
+                start_ns=self._start_ns(node),
             )
         return ComputeOperation(
             node_id=node.node_id,
@@ -412,7 +460,14 @@ class _Lowering:
             dependencies=dependencies,
             duration_ns=row.duration_ns,
             stream=node.stream,
+            start_ns=self._start_ns(node),
         )
+
+    def _start_ns(self, node: TraceNode) -> int | None:
+        """Return when a node is to start, from the first one of its rank."""
+        if node.start_ns is None or not self._keeps_starts:
+            return None
+        return round((node.start_ns - self._first_start_ns) * self._options.scale)
 
     def _algorithm(self, op: CollectiveOp, group: str, trace_bytes: int) -> str:
         """Return the name of the algorithm for a collective of this size."""
@@ -449,3 +504,15 @@ class _Lowering:
             input_bytes=0,
             trace_bytes=0,
         )
+
+
+def _first_start_ns(graph: TraceGraph) -> int:
+    """Return the earliest recorded start of a rank, 0 if it has none."""
+    return min(
+        (
+            start_ns
+            for position in range(len(graph))
+            if (start_ns := graph.start_ns(position)) is not None
+        ),
+        default=0,
+    )

@@ -89,6 +89,43 @@ class TransportPlan:
     """How much lag the pacing of a port may make up, in time at its rate."""
 
 
+POLICIES = ("fifo", "start_time", "communication_first")
+"""Which of several ready operations goes first: ``chakram.replay.policies``."""
+
+ORDERS = ("dependencies", "start_times")
+"""What starts an operation: its dependencies alone, or its recorded start as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """What the ranks of one job do otherwise than those of others.
+
+    Attributes:
+        job: Its name.
+        offset_ns: How long after the start of the run it begins.
+        iterations: All of its iterations, warm-up included; None: as many as the run's.
+        is_background: It repeats until all other jobs have ended; *iterations* means
+            nothing then.
+        policy: One of ``POLICIES``.
+        order: One of ``ORDERS``.
+    """
+
+    job: str
+    offset_ns: int = 0
+    iterations: int | None = None
+    is_background: bool = False
+    policy: str = "fifo"
+    order: str = "dependencies"
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy {self.policy!r} is none of {POLICIES}")
+        if self.order not in ORDERS:
+            raise ValueError(f"order {self.order!r} is none of {ORDERS}")
+        if self.offset_ns < 0:
+            raise ValueError(f"an offset of {self.offset_ns} ns is negative")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """What all agents do with their programs."""
@@ -104,10 +141,24 @@ class RunSettings:
     hang_timeout_ns: int = 30 * 10**9
     """Without any progress of a rank for so long, the run is declared hung."""
 
+    jobs: tuple[JobSettings, ...] = ()
+    """Of the jobs that differ from the usual."""
+
     @property
     def iterations(self) -> int:
-        """All iterations, warm-up included."""
+        """All iterations, warm-up included, of a job that has no number of its own."""
         return self.warmup + self.measured
+
+    def of(self, job: str) -> JobSettings:
+        """Return the settings of one job."""
+        return next((each for each in self.jobs if each.job == job), None) or (
+            JobSettings(job=job)
+        )
+
+    def iterations_of(self, job: str) -> int:
+        """Return how many iterations a job has that is not in the background."""
+        own = self.of(job).iterations
+        return self.iterations if own is None else own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,8 @@ class CollectiveOperation:
     ``root`` is a position in the group.  ``dependencies`` are indices of operations.
     ``splits`` are this rank's bytes of an all_to_all_v, as this run moves them; nothing
     else has any.
+    ``start_ns`` is when it started when the trace was recorded, from the first start of
+    its rank; None where nobody asked for it.
     """
 
     node_id: int | None
@@ -39,6 +41,7 @@ class CollectiveOperation:
     trace_bytes: int
     root: int = 0
     splits: Splits | None = None
+    start_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class SendOperation:
     tag: int
     size_bytes: int
     trace_bytes: int
+    start_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,7 @@ class ReceiveOperation:
     tag: int
     size_bytes: int
     trace_bytes: int
+    start_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,7 @@ class ComputeOperation:
     dependencies: tuple[int, ...]
     duration_ns: int
     stream: int | None = None
+    start_ns: int | None = None
 
 
 Operation = CollectiveOperation | SendOperation | ReceiveOperation | ComputeOperation
@@ -139,7 +145,9 @@ def check_program(program: RankProgram) -> list[str]:
                 problems.append(f"{where}: sends to itself")
             if operation.size_bytes < 0:
                 problems.append(f"{where}: negative size {operation.size_bytes}")
-        elif operation.duration_ns < 0:
+        if operation.start_ns is not None and operation.start_ns < 0:
+            problems.append(f"{where}: negative start {operation.start_ns}")
+        if isinstance(operation, ComputeOperation) and operation.duration_ns < 0:
             problems.append(f"{where}: negative duration {operation.duration_ns}")
     for name, group_numbers in numbers.items():
         if sorted(group_numbers) != list(range(len(group_numbers))):

@@ -46,6 +46,7 @@ SHARE_FIELDS = (
     "generator_wait_ns",
     "retransmitted",
     "ce",  # received packets that were marked "congestion experienced"
+    "slip_ns",  # how much later than recorded it started, if it goes by recorded times
 )
 """One rank's share of one collective or point-to-point operation."""
 

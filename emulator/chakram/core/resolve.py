@@ -104,7 +104,9 @@ class CollectiveRecord:
     the ranks of own start to own end, as nccl-tests reports by default;
     ``start_spread_ns`` is last start minus first start.  ``packets`` are those of
     its messages, each counted once, ``retransmitted`` those sent again; ``ce`` counts
-    received packets that a switch had marked "congestion experienced".
+    received packets that a switch had marked "congestion experienced"; ``slip_ns`` is
+    how much later than recorded the latest of its ranks started, where the job goes by
+    recorded times.
     """
 
     identity: CollectiveIdentity
@@ -121,6 +123,7 @@ class CollectiveRecord:
     ce: int
     generator_wait_ns: int
     critical: CriticalFlow | None
+    slip_ns: int = 0
 
     @property
     def complete(self) -> bool:

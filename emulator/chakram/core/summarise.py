@@ -25,6 +25,7 @@ from chakram.core.summary import (
     Prediction,
     RankSummary,
     RunFacts,
+    SlipSummary,
     Summary,
     SummaryRow,
 )
@@ -58,9 +59,11 @@ def summarise(
     measured = [record for record in measurements.collectives if record.measured]
     complete = [record for record in measured if record.complete]
     grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
+    jobs: dict[str, int] = {}
     for record in complete:
         identity = record.identity
         kind = (
+            jobs.setdefault(identity.key.job, len(jobs)),
             list(CollectiveOp).index(identity.op),
             identity.algorithm,
             identity.nranks,
@@ -87,6 +90,7 @@ def summarise(
         rows=rows,
         average_busbw=sum(bandwidths) / len(bandwidths) if bandwidths else None,
         iterations=_iterations(measurements.ranks, facts.dilation),
+        slips=_slips(complete, facts.dilation),
         ranks=_ranks(measurements.ranks, facts.dilation),
         links=tuple(measurements.links),
         uplinks=_balance(uplinks),
@@ -130,6 +134,7 @@ def _row(
                 time_ns=pair[1] / dilation, deviation=pair[0] / pair[1] - 1
             )
     return SummaryRow(
+        job=first.key.job,
         op=first.op,
         algorithm=first.algorithm,
         nranks=first.nranks,
@@ -239,6 +244,26 @@ def _iterations(
             cv=coefficient_of_variation(times_ns),
         )
         for job, times_ns in sorted(by_job.items())
+    )
+
+
+def _slips(
+    records: Sequence[CollectiveRecord], dilation: int
+) -> tuple[SlipSummary, ...]:
+    by_job: dict[str, list[int]] = {}
+    for record in records:
+        by_job.setdefault(record.identity.key.job, []).append(record.slip_ns)
+    return tuple(
+        SlipSummary(
+            job=job,
+            collectives=len(slips_ns),
+            late=sum(slip_ns > 0 for slip_ns in slips_ns),
+            p50_ns=percentile(slips_ns, 50) / dilation,
+            p99_ns=percentile(slips_ns, 99) / dilation,
+            max_ns=max(slips_ns) / dilation,
+        )
+        for job, slips_ns in sorted(by_job.items())
+        if any(slips_ns)
     )
 
 

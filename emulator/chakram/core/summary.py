@@ -108,10 +108,12 @@ class SummaryRow:
 
     Bandwidths are bytes per second; None for barriers and groups of one rank.
 
-    ``per_iteration`` is how many collectives of the row an iteration has, in
-    ``groups`` process groups; ``samples`` how many were measured in all.
+    ``job`` is whose collectives they are.  ``per_iteration`` is how many collectives of
+    the row an iteration has, in ``groups`` process groups; ``samples`` how many were
+    measured in all.
     """
 
+    job: str
     op: CollectiveOp
     algorithm: str
     nranks: int
@@ -168,6 +170,22 @@ class IterationSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlipSummary:
+    """How much later than recorded the measured collectives of one job started.
+
+    Only of jobs that go by recorded times and of which at least one collective was
+    late; ``late`` counts those.
+    """
+
+    job: str
+    collectives: int
+    late: int
+    p50_ns: float
+    p99_ns: float
+    max_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
     """How evenly links of one kind were loaded.
 
@@ -186,7 +204,7 @@ class Summary:
 
     Attributes:
         banners: What a reader must know before any number, most important first.
-        rows: By collective, group size and size.
+        rows: By job, collective, group size and size.
         average_busbw: Mean over the rows, as nccl-tests prints it; None without rows.
         generator_bound: Collectives that were generator-bound, of ``verdicts``.
         unfinished: Collectives that not all of their ranks have finished.
@@ -198,6 +216,7 @@ class Summary:
     rows: tuple[SummaryRow, ...]
     average_busbw: float | None
     iterations: tuple[IterationSummary, ...]
+    slips: tuple[SlipSummary, ...]
     ranks: tuple[RankSummary, ...]
     links: tuple[LinkRecord, ...]
     uplinks: Balance | None

@@ -221,6 +221,35 @@ class TraceGraph:
             tuple(self._split_bytes[start:middle]), tuple(self._split_bytes[middle:end])
         )
 
+    def start_ns(self, position: int) -> int | None:
+        """Return when a node started when it was recorded, None where nobody said."""
+        return _optional(self._starts_ns, position)
+
+    def in_order_of_start_times(self) -> TraceGraph:
+        """Return the same nodes without dependencies, ordered by recorded starts.
+
+        A node without one comes first; ties go by node id.
+        """
+        graph = self._sharing_columns(self.rank)
+        graph._dependencies = array("i")
+        graph._dependency_ends = array("q", bytes(8 * (len(self) + 1)))
+        starts_ns = [self.start_ns(position) or 0 for position in range(len(self))]
+        graph._order = array(
+            "i",
+            sorted(
+                range(len(self)), key=lambda at: (starts_ns[at], self._node_ids[at])
+            ),
+        )
+        return graph
+
+    def _sharing_columns(self, rank: int) -> TraceGraph:
+        """Return a graph of *rank* with the very columns of this one."""
+        graph = TraceGraph(rank=rank, source=self.source)
+        for name in self.__slots__:
+            if name.startswith("_"):
+                setattr(graph, name, getattr(self, name))
+        return graph
+
     def locate(self, position: int) -> str:
         """Return where a node stands, for messages: file, offset, rank, id."""
         return (

@@ -81,10 +81,11 @@ def render_table(summary: Summary, *, simulated: str = "simulate") -> str:
     lines += _header(summary)
     bound = [row for row in summary.rows if row.generator_bound and row.busbw]
     kind: tuple[object, ...] = ()
+    several = len({row.job for row in summary.rows}) > 1
     for row in summary.rows:
-        if kind != (row.op, row.algorithm, row.nranks, row.groups):
-            kind = (row.op, row.algorithm, row.nranks, row.groups)
-            lines.append(_headline(row))
+        if kind != (row.job, row.op, row.algorithm, row.nranks, row.groups):
+            kind = (row.job, row.op, row.algorithm, row.nranks, row.groups)
+            lines.append(_headline(row, job=f"job {row.job}: " if several else ""))
         mark = GENERATOR_BOUND_MARK if row in bound else ""
         lines.append(_line(_cells(row, simulated)) + mark)
     if not summary.rows:
@@ -132,12 +133,12 @@ def _over_columns() -> str:
     return line
 
 
-def _headline(row: SummaryRow) -> str:
+def _headline(row: SummaryRow, *, job: str) -> str:
     groups = "1 group" if row.groups == 1 else f"{row.groups} groups"
     if row.op is CollectiveOp.SEND_RECV:
         pairs = "1 pair" if row.groups == 1 else f"{row.groups} pairs"
-        return f"# send_recv: {pairs} of ranks"
-    return f"# {row.op}: {row.algorithm}, {groups} of {row.nranks} ranks"
+        return f"# {job}send_recv: {pairs} of ranks"
+    return f"# {job}{row.op}: {row.algorithm}, {groups} of {row.nranks} ranks"
 
 
 def _cells(row: SummaryRow, simulated: str) -> list[str]:
@@ -195,6 +196,13 @@ def _footer(summary: Summary) -> list[str]:
             f"# Iteration{job}: mean {_us(iteration.mean_ns)} us, "
             f"p50 {_us(iteration.p50_ns)}, p99 {_us(iteration.p99_ns)}, "
             f"max {_us(iteration.max_ns)}, cv {_percent(iteration.cv)} %"
+        )
+    for slip in summary.slips:
+        job = f" of {slip.job}" if several else ""
+        lines.append(
+            f"# Schedule slip{job}: {slip.late} of {slip.collectives} collectives "
+            f"started later than recorded, p50 {_us(slip.p50_ns)} us, "
+            f"p99 {_us(slip.p99_ns)}, max {_us(slip.max_ns)}"
         )
     lines += _exposed(summary.ranks)
     lines.append(

@@ -104,6 +104,7 @@ class RunResults:
                     ce=row["ce"],
                     generator_wait_ns=row["generator_wait_ns"],
                     critical=critical,
+                    slip_ns=row.get("slip_ns") or 0,
                 )
             )
         return records

@@ -14,6 +14,7 @@ cdef class Endpoint:
     cdef readonly list destinations
     cdef readonly PortEngine engine
     cdef readonly list replays
+    cdef list _awaited
     cdef object _failure
     cdef long long _timer_ns
     cdef Py_ssize_t _finished

@@ -74,6 +74,7 @@ class Endpoint:
     """
 
     __slots__ = (
+        "_awaited",
         "_computing_calls",
         "_failure",
         "_finished",
@@ -100,11 +101,13 @@ class Endpoint:
         self.port = port
         self.records = RecordRows()
         self._failure: str | None = None
-        # Earliest timer of the replays, and how many of the first ones have finished.
+        # Earliest timer of the replays, and how many of those awaited have finished.
         self._timer_ns = NEVER
         self._finished = 0
         self._computing_calls = 0
         self.replays: list[Replay] = []
+        # Those that have an end; the run does not wait for the others.
+        self._awaited: list[Replay] = []
         self._replay_of_qpn: dict[int, Replay] = {}
         self._peer_of_qpn: dict[int, tuple[str, int, int]] = {}
         destination_of: dict[tuple[str, int], int] = {}
@@ -128,6 +131,8 @@ class Endpoint:
                     records=self.records,
                 )
                 self.replays.append(replay)
+                if not replay.is_background:
+                    self._awaited.append(replay)
                 send_orders: dict[str, SendOrder] = {}
                 for pair in rank.queue_pairs:
                     address = (pair.remote_address, port.udp_port)
@@ -153,9 +158,12 @@ class Endpoint:
 
     def arm(self, start_ns: int) -> None:
         """Let all ranks start their first iteration at *start_ns*."""
+        self._timer_ns = _NEVER
         for replay in self.replays:
             replay.arm(start_ns)
-        self._timer_ns = start_ns
+            self._timer_ns = min(self._timer_ns, replay.next_timer_ns())
+        if self._timer_ns == _NEVER:
+            self._timer_ns = start_ns
 
     def advance(self, now_ns: int) -> None:
         """Carry out everything that is due: timers, completions, new messages."""
@@ -205,8 +213,8 @@ class Endpoint:
         return wakeup_ns if wakeup_ns < self._timer_ns else self._timer_ns
 
     def finished(self) -> bool:
-        """Tell whether all ranks have done all their iterations."""
-        replays = self.replays
+        """Tell whether all ranks that are waited for have done all their iterations."""
+        replays = self._awaited
         while self._finished < len(replays) and replays[self._finished].finished():
             self._finished += 1
         return self._finished == len(replays)
@@ -216,24 +224,35 @@ class Endpoint:
         return self._failure
 
     def iterations_done(self) -> int:
-        """Return the number of iterations that every rank has done."""
-        return min((replay.iteration for replay in self.replays), default=0)
+        """Return the number of iterations that every unfinished rank has done.
+
+        Of ranks that have finished, or are not waited for, only if there is no other.
+        """
+        unfinished = [each for each in self._awaited if not each.finished()]
+        return min(
+            (replay.iteration for replay in unfinished or self.replays), default=0
+        )
 
     def progress_counter(self) -> int:
         """Return a number that grows as long as the endpoint gets on.
 
         It does when a message or an operation ends or new payload is accepted, and at
         every call while a rank computes or pauses.  Packets that come in vain, as
-        duplicates do, are no progress.  What does not grow for long, hangs.
+        duplicates do, are no progress, and what ranks do that are not waited for is
+        none.  What does not grow for long, hangs.
         """
-        if self._timer_ns != _NEVER:
+        if any(each.next_timer_ns() != _NEVER for each in self._awaited):
             self._computing_calls += 1
         return (
             self._computing_calls
-            + sum(pair.responder.bytes_received for pair in self.engine.queue_pairs())
+            + sum(
+                pair.responder.bytes_received
+                for pair in self.engine.queue_pairs()
+                if not self._replay_of_qpn[pair.qpn].is_background
+            )
             + sum(
                 replay.completed_messages + replay.completed_operations
-                for replay in self.replays
+                for replay in self._awaited
             )
         )
 
@@ -241,7 +260,7 @@ class Endpoint:
         """Return for every unfinished rank what it waits for, as sentences."""
         return [
             sentence
-            for replay in self.replays
+            for replay in self._awaited
             if not replay.finished()
             for sentence in replay.waiting_for()
         ]

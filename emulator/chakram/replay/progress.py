@@ -27,6 +27,7 @@ class ActiveOperation:
         start_ns: When its rank began with it.
         end_ns: When the last thing happened to it.
         is_counted: Whether its time is time of communication.
+        slip_ns: How much later than recorded it started.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class ActiveOperation:
         "received_bytes",
         "retransmitted",
         "sent_bytes",
+        "slip_ns",
         "start_ns",
     )
 
@@ -77,6 +79,7 @@ class ActiveOperation:
         self.generator_wait_ns = 0
         self.retransmitted = 0
         self.ce = 0
+        self.slip_ns = 0
 
 
 class Flow:

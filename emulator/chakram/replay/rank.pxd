@@ -18,12 +18,14 @@ cdef int _CAUSE_START
 cdef Py_ssize_t _NOTHING
 cdef long long _SEND_KEYS
 cdef int _STEP_BITS
+cdef long long _ENDLESS
 
 
 cdef class Replay:
     cdef readonly long long number
     cdef readonly object job
     cdef readonly long long rank
+    cdef readonly bint is_background
     cdef readonly long long iteration
     cdef readonly long long completed_messages
     cdef readonly long long completed_operations
@@ -31,6 +33,9 @@ cdef class Replay:
     cdef tuple _operations
     cdef long long _iterations
     cdef long long _gap_ns
+    cdef long long _offset_ns
+    cdef list _preference
+    cdef object _starts_ns
     cdef object _numbers
     cdef object _tables
     cdef dict _group_of_qpn
@@ -73,8 +78,10 @@ cdef class Replay:
     cdef _end_iteration(self)
     @cython.locals(timers=list, deadline_ns="long long", index="Py_ssize_t")
     cdef _handle_timers_until(self, long long until_ns, long long now_ns)
-    @cython.locals(readiness=Readiness, index="Py_ssize_t")
+    @cython.locals(readiness=Readiness, index="Py_ssize_t", due_ns="long long")
     cdef _run(self, long long now_ns)
+    @cython.locals(ready_ns="long long")
+    cdef _begin(self, Py_ssize_t index, long long now_ns)
     cdef _done(self, Py_ssize_t index, long long done_ns)
     cdef _start_compute(self, Py_ssize_t index, long long start_ns)
     cdef _end_compute(self, Py_ssize_t index, long long end_ns)
@@ -82,7 +89,7 @@ cdef class Replay:
         group="long long", position="long long", first_order="long long",
         sequence="long long", immediate="long long", key="long long", expansion=Expansion,
         ready_ns="long long", start_ns="long long", is_counted="bint",
-        active=ActiveOperation, send="Py_ssize_t",
+        active=ActiveOperation, send="Py_ssize_t", due_ns="long long",
     )
     cdef _start_communication(self, Py_ssize_t index, operation, long long now_ns)
     @cython.locals(

@@ -18,8 +18,12 @@ immediates on one queue pair, which delivers in order, the first is the older on
 When is an operation done?  A collective: all of the rank's own messages are
 acknowledged and all messages for it have arrived.  A send: acknowledged.  A receive:
 its dependencies are done and the message is there.  A compute operation: its time is
-over; those of one stream run one after another, in the order in which they became
-ready.
+over; those of one stream run one after another, in the order of the job's policy
+(``chakram.replay.policies``).
+
+Recorded times.  Where the job goes by them, an operation that is ready starts at its
+recorded start, counted from the start of the iteration, and not before; how much later
+it starts is its slip.
 
 Time that is late.  Whatever happened is dealt with in the order in which it happened,
 and what it releases is ready at that time, not at the moment it was looked at: at a
@@ -43,6 +47,7 @@ from chakram.core.program import (
 from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
 from chakram.replay.early import EarlyMessages
 from chakram.replay.expansion import Expander
+from chakram.replay.policies import preferences
 from chakram.replay.progress import ActiveOperation, Activity, Flow
 from chakram.replay.readiness import NOTHING, Readiness
 from chakram.replay.rows import RowWriter
@@ -74,6 +79,9 @@ _SEND_KEYS = -(1 << 62)
 No message ever looks for a send; its key only has to be its own.
 """
 
+_ENDLESS = 1 << 62
+"""Iterations of a job that goes on until the others have ended."""
+
 _STEP_BITS = 24
 """Steps of one collective; the rest of 63 bits counts collectives."""
 
@@ -88,6 +96,7 @@ class Replay:
         records: Where rows of finished flows, shares and iterations go.
 
     Attributes:
+        is_background: Whether it goes on until all others have finished.
         iteration: The one that runs, or runs next.
         completed_messages: Own messages acknowledged, over all iterations.
         completed_operations: Operations done, over all iterations.
@@ -109,12 +118,15 @@ class Replay:
         "_iteration_start_ns",
         "_iterations",
         "_numbers",
+        "_offset_ns",
         "_operations",
         "_peer_of_qpn",
         "_point_to_point",
         "_posts",
+        "_preference",
         "_readiness",
         "_rows",
+        "_starts_ns",
         "_strays",
         "_streams",
         "_tables",
@@ -122,6 +134,7 @@ class Replay:
         "completed_messages",
         "completed_operations",
         "finished_ns",
+        "is_background",
         "iteration",
         "job",
         "number",
@@ -145,7 +158,12 @@ class Replay:
         self.completed_operations = 0
         self.finished_ns = NEVER
         self._operations = program.operations
-        self._iterations = settings.iterations
+        job = settings.of(program.job)
+        self.is_background = job.is_background
+        self._iterations = (
+            _ENDLESS if job.is_background else settings.iterations_of(program.job)
+        )
+        self._offset_ns = job.offset_ns
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
         self._tables = ProgramTables(plan)
@@ -154,8 +172,15 @@ class Replay:
         self._point_to_point = self._tables.point_to_point
         self._durations_ns = self._tables.durations_ns
         self._expander = Expander(plan=plan, rank_numbers=rank_numbers)
+        self._preference = preferences(job.policy, program.operations)
         self._readiness = Readiness(
-            [operation.dependencies for operation in program.operations]
+            [operation.dependencies for operation in program.operations],
+            self._preference,
+        )
+        self._starts_ns = (
+            [operation.start_ns or 0 for operation in program.operations]
+            if job.order == "start_times"
+            else None
         )
         self._rows = RowWriter(records, plan.number)
         self._streams = ComputeStreams()
@@ -171,18 +196,18 @@ class Replay:
     # What drives it.
 
     def arm(self, start_ns: int) -> None:
-        """Let the first iteration start at *start_ns*."""
+        """Let the first iteration start at *start_ns*, or its job's offset later."""
         if self._iterations == 0:
             self.finished_ns = start_ns
         else:
-            heappush(self._timers, (start_ns, _NOTHING))
+            heappush(self._timers, (start_ns + self._offset_ns, _NOTHING))
 
     def next_timer_ns(self) -> int:
         """Return when ``handle_timers`` has something to do, ``NEVER`` if nothing."""
         return self._timers[0][0] if self._timers else _NEVER
 
     def handle_timers(self, now_ns: int) -> None:
-        """End the compute operations and pauses whose time is over."""
+        """End what computes or pauses and whose time is over; start what is due."""
         self._handle_timers_until(now_ns, now_ns)
 
     def message_received(self, qpn: int, event: MessageReceived, now_ns: int) -> None:
@@ -305,6 +330,9 @@ class Replay:
             deadline_ns, index = heappop(timers)
             if index == _NOTHING:
                 self._start_iteration(deadline_ns, now_ns)
+            elif index >= len(self._operations):
+                self._begin(index - len(self._operations), now_ns)
+                self._run(now_ns)
             else:
                 self._end_compute(index, deadline_ns)
                 self._run(now_ns)
@@ -312,18 +340,33 @@ class Replay:
     # Operations.
 
     def _run(self, now_ns: int) -> None:
-        """Start everything that is ready, lowest operation first."""
+        """Start everything that is ready, in the order of the policy."""
         readiness = self._readiness
         index = readiness.take()
         while index != _NOTHING:
-            operation = self._operations[index]
-            if not isinstance(operation, ComputeOperation):
-                self._start_communication(index, operation, now_ns)
-            elif operation.duration_ns == 0:
-                self._done(index, readiness.ready_ns[index])
-            elif self._streams.take(operation.stream, index, readiness.ready_ns[index]):
-                self._start_compute(index, readiness.ready_ns[index])
+            if self._starts_ns is None:
+                self._begin(index, now_ns)
+            else:
+                due_ns = self._iteration_start_ns + self._starts_ns[index]
+                if due_ns > readiness.ready_ns[index]:
+                    readiness.postpone(index, due_ns)
+                    heappush(self._timers, (due_ns, index + len(self._operations)))
+                else:
+                    self._begin(index, now_ns)
             index = readiness.take()
+
+    def _begin(self, index: int, now_ns: int) -> None:
+        """Start an operation, or let it wait for its stream."""
+        ready_ns = self._readiness.ready_ns[index]
+        operation = self._operations[index]
+        if not isinstance(operation, ComputeOperation):
+            self._start_communication(index, operation, now_ns)
+        elif operation.duration_ns == 0:
+            self._done(index, ready_ns)
+        elif self._streams.take(
+            operation.stream, index, ready_ns, self._preference[index]
+        ):
+            self._start_compute(index, ready_ns)
 
     def _done(self, index: int, done_ns: int) -> None:
         """Release what waited for an operation; end the iteration after the last."""
@@ -386,6 +429,9 @@ class Replay:
             start_ns,
             is_counted,
         )
+        if self._starts_ns is not None:
+            due_ns = self._iteration_start_ns + self._starts_ns[index]
+            active.slip_ns = start_ns - due_ns
         self._active[key] = active
         if is_counted:
             self._activity.change(0, 1, start_ns)

@@ -14,9 +14,12 @@ cdef class Readiness:
     cdef list _roots
     cdef list _successors
     cdef list _missing
+    cdef list _operation_at
+    cdef list _place_of
     cdef list _ready
 
     cpdef begin(self, long long start_ns)
     cpdef Py_ssize_t take(self) except? -2
+    cpdef postpone(self, Py_ssize_t index, long long until_ns)
     @cython.locals(missing=list, successor="Py_ssize_t")
     cpdef done(self, Py_ssize_t index, long long done_ns)

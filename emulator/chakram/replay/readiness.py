@@ -27,6 +27,8 @@ class Readiness:
 
     Args:
         dependencies: Of each operation: which others have to be done before it.
+        preference: Of each operation a number: of those that are ready at once the
+            lower ones go first, then the earlier operations.  None: all are equal.
 
     Attributes:
         left: Operations that are not done.
@@ -38,6 +40,8 @@ class Readiness:
     __slots__ = (
         "_counts",
         "_missing",
+        "_operation_at",
+        "_place_of",
         "_ready",
         "_roots",
         "_successors",
@@ -47,9 +51,22 @@ class Readiness:
         "released_by",
     )
 
-    def __init__(self, dependencies: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        dependencies: Sequence[Sequence[int]],
+        preference: Sequence[int] | None = None,
+    ) -> None:
         self._counts = [len(each) for each in dependencies]
-        self._roots = [index for index, each in enumerate(dependencies) if not each]
+        # What is ready waits by its place in the order of preference.
+        self._operation_at = list(range(len(dependencies)))
+        if preference is not None:
+            self._operation_at.sort(key=preference.__getitem__)
+        self._place_of = [0] * len(dependencies)
+        for place, index in enumerate(self._operation_at):
+            self._place_of[index] = place
+        self._roots = sorted(
+            self._place_of[index] for index, each in enumerate(dependencies) if not each
+        )
         self._successors: list[list[int]] = [[] for _ in dependencies]
         for index, each in enumerate(dependencies):
             for dependency in each:
@@ -71,8 +88,15 @@ class Readiness:
         self.released_by = [_NOTHING] * self.left
 
     def take(self) -> int:
-        """Return and forget the lowest operation that is ready, ``NOTHING`` if none."""
-        return heappop(self._ready) if self._ready else _NOTHING
+        """Return and forget the first operation that is ready, ``NOTHING`` if none."""
+        if not self._ready:
+            return _NOTHING
+        return self._operation_at[heappop(self._ready)]
+
+    def postpone(self, index: int, until_ns: int) -> None:
+        """Take note that an operation that was taken may not start before a time."""
+        self.ready_ns[index] = until_ns
+        self.released_by[index] = _NOTHING
 
     def done(self, index: int, done_ns: int) -> None:
         """Take note that an operation is done, and since when."""
@@ -86,4 +110,4 @@ class Readiness:
                 self.released_by[successor] = index
             missing[successor] -= 1
             if missing[successor] == 0:
-                heappush(self._ready, successor)
+                heappush(self._ready, self._place_of[successor])

@@ -84,6 +84,7 @@ class RowWriter:
                 active.generator_wait_ns,
                 active.retransmitted,
                 active.ce,
+                active.slip_ns,
             )
         )
 

@@ -1,7 +1,16 @@
 # C types of streams.py, for the compiled form.
 
+cimport cython
+
+
 cdef class ComputeStreams:
+    cdef long long _arrivals
     cdef dict _waiting
 
-    cpdef bint take(self, object stream, Py_ssize_t index, long long ready_ns)
+    @cython.locals(waiting=list)
+    cpdef bint take(
+        self, object stream, Py_ssize_t index, long long ready_ns,
+        long long preference=*
+    )
+    @cython.locals(waiting=list)
     cpdef release(self, object stream)

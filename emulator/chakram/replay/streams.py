@@ -1,29 +1,37 @@
 # cython: language_level=3, annotation_typing=False
-"""The compute slots of a rank: one per stream, first come, first served."""
+"""The compute slots of a rank: one per stream, for one operation at a time."""
 
 from __future__ import annotations
 
-from collections import deque
+from heapq import heappop, heappush
 
 __all__ = ["ComputeStreams"]
 
 
 class ComputeStreams:
-    """Which streams are busy, and what waits for them."""
+    """Which streams are busy, and what waits for them.
 
-    __slots__ = ("_waiting",)
+    Of what waits, the operation of the lowest preference goes first; of equal ones
+    who came first.
+    """
+
+    __slots__ = ("_arrivals", "_waiting")
 
     def __init__(self) -> None:
-        # A stream is in it while it is busy.
-        self._waiting: dict[int | None, deque[tuple[int, int]]] = {}
+        self._arrivals = 0
+        # A stream is in it while it is busy: (preference, arrival, operation, ready).
+        self._waiting: dict[int | None, list[tuple[int, int, int, int]]] = {}
 
-    def take(self, stream: int | None, index: int, ready_ns: int) -> bool:
+    def take(
+        self, stream: int | None, index: int, ready_ns: int, preference: int = 0
+    ) -> bool:
         """Take *stream* for operation *index*; False: it has to wait, and is noted."""
         waiting = self._waiting.get(stream)
         if waiting is None:
-            self._waiting[stream] = deque()
+            self._waiting[stream] = []
             return True
-        waiting.append((index, ready_ns))
+        self._arrivals += 1
+        heappush(waiting, (preference, self._arrivals, index, ready_ns))
         return False
 
     def release(self, stream: int | None) -> tuple[int, int] | None:
@@ -33,6 +41,7 @@ class ComputeStreams:
         """
         waiting = self._waiting[stream]
         if waiting:
-            return waiting.popleft()
+            _, _, index, ready_ns = heappop(waiting)
+            return index, ready_ns
         del self._waiting[stream]
         return None

@@ -28,6 +28,7 @@ def collective(
     name: str = "",
     root: int | None = None,
     splits: Splits | None = None,
+    start_ns: int | None = None,
 ) -> Row:
     """Return a collective; *after* are the ids of what it depends on."""
     return {
@@ -40,6 +41,7 @@ def collective(
         "dependencies": tuple(after),
         "root": root,
         "splits": splits,
+        "start_ns": start_ns,
     }
 
 

@@ -65,6 +65,7 @@ def collective(
     root: int = 0,
     after: Iterable[int] = (),
     splits: Splits | None = None,
+    start_ns: int | None = None,
 ) -> CollectiveOperation:
     """Return one collective of a group."""
     return CollectiveOperation(
@@ -79,6 +80,7 @@ def collective(
         trace_bytes=input_bytes,
         root=root,
         splits=splits,
+        start_ns=start_ns,
     )
 
 
@@ -88,7 +90,11 @@ def matrix_splits(matrix: Sequence[Sequence[int]], position: int) -> Splits:
 
 
 def compute(
-    duration_ns: int, *, stream: int | None = None, after: Iterable[int] = ()
+    duration_ns: int,
+    *,
+    stream: int | None = None,
+    after: Iterable[int] = (),
+    start_ns: int | None = None,
 ) -> ComputeOperation:
     """Return a delay."""
     return ComputeOperation(
@@ -97,6 +103,7 @@ def compute(
         dependencies=tuple(after),
         duration_ns=duration_ns,
         stream=stream,
+        start_ns=start_ns,
     )
 
 
@@ -265,6 +272,7 @@ class ShareRow(NamedTuple):
     generator_wait_ns: int
     retransmitted: int
     ce: int
+    slip_ns: int
 
 
 class IterationRow(NamedTuple):

@@ -296,5 +296,6 @@ def _share(
         "generator_wait_ns": 0,
         "retransmitted": retransmitted,
         "ce": MARKED_PER_SHARE,
+        "slip_ns": 0,
     }
     rows.shares.extend(values[name] for name in SHARE_FIELDS)

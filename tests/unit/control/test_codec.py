@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from chakram.control.codec import decode_plan, encode_plan, parse_plan, plan_bytes
 from chakram.control.messages import MAX_MESSAGE_BYTES, pb
-from chakram.core.plan import POINT_TO_POINT, AgentPlan, RunSettings, TransportPlan
+from chakram.core.plan import (
+    ORDERS,
+    POINT_TO_POINT,
+    POLICIES,
+    AgentPlan,
+    JobSettings,
+    RunSettings,
+    TransportPlan,
+)
 from chakram.core.program import (
     ComputeOperation,
     ReceiveOperation,
@@ -85,6 +93,18 @@ def test_decoding_what_was_encoded_gives_the_plan(plan: AgentPlan) -> None:
         warmup=st.integers(0, 10**6),
         drop_ratio=st.floats(0, 0.99),
         seed=st.integers(-(2**63), 2**63 - 1),
+        jobs=st.lists(
+            st.builds(
+                JobSettings,
+                job=st.text("abc", min_size=1),
+                offset_ns=st.integers(0, 10**12),
+                iterations=st.none() | st.integers(0, 10**6),
+                is_background=st.booleans(),
+                policy=st.sampled_from(POLICIES),
+                order=st.sampled_from(ORDERS),
+            ),
+            max_size=3,
+        ).map(tuple),
     ),
     nranks=st.integers(2, 5),
 )

@@ -69,12 +69,6 @@ def test_events_of_a_later_version_are_passed_over() -> None:
     assert decode_event(pb.AgentEvent(time_ns=1), where="x") is None
 
 
-def test_progress_is_that_of_the_slowest_rank() -> None:
-    assert (
-        Progress(time_ns=0, counter=0, iterations=((0, 3), (1, 2))).iterations_done == 2
-    )
-
-
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=50))
 def test_numbers_survive_packing(values: list[int]) -> None:
     data = pack_numbers(array("q", values))

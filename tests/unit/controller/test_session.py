@@ -140,6 +140,7 @@ def session_of(
         },
         observer=watcher or Watcher(),
         hang_timeout_ns=hang_timeout_ns,
+        iterations_of={0: 3, 1: 9},
         duration_limit_ns=duration_limit_ns,
     )
 
@@ -163,6 +164,23 @@ async def test_a_run_goes_from_preparation_to_its_end() -> None:
     assert watcher.told[:3] == ["PREPARING", "ARMING", "RUNNING"]
     assert watcher.told[-1] == "DONE"
     assert {"rows", "counters of a", "a warning: hot"} <= set(watcher.told)
+
+
+@pytest.mark.asyncio
+async def test_progress_is_that_of_the_slowest_rank_not_at_its_end() -> None:
+    watcher = Watcher()
+    # Rank 2 is not waited for: it may do as many iterations as it likes.
+    steps = [((0, 2), (1, 4), (2, 70)), ((0, 3), (1, 5), (2, 71)), ((0, 3), (1, 9))]
+    agent = PlayedAgent(
+        "a",
+        (
+            *(Progress(time_ns=4, counter=1, iterations=each) for each in steps),
+            Finished(time_ns=5),
+        ),
+    )
+    await session_of(agent, watcher=watcher).run()
+    told = [text for text in watcher.told if text.startswith("iterations")]
+    assert told == ["iterations 2", "iterations 5", "iterations 9"]
 
 
 @pytest.mark.asyncio

@@ -22,7 +22,7 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.errors import ConfigError, MatchingError, ScheduleError
+from chakram.errors import ConfigError, MatchingError, ScheduleError, TraceError
 from chakram.testing.graphs import collective, compute, job, label, receive, send
 
 AG, RS = CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER
@@ -370,3 +370,58 @@ def test_a_group_with_the_name_of_messages_is_refused() -> None:
 def test_impossible_options_are_refused(options: dict, wanted: str) -> None:
     with pytest.raises(ConfigError, match=wanted):
         LoweringOptions(**options)
+
+
+# Recorded start times.
+
+
+def test_recorded_starts_are_kept_where_a_policy_asks() -> None:
+    rank = [
+        compute(1, duration_ns=5, start_ns=1_000),
+        collective(2, after=[1], start_ns=1_500),
+    ]
+    for first, second in operations(rank, rank):
+        assert (first.start_ns, second.start_ns) == (None, None)
+    for first, second in operations(rank, rank, with_starts=True):
+        assert (first.start_ns, second.start_ns) == (0, 500)
+        assert second.dependencies == (0,)
+
+
+def test_start_times_take_the_place_of_dependencies() -> None:
+    # By ids and dependencies 2 runs before 3; by recorded times after it.
+    ranks = [
+        [
+            compute(1, duration_ns=700, start_ns=50 + skew),
+            collective(2, size=20, after=[1], start_ns=900 + skew),
+            collective(3, size=30, after=[2], start_ns=250 + skew),
+            compute(4, after=[3], duration_ns=10, start_ns=60 + skew),
+        ]
+        for skew in (0, 7_000)
+    ]
+    for rows in operations(*ranks, order="start_times", scale=Fraction(2)):
+        assert [(row.start_ns, row.dependencies) for row in rows] == [
+            (0, ()),
+            (20, ()),
+            (400, ()),
+            (1_700, (2,)),
+        ]
+        assert [row.number for row in rows[2:]] == [0, 1]
+        assert rows[2].input_bytes == 30
+
+
+def test_a_trace_without_start_times_cannot_go_by_them() -> None:
+    rows = [label(9), collective(1), compute(2, duration_ns=3)]
+    with pytest.raises(TraceError) as error:
+        lowered(rows, rows, order="start_times")
+    assert str(error.value) == (
+        "t.0.et: rank 0 has no recorded start times (order: dependencies needs none)"
+    )
+
+
+def test_nodes_without_start_times_begin_at_once_and_are_told() -> None:
+    rows = [collective(1, start_ns=10), compute(2, duration_ns=3)]
+    result = lowered(rows, rows, order="start_times")
+    assert result.warnings == (
+        "2 nodes have no recorded start time: they start at the beginning of each "
+        "iteration",
+    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.groups import world_group
-from chakram.core.plan import Plan, RunSettings, TransportPlan
+from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
 from chakram.core.program import Operation
 from chakram.errors import PlanError
 from chakram.fabric.topology import single_switch
@@ -54,6 +54,32 @@ def pair_of(
     )
     left, right = endpoints_of(plan)
     return left, right
+
+
+def test_ranks_in_the_background_are_not_waited_for() -> None:
+    settings = RunSettings(
+        warmup=0, measured=1, jobs=(JobSettings(job="b", is_background=True),)
+    )
+    rows = [compute(10)]
+    programs = [program(0, world_group(1), rows, job=job) for job in ("a", "b")]
+    plan = make_plan(
+        programs,
+        single_switch(1, None),
+        first_ports={"a": 0, "b": 0},
+        settings=settings,
+    )
+    (endpoint,) = endpoints_of(plan)
+    endpoint.arm(0)
+    endpoint.advance(0)
+    assert not endpoint.finished()
+    endpoint.advance(10)
+    assert endpoint.finished()
+    before = endpoint.progress_counter()
+    endpoint.advance(50)
+    assert [replay.iteration for replay in endpoint.replays] == [1, 5]
+    # What goes on without being waited for must not hide that others hang.
+    assert endpoint.progress_counter() == before
+    assert endpoint.waiting_for() == []
 
 
 def carry(source: Endpoint, sink: Endpoint, now_ns: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.groups import ProcessGroup, world_group
-from chakram.core.plan import POINT_TO_POINT, RunSettings
+from chakram.core.plan import POINT_TO_POINT, JobSettings, RunSettings
 from chakram.core.program import Operation, RankProgram
 from chakram.core.records import (
     CAUSE_MESSAGE,
@@ -140,6 +140,123 @@ def test_operations_that_are_ready_together_start_in_the_order_of_rows() -> None
     assert driven.replay.next_timer_ns() == 20
     driven.replay.handle_timers(20)
     assert driven.replay.next_timer_ns() == 50
+
+
+def job_settings(**job: object) -> RunSettings:
+    return RunSettings(
+        warmup=0,
+        measured=1,
+        jobs=(JobSettings(job="other"), JobSettings(job="job", **job)),
+    )
+
+
+def ends_of(rows: Sequence[Operation], policy: str) -> list[int]:
+    """Return when the timers of a rank's compute operations end, in order."""
+    driven = Driven(alike(rows, nranks=1), settings=job_settings(policy=policy))
+    driven.start()
+    ends_ns = []
+    while (deadline_ns := driven.replay.next_timer_ns()) != NEVER:
+        ends_ns.append(deadline_ns)
+        driven.replay.handle_timers(deadline_ns)
+    return ends_ns
+
+
+def test_the_policy_decides_who_gets_the_stream() -> None:
+    rows = [
+        compute(1, start_ns=3),
+        compute(10, start_ns=9),
+        compute(100, start_ns=1),
+        compute(1_000, start_ns=2),
+        collective("barrier", after=[3]),
+    ]
+    assert ends_of(rows, "fifo") == [1, 11, 111, 1_111]
+    assert ends_of(rows, "start_time") == [100, 1_100, 1_101, 1_111]
+    assert ends_of(rows, "communication_first") == [1_000, 1_001, 1_011, 1_111]
+
+
+def test_a_job_may_begin_later_and_repeat_otherwise() -> None:
+    settings = job_settings(offset_ns=500, iterations=3)
+    driven = Driven(alike([compute(10)], nranks=1), settings=settings)
+    driven.start(100)
+    for deadline_ns in (600, 610, 620, 630):
+        assert driven.replay.next_timer_ns() == deadline_ns
+        driven.replay.handle_timers(deadline_ns)
+    assert driven.replay.finished_ns == 630
+    assert len(iteration_rows(driven.records)) == 3
+
+
+def test_a_job_in_the_background_has_no_end() -> None:
+    settings = job_settings(is_background=True, iterations=1)
+    driven = Driven(alike([compute(10)], nranks=1), settings=settings)
+    assert driven.replay.is_background
+    driven.start()
+    driven.replay.handle_timers(1_000)
+    assert not driven.replay.finished()
+    assert driven.replay.iteration == 100
+
+
+# Recorded times.
+
+
+def by_times(rows: Sequence[Operation], nranks: int = 2, **job: object) -> Driven:
+    settings = job_settings(order="start_times", **job)
+    return Driven(alike(rows, nranks), settings=settings)
+
+
+def test_operations_start_at_their_recorded_times() -> None:
+    rows = [
+        collective("broadcast", 9, start_ns=40, number=0),
+        collective("broadcast", 9, start_ns=70, number=1, after=[0]),
+    ]
+    driven = by_times(rows)
+    driven.start(1_000)
+    assert not driven.posts()
+    assert driven.replay.next_timer_ns() == 1_040
+    driven.replay.handle_timers(1_040)
+    (post,) = driven.posts()
+    assert driven.replay.next_timer_ns() == NEVER  # the second waits for the first
+    driven.acknowledge(post, 1_060)
+    driven.replay.handle_timers(1_070)
+    (post,) = driven.posts()
+    driven.acknowledge(post, 1_090)
+    assert [(row.start_ns, row.slip_ns) for row in driven.shares()] == [
+        (1_040, 0),
+        (1_070, 0),
+    ]
+    assert driven.replay.finished_ns == 1_090
+
+
+def test_who_has_to_wait_beyond_its_recorded_time_slips() -> None:
+    rows = [
+        collective("broadcast", 9, start_ns=0, number=0),
+        collective("broadcast", 9, start_ns=30, number=1, after=[0]),
+    ]
+    driven = by_times(rows)
+    driven.start()
+    driven.replay.handle_timers(0)
+    (post,) = driven.posts()
+    driven.acknowledge(post, 50)
+    (post,) = driven.posts()
+    driven.acknowledge(post, 80)
+    assert [row.slip_ns for row in driven.shares()] == [0, 20]
+
+
+def test_recorded_times_count_from_the_start_of_each_iteration() -> None:
+    driven = by_times([compute(10, start_ns=5)], nranks=1, iterations=2)
+    driven.start(100)
+    ends_ns = []
+    while (deadline_ns := driven.replay.next_timer_ns()) != NEVER:
+        driven.replay.handle_timers(deadline_ns)
+        ends_ns.append(deadline_ns)
+    assert ends_ns == [105, 115, 120, 130]
+    assert [row.end_ns for row in iteration_rows(driven.records)] == [115, 130]
+
+
+def test_what_is_late_looks_on_time_and_in_order() -> None:
+    rows = [compute(10, start_ns=50), compute(10, start_ns=5)]
+    driven = by_times(rows, nranks=1)
+    driven.start(0, now_ns=1_000)
+    assert driven.replay.finished_ns == 60
 
 
 def test_a_compute_operation_without_duration_takes_no_slot() -> None:

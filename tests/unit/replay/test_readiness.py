@@ -15,6 +15,22 @@ def test_operations_come_lowest_first() -> None:
     assert readiness.take() == 0
 
 
+def test_operations_come_in_the_order_of_preference() -> None:
+    readiness = Readiness([(), (), (), (1,)], [7, 8, 5, 7])
+    readiness.begin(5)
+    assert [readiness.take() for _ in range(2)] == [2, 0]
+    readiness.done(1, 6)
+    assert [readiness.take() for _ in range(3)] == [3, 1, NOTHING]
+
+
+def test_what_is_postponed_is_ready_later_and_released_by_nothing() -> None:
+    readiness = Readiness([(), (0,)])
+    readiness.begin(0)
+    readiness.done(0, 5)
+    readiness.postpone(1, 9)
+    assert (readiness.ready_ns[1], readiness.released_by[1]) == (9, NOTHING)
+
+
 def test_an_operation_waits_for_all_it_depends_on() -> None:
     readiness = Readiness([(), (), (0, 1)])
     readiness.begin(0)

@@ -67,6 +67,7 @@ def test_a_share_is_what_became_of_the_operation() -> None:
     active.end_ns = 500
     active.sent_bytes, active.received_bytes = 60, 70
     active.generator_wait_ns, active.retransmitted, active.ce = 8, 9, 10
+    active.slip_ns = 11
     RowWriter(records, 7).share(3, active)
     assert share_rows(records) == [
         ShareRow(
@@ -81,6 +82,7 @@ def test_a_share_is_what_became_of_the_operation() -> None:
             generator_wait_ns=8,
             retransmitted=9,
             ce=10,
+            slip_ns=11,
         )
     ]
 
