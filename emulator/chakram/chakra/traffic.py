@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.core.algorithms import AUTO, algorithm_for
+from chakram.core.algorithms import automatic_algorithm
 from chakram.core.collectives import CollectiveOp, nccl_size_bytes
 from chakram.core.groups import WORLD
 from chakram.core.schedule import transfer_bytes
@@ -161,9 +161,8 @@ def _collective(
         traffic.unplaced += count
         return
     nranks = len(group.ranks)
-    how = algorithm_for(
+    how = automatic_algorithm(
         share.op,
-        AUTO,
         size_bytes=nccl_size_bytes(
             share.op, input_bytes=share.size_bytes, nranks=nranks
         ),

@@ -1,41 +1,81 @@
 """Which algorithm a collective takes, as an experiment file says it.
 
 A name (``ring``, ``ring(channels=2)``), a name with parameters (``{ring: {channels:
-2}}``), or a list of such, each up to a size or a number of ranks.
+2}}``), one that the user brings along (``{msccl: ring8.xml}``), or a list of such, each
+up to a size or a number of ranks.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import (
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+)
 
 from chakram.config.mistakes import Mistake, suggest
-from chakram.config.quantities import problem
+from chakram.config.quantities import problem, resolved_path
 from chakram.core.algorithms import (
     AUTO,
     Choice,
     Rule,
+    UserAlgorithm,
     algorithm,
     algorithm_names,
+    user_algorithms,
 )
+from chakram.core.collectives import CollectiveOp
 from chakram.errors import ConfigError, ScheduleError
 from chakram.units import parse_size
-
-if TYPE_CHECKING:
-    from chakram.core.collectives import CollectiveOp
 
 __all__ = ["AlgorithmChoice", "check_collectives"]
 
 _EXAMPLE = "e.g. ring, or {ring: {channels: 2}}"
+_USERS = {
+    "msccl": "{msccl: ring8.xml}",
+    "mscclpp": "{mscclpp: plan.json}",
+    "chakra": "{chakra: ring8/custom}",
+    "python": "{python: mine.py:my_ring}",
+}
+"""Forms of users' algorithms, with an example each."""
+
+_FUNCTION = re.compile(r"(.+):([A-Za-z_][A-Za-z0-9_]*)")
 _RULE_EXAMPLE = "e.g. {up_to: 64KiB, algorithm: tree}"
 _RULE_KEYS = ("up_to", "up_to_ranks", "algorithm")
 _MOST_RULES = 64
 
 
+def _algorithm(value: object, info: ValidationInfo) -> str | UserAlgorithm:
+    """Return the name of an algorithm of ours, or one of the user's."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((kind, place),) = value.items()
+        if isinstance(kind, str) and kind in _USERS:
+            return _user_algorithm(kind, place, info)
+    return _name(value)
+
+
+def _user_algorithm(kind: str, place: object, info: ValidationInfo) -> UserAlgorithm:
+    example = f"e.g. {_USERS[kind]}"
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise problem(f"{_shown(place)} is no place of an algorithm", example)
+    function = None
+    if kind == "python":
+        named = _FUNCTION.fullmatch(place)
+        if named is None:
+            raise problem(f"{_shown(place)} names no function in a file", example)
+        place, function = named.groups()
+    return UserAlgorithm(
+        kind=kind, path=str(resolved_path(place, info)), function=function
+    )
+
+
 def _name(value: object) -> str:
-    """Return the text that names an algorithm, from text or a mapping."""
+    """Return the text that names an algorithm of ours, from text or a mapping."""
     if isinstance(value, str) and value:
         return value
     if not isinstance(value, Mapping) or len(value) != 1:
@@ -68,7 +108,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _rule(value: object) -> Rule:
+def _rule(value: object, info: ValidationInfo) -> Rule:
     if not isinstance(value, Mapping) or "algorithm" not in value:
         raise problem(f"{_shown(value)} is not a rule", _RULE_EXAMPLE)
     for key in value:
@@ -85,42 +125,49 @@ def _rule(value: object) -> Rule:
             f"up_to_ranks: {_shown(ranks)} is not a number of ranks", "at least 2"
         )
     return Rule(
-        algorithm=_name(value["algorithm"]),
+        algorithm=_algorithm(value["algorithm"], info),
         up_to_bytes=up_to_bytes,
         up_to_ranks=ranks,
     )
 
 
-def _choice(value: object) -> Choice:
+def _choice(value: object, info: ValidationInfo) -> Choice:
     if not isinstance(value, list):
-        return _name(value)
+        return _algorithm(value, info)
     if not 1 <= len(value) <= _MOST_RULES:
         raise problem(
             f"has {len(value)} rules", f"write 1 to {_MOST_RULES}; {_RULE_EXAMPLE}"
         )
-    return tuple(map(_rule, value))
+    return tuple(_rule(each, info) for each in value)
 
 
 def _shown(value: object) -> str:
     return "nothing" if value is None else repr(value)[:60]
 
 
-def _written(choice: Choice) -> str | list[dict[str, Any]]:
+def _written(choice: Choice) -> Any:
     """Return a choice as a file has it."""
-    if isinstance(choice, str):
-        return choice
+    if not isinstance(choice, tuple):
+        return _algorithm_written(choice)
     return [
         {
             key: given
             for key, given in (
                 ("up_to", None if rule.up_to_bytes is None else f"{rule.up_to_bytes}B"),
                 ("up_to_ranks", rule.up_to_ranks),
-                ("algorithm", rule.algorithm),
+                ("algorithm", _algorithm_written(rule.algorithm)),
             )
             if given is not None
         }
         for rule in choice
     ]
+
+
+def _algorithm_written(which: str | UserAlgorithm) -> Any:
+    if isinstance(which, str):
+        return which
+    inside = "" if which.function is None else f":{which.function}"
+    return {which.kind: f"{which.path}{inside}"}
 
 
 _NAME_SCHEMA = {
@@ -153,6 +200,10 @@ _ALGORITHM_SCHEMA = {
             "type": "object",
             "minProperties": 1,
             "maxProperties": 1,
+            "properties": {
+                kind: {"type": "string", "minLength": 1, "examples": [example]}
+                for kind, example in _USERS.items()
+            },
             "additionalProperties": _PARAMETERS_SCHEMA,
         },
     ]
@@ -190,11 +241,14 @@ def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> list[Mistak
     """Check that every algorithm exists for its collective and every rule has a use."""
     mistakes: list[Mistake] = []
     for op, choice in collectives.items():
+        mistakes += _check_user_names(op, choice)
         if isinstance(choice, str):
             mistakes += _check_name(op, choice, ())
+        if not isinstance(choice, tuple):
             continue
         for index, rule in enumerate(choice):
-            mistakes += _check_name(op, rule.algorithm, (index, "algorithm"))
+            if isinstance(rule.algorithm, str):
+                mistakes += _check_name(op, rule.algorithm, (index, "algorithm"))
             covering = [
                 number for number in range(index) if choice[number].covers(rule)
             ]
@@ -203,11 +257,44 @@ def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> list[Mistak
                     Mistake(
                         location=("collectives", op.value, index),
                         found="is never reached: the rule of "
-                        f"{choice[covering[0]].algorithm} before it takes all",
+                        f"{_shown_name(choice[covering[0]])} before it takes all",
                         hint="put smaller sizes first",
                     )
                 )
     return mistakes
+
+
+def _shown_name(rule: Rule) -> str:
+    which = rule.algorithm
+    return which if isinstance(which, str) else which.name
+
+
+def _check_user_names(op: CollectiveOp, choice: Choice) -> list[Mistake]:
+    """Check that no two algorithms of the user have one name: records show names.
+
+    And that none is for what only we can do.
+    """
+    users = user_algorithms(choice)
+    if users and op == CollectiveOp.ALL_TO_ALL_V:
+        return [
+            Mistake(
+                location=("collectives", op.value),
+                found=f"{users[0].name} moves equal parts, and {op} moves unequal ones",
+                hint=f"choose from {', '.join(algorithm_names(op))}",
+            )
+        ]
+    paths: dict[str, set[str]] = {}
+    for user in users:
+        paths.setdefault(user.name, set()).add(user.path)
+    return [
+        Mistake(
+            location=("collectives", op.value),
+            found=f"{len(found)} different files are called {name}",
+            hint="give each a file name of its own",
+        )
+        for name, found in paths.items()
+        if len(found) > 1
+    ]
 
 
 def _check_name(

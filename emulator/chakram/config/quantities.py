@@ -178,6 +178,11 @@ Ratio = Annotated[
 def _path(value: object, info: ValidationInfo) -> Path:
     if not isinstance(value, str) or not value or "\0" in value:
         raise problem("is not a path", "e.g. traces/mixtral")
+    return resolved_path(value, info)
+
+
+def resolved_path(value: str, info: ValidationInfo) -> Path:
+    """Return the path that *value* is from the folder of the experiment file."""
     base = (info.context or {}).get(BASE_DIRECTORY)
     return Path(base) / value if base is not None else Path(value)
 

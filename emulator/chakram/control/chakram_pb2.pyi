@@ -650,6 +650,7 @@ class AgentPlan(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     RANK_NUMBERS_FIELD_NUMBER: _builtins.int
+    LISTED_ALGORITHMS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     agent: _builtins.str
     shards: _builtins.int
@@ -665,6 +666,10 @@ class AgentPlan(_message.Message):
     def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def rank_numbers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankNumber]: ...
+    @_builtins.property
+    def listed_algorithms(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedAlgorithm]:
+        """programs name them by place"""
+
     def __init__(
         self,
         *,
@@ -677,10 +682,11 @@ class AgentPlan(_message.Message):
         settings: Global___RunSettings | None = ...,
         peers: _abc.Iterable[_builtins.str] | None = ...,
         rank_numbers: _abc.Iterable[Global___RankNumber] | None = ...,
+        listed_algorithms: _abc.Iterable[Global___ListedAlgorithm] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "transport", b"transport"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "peers", b"peers", "ports", b"ports", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "listed_algorithms", b"listed_algorithms", "peers", b"peers", "ports", b"ports", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -848,12 +854,17 @@ class RankProgram(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     OPERATIONS_FIELD_NUMBER: _builtins.int
+    ALGORITHMS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     rank: _builtins.int
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessGroup]: ...
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Operation]: ...
+    @_builtins.property
+    def algorithms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """places in AgentPlan.listed_algorithms"""
+
     def __init__(
         self,
         *,
@@ -861,14 +872,98 @@ class RankProgram(_message.Message):
         rank: _builtins.int = ...,
         groups: _abc.Iterable[Global___ProcessGroup] | None = ...,
         operations: _abc.Iterable[Global___Operation] | None = ...,
+        algorithms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "job", b"job", "operations", b"operations", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithms", b"algorithms", "groups", b"groups", "job", b"job", "operations", b"operations", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RankProgram: _TypeAlias = RankProgram  # noqa: Y015
+
+@_typing.final
+class ListedAlgorithm(_message.Message):
+    """An algorithm that a user brought along, as a list of transfers: one entry of every
+    column for each, in their order; steps ascend.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OP_FIELD_NUMBER: _builtins.int
+    NRANKS_FIELD_NUMBER: _builtins.int
+    ROOT_FIELD_NUMBER: _builtins.int
+    NPARTS_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    DESTINATIONS_FIELD_NUMBER: _builtins.int
+    CHANNELS_FIELD_NUMBER: _builtins.int
+    REDUCES_FIELD_NUMBER: _builtins.int
+    RUN_COUNTS_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
+    AFTER_COUNTS_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    op: _builtins.str
+    nranks: _builtins.int
+    root: _builtins.int
+    nparts: _builtins.int
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def destinations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def channels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """empty: all 0"""
+
+    @_builtins.property
+    def reduces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]: ...
+    @_builtins.property
+    def run_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def runs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of all transfers: first part, how many"""
+
+    @_builtins.property
+    def after_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of all transfers: how many places back"""
+
+    @_builtins.property
+    def sizes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """empty: sizes are those of the parts"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        op: _builtins.str = ...,
+        nranks: _builtins.int = ...,
+        root: _builtins.int = ...,
+        nparts: _builtins.int = ...,
+        steps: _abc.Iterable[_builtins.int] | None = ...,
+        sources: _abc.Iterable[_builtins.int] | None = ...,
+        destinations: _abc.Iterable[_builtins.int] | None = ...,
+        channels: _abc.Iterable[_builtins.int] | None = ...,
+        reduces: _abc.Iterable[_builtins.bool] | None = ...,
+        run_counts: _abc.Iterable[_builtins.int] | None = ...,
+        runs: _abc.Iterable[_builtins.int] | None = ...,
+        after_counts: _abc.Iterable[_builtins.int] | None = ...,
+        after: _abc.Iterable[_builtins.int] | None = ...,
+        sizes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "after_counts", b"after_counts", "channels", b"channels", "destinations", b"destinations", "name", b"name", "nparts", b"nparts", "nranks", b"nranks", "op", b"op", "reduces", b"reduces", "root", b"root", "run_counts", b"run_counts", "runs", b"runs", "sizes", b"sizes", "sources", b"sources", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedAlgorithm: _TypeAlias = ListedAlgorithm  # noqa: Y015
 
 @_typing.final
 class ProcessGroup(_message.Message):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.control.decoding import decode_plan
+from chakram.control.listed_codec import encode_listed
 from chakram.control.messages import decode_message, pb
 from chakram.core.program import (
     CollectiveOperation,
@@ -17,6 +18,9 @@ from chakram.core.program import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.plan import AgentPlan, RankPlan
 
 __all__ = ["decode_plan", "encode_plan", "parse_plan", "plan_bytes"]
@@ -26,6 +30,10 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
     """Return the message of a plan."""
     transport = plan.transport
     settings = plan.settings
+    places: dict[ListedAlgorithm, int] = {}
+    for rank in plan.ranks:
+        for how in rank.program.algorithms:
+            places.setdefault(how, len(places))
     return pb.AgentPlan(
         run_id=plan.run_id,
         agent=plan.agent,
@@ -44,7 +52,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             )
             for port in plan.ports
         ],
-        ranks=[_encode_rank(rank) for rank in plan.ranks],
+        ranks=[_encode_rank(rank, places) for rank in plan.ranks],
         transport=pb.TransportPlan(
             path_mtu=transport.path_mtu,
             window_bytes=transport.window_bytes,
@@ -89,6 +97,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             pb.RankNumber(job=job, rank=rank, number=number)
             for job, rank, number in plan.rank_numbers
         ],
+        listed_algorithms=[encode_listed(how) for how in places],
     )
 
 
@@ -97,7 +106,7 @@ def plan_bytes(plan: AgentPlan) -> bytes:
     return encode_plan(plan).SerializeToString()
 
 
-def _encode_rank(rank: RankPlan) -> pb.RankPlan:
+def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.RankPlan:
     program = rank.program
     return pb.RankPlan(
         number=rank.number,
@@ -113,6 +122,7 @@ def _encode_rank(rank: RankPlan) -> pb.RankPlan:
             operations=[
                 _encode_operation(operation) for operation in program.operations
             ],
+            algorithms=[places[how] for how in program.algorithms],
         ),
         queue_pairs=[
             pb.QueuePairPlan(

@@ -24,6 +24,7 @@ from chakram.control.fields import (
     size,
     text,
 )
+from chakram.control.listed_codec import decode_listed
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
 from chakram.core.plan import (
@@ -53,6 +54,7 @@ from chakram.roce.constants import PATH_MTUS
 
 if TYPE_CHECKING:
     from chakram.control.messages import pb
+    from chakram.core.algorithms.listed import ListedAlgorithm
 
 __all__ = ["decode_plan"]
 
@@ -62,6 +64,8 @@ MAX_QUEUE_PAIRS = 2**17
 """Of one rank.  A job of 4,096 ranks with 8 channels to each peer needs 2**15."""
 MAX_OPERATIONS = 2**20
 MAX_GROUPS = 2**14
+MAX_LISTED = 2**10
+"""Users' algorithms, one for every size of group and root."""
 MAX_SHARDS = 256
 MAX_NAMES = 2**17
 """Ranks, or addresses, of a whole plan."""
@@ -93,12 +97,17 @@ def decode_plan(message: pb.AgentPlan) -> AgentPlan:
 
 
 def _plan(message: pb.AgentPlan) -> AgentPlan:
+    listed = rows(
+        "listed_algorithms", message.listed_algorithms, decode_listed, most=MAX_LISTED
+    )
     return AgentPlan(
         run_id=name_text("run_id", message.run_id),
         agent=name_text("agent", message.agent),
         shards=between("shards", message.shards, 1, MAX_SHARDS),
         ports=rows("ports", message.ports, _port, most=MAX_PORTS),
-        ranks=rows("ranks", message.ranks, _rank, most=MAX_RANKS),
+        ranks=rows(
+            "ranks", message.ranks, lambda row: _rank(row, listed), most=MAX_RANKS
+        ),
         transport=inside("transport", message.transport, _transport),
         settings=inside("settings", message.settings, _settings),
         peers=rows(
@@ -131,12 +140,14 @@ def _port(message: pb.PortPlan) -> PortPlan:
     )
 
 
-def _rank(message: pb.RankPlan) -> RankPlan:
+def _rank(message: pb.RankPlan, listed: tuple[ListedAlgorithm, ...]) -> RankPlan:
     return RankPlan(
         number=message.number,
         port=message.port,
         shard=message.shard,
-        program=inside("program", message.program, _program),
+        program=inside(
+            "program", message.program, lambda program: _program(program, listed)
+        ),
         queue_pairs=rows(
             "queue_pairs", message.queue_pairs, _queue_pair, most=MAX_QUEUE_PAIRS
         ),
@@ -158,7 +169,13 @@ def _queue_pair(message: pb.QueuePairPlan) -> QueuePairPlan:
     )
 
 
-def _program(message: pb.RankProgram) -> RankProgram:
+def _program(
+    message: pb.RankProgram, listed: tuple[ListedAlgorithm, ...]
+) -> RankProgram:
+    check_count("algorithms", message.algorithms, MAX_LISTED)
+    for place in message.algorithms:
+        if place >= len(listed):
+            raise Fault("algorithms", f"{place} of {len(listed)} algorithms")
     program = RankProgram(
         job=name_text("job", message.job),
         rank=between("rank", message.rank, 0, MAX_NAMES),
@@ -166,6 +183,7 @@ def _program(message: pb.RankProgram) -> RankProgram:
         operations=rows(
             "operations", message.operations, _operation, most=MAX_OPERATIONS
         ),
+        algorithms=tuple(listed[place] for place in message.algorithms),
     )
     names = [group.name for group in program.groups]
     if len(set(names)) != len(names):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm
+from chakram.core.algorithms import algorithm_of
 from chakram.core.collectives import nccl_size_bytes
 from chakram.core.program import CollectiveOperation, ComputeOperation, SendOperation
 from chakram.core.schedule import transfer_bytes
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from chakram.controller.planning import LoadedJob
     from chakram.core.plan import Plan, RankPlan
+    from chakram.core.schedule import Algorithm
     from chakram.core.splits import Matrix
 
 __all__ = ["CollectiveLine", "JobLine", "PlanSummary", "summarise_plan"]
@@ -121,6 +122,7 @@ class _Shares:
 
     def of_collective(
         self,
+        how: Algorithm,
         operation: CollectiveOperation,
         *,
         nranks: int,
@@ -131,17 +133,11 @@ class _Shares:
             return tuple(
                 self.uneven(row, position) for position, row in enumerate(matrix)
             )
-        key = (
-            operation.op,
-            operation.algorithm,
-            nranks,
-            operation.root,
-            operation.input_bytes,
-        )
+        key = (how, nranks, operation.root, operation.input_bytes)
         shares = self._known.get(key)
         if shares is None:
             shares = self._known[key] = tuple(
-                self._position(operation, position, nranks=nranks)
+                self._position(how, operation, position, nranks=nranks)
                 for position in range(nranks)
             )
         return shares
@@ -159,9 +155,13 @@ class _Shares:
         )
 
     def _position(
-        self, operation: CollectiveOperation, position: int, *, nranks: int
+        self,
+        how: Algorithm,
+        operation: CollectiveOperation,
+        position: int,
+        *,
+        nranks: int,
     ) -> _Share:
-        how = algorithm(operation.op, operation.algorithm)
         messages = payload = wire = 0
         for transfer in how.sends(position, nranks=nranks, root=operation.root):
             size = transfer_bytes(
@@ -227,11 +227,19 @@ def _count(
         if isinstance(operation, CollectiveOperation):
             members = groups[operation.group].ranks
             nranks = len(members)
+            how = algorithm_of(
+                operation.op,
+                operation.algorithm,
+                nranks=nranks,
+                root=operation.root,
+                listed=rank.program.algorithms,
+            )
             position = members.index(rank.program.rank)
             if operation.splits is not None and position:
                 sent.append(shares.uneven(operation.splits.sent_bytes, position))
                 continue
             of_all = shares.of_collective(
+                how,
                 operation,
                 nranks=nranks,
                 matrix=matrices.get((job, operation.group, operation.number)),

@@ -16,6 +16,7 @@ from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabri
 from chakram.config.fabric_checks import available_ports, port_rate, smallest_mtu
 from chakram.config.jobs import MoeTrace
 from chakram.config.transport import largest_path_mtu
+from chakram.core.algorithms import user_algorithms
 from chakram.core.burst_rule import (
     ack_interval_packets,
     burst_packets,
@@ -32,6 +33,7 @@ from chakram.errors import ConfigError, PlanError
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.from_config import topology_from_config
+from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import Fabric, LinkSettings
     from chakram.config.jobs import Job, Placement, TraceFiles
+    from chakram.core.algorithms import AlgorithmSource, UserAlgorithm
     from chakram.core.lowering import LoweredJob
     from chakram.core.plan import Plan
     from chakram.core.program import RankProgram
@@ -123,6 +126,11 @@ def load_jobs(
         MatchingError: If ranks disagree about their collectives.
     """
     loaded: list[LoadedJob] = []
+    sources = load_sources(
+        user
+        for choice in experiment.collectives.values()
+        for user in user_algorithms(choice)
+    )
     for index, job in enumerate(experiment.jobs):
 
         def read(done: int, of: int, name: str = job.name) -> None:
@@ -132,7 +140,10 @@ def load_jobs(
         traces = _trace_set(index, job, read)
         require_replayable(traces.graphs, traces.groups)
         lowered = lower_job(
-            job.name, traces.graphs, traces.groups, lowering_options(experiment, job)
+            job.name,
+            traces.graphs,
+            traces.groups,
+            lowering_options(experiment, job, sources),
         )
         problems = check_job(lowered.programs)
         if problems:
@@ -196,7 +207,11 @@ def _alike(warnings: Iterable[TraceWarning]) -> list[str]:
     ]
 
 
-def lowering_options(experiment: Experiment, job: Job) -> LoweringOptions:
+def lowering_options(
+    experiment: Experiment,
+    job: Job,
+    sources: Mapping[UserAlgorithm, AlgorithmSource],
+) -> LoweringOptions:
     """Return how the traces of *job* become programs."""
     return LoweringOptions(
         compute_from=job.compute.source,
@@ -205,6 +220,7 @@ def lowering_options(experiment: Experiment, job: Job) -> LoweringOptions:
         memory_bytes_per_s=job.compute.memory_bytes_per_s,
         size_scale=job.size_scale,
         algorithms={op: experiment.algorithm_of(op) for op in CollectiveOp},
+        sources=sources,
         sync_barrier=experiment.iterations.sync == "barrier",
         ordering=job.ordering,
     )

@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm
+from chakram.core.algorithms import algorithm_of
 from chakram.core.collectives import CollectiveOp
 from chakram.core.ideal import ceiling_ns, ideal_ns, message_ideal_ns
 from chakram.core.joining import CollectiveJoiner
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from chakram.core.ideal import FabricModel
     from chakram.core.plan import Plan, RankPlan
+    from chakram.core.schedule import Algorithm
     from chakram.core.splits import Matrix
     from chakram.fabric.topology import Topology
 
@@ -59,9 +60,15 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
                     if members[0] != rank.program.rank:
                         continue
                     key = CollectiveKey(job, operation.group, operation.number)
-                    kind = (
+                    how = algorithm_of(
                         operation.op,
                         operation.algorithm,
+                        nranks=len(members),
+                        root=operation.root,
+                        listed=rank.program.algorithms,
+                    )
+                    kind = (
+                        how,
                         members,
                         operation.root,
                         operation.input_bytes,
@@ -69,6 +76,7 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
                     )
                     if kind not in known:
                         known[kind] = _collective_bounds(
+                            how,
                             operation,
                             members,
                             model,
@@ -95,6 +103,7 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
 
 
 def _collective_bounds(
+    how: Algorithm,
     operation: CollectiveOperation,
     members: tuple[int, ...],
     model: FabricModel,
@@ -104,7 +113,7 @@ def _collective_bounds(
     verb: str,
 ) -> tuple[int, int | None]:
     ideal = ideal_ns(
-        algorithm(operation.op, operation.algorithm),
+        how,
         ranks=members,
         root=operation.root,
         input_bytes=operation.input_bytes,

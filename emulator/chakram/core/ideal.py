@@ -237,7 +237,7 @@ def _needs(
         for index, transfer in step:
             needed = {
                 earlier
-                for chunk in transfer.chunks
+                for chunk in transfer.awaited
                 for earlier in into.get((transfer.src, chunk), ())
             }
             if stepwise:

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import AUTO, algorithm, algorithm_for
+from chakram.core.algorithms import (
+    AUTO,
+    AlgorithmSource,
+    UserAlgorithm,
+    algorithm,
+    algorithm_fitting,
+    chosen,
+    user_algorithms,
+)
 from chakram.core.collectives import CollectiveOp, nccl_size_bytes
 from chakram.core.groups import WORLD, ProcessGroup
 from chakram.core.matching import CollectiveId, Matching, MessageId, match_ranks
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.core.algorithms import Choice
+    from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.trace import TraceGraph, TraceNode
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
@@ -59,8 +68,9 @@ class LoweringOptions:
         memory_bytes_per_s: Memory rate, for ``roofline``; None: no bound.
         size_scale: What sizes are multiplied with, rounded up: a message of one byte
             or more keeps at least one.
-        algorithms: By operation, the name of the algorithm or rules by size and number
-            of ranks (``chakram.core.algorithms.choice``); ``auto`` where there is none.
+        algorithms: By operation, the algorithm or rules by size and number of ranks
+            (``chakram.core.algorithms.choice``); ``auto`` where there is none.
+        sources: Who makes the lists of those that users bring along.
         sync_barrier: End every iteration with a barrier of all ranks.
         ordering: ``serial`` (one collective of a group at a time) or ``overlap``.
         order: ``dependencies``, or ``start_times``: what the trace makes wait for one
@@ -77,6 +87,7 @@ class LoweringOptions:
     memory_bytes_per_s: int | None = None
     size_scale: Fraction = Fraction(1)
     algorithms: Mapping[CollectiveOp, Choice] = field(default_factory=dict)
+    sources: Mapping[UserAlgorithm, AlgorithmSource] = field(default_factory=dict)
     sync_barrier: bool = True
     ordering: str = "serial"
     order: str = "dependencies"
@@ -100,6 +111,10 @@ class LoweringOptions:
                 f"{self.ordering!r} is no order of collectives",
                 "choose from serial, overlap",
             )
+        for op, choice in self.algorithms.items():
+            for user in user_algorithms(choice):
+                if user not in self.sources:
+                    raise ConfigError(f"collectives.{op}", f"{user.name} is not loaded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +163,11 @@ def lower_job(
         graphs, matching, overlap=options.ordering == "overlap"
     )
     for op, choice in options.algorithms.items():
-        for name in [choice] if isinstance(choice, str) else choice:
-            algorithm(op, name if isinstance(name, str) else name.algorithm)
+        for rule in choice if isinstance(choice, tuple) else ():
+            if isinstance(rule.algorithm, str):
+                algorithm(op, rule.algorithm)
+        if isinstance(choice, str):
+            algorithm(op, choice)
     world = matching.groups.get(WORLD) or ProcessGroup(
         name=WORLD, ranks=tuple(sorted(graphs))
     )
@@ -293,9 +311,19 @@ class _Lowering:
         self._first_start_ns = 0
         self._computes = 0
         self._computes_with_time = 0
+        self._listed: dict[tuple[object, ...], ListedAlgorithm] = {}
 
     def warnings(self) -> list[str]:
-        """Return what was odd in the computation of all ranks."""
+        """Return what was odd in the programs of all ranks."""
+        names = {how.name for how in self._listed.values()}
+        return self._compute_warnings() + [
+            warning
+            for user, source in self._options.sources.items()
+            if user.name in names
+            for warning in source.warnings()
+        ]
+
+    def _compute_warnings(self) -> list[str]:
         source = self._options.compute_from
         if source == "none" or self._computes_with_time or not self._computes:
             return []
@@ -340,7 +368,23 @@ class _Lowering:
             rank=graph.rank,
             groups=tuple(self._groups[name] for name in sorted(used)),
             operations=tuple(operations),
+            algorithms=self._listed_of(operations),
         )
+
+    def _listed_of(
+        self, operations: Sequence[Operation]
+    ) -> tuple[ListedAlgorithm, ...]:
+        """Return the users' algorithms that operations name, in their order."""
+        if not self._listed:
+            return ()
+        found: dict[tuple[object, ...], ListedAlgorithm] = {}
+        for each in operations:
+            if isinstance(each, CollectiveOperation):
+                nranks = len(self._groups[each.group].ranks)
+                key = (each.op, each.algorithm, nranks, each.root)
+                if key in self._listed:
+                    found[key] = self._listed[key]
+        return tuple(found.values())
 
     def _rows(
         self, graph: TraceGraph, order: Sequence[int], communication: set[int]
@@ -420,7 +464,9 @@ class _Lowering:
                     group=identity.group,
                     number=identity.number,
                     op=op,
-                    algorithm=self._algorithm(op, identity.group, uneven.trace_bytes),
+                    algorithm=self._algorithm(
+                        op, identity.group, uneven.trace_bytes, 0
+                    ),
                     input_bytes=uneven.input_bytes,
                     trace_bytes=uneven.trace_bytes,
                     splits=uneven.rows[position],
@@ -434,7 +480,9 @@ class _Lowering:
                 group=identity.group,
                 number=identity.number,
                 op=node.op,
-                algorithm=self._algorithm(node.op, identity.group, trace_bytes),
+                algorithm=self._algorithm(
+                    node.op, identity.group, trace_bytes, node.root or 0
+                ),
                 input_bytes=self._scaled(trace_bytes),
                 trace_bytes=trace_bytes,
                 root=node.root or 0,
@@ -469,12 +517,22 @@ class _Lowering:
             return None
         return round((node.start_ns - self._first_start_ns) * self._options.scale)
 
-    def _algorithm(self, op: CollectiveOp, group: str, trace_bytes: int) -> str:
+    def _algorithm(
+        self, op: CollectiveOp, group: str, trace_bytes: int, root: int
+    ) -> str:
         """Return the name of the algorithm for a collective of this size."""
         nranks = len(self._groups[group].ranks)
         size_bytes = nccl_size_bytes(op, input_bytes=trace_bytes, nranks=nranks)
         choice = self._options.algorithms.get(op, AUTO)
-        return algorithm_for(op, choice, size_bytes=size_bytes, nranks=nranks).name
+        which = chosen(op, choice, size_bytes=size_bytes, nranks=nranks)
+        if isinstance(which, str):
+            return algorithm_fitting(op, which, nranks=nranks).name
+        key = (op, which.name, nranks, root)
+        if key not in self._listed:
+            self._listed[key] = self._options.sources[which].listed(
+                op, nranks=nranks, root=root, size_scale=self._options.size_scale
+            )
+        return which.name
 
     def _scaled(self, size_bytes: int) -> int:
         return scaled_bytes(size_bytes, self._options.size_scale)
@@ -500,7 +558,7 @@ class _Lowering:
             group=WORLD,
             number=number,
             op=CollectiveOp.BARRIER,
-            algorithm=self._algorithm(CollectiveOp.BARRIER, WORLD, 0),
+            algorithm=self._algorithm(CollectiveOp.BARRIER, WORLD, 0, 0),
             input_bytes=0,
             trace_bytes=0,
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
+    from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.groups import ProcessGroup
     from chakram.core.splits import Splits
 
@@ -100,7 +101,8 @@ Operation = CollectiveOperation | SendOperation | ReceiveOperation | ComputeOper
 class RankProgram:
     """One iteration of one rank.
 
-    ``groups`` are the process groups that its collectives name.  Dependencies point
+    ``groups`` are the process groups that its collectives name, ``algorithms`` those
+    algorithms that users brought along.  Dependencies point
     anywhere in ``operations`` but form no cycle; the order of the rows is the order
     of preference among operations that are ready together.
     """
@@ -109,6 +111,7 @@ class RankProgram:
     rank: int
     groups: tuple[ProcessGroup, ...]
     operations: tuple[Operation, ...]
+    algorithms: tuple[ListedAlgorithm, ...] = ()
 
 
 def check_program(program: RankProgram) -> list[str]:

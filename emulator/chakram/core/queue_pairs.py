@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm
+from chakram.core.algorithms import algorithm_of
 from chakram.core.plan import POINT_TO_POINT, PortPlan, QueuePairPlan
 from chakram.core.program import (
     CollectiveOperation,
@@ -24,7 +24,9 @@ from chakram.errors import PlanError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.collectives import CollectiveOp
+    from chakram.core.schedule import Algorithm
 
 SHARD_BITS = 6
 """Low bits of a queue pair number: the shard that owns it."""
@@ -146,10 +148,15 @@ def _pairs(
                     )
                 point_to_point.add(_ascending(program.rank, operation.peer))
     by_group: dict[str, set[tuple[int, int, int]]] = {}
-    schedules: dict[tuple[CollectiveOp, str, int, int], frozenset[_Positions]] = {}
+    listed: dict[ListedAlgorithm, None] = {
+        each: None for program in programs for each in program.algorithms
+    }
+    schedules: dict[tuple[Algorithm, int, int], frozenset[_Positions]] = {}
     for group, op, name, root in uses:
         group_ranks = members[group]
-        key = (op, name, len(group_ranks), root)
+        nranks = len(group_ranks)
+        how = algorithm_of(op, name, nranks=nranks, root=root, listed=tuple(listed))
+        key = (how, nranks, root)
         if key not in schedules:
             schedules[key] = frozenset(_peers(*key))
         by_group.setdefault(group, set()).update(
@@ -167,9 +174,8 @@ _Positions = tuple[int, int, int]
 """(channel, lower position, higher position) of two members of a group."""
 
 
-def _peers(op: CollectiveOp, name: str, nranks: int, root: int) -> Iterator[_Positions]:
+def _peers(how: Algorithm, nranks: int, root: int) -> Iterator[_Positions]:
     """Yield who talks to whom in a collective; who sends knows."""
-    how = algorithm(op, name)
     for position in range(nranks):
         for channel, peer in how.peers(position, nranks=nranks, root=root):
             yield (channel, *_ascending(position, peer))

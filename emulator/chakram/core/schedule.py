@@ -4,8 +4,8 @@ A collective is a pre- and a postcondition on chunks; an algorithm says which ch
 go from which position of the group to which other one, in which step.  A transfer
 may start when everything its source received of those chunks in earlier steps is
 there; nothing else orders transfers, so a rank needs no clock and no controller.  Only
-a stepwise algorithm waits for more: for all that its source receives in the last step
-before that brings anything.
+two kinds wait for more: a transfer that names chunks to come ``after``, and those of a
+stepwise algorithm, which wait for all that the last step before brings their source.
 
 What is added up (``reduce``) goes through a buffer of its own, so two positions may
 exchange a chunk within one step.
@@ -33,7 +33,8 @@ class Transfer:
     """What one position sends another in one step of a schedule: one message.
 
     It carries ``chunk`` and the ``further`` ones.  ``reduce`` tells that the
-    destination adds the chunks to what it has instead of storing them.
+    destination adds the chunks to what it has instead of storing them.  ``after`` are
+    further chunks that its source waits for without sending them on.
     """
 
     step: int
@@ -43,6 +44,7 @@ class Transfer:
     reduce: bool = False
     channel: int = 0
     further: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.src == self.dst:
@@ -52,6 +54,11 @@ class Transfer:
     def chunks(self) -> tuple[int, ...]:
         """All chunks of the message."""
         return (self.chunk, *self.further)
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """All chunks that the source waits for, if earlier steps bring them."""
+        return (self.chunk, *self.further, *self.after)
 
 
 class Algorithm(Protocol):
@@ -219,7 +226,7 @@ class _Arrivals:
     def needed(self, send: Transfer) -> tuple[int, ...]:
         """Return the receives that *send* waits for, ascending."""
         before = bisect_left(self._steps, send.step)
-        if not send.further and not before:
+        if not (send.further or send.after or before):
             return tuple(
                 index
                 for step, index in self._by_chunk.get(send.chunk, ())
@@ -227,7 +234,7 @@ class _Arrivals:
             )
         found = {
             index
-            for chunk in send.chunks
+            for chunk in send.awaited
             for step, index in self._by_chunk.get(chunk, ())
             if step < send.step
         }

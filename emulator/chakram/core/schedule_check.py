@@ -34,6 +34,7 @@ __all__ = [
     "Schedule",
     "build_schedule",
     "check_schedule",
+    "parts_of",
     "received_bytes",
     "sent_bytes",
 ]
@@ -157,13 +158,13 @@ def _total_bytes(
 def _check_chunks(algorithm: Algorithm, nranks: int) -> list[str]:
     """Check that every position has as many chunks as any other."""
     nchunks = algorithm.nchunks(nranks)
-    parts = _parts(algorithm.op, nranks)
+    parts = parts_of(algorithm.op, nranks)
     if nchunks > 0 and nchunks % parts == 0:
         return []
     return [f"{nchunks} chunks are not the same number for each of {parts} parts"]
 
 
-def _parts(op: CollectiveOp, nranks: int) -> int:
+def parts_of(op: CollectiveOp, nranks: int) -> int:
     """Return of how many parts a collective says who has them."""
     if op in (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V):
         return nranks * nranks
@@ -259,18 +260,21 @@ def _check_numbers(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
         != at_destination.get((src, dst, channel, message))
     ]
     for position, share in enumerate(shares):
-        problems += _check_needs(position, share, stepwise=algorithm.stepwise)
+        sends = algorithm.sends(position, nranks=nranks, root=root)
+        problems += _check_needs(position, share, sends, stepwise=algorithm.stepwise)
     return problems
 
 
-def _check_needs(position: int, share: RankSchedule, *, stepwise: bool) -> list[str]:
+def _check_needs(
+    position: int, share: RankSchedule, sends: Iterator[Transfer], *, stepwise: bool
+) -> list[str]:
     return [
         f"position {position} sends chunk {send.chunk} in step {send.step} but waits "
         f"for chunk {share.receives[need].chunk} of step {share.receives[need].step}"
-        for send in share.sends
+        for send, transfer in zip(share.sends, sends, strict=True)
         for need in send.needs
         if share.receives[need].step >= send.step
-        or not (stepwise or set(share.receives[need].chunks) & set(send.chunks))
+        or not (stepwise or set(share.receives[need].chunks) & set(transfer.awaited))
     ]
 
 
@@ -305,7 +309,7 @@ def _own(schedule: Schedule, position: int) -> range:
 def _after(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
     """Return what *position* must have after the collective."""
     nranks, root, chunks = schedule.nranks, schedule.root, range(schedule.nchunks)
-    each = schedule.nchunks // _parts(schedule.op, nranks)
+    each = schedule.nchunks // parts_of(schedule.op, nranks)
     everyone = frozenset(range(nranks))
     match schedule.op:
         case CollectiveOp.ALL_REDUCE | CollectiveOp.BARRIER:

@@ -21,6 +21,7 @@ cdef class Expander:
     cdef object _job
     cdef long long _rank
     cdef object _numbers
+    cdef tuple _listed
     cdef dict _groups
     cdef dict _qpn_of
     cdef dict _expansions

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm
+from chakram.core.algorithms import algorithm_of
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import (
     CollectiveOperation,
@@ -100,6 +100,7 @@ class Expander:
         "_expansions",
         "_groups",
         "_job",
+        "_listed",
         "_numbers",
         "_qpn_of",
         "_rank",
@@ -115,6 +116,7 @@ class Expander:
         self._job = plan.program.job
         self._rank = plan.program.rank
         self._numbers = rank_numbers
+        self._listed = plan.program.algorithms
         self._groups = {group.name: group for group in plan.program.groups}
         self._qpn_of = {
             (pair.group, pair.channel, pair.peer_rank): pair.qpn
@@ -190,7 +192,13 @@ class Expander:
         group = self._groups[operation.group]
         ranks = group.ranks
         nranks = len(ranks)
-        how = algorithm(operation.op, operation.algorithm)
+        how = algorithm_of(
+            operation.op,
+            operation.algorithm,
+            nranks=nranks,
+            root=operation.root,
+            listed=self._listed,
+        )
         splits = operation.splits
         position = group.position(self._rank)
         schedule = (

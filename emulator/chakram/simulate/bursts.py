@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm
+from chakram.core.algorithms import algorithm_of
 from chakram.core.program import CollectiveOperation, SendOperation
 from chakram.core.schedule import transfer_bytes
 from chakram.core.splits import message_sizes
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from chakram.core.plan import Plan
     from chakram.core.program import RankProgram
+    from chakram.core.schedule import Algorithm
     from chakram.fabric.topology import Topology
 
 __all__ = [
@@ -129,16 +130,17 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
                     continue
                 if program.rank != ranks[0]:
                     continue  # counted by the first rank of its group
-                key = (
+                how = algorithm_of(
                     operation.op,
                     operation.algorithm,
-                    operation.root,
-                    operation.input_bytes,
-                    len(ranks),
+                    nranks=len(ranks),
+                    root=operation.root,
+                    listed=program.algorithms,
                 )
+                key = (how, operation.root, operation.input_bytes, len(ranks))
                 whole = known.get(key)
                 if whole is None:
-                    whole = _collective(operation, len(ranks), path_mtu)
+                    whole = _collective(how, operation, len(ranks), path_mtu)
                     known[key] = whole
                 total += whole
     return total
@@ -161,14 +163,16 @@ def longest_path(topology: Topology) -> int:
     )
 
 
-def _collective(operation: CollectiveOperation, nranks: int, path_mtu: int) -> Traffic:
+def _collective(
+    how: Algorithm, operation: CollectiveOperation, nranks: int, path_mtu: int
+) -> Traffic:
     """Return what all ranks of a group send in one collective."""
     others = [each for each in range(nranks) if each != operation.root]
     stride = -(-len(others) // _SAMPLED_POSITIONS) if others else 1
     looked_at = others[::stride]
     sampled = Traffic()
     for position in looked_at:
-        sampled += _share(operation, position, nranks, path_mtu)
+        sampled += _share(how, operation, position, nranks, path_mtu)
     scaled = Traffic()
     if looked_at:
         scaled = Traffic(
@@ -176,14 +180,17 @@ def _collective(operation: CollectiveOperation, nranks: int, path_mtu: int) -> T
             packets=sampled.packets * len(others) // len(looked_at),
             squares=sampled.squares * len(others) // len(looked_at),
         )
-    return scaled + _share(operation, operation.root, nranks, path_mtu)
+    return scaled + _share(how, operation, operation.root, nranks, path_mtu)
 
 
 def _share(
-    operation: CollectiveOperation, position: int, nranks: int, path_mtu: int
+    how: Algorithm,
+    operation: CollectiveOperation,
+    position: int,
+    nranks: int,
+    path_mtu: int,
 ) -> Traffic:
     """Return what one position of a group sends."""
-    how = algorithm(operation.op, operation.algorithm)
     total = Traffic()
     for send in how.sends(position, nranks=nranks, root=operation.root):
         size_bytes = transfer_bytes(

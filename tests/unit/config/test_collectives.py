@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
 
-from chakram.config.experiment import Experiment, parse_experiment
-from chakram.core.algorithms import Rule, algorithm
+from chakram.config.experiment import Experiment, load_experiment, parse_experiment
+from chakram.core.algorithms import Rule, UserAlgorithm, algorithm
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ConfigError
 
@@ -116,4 +117,57 @@ def test_rules_are_by_size_and_ranks() -> None:
     ],
 )
 def test_what_is_wrong_is_told(choice: object, told: str) -> None:
+    assert told in wrong(choice)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ({"msccl": "a/ring8.xml"}, "msccl:ring8.xml"),
+        ({"mscclpp": "plan.json"}, "mscclpp:plan.json"),
+        ({"chakra": "ring8/"}, "chakra:ring8"),
+        ({"python": "a/mine.py:my_ring"}, "python:mine.py:my_ring"),
+    ],
+)
+def test_an_algorithm_may_be_the_users_own(written: object, name: str) -> None:
+    choice = experiment(written).algorithm_of(AR)
+    assert isinstance(choice, UserAlgorithm)
+    assert choice.name == name
+    kept = experiment([{"up_to": "1KiB", "algorithm": written}])
+    again = json.loads(kept.model_dump_json())["collectives"]["all_reduce"]
+    assert experiment(again).algorithm_of(AR) == kept.algorithm_of(AR)
+
+
+def test_files_of_users_algorithms_start_at_the_experiment(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "name": "x",
+                "jobs": [{"name": "a", "trace": MOE}],
+                "collectives": {"all_reduce": {"msccl": "ring8.xml"}},
+                "fabric": {"kind": "loopback", "ports": 4, "rate": "1Gbit"},
+            }
+        )
+    )
+    choice = load_experiment(file).algorithm_of(AR)
+    assert choice == UserAlgorithm(kind="msccl", path=str(tmp_path / "ring8.xml"))
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"msccl": 7}, "7 is no place of an algorithm (e.g. {msccl: ring8.xml})"),
+        ({"python": "mine.py"}, "'mine.py' names no function in a file"),
+        (
+            [
+                {"up_to": "1KiB", "algorithm": {"msccl": "a/x.xml"}},
+                {"algorithm": {"msccl": "b/x.xml"}},
+            ],
+            "2 different files are called msccl:x.xml",
+        ),
+    ],
+)
+def test_a_users_algorithm_that_cannot_be_is_refused(choice: object, told: str) -> None:
     assert told in wrong(choice)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.core.algorithms.barrier import DisseminationBarrier
 from chakram.core.algorithms.chain import CHAIN_CHUNKS, ChainBroadcast, ChainReduce
-from chakram.core.algorithms.choice import AUTO, Choice, Rule, chosen_name
+from chakram.core.algorithms.choice import (
+    AUTO,
+    AlgorithmSource,
+    Choice,
+    Rule,
+    UserAlgorithm,
+    chosen,
+    user_algorithms,
+)
 from chakram.core.algorithms.direct import (
     DirectAllGather,
     DirectAllToAll,
@@ -62,19 +70,26 @@ from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.schedule import Algorithm
 
 __all__ = [
     "AUTO",
+    "AlgorithmSource",
     "Choice",
     "Rule",
+    "UserAlgorithm",
     "algorithm",
-    "algorithm_for",
+    "algorithm_fitting",
     "algorithm_names",
+    "algorithm_of",
+    "automatic_algorithm",
+    "chosen",
     "default_algorithm",
     "parameters_of",
+    "user_algorithms",
 ]
 
 MAX_CHANNELS = 32
@@ -218,7 +233,7 @@ def algorithm(op: CollectiveOp, name: str) -> Algorithm:
     """Return the algorithm called *name*, e.g. ``ring`` or ``ring(channels=2)``.
 
     ``auto`` is the default one: without the size of a collective there is nothing to
-    choose by (``algorithm_for`` has it).
+    choose by (``chosen`` has it).
 
     Raises:
         ScheduleError: If *op* has no such algorithm, or that no such parameters; it
@@ -236,21 +251,13 @@ def algorithm(op: CollectiveOp, name: str) -> Algorithm:
     return family.make(name=canonical, **values)
 
 
-def algorithm_for(
-    op: CollectiveOp, choice: Choice, *, size_bytes: int, nranks: int
-) -> Algorithm:
-    """Return the algorithm for a collective of this size.
-
-    Args:
-        op: The collective.
-        choice: The name of an algorithm, ``auto``, or rules.
-        size_bytes: The size column of nccl-tests.
-        nranks: Ranks of the group.
+def algorithm_fitting(op: CollectiveOp, name: str, *, nranks: int) -> Algorithm:
+    """Return the algorithm called *name*, for groups of *nranks* ranks.
 
     Raises:
         ScheduleError: As ``algorithm``, and if it does not fit a group of this size.
     """
-    how = algorithm(op, chosen_name(op, choice, size_bytes=size_bytes, nranks=nranks))
+    how = algorithm(op, name)
     unfit = how.unfit(nranks)
     if unfit is not None:
         raise ScheduleError(
@@ -259,6 +266,31 @@ def algorithm_for(
             "name an order that fits every group, e.g. ascending",
         )
     return how
+
+
+def automatic_algorithm(op: CollectiveOp, *, size_bytes: int, nranks: int) -> Algorithm:
+    """Return what ``auto`` is for a collective of this size, as nccl-tests count it."""
+    which = chosen(op, AUTO, size_bytes=size_bytes, nranks=nranks)
+    return algorithm(op, str(which))  # rules of ours name nobody else's
+
+
+def algorithm_of(
+    op: CollectiveOp,
+    name: str,
+    *,
+    nranks: int,
+    root: int,
+    listed: Sequence[ListedAlgorithm],
+) -> Algorithm:
+    """Return the algorithm that a program names: one of its own, or one of ours.
+
+    Raises:
+        ScheduleError: As ``algorithm``.
+    """
+    for each in listed:
+        if (each.op, each.name, each.nranks, each.root) == (op, name, nranks, root):
+            return each
+    return algorithm(op, name)
 
 
 def algorithm_names(op: CollectiveOp) -> tuple[str, ...]:

@@ -7,11 +7,61 @@ Sizes are those of nccl-tests (``collectives.nccl_size_bytes``), as the trace ha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from chakram.core.collectives import CollectiveOp
 
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from chakram.core.algorithms.listed import ListedAlgorithm
+
 AUTO = "auto"
 """Stands for the rules in ``AUTO_RULES``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserAlgorithm:
+    """An algorithm that a user brings along.
+
+    Attributes:
+        kind: What it is written in: ``msccl``, ``mscclpp``, ``chakra`` or ``python``.
+        path: Its file, or folder of files.
+        function: Name of the function in the file, where it is code.
+    """
+
+    kind: str
+    path: str
+    function: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in plans and records, e.g. ``msccl:ring8.xml``."""
+        place = self.path.rstrip("/").rpartition("/")[2]
+        inside = "" if self.function is None else f":{self.function}"
+        return f"{self.kind}:{place}{inside}"
+
+
+class AlgorithmSource(Protocol):
+    """Makes the lists of one user's algorithm."""
+
+    def listed(
+        self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
+    ) -> ListedAlgorithm:
+        """Return the list for groups of one size and one root, checked.
+
+        Args:
+            op: The collective.
+            nranks: Ranks of the group.
+            root: Position of the root.
+            size_scale: Factor on sizes that the algorithm itself fixes.
+
+        Raises:
+            ScheduleError: If the algorithm is not for that, or wrong.
+        """
+
+    def warnings(self) -> list[str]:
+        """Return what a reader of results should know of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +69,13 @@ class Rule:
     """An algorithm, and the collectives that it is for.
 
     Attributes:
-        algorithm: Its name, or ``auto``.
+        algorithm: Its name, ``auto``, or a user's.
         up_to_bytes: Largest size; None: any.
         up_to_ranks: Largest group; None: any.
         power_of_two: Only for groups of 2, 4, 8 ... ranks.
     """
 
-    algorithm: str
+    algorithm: str | UserAlgorithm
     up_to_bytes: int | None = None
     up_to_ranks: int | None = None
     power_of_two: bool = False
@@ -51,8 +101,8 @@ def _at_least(limit: int | None, other: int | None) -> bool:
     return limit is None or (other is not None and limit >= other)
 
 
-Choice = str | tuple[Rule, ...]
-"""The name of an algorithm, ``auto``, or rules, of which the first that applies counts.
+Choice = str | UserAlgorithm | tuple[Rule, ...]
+"""An algorithm, ``auto``, or rules, of which the first that applies counts.
 
 Where none applies, ``auto`` does.
 """
@@ -93,11 +143,11 @@ AUTO_RULES: dict[CollectiveOp, tuple[Rule, ...]] = {
 """What ``auto`` stands for."""
 
 
-def chosen_name(
+def chosen(
     op: CollectiveOp, choice: Choice, *, size_bytes: int, nranks: int
-) -> str:
-    """Return the name of the algorithm for a collective of this size."""
-    rules = (Rule(algorithm=choice),) if isinstance(choice, str) else choice
+) -> str | UserAlgorithm:
+    """Return the algorithm for a collective of this size, ours by its name."""
+    rules = choice if isinstance(choice, tuple) else (Rule(algorithm=choice),)
     for each in (rules, AUTO_RULES[op]):
         for rule in each:
             if rule.applies(size_bytes=size_bytes, nranks=nranks):
@@ -105,3 +155,11 @@ def chosen_name(
                     break
                 return rule.algorithm
     raise AssertionError(f"auto has no rule for {op}")  # its last rule is for all
+
+
+def user_algorithms(choice: Choice) -> list[UserAlgorithm]:
+    """Return the users' algorithms that a choice names."""
+    named = (
+        [rule.algorithm for rule in choice] if isinstance(choice, tuple) else [choice]
+    )
+    return [each for each in named if isinstance(each, UserAlgorithm)]

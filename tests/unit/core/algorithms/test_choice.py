@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.core.algorithms import AUTO, Rule, algorithm, algorithm_for
+from chakram.core import algorithms
+from chakram.core.algorithms import AUTO, Rule, UserAlgorithm, algorithm
 from chakram.core.algorithms.choice import AUTO_RULES, Choice
 from chakram.core.collectives import CollectiveOp
 
@@ -12,8 +13,8 @@ AR = CollectiveOp.ALL_REDUCE
 KIB = 1024
 
 
-def chosen(choice: Choice, size_bytes: int, nranks: int = 8) -> str:
-    return algorithm_for(AR, choice, size_bytes=size_bytes, nranks=nranks).name
+def chosen(choice: Choice, size_bytes: int, nranks: int = 8) -> str | UserAlgorithm:
+    return algorithms.chosen(AR, choice, size_bytes=size_bytes, nranks=nranks)
 
 
 def test_a_name_is_taken_for_every_size() -> None:

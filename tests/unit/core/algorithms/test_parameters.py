@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.core.algorithms import algorithm, algorithm_for, parameters_of
+from chakram.core.algorithms import algorithm, algorithm_fitting, parameters_of
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 
@@ -94,7 +94,7 @@ def test_rings_go_in_the_order_they_are_given() -> None:
 
 def test_an_order_that_does_not_fit_the_group_is_refused() -> None:
     with pytest.raises(ScheduleError) as caught:
-        algorithm_for(AR, "ring(order=0-2-1)", size_bytes=1, nranks=4)
+        algorithm_fitting(AR, "ring(order=0-2-1)", nranks=4)
     assert str(caught.value) == (
         "collectives.all_reduce: ring(order=0-2-1) does not fit a group of 4 ranks: "
         "its order names 3 positions, and a group has 4 ranks "

@@ -6,8 +6,13 @@ import re
 
 import pytest
 
-from chakram.config.experiment import parse_experiment
-from chakram.core.algorithms import algorithm, algorithm_names, parameters_of
+from chakram.config.experiment import Experiment, parse_experiment
+from chakram.core.algorithms import (
+    algorithm,
+    algorithm_names,
+    parameters_of,
+    user_algorithms,
+)
 from chakram.core.algorithms.choice import AUTO_RULES
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule_check import build_schedule, sent_bytes
@@ -89,15 +94,26 @@ def test_the_rules_of_auto_are_there() -> None:
     assert {row[0] for row in rows} == {op.value for op in CollectiveOp}
 
 
-def test_the_example_is_read() -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
-    read = parse_experiment(
-        "version: 1\nname: x\n"
-        "jobs: [{name: a, trace: {synth: moe, ranks: 4, ep: 2, dp: 2}}]\n"
-        "fabric: {kind: loopback, ports: 4, rate: 1Gbit}\n" + example
-    )
+def examples() -> list[Experiment]:
+    return [
+        parse_experiment(
+            "version: 1\nname: x\n"
+            "jobs: [{name: a, trace: {synth: moe, ranks: 4, ep: 2, dp: 2}}]\n"
+            "fabric: {kind: loopback, ports: 4, rate: 1Gbit}\n" + example
+        )
+        for example in re.findall(r"```yaml\n(collectives:.*?)```", PAGE, re.DOTALL)
+    ]
+
+
+def test_the_examples_are_read() -> None:
+    ours, users = examples()
     assert (
-        read.algorithm_of(CollectiveOp.REDUCE_SCATTER)
+        ours.algorithm_of(CollectiveOp.REDUCE_SCATTER)
         == "ring(channels=2,chunks=4,order=interleaved)"
     )
-    assert len(read.algorithm_of(CollectiveOp.BROADCAST)) == 3
+    assert len(ours.algorithm_of(CollectiveOp.BROADCAST)) == 3
+    assert {
+        user.kind
+        for choice in users.collectives.values()
+        for user in user_algorithms(choice)
+    } <= {"msccl", "mscclpp", "chakra", "python"}

@@ -1,0 +1,1 @@
+"""Algorithms that users bring along: their files read, checked and listed."""

@@ -1,0 +1,153 @@
+"""Files of users' algorithms: read within bounds, parsed once, listed as asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms.buffers import BufferProgram, carry_out
+from chakram.core.collectives import CollectiveOp
+from chakram.errors import ScheduleError
+from chakram.user_algorithms.msccl import parse_msccl, program_of
+from chakram.user_algorithms.python_code import PythonSource
+from chakram.user_algorithms.refusal import refuse_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from fractions import Fraction
+
+    from chakram.core.algorithms import AlgorithmSource, UserAlgorithm
+    from chakram.core.algorithms.listed import ListedAlgorithm
+
+__all__ = ["load_source", "load_sources"]
+
+MAX_FILE_BYTES = 64 << 20
+
+
+def load_sources(
+    users: Iterable[UserAlgorithm],
+) -> dict[UserAlgorithm, AlgorithmSource]:
+    """Return what makes the lists of users' algorithms.
+
+    Raises:
+        ScheduleError: If one cannot be read.
+    """
+    return {user: load_source(user) for user in dict.fromkeys(users)}
+
+
+def load_source(user: UserAlgorithm) -> AlgorithmSource:
+    """Return what makes the lists of one user's algorithm.
+
+    Raises:
+        ScheduleError: If it cannot be read, or is not of its kind.
+    """
+    if user.kind == "python":
+        return PythonSource(user)
+    path = Path(user.path)
+    how = parse_msccl(read_bounded(path), source=path.name)
+    return BufferSource(user, program_of(how))
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return what is in the file at *path*.
+
+    Raises:
+        ScheduleError: If it cannot be read, or is too long.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ScheduleError(
+            str(path),
+            f"cannot be read: {error.strerror}",
+            "the path starts at the folder of the experiment file",
+        ) from error
+    if len(text) > MAX_FILE_BYTES:
+        raise ScheduleError(str(path), f"is longer than {MAX_FILE_BYTES} bytes")
+    return text
+
+
+class BufferSource:
+    """An algorithm that was written for one collective, size of group and root 0.
+
+    Args:
+        user: What the experiment names.
+        program: What it does.
+    """
+
+    def __init__(self, user: UserAlgorithm, program: BufferProgram) -> None:
+        self._user = user
+        self._program = program
+        self._listed: ListedAlgorithm | None = None
+
+    def listed(
+        self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
+    ) -> ListedAlgorithm:
+        """Return the list; another root than 0 turns all positions round.
+
+        Raises:
+            ScheduleError: If it is for another collective or size of group, or does not
+                do what the collective promises.
+        """
+        require_purpose(
+            self._user,
+            (self._program.op, self._program.nranks),
+            (op, nranks),
+        )
+        if self._listed is None:
+            listed, problems = carry_out(self._program, name=self._user.name)
+            refuse_problems(f"{self._user.name} as {op}", problems)
+            self._listed = listed
+        assert self._listed is not None  # there was no problem
+        return turned(self._listed, root)
+
+    def warnings(self) -> list[str]:
+        """Return nothing: what was checked needs no words."""
+        return []
+
+
+Purpose = tuple[CollectiveOp, int]
+"""A collective, and the number of ranks."""
+
+
+def require_purpose(user: UserAlgorithm, made_for: Purpose, asked: Purpose) -> None:
+    """Refuse to use an algorithm for something else.
+
+    Raises:
+        ScheduleError: If collective or number of ranks differ.
+    """
+    if made_for[0] != asked[0]:
+        raise ScheduleError(
+            f"collectives.{asked[0]}",
+            f"{user.name} is an algorithm for {made_for[0]}",
+            f"name it under collectives.{made_for[0]}",
+        )
+    if made_for[1] != asked[1]:
+        raise ScheduleError(
+            f"collectives.{asked[0]}",
+            f"{user.name} is made for {made_for[1]} ranks, and a group has {asked[1]}",
+            "give groups of other sizes another algorithm, by rules with up_to_ranks",
+        )
+
+
+def turned(listed: ListedAlgorithm, root: int) -> ListedAlgorithm:
+    """Return an algorithm of root 0 for another root of broadcast or reduce."""
+    if root == listed.root or listed.op not in (
+        CollectiveOp.BROADCAST,
+        CollectiveOp.REDUCE,
+    ):
+        return listed
+    return replace(
+        listed,
+        root=root,
+        transfers=tuple(
+            replace(
+                each,
+                src=(each.src + root) % listed.nranks,
+                dst=(each.dst + root) % listed.nranks,
+            )
+            for each in listed.transfers
+        ),
+    )

@@ -1,0 +1,510 @@
+"""MSCCL's XML: what the thread blocks of every GPU do, step by step.
+
+A thread block carries out its steps in order; it sends to one GPU and receives from one
+over one channel, so the k-th message that one end sends is the k-th that the other end
+receives.  A step may wait for a step of another thread block of its GPU (``depid``,
+``deps``).  The steps that there are:
+
+    s     send                          r     receive, store
+    rcs   receive, store, send          rrs   receive, add, send
+    rrc   receive, add, store           rrcs  receive, add, store, send
+    cpy   copy within the GPU           re    add within the GPU
+    nop   wait only
+
+Source: microsoft/msccl-tools, ``msccl/language/ir.py`` (what is written), and the
+interpreter of microsoft/msccl (what it means).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+from xml.parsers import expat
+
+from chakram.core.algorithms.buffers import (
+    MAX_ACTIONS,
+    Action,
+    BufferProgram,
+    Layout,
+    Message,
+    layout_of,
+    place_buffers,
+)
+from chakram.core.collectives import CollectiveOp
+from chakram.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["MAX_RANKS", "parse_msccl", "program_of"]
+
+MAX_RANKS = 1024
+MAX_CHUNKS = 1 << 16
+MAX_CHANNELS = 1 << 10
+
+COLLECTIVES = {
+    "allreduce": CollectiveOp.ALL_REDUCE,
+    "allgather": CollectiveOp.ALL_GATHER,
+    "reduce_scatter": CollectiveOp.REDUCE_SCATTER,
+    "reducescatter": CollectiveOp.REDUCE_SCATTER,
+    "alltoall": CollectiveOp.ALL_TO_ALL,
+    "broadcast": CollectiveOp.BROADCAST,
+    "reduce": CollectiveOp.REDUCE,
+}
+"""The collectives' names in MSCCL and MSCCL++."""
+
+PARTED = (
+    CollectiveOp.ALL_GATHER,
+    CollectiveOp.REDUCE_SCATTER,
+    CollectiveOp.ALL_TO_ALL,
+)
+"""Collectives whose chunks are the same number for each rank."""
+
+_TYPES = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
+_RECEIVE = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
+_SEND = frozenset({"s", "rcs", "rrs", "rrcs"})
+_READ = frozenset({"s", "rrs", "rrc", "rrcs", "cpy", "re"})
+_WRITE = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
+_PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a thread block; *line* is where it stands."""
+
+    line: int
+    kind: str
+    source: tuple[str, int]
+    destination: tuple[str, int]
+    count: int
+    waits_for: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadBlock:
+    """Steps that run one after another."""
+
+    number: int
+    send: int | None
+    receive: int | None
+    channel: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One rank."""
+
+    scratch: int
+    blocks: tuple[ThreadBlock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MscclAlgorithm:
+    """A whole file."""
+
+    source: str
+    title: str
+    op: CollectiveOp
+    chunks: int
+    in_place: bool
+    gpus: tuple[Gpu, ...]
+
+
+class _Reader:
+    """Takes the elements as they come; anything unexpected ends it."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
+        self._open: list[str] = []
+        self._steps = 0
+        self._algo: Mapping[str, str] | None = None
+        self._gpus: dict[int, tuple[int, dict[int, ThreadBlock]]] = {}
+        self._gpu = 0
+        self._block: Mapping[str, str] = {}
+        self._block_steps: list[Step] = []
+
+    def read(self, text: bytes) -> MscclAlgorithm:
+        try:
+            self._parser.Parse(text, True)
+        except expat.ExpatError as error:
+            raise ScheduleError(
+                f"{self._source}:{error.lineno}",
+                f"is not XML: {expat.errors.messages.get(error.code, error)}",
+                "MSCCL algorithms are what msccl-tools write",
+            ) from None
+        return self._whole()
+
+    def _fail(self, found: str, hint: str | None = None) -> NoReturn:
+        line = self._parser.CurrentLineNumber
+        raise ScheduleError(f"{self._source}:{line}", found, hint)
+
+    def _refuse_doctype(self, *_: object) -> None:
+        self._fail(
+            "has a document type declaration",
+            "MSCCL algorithms need none; delete it",
+        )
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        parent = self._open[-1] if self._open else None
+        if tag not in _PARENTS or _PARENTS[tag] != parent:
+            self._fail(
+                f"<{tag[:40]}> does not belong here",
+                "MSCCL has algo, gpu, tb and step, one inside the other",
+            )
+        self._open.append(tag)
+        if tag == "algo":
+            self._algo = attributes
+        elif tag == "gpu":
+            self._gpu = self._whole_number(attributes, "id", MAX_RANKS - 1)
+            if self._gpu in self._gpus:
+                self._fail(f"has GPU {self._gpu} a second time")
+            scratch = self._whole_number(attributes, "s_chunks", MAX_CHUNKS, default=0)
+            self._gpus[self._gpu] = (scratch, {})
+        elif tag == "tb":
+            self._block = attributes
+            self._block_steps = []
+        else:
+            self._block_steps.append(self._step(attributes))
+
+    def _end(self, tag: str) -> None:
+        self._open.pop()
+        if tag == "tb":
+            self._end_block()
+
+    def _end_block(self) -> None:
+        blocks = self._gpus[self._gpu][1]
+        number = self._whole_number(self._block, "id", MAX_ACTIONS)
+        if number in blocks:
+            self._fail(f"GPU {self._gpu} has thread block {number} twice")
+        send = self._whole_number(self._block, "send", MAX_RANKS, default=-1, least=-1)
+        receive = self._whole_number(
+            self._block, "recv", MAX_RANKS, default=-1, least=-1
+        )
+        blocks[number] = ThreadBlock(
+            number=number,
+            send=None if send < 0 else send,
+            receive=None if receive < 0 else receive,
+            channel=self._whole_number(
+                self._block, "chan", MAX_CHANNELS, default=0, least=-1
+            ),
+            steps=tuple(self._block_steps),
+        )
+
+    def _step(self, attributes: Mapping[str, str]) -> Step:
+        self._steps += 1
+        if self._steps > MAX_ACTIONS:
+            self._fail(f"has more than {MAX_ACTIONS} steps")
+        number = self._whole_number(attributes, "s", MAX_ACTIONS)
+        if number != len(self._block_steps):
+            self._fail(f"is step {number}, and {len(self._block_steps)} is due")
+        kind = attributes.get("type", "")
+        if kind not in _TYPES:
+            self._fail(
+                f"a step of type {kind[:40]!r} is not known",
+                f"known: {', '.join(_TYPES)}",
+            )
+        depends = self._whole_number(attributes, "depid", MAX_ACTIONS, -1, least=-1)
+        step = self._whole_number(attributes, "deps", MAX_ACTIONS, -1, least=-1)
+        return Step(
+            line=self._parser.CurrentLineNumber,
+            kind=kind,
+            source=self._place(attributes, "src") if kind in _READ else ("i", 0),
+            destination=(
+                self._place(attributes, "dst") if kind in _WRITE else ("i", 0)
+            ),
+            count=(
+                0
+                if kind == "nop"
+                else self._whole_number(attributes, "cnt", MAX_CHUNKS, least=1)
+            ),
+            waits_for=None if depends < 0 or step < 0 else (depends, step),
+        )
+
+    def _place(self, attributes: Mapping[str, str], end: str) -> tuple[str, int]:
+        buffer = attributes.get(f"{end}buf", "")
+        if buffer not in ("i", "o", "s"):
+            self._fail(
+                f"{end}buf is {buffer[:40]!r}", "i (input), o (output) or s (scratch)"
+            )
+        return buffer, self._whole_number(attributes, f"{end}off", MAX_CHUNKS)
+
+    def _whole_number(
+        self,
+        attributes: Mapping[str, str],
+        name: str,
+        most: int,
+        default: int | None = None,
+        *,
+        least: int = 0,
+    ) -> int:
+        text = attributes.get(name)
+        if text is None:
+            if default is None:
+                self._fail(f"has no {name}")
+            return default
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+            self._fail(f"{name} is {text[:40]!r}, not a whole number")
+        if not least <= int(text) <= most:
+            self._fail(f"{name} is {text}", f"from {least} to {most}")
+        return int(text)
+
+    def _whole(self) -> MscclAlgorithm:
+        algo = self._algo
+        if algo is None:
+            self._fail("has no algo")
+        name = algo.get("coll", "")
+        op = COLLECTIVES.get(name)
+        if op is None:
+            self._fail(
+                f"is for the collective {name[:40]!r}",
+                f"known: {', '.join(COLLECTIVES)}",
+            )
+        nranks = self._whole_number(algo, "ngpus", MAX_RANKS, least=2)
+        if sorted(self._gpus) != list(range(nranks)):
+            self._fail(
+                f"says ngpus is {nranks}, and has {len(self._gpus)} GPUs",
+                f"they must be 0 to {nranks - 1}",
+            )
+        return MscclAlgorithm(
+            source=self._source,
+            title=algo.get("name", ""),
+            op=op,
+            chunks=self._whole_number(algo, "nchunksperloop", MAX_CHUNKS, least=1),
+            in_place=bool(self._whole_number(algo, "inplace", 1, default=0)),
+            gpus=tuple(
+                Gpu(
+                    scratch=self._gpus[rank][0],
+                    blocks=tuple(
+                        block for _, block in sorted(self._gpus[rank][1].items())
+                    ),
+                )
+                for rank in range(nranks)
+            ),
+        )
+
+
+def parse_msccl(text: bytes, *, source: str) -> MscclAlgorithm:
+    """Return the algorithm that *text* is; *source* names it in errors.
+
+    Raises:
+        ScheduleError: If it is not MSCCL's XML.
+    """
+    return _Reader(source).read(text)
+
+
+class _Links:
+    """The messages; the k-th sent over a link is the k-th received."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._sent: dict[Message, list[int]] = {}
+        self._taken: dict[Message, int] = {}
+
+    def send(self, link: Message) -> int:
+        self._sent.setdefault(link, []).append(len(self.messages))
+        self.messages.append(link)
+        return len(self.messages) - 1
+
+    def receive(self, link: Message) -> int | None:
+        number = self._taken.get(link, 0)
+        self._taken[link] = number + 1
+        sent = self._sent.get(link, ())
+        return sent[number] if number < len(sent) else None
+
+    def counts(self) -> list[tuple[Message, int, int]]:
+        """Return for every link how many messages are sent and received."""
+        links = dict.fromkeys([*self._sent, *self._taken])
+        return [
+            (link, len(self._sent.get(link, ())), self._taken.get(link, 0))
+            for link in links
+        ]
+
+
+def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
+    """Return what the GPUs do, with its messages matched.
+
+    Raises:
+        ScheduleError: If steps name what is not there, or both ends of a link do not
+            count alike.
+    """
+    nranks = len(how.gpus)
+    if how.op in PARTED and how.chunks % nranks:
+        raise ScheduleError(
+            how.source,
+            f"its {how.chunks} chunks are not the same number for each of {nranks} "
+            "ranks",
+            "see nchunksperloop",
+        )
+    per_rank = how.chunks // nranks if how.op in PARTED else how.chunks
+    layout = layout_of(
+        how.op,
+        nranks=nranks,
+        root=root,
+        per_rank=per_rank,
+        in_place=how.in_place,
+        scratch=[gpu.scratch for gpu in how.gpus],
+    )
+    builder = _Builder(how, per_rank, layout)
+    for rank in range(nranks):
+        builder.add_rank(rank)
+    refuse_unmatched(how.source, builder.links.counts())
+    return BufferProgram(
+        op=how.op,
+        nranks=nranks,
+        root=root,
+        layout=layout,
+        actions=builder.actions,
+        messages=builder.links.messages,
+    )
+
+
+class _Builder:
+    """Turns steps into actions, rank by rank."""
+
+    def __init__(self, how: MscclAlgorithm, per_rank: int, layout: Layout) -> None:
+        self._how = how
+        self._per_rank = per_rank
+        self._layout = layout
+        self.actions: list[Action] = []
+        self.links = _Links()
+        # What is received has to be there when receives are matched.
+        self._sends = {
+            (rank, block.number, number): self.links.send(
+                _link(how, rank, block, step, sends=True)
+            )
+            for rank, gpu in enumerate(how.gpus)
+            for block in gpu.blocks
+            for number, step in enumerate(block.steps)
+            if step.kind in _SEND
+        }
+
+    def add_rank(self, rank: int) -> None:
+        how = self._how
+        blocks = how.gpus[rank].blocks
+        buffers = Buffers(
+            how.op,
+            self._layout,
+            rank=rank,
+            per_rank=self._per_rank,
+            nranks=len(how.gpus),
+            in_place=how.in_place,
+        )
+        first: dict[int, tuple[int, int]] = {}
+        at = len(self.actions)
+        for block in blocks:
+            first[block.number] = (at, len(block.steps))
+            at += len(block.steps)
+        for block in blocks:
+            for number, step in enumerate(block.steps):
+                where = (
+                    f"{how.source}:{step.line}: GPU {rank} tb {block.number} step "
+                    f"{number}"
+                )
+                action = Action(rank=rank, where=where)
+                if number:
+                    action.after.append(first[block.number][0] + number - 1)
+                if step.waits_for is not None:
+                    action.after.append(_awaited(step, first, where))
+                if step.kind in _RECEIVE:
+                    link = _link(how, rank, block, step, sends=False)
+                    action.receives = self.links.receive(link)
+                source = (*step.source, step.count)
+                destination = (*step.destination, step.count)
+                if step.kind in _READ:
+                    action.reads.append(buffers.row(source, where))
+                if step.kind == "re":
+                    action.reads.append(buffers.row(destination, where))
+                if step.kind in _WRITE:
+                    action.writes.append(buffers.row(destination, where))
+                action.sends = self._sends.get((rank, block.number, number))
+                self.actions.append(action)
+
+
+def refuse_unmatched(source: str, counts: Sequence[tuple[Message, int, int]]) -> None:
+    """Refuse an algorithm in which the two ends of a link do not count alike.
+
+    Raises:
+        ScheduleError: With the first such link.
+    """
+    for link, sent, received in counts:
+        if sent != received:
+            raise ScheduleError(
+                source,
+                f"rank {link.src} sends {sent} messages to rank {link.dst} on channel "
+                f"{link.channel}, which receives {received}",
+                "every message needs both ends",
+            )
+
+
+def _link(
+    how: MscclAlgorithm, rank: int, block: ThreadBlock, step: Step, *, sends: bool
+) -> Message:
+    peer = block.send if sends else block.receive
+    if peer is None or peer == rank or peer >= len(how.gpus):
+        whom = "nobody" if peer is None else f"GPU {peer}"
+        raise ScheduleError(
+            f"{how.source}:{step.line}",
+            f"GPU {rank} tb {block.number} "
+            + (f"sends to {whom}" if sends else f"receives from {whom}"),
+            "see send and recv of the thread block",
+        )
+    src, dst = (rank, peer) if sends else (peer, rank)
+    return Message(src=src, dst=dst, channel=max(0, block.channel))
+
+
+def _awaited(step: Step, first: Mapping[int, tuple[int, int]], where: str) -> int:
+    block, number = step.waits_for or (0, 0)
+    begin, count = first.get(block, (0, 0))
+    if number >= count:
+        raise ScheduleError(
+            where,
+            f"waits for step {number} of thread block {block}, which is not there",
+            "see depid and deps",
+        )
+    return begin + number
+
+
+class Buffers:
+    """Finds the slots of one rank's input (i), output (o) and scratch (s)."""
+
+    def __init__(
+        self,
+        op: CollectiveOp,
+        layout: Layout,
+        *,
+        rank: int,
+        per_rank: int,
+        nranks: int,
+        in_place: bool,
+    ) -> None:
+        first = place_buffers(
+            op, rank=rank, per_rank=per_rank, nranks=nranks, in_place=in_place
+        )
+        whole = nranks * per_rank if op in PARTED else per_rank
+        self._ends = {
+            "i": (first[0], per_rank if op == CollectiveOp.ALL_GATHER else whole),
+            "o": (first[1], per_rank if op == CollectiveOp.REDUCE_SCATTER else whole),
+            "s": (first[2], layout.slots[rank] - first[2]),
+        }
+
+    def row(self, place: tuple[str, int, int], where: str) -> range:
+        """Return the slots that are (buffer, offset, how many) there.
+
+        Raises:
+            ScheduleError: If the buffer has not so many.
+        """
+        buffer, offset, count = place
+        first, size = self._ends[buffer]
+        if offset + count > size:
+            raise ScheduleError(
+                where,
+                f"uses {buffer}[{offset}..{offset + count - 1}], and {buffer} has "
+                f"{size} chunks",
+            )
+        return range(first + offset, first + offset + count)

@@ -1,0 +1,206 @@
+"""Algorithms as a Python function of the user's: it yields the transfers.
+
+The function stands in a file that the experiment names, gets the collective, the number
+of ranks and the root, and returns a ``chakram.core.schedule_check.Schedule`` or
+transfers (``chakram.core.schedule.Transfer``)::
+
+    from chakram.core.schedule import Transfer
+
+    def star(op, nranks, root):
+        for leaf in range(1, nranks):
+            yield Transfer(step=0, src=leaf, dst=0, chunk=0, reduce=True)
+        for leaf in range(1, nranks):
+            yield Transfer(step=1, src=0, dst=leaf, chunk=0)
+
+The code runs with all rights of whoever runs chakram, on the controller only: agents
+get the list of transfers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chakram.core.algorithms.listed import MAX_LISTED, MAX_PARTS, listed_from
+from chakram.core.algorithms.parts import Scheduled
+from chakram.core.schedule import Transfer, part_bytes
+from chakram.core.schedule_check import Schedule, check_schedule, parts_of
+from chakram.errors import ScheduleError
+from chakram.user_algorithms.refusal import refuse_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from fractions import Fraction
+
+    from chakram.core.algorithms import UserAlgorithm
+    from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.core.collectives import CollectiveOp
+
+__all__ = ["PythonSource"]
+
+
+class PythonSource:
+    """One function of one file.
+
+    Args:
+        user: What the experiment names.
+
+    Raises:
+        ScheduleError: If the file cannot be read or run, or has no such function.
+    """
+
+    def __init__(self, user: UserAlgorithm) -> None:
+        self._user = user
+        self._path = Path(user.path)
+        self._function = self._load()
+
+    def listed(
+        self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
+    ) -> ListedAlgorithm:
+        """Return the list of what the function yields, checked.
+
+        Raises:
+            ScheduleError: If the function fails, yields something else, or its
+                transfers are not the collective.
+        """
+        given = self._call(op, nranks=nranks, root=root)
+        where = f"{self._user.name} for {op} of {nranks} ranks"
+        refuse_problems(where, check_schedule(given, nranks=nranks, root=root))
+        return listed_from(given, name=self._user.name, nranks=nranks, root=root)
+
+    def warnings(self) -> list[str]:
+        """Return nothing: what was checked needs no words."""
+        return []
+
+    def _load(self) -> Callable[..., Any]:
+        name = f"chakram_user_algorithm_{self._path.stem}"
+        spec = importlib.util.spec_from_file_location(name, self._path)
+        if spec is None or spec.loader is None:
+            raise ScheduleError(
+                str(self._path), "is no Python file", "name it something.py"
+            )
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # as the import system does; dataclasses ask for it
+        try:
+            spec.loader.exec_module(module)
+        except FileNotFoundError:
+            raise ScheduleError(
+                str(self._path),
+                "there is no such file",
+                "the path starts at the folder of the experiment file",
+            ) from None
+        except (Exception, SystemExit) as error:
+            raise self._failed(error) from error
+        function = getattr(module, str(self._user.function), None)
+        if not callable(function):
+            raise ScheduleError(
+                str(self._path), f"has no function {self._user.function!r}"
+            )
+        return function  # type: ignore[no-any-return]
+
+    def _call(self, op: CollectiveOp, *, nranks: int, root: int) -> _Given:
+        where = f"{self._path}: {self._user.function}"
+        nchunks = None
+        try:
+            answer = self._function(op.value, nranks, root)
+            if isinstance(answer, Schedule):
+                nchunks, answer = answer.nchunks, answer.transfers
+            if not isinstance(answer, Iterable):
+                raise ScheduleError(
+                    where,
+                    f"returns {type(answer).__name__}",
+                    "yield Transfers, or return a Schedule",
+                )
+            transfers = list(islice(answer, MAX_LISTED + 1))
+        except ScheduleError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self._failed(error) from error
+        if len(transfers) > MAX_LISTED:
+            raise ScheduleError(where, f"yields more than {MAX_LISTED} transfers")
+        most = 0
+        for place, transfer in enumerate(transfers):
+            if not _is_sound(transfer, nranks):
+                raise ScheduleError(
+                    where,
+                    f"transfer {place} is {str(transfer)[:120]}",
+                    "a chakram.core.schedule.Transfer between positions "
+                    f"0..{nranks - 1}, its numbers from 0",
+                )
+            most = max(most, *transfer.chunks)
+        if nchunks is None:
+            parts = parts_of(op, nranks)
+            nchunks = -(-(most + 1) // parts) * parts
+        if not most < nchunks <= MAX_PARTS:
+            raise ScheduleError(
+                where,
+                f"has chunk {most} of {nchunks} chunks",
+                f"at most {MAX_PARTS} chunks are possible",
+            )
+        return _Given(
+            name=self._user.name, op=op, chunks=nchunks, transfers=tuple(transfers)
+        )
+
+    def _failed(self, error: BaseException) -> ScheduleError:
+        """Return what the user's code ended with, and where."""
+        line = ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == str(self._path):
+                line = f":{frame.lineno}"
+        if isinstance(error, SyntaxError) and error.lineno:
+            line = f":{error.lineno}"
+        return ScheduleError(
+            f"{self._path}{line}", f"{type(error).__name__}: {str(error)[:300]}"
+        )
+
+
+def _is_sound(transfer: object, nranks: int) -> bool:
+    if not isinstance(transfer, Transfer):
+        return False
+    numbers: tuple[Any, ...] = (
+        transfer.step,
+        transfer.src,
+        transfer.dst,
+        transfer.channel,
+        *transfer.awaited,
+    )
+    return (
+        all(isinstance(number, int) and 0 <= number < 1 << 20 for number in numbers)
+        and transfer.src < nranks
+        and transfer.dst < nranks
+        and transfer.channel < 1 << 10
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given(Scheduled):
+    """The transfers of one size and root."""
+
+    name: str
+    op: CollectiveOp
+    chunks: int
+    transfers: tuple[Transfer, ...]
+
+    def nchunks(self, nranks: int) -> int:
+        return self.chunks
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        return iter(self._of("src", position))
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        return iter(self._of("dst", position))
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        # Sizes are those of the list that is made of it.
+        return part_bytes(input_bytes, nparts=self.chunks, part=chunk)
+
+    def _of(self, end: str, position: int) -> list[Transfer]:
+        """Return the transfers of one position, steps ascending."""
+        found = (each for each in self.transfers if getattr(each, end) == position)
+        return sorted(found, key=lambda each: each.step)

@@ -1,0 +1,321 @@
+"""MSCCL's XML: what it means, what is checked, what is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from chakram.core.algorithms import UserAlgorithm, algorithm
+from chakram.core.algorithms.buffers import carry_out
+from chakram.core.algorithms.listed import ListedAlgorithm, listed_from
+from chakram.core.collectives import CollectiveOp
+from chakram.errors import ScheduleError
+from chakram.user_algorithms.files import load_source
+from chakram.user_algorithms.msccl import parse_msccl, program_of
+
+Row = tuple[object, ...]
+"""Type, source, destination, how many chunks, and (thread block, step) to wait for."""
+
+
+def step(number: int, row: Row) -> str:
+    kind, source, destination, *rest = (*row, None, None, None)[:5]
+    count = rest[0] if rest[0] is not None else 1
+    block, awaited = rest[1] if rest[1] is not None else (-1, -1)  # type: ignore[misc]
+    places = ""
+    for end, place in (("src", source), ("dst", destination)):
+        text = str(place or "i0")
+        places += f'{end}buf="{text[0]}" {end}off="{text[1:]}" '
+    return (
+        f'<step s="{number}" type="{kind}" {places}cnt="{count}" depid="{block}" '
+        f'deps="{awaited}" hasdep="0"/>'
+    )
+
+
+def block(
+    number: int, send: int, receive: int, rows: list[Row], *, channel: int = 0
+) -> str:
+    steps = "".join(step(at, row) for at, row in enumerate(rows))
+    return (
+        f'<tb id="{number}" send="{send}" recv="{receive}" chan="{channel}">{steps}'
+        "</tb>"
+    )
+
+
+def algo(
+    coll: str,
+    gpus: list[list[str]],
+    *,
+    chunks: int,
+    inplace: int = 1,
+    scratch: int = 0,
+) -> bytes:
+    inside = "".join(
+        f'<gpu id="{rank}" i_chunks="1" o_chunks="1" s_chunks="{scratch}">'
+        + "".join(blocks)
+        + "</gpu>"
+        for rank, blocks in enumerate(gpus)
+    )
+    return (
+        f'<algo name="mine" proto="Simple" nchannels="1" nchunksperloop="{chunks}" '
+        f'ngpus="{len(gpus)}" coll="{coll}" inplace="{inplace}">{inside}</algo>'
+    ).encode()
+
+
+def listed(text: bytes) -> ListedAlgorithm:
+    found, problems = carry_out(
+        program_of(parse_msccl(text, source="a.xml")), name="msccl:a.xml"
+    )
+    assert problems == []
+    assert found is not None
+    return found
+
+
+def problems(text: bytes) -> list[str]:
+    return carry_out(program_of(parse_msccl(text, source="a.xml")), name="x")[1]
+
+
+def refusal(text: bytes) -> str:
+    with pytest.raises(ScheduleError) as caught:
+        listed(text)
+    return str(caught.value)
+
+
+PAIR = [
+    [block(0, 1, 1, [("s", "i0", "i0"), ("rrc", "i1", "i1"), ("s", "i1", "i1"),
+                     ("r", "i0", "i0")])],
+    [block(0, 0, 0, [("s", "i1", "i1"), ("rrc", "i0", "i0"), ("s", "i0", "i0"),
+                     ("r", "i1", "i1")])],
+]  # fmt: skip
+"""An all_reduce of two ranks as reduce_scatter and all_gather."""
+
+
+def test_steps_become_transfers_that_wait_for_what_came_before() -> None:
+    how = listed(algo("allreduce", PAIR, chunks=2))
+    assert [
+        (each.step, each.src, each.parts, each.reduce, each.after)
+        for each in how.transfers
+    ] == [
+        (0, 0, ((0, 1),), True, ()),
+        (0, 1, ((1, 1),), True, ()),
+        (1, 0, ((1, 1),), False, (1,)),
+        (1, 1, ((0, 1),), False, (0,)),
+    ]
+    assert how.chunk_bytes(0, nranks=2, input_bytes=101) == 50
+    assert how.chunk_bytes(1, nranks=2, input_bytes=101) == 51
+    assert how.unfit(3) == "it is made for 2 ranks"
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "nranks"),
+    [
+        ("msccl_custom_symbolic/ring_allreduce_4r", CollectiveOp.ALL_REDUCE, 4),
+        ("msccl_custom_symbolic/ring_allreduce_8r", CollectiveOp.ALL_REDUCE, 8),
+        ("msccl_custom_symbolic/ring_allgather_8r", CollectiveOp.ALL_GATHER, 8),
+        (
+            "astra_sim_custom_collective_ring8/custom_allreduce",
+            CollectiveOp.ALL_REDUCE,
+            8,
+        ),
+    ],
+)
+def test_the_rings_of_msccl_tools_are_our_rings(
+    chakram_data: Path, name: str, op: CollectiveOp, nranks: int
+) -> None:
+    user = UserAlgorithm(kind="msccl", path=str(chakram_data / f"traces/{name}.xml"))
+    how = load_source(user).listed(op, nranks=nranks, root=0, size_scale=Fraction(1))
+    ours = listed_from(algorithm(op, "ring"), name=how.name, nranks=nranks, root=0)
+    moved = [
+        sorted(
+            (each.step, each.src, each.dst, each.channel, each.parts, each.reduce)
+            for each in which.transfers
+        )
+        for which in (how, ours)
+    ]
+    assert moved[0] == moved[1]
+
+
+def test_a_reduce_that_is_passed_on_without_being_stored() -> None:
+    # Rank 0 -> 1 -> 2 and the sum straight back: rrs at 1, rrcs at 2, rcs at 0.
+    gpus = [
+        [block(0, 1, 2, [("s", "i0", "i0"), ("rcs", "i0", "i0")])],
+        [block(0, 2, 0, [("rrs", "i0", "i0"), ("r", "i0", "i0")])],
+        [block(0, 0, 1, [("rrcs", "i0", "i0")])],
+    ]
+    how = listed(algo("allreduce", gpus, chunks=1))
+    assert [(each.src, each.dst, each.after) for each in how.transfers] == [
+        (0, 1, ()),
+        (1, 2, (0,)),
+        (2, 0, (1,)),
+        (0, 1, (2,)),
+    ]
+
+
+def test_scratch_copies_and_waits_between_thread_blocks() -> None:
+    # What comes in on one thread block is added by another one, which waits for it.
+    def gpu(peer: int) -> list[str]:
+        return [
+            block(0, peer, peer, [("s", "i0", "s0"), ("r", "i0", "s0")]),
+            block(
+                1,
+                -1,
+                -1,
+                [
+                    ("nop", None, None, 1, (0, 1)),
+                    ("re", "s0", "i0"),
+                    ("cpy", "i0", "o0"),
+                ],
+            ),
+        ]
+
+    how = listed(algo("allreduce", [gpu(1), gpu(0)], chunks=1, inplace=0, scratch=1))
+    assert len(how.transfers) == 2
+
+
+def test_an_all_to_all_out_of_place_has_parts_of_every_pair() -> None:
+    gpus = [
+        [
+            block(
+                0,
+                1 - rank,
+                1 - rank,
+                [
+                    ("s", f"i{1 - rank}", f"o{rank}"),
+                    ("r", f"i{rank}", f"o{1 - rank}"),
+                    ("cpy", f"i{rank}", f"o{rank}"),
+                ],
+            )
+        ]
+        for rank in range(2)
+    ]
+    how = listed(algo("alltoall", gpus, chunks=2, inplace=0))
+    assert [each.parts for each in how.transfers] == [((1, 1),), ((2, 1),)]
+    assert how.nparts == 4
+
+
+def test_what_is_missing_is_told_by_rank_and_chunk() -> None:
+    short = [
+        [block(0, 1, -1, [("s", "i0", "i0")])],
+        [block(0, -1, 0, [("rrc", "i0", "i0")])],
+    ]
+    assert problems(algo("allreduce", short, chunks=1)) == [
+        "rank 0 ends with part 0 in i[0] without what rank 1 must contribute"
+    ]
+    gather = [
+        [block(0, 1, -1, [("s", "o0", "o0")])],
+        [block(0, -1, 0, [("r", "o0", "o0")])],
+    ]
+    assert problems(algo("allgather", gather, chunks=2)) == [
+        "rank 0 ends without part 1 in o[1]"
+    ]
+
+
+def test_a_contribution_that_counts_twice_is_told() -> None:
+    twice = [
+        [block(0, 1, -1, [("s", "i0", "i0"), ("s", "i0", "i0")])],
+        [block(0, -1, 0, [("rrc", "i0", "i0"), ("rrc", "i0", "i0")])],
+    ]
+    assert problems(algo("allreduce", twice, chunks=1))[0].endswith(
+        "tb 0 step 1: counts rank 0 twice in part 0"
+    )
+
+
+def test_thread_blocks_that_do_not_wait_for_each_other_are_told() -> None:
+    def gpu(peer: int) -> list[str]:
+        return [
+            block(0, peer, peer, [("s", "i0", "s0"), ("r", "i0", "s0")]),
+            block(1, -1, -1, [("re", "s0", "i0")]),
+        ]
+
+    found = problems(algo("allreduce", [gpu(1), gpu(0)], chunks=1, scratch=1))
+    assert any("neither waits for the other" in text for text in found)
+
+
+def test_a_deadlock_is_told_before_anything_runs() -> None:
+    gpus = [
+        [block(0, 1, 1, [("r", "i0", "i0"), ("s", "i0", "i0")])],
+        [block(0, 0, 0, [("r", "i0", "i0"), ("s", "i0", "i0")])],
+    ]
+    assert problems(algo("allreduce", gpus, chunks=1)) == [
+        "a.xml:1: GPU 0 tb 0 step 0 waits for ever for a message from rank 1 on "
+        "channel 0",
+        "a.xml:1: GPU 1 tb 0 step 0 waits for ever for a message from rank 0 on "
+        "channel 0",
+    ]
+
+
+LONE = [[block(0, 1, -1, [("s", "i0", "i0")])], []]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"<algo", "a.xml:1: is not XML: unclosed token"),
+        (b"hello", "a.xml:1: is not XML"),
+        (b"<algo/>", "is for the collective ''"),
+        (b'<!DOCTYPE algo [<!ENTITY x "y">]><algo/>', "document type declaration"),
+        (b"<gpu/>", "<gpu> does not belong here"),
+        (algo("custom", PAIR, chunks=2), "is for the collective 'custom'"),
+        (algo("allgather", PAIR, chunks=3), "its 3 chunks are not the same number"),
+        (algo("allreduce", PAIR, chunks=1), "i[1..1], and i has 1 chunks"),
+        (
+            algo("allreduce", LONE, chunks=1),
+            "rank 0 sends 1 messages to rank 1 on channel 0, which receives 0",
+        ),
+        (
+            algo("allreduce", [[block(0, -1, 1, [("s", "i0", "i0")])], []], chunks=1),
+            "GPU 0 tb 0 sends to nobody",
+        ),
+        (
+            algo("allreduce", [[block(0, 1, 1, [("x", "i0", "i0")])], []], chunks=1),
+            "a step of type 'x' is not known",
+        ),
+        (
+            algo(
+                "allreduce",
+                [[block(0, 1, 1, [("s", "i0", "i0", 1, (4, 0))])], []],
+                chunks=1,
+            ),
+            "waits for step 0 of thread block 4, which is not there",
+        ),
+        (algo("allreduce", PAIR, chunks=2).replace(b'ngpus="2"', b'ngpus="3"'),
+         "says ngpus is 3, and has 2 GPUs"),
+        (algo("allreduce", PAIR, chunks=2).replace(b'cnt="1"', b'cnt="-7"'),
+         "cnt is -7 (from 1 to 65536)"),
+        (algo("allreduce", PAIR, chunks=2).replace(b'cnt="1"', b'cnt="x"'),
+         "cnt is 'x', not a whole number"),
+    ],
+)  # fmt: skip
+def test_what_is_no_algorithm_is_refused(text: bytes, told: str) -> None:
+    assert told in refusal(text)
+
+
+def test_a_broadcast_turns_with_its_root(tmp_path: Path) -> None:
+    gpus = [
+        [block(0, 1, -1, [("s", "i0", "i0")])],
+        [block(0, 2, 0, [("rcs", "i0", "i0")])],
+        [block(0, -1, 1, [("r", "i0", "i0")])],
+    ]
+    path = tmp_path / "b.xml"
+    path.write_bytes(algo("broadcast", gpus, chunks=1))
+    source = load_source(UserAlgorithm(kind="msccl", path=str(path)))
+    how = source.listed(
+        CollectiveOp.BROADCAST, nranks=3, root=2, size_scale=Fraction(1)
+    )
+    assert [(each.src, each.dst) for each in how.transfers] == [(2, 0), (0, 1)]
+    assert how.root == 2
+
+
+def test_an_algorithm_serves_its_own_purpose_only(tmp_path: Path) -> None:
+    path = tmp_path / "pair.xml"
+    path.write_bytes(algo("allreduce", PAIR, chunks=2))
+    source = load_source(UserAlgorithm(kind="msccl", path=str(path)))
+    for op, nranks, told in (
+        (CollectiveOp.ALL_GATHER, 2, "is an algorithm for all_reduce"),
+        (CollectiveOp.ALL_REDUCE, 4, "is made for 2 ranks, and a group has 4"),
+    ):
+        with pytest.raises(ScheduleError, match=told):
+            source.listed(op, nranks=nranks, root=0, size_scale=Fraction(1))
+    with pytest.raises(ScheduleError, match="cannot be read"):
+        load_source(UserAlgorithm(kind="msccl", path=str(tmp_path / "none.xml")))

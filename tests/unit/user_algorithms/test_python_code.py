@@ -1,0 +1,111 @@
+"""Algorithms that are a function of the user's."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.core.algorithms import UserAlgorithm
+from chakram.core.collectives import CollectiveOp
+from chakram.errors import ScheduleError
+from chakram.user_algorithms.files import load_source
+
+if TYPE_CHECKING:
+    from chakram.core.algorithms.listed import ListedAlgorithm
+
+STAR = """
+from chakram.core.schedule import Transfer
+from chakram.core.schedule_check import Schedule
+
+def star(op, nranks, root):
+    for leaf in range(1, nranks):
+        yield Transfer(step=0, src=leaf, dst=0, chunk=0, reduce=True)
+    for leaf in range(1, nranks):
+        yield Transfer(step=1, src=0, dst=leaf, chunk=0)
+
+def whole(op, nranks, root):
+    return Schedule(op=op, nranks=nranks, root=root, nchunks=2 * nranks, transfers=(
+        Transfer(step=0, src=0, dst=1, chunk=0, further=(1,)),
+        Transfer(step=0, src=1, dst=0, chunk=2, further=(3,)),
+    ))
+
+def half(op, nranks, root):
+    return [Transfer(step=0, src=1, dst=0, chunk=0, reduce=True)]
+
+def nothing(op, nranks, root):
+    return 7
+
+def odd(op, nranks, root):
+    return ["transfer"]
+
+def fails(op, nranks, root):
+    return 1 // 0
+
+def endless(op, nranks, root):
+    while True:
+        yield Transfer(step=0, src=0, dst=1, chunk=0)
+"""
+
+
+def listed(
+    folder: Path,
+    function: str,
+    op: CollectiveOp = CollectiveOp.ALL_REDUCE,
+    *,
+    nranks: int = 2,
+    code: str = STAR,
+) -> ListedAlgorithm:
+    path = folder / "mine.py"
+    path.write_text(code)
+    user = UserAlgorithm(kind="python", path=str(path), function=function)
+    return load_source(user).listed(op, nranks=nranks, root=0, size_scale=Fraction(1))
+
+
+def test_what_a_function_yields_is_checked_and_listed(tmp_path: Path) -> None:
+    how = listed(tmp_path, "star", nranks=3)
+    assert how.name == "python:mine.py:star"
+    assert [(each.src, each.dst, each.after) for each in how.transfers] == [
+        (1, 0, ()),
+        (2, 0, ()),
+        (0, 1, (0, 1)),
+        (0, 2, (0, 1)),
+    ]
+    assert how.chunk_bytes(0, nranks=3, input_bytes=99) == 99
+
+
+def test_a_schedule_says_how_many_chunks_there_are(tmp_path: Path) -> None:
+    how = listed(tmp_path, "whole", CollectiveOp.ALL_GATHER)
+    assert how.nparts == 4
+    assert how.transfers[1].parts == ((2, 2),)
+    assert how.chunk_bytes(1, nranks=2, input_bytes=7) == 7
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        ("half", r"position 1 ends with \[1\] of chunk 0, not with \[0, 1\]"),
+        ("nothing", "returns int .yield Transfers"),
+        ("odd", "transfer 0 is transfer"),
+        ("fails", r"mine.py:27: ZeroDivisionError"),
+        ("endless", "yields more than 131072 transfers"),
+        ("none", "has no function 'none'"),
+    ],
+)
+def test_what_is_no_algorithm_is_refused(
+    tmp_path: Path, function: str, told: str
+) -> None:
+    with pytest.raises(ScheduleError, match=told):
+        listed(tmp_path, function)
+
+
+def test_code_that_does_not_run_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ScheduleError, match=r"mine.py:2: SyntaxError"):
+        listed(tmp_path, "star", code="x = 1\ndef star(:\n")
+    with pytest.raises(ScheduleError, match=r"mine.py:1: ModuleNotFoundError"):
+        listed(tmp_path, "star", code="import nothing_of_that_name\n")
+    user = UserAlgorithm(kind="python", path=str(tmp_path / "a.py"), function="f")
+    with pytest.raises(ScheduleError, match="there is no such file"):
+        load_source(user)
