@@ -29,6 +29,9 @@ _QUEUE_PAIR_COUNTERS = (
     ("messages_posted", "flows_started"),
     ("messages_completed", "flows_completed"),
     ("messages_flushed", "flows_failed"),
+    ("retransmitted_for_nak", "retransmitted_packets_nak"),
+    ("retransmitted_for_timeout", "retransmitted_packets_timeout"),
+    ("retransmitted_for_rnr", "retransmitted_packets_rnr"),
     ("out_of_sequence", "out_of_sequence_packets"),
     ("duplicates", "duplicate_packets"),
     ("invalid_requests", "invalid_packets"),
@@ -45,6 +48,7 @@ _PORT_COUNTERS = (
     ("packets_sent", "tx_packets"),
     ("packets_received", "rx_packets"),
     ("malformed", "invalid_packets"),
+    ("partition_key_errors", "invalid_packets"),
     ("unknown_queue_pair", "invalid_packets"),
     ("unsupported", "invalid_packets"),
     ("icrc_errors", "invalid_packets"),
@@ -53,8 +57,6 @@ _PORT_COUNTERS = (
 )
 _QUEUE_PAIR_SLOTS = tuple((name, slot(to)) for name, to in _QUEUE_PAIR_COUNTERS)
 _PORT_SLOTS = tuple((name, slot(to)) for name, to in _PORT_COUNTERS)
-_BY_NAK = slot("retransmitted_packets_nak")
-_BY_TIMEOUT = slot("retransmitted_packets_timeout")
 _RX_BYTES = slot("rx_bytes")
 _SOCKET_DROPS = slot("socket_drops")
 _SEND_RETRIES = slot("send_retries")
@@ -136,14 +138,6 @@ class Tally:
         now = pair.statistics()
         values = self._counters.values
         _add(values, _QUEUE_PAIR_SLOTS, before, now)
-        again = now.packets_retransmitted
-        timeouts, naks = now.timeouts, now.naks_received
-        if before is not None:
-            again -= before.packets_retransmitted
-            timeouts -= before.timeouts
-            naks -= before.naks_received
-        # The queue pair does not count by reason; within one turn there is one.
-        values[_BY_TIMEOUT if timeouts and not naks else _BY_NAK] += again
         self._pairs[index] = (pair, now)
 
 

@@ -19,6 +19,7 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
+from chakram.core.queue_pairs import QueuePairLayout
 from chakram.core.records import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
@@ -426,3 +427,39 @@ def test_the_same_seed_gives_the_same_records(
     one = simulate_plan(plan, topology, rng=random.Random(seed))
     other = simulate_plan(plan, topology, rng=random.Random(seed))
     assert one == other
+
+
+@FEW
+@given(
+    programs=jobs(max_ranks=4, max_items=6),
+    count=st.integers(1, 5),
+    split=st.sampled_from(["round_robin", "even"]),
+    message_bytes=st.sampled_from([0, 256, 5_000]),
+    drop_ratio=st.sampled_from([0.0, 0.02]),
+    seed=st.integers(0, 99),
+)
+def test_the_laws_hold_over_any_number_of_queue_pairs(
+    programs: list[RankProgram],
+    count: int,
+    split: str,
+    message_bytes: int,
+    drop_ratio: float,
+    seed: int,
+) -> None:
+    topology = clos(2, 2, 2, 10**9, 10**9)
+    plan = make_plan(
+        programs,
+        topology,
+        settings=RunSettings(warmup=0, measured=2, drop_ratio=drop_ratio),
+        transport=TransportPlan(
+            path_mtu=1024,
+            retransmit_timeout_ns=5_000_000,
+            retry_limit=20,
+            split=split,
+            message_bytes=message_bytes,
+        ),
+        layout=QueuePairLayout(count=count),
+    )
+    assert check_plan(plan) == []
+    result = simulate_plan(plan, topology, rng=random.Random(seed))
+    assert_laws(plan, result.records)

@@ -86,6 +86,7 @@ class Line:
             path_mtu=transport.path_mtu,
             max_burst_packets=max(2, transport.max_burst_packets),
             udp_port=endpoint.port.udp_port,
+            icrc=transport.icrc,
         )
         for index, (address, _) in enumerate(endpoint.destinations):
             self.encoder.set_destination(index, address)

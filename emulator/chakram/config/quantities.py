@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -121,13 +122,13 @@ Rate = Annotated[
 """Bits per second, above 0."""
 
 Size = Annotated[
-    int, PlainValidator(_positive_size), _SIZE_TEXT, _schema("size", units.SIZE_UNITS)
+    int, BeforeValidator(_positive_size), _SIZE_TEXT, _schema("size", units.SIZE_UNITS)
 ]
 """Bytes, above 0."""
 
 ZeroableSize = Annotated[
     int,
-    PlainValidator(_with_units(units.parse_size, "size")),
+    BeforeValidator(_with_units(units.parse_size, "size")),
     _SIZE_TEXT,
     _schema("size", units.SIZE_UNITS),
 ]
@@ -135,7 +136,7 @@ ZeroableSize = Annotated[
 
 Time = Annotated[
     int,
-    PlainValidator(_with_units(units.parse_time, "time")),
+    BeforeValidator(_with_units(units.parse_time, "time")),
     _TIME_TEXT,
     _schema("time", units.TIME_UNITS),
 ]

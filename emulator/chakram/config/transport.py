@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from chakram.config.dcqcn import DcqcnSettings
 from chakram.config.quantities import Model, Number, Rate, Size, Time, Whole, problem
@@ -79,8 +79,75 @@ class Dscp(Model):
     cnp: Whole = Field(default=48, ge=0, le=63)
 
 
+class AdaptiveRetransmission(Model):
+    """Timeouts in ranges: the first from low to twice that, then twice as high, ..."""
+
+    low_ns: Time = Field(default=1_000_000, alias="low", ge=4_000, le=100 * 10**9)
+    """Where the first of four ranges begins; NICs allow 4 us and more."""
+    tries: Whole = Field(default=2, ge=1, le=1_000)
+    """Timeouts in a row that are taken from one range."""
+
+
+class QueuePairs(Model):
+    """How messages are spread over queue pairs."""
+
+    per: Literal["group_peer"] = "group_peer"
+    """Who has queue pairs of its own: each pair of ranks in each group and channel."""
+    count: Whole = Field(default=1, ge=1, le=64)
+    """Queue pairs for each of these."""
+    split: Literal["round_robin", "even"] = "round_robin"
+    """Whether a message goes over the next of them, or is divided among all."""
+    message_size_bytes: Size | None = Field(
+        default=None, alias="message_size", ge=256, le=1 << 31
+    )
+    """Messages are posted in pieces of at most so much; None: whole."""
+
+
+SourcePorts = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=1024, le=65535)], ...],
+    Field(min_length=1, max_length=64),
+]
+
+_ALIASES = {"qps_per_rankpair": "count", "rdma_message_size": "message_size"}
+"""Names that others have for keys of ``queue_pairs``."""
+
+
+def _describe_aliases(schema: dict[str, Any]) -> None:
+    """Let editors know the other names, too."""
+    for alias, name in _ALIASES.items():
+        schema["properties"][alias] = {
+            "description": f"Another name for queue_pairs.{name}."
+        }
+
+
 class Transport(Model):
-    """Settings of every queue pair."""
+    """Settings of every queue pair.
+
+    ``qps_per_rankpair`` and ``rdma_message_size`` are other names for
+    ``queue_pairs.count`` and ``queue_pairs.message_size``.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_describe_aliases)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_aliases(cls, data: object) -> object:
+        if not isinstance(data, dict) or not _ALIASES.keys() & data.keys():
+            return data
+        kept = {name: value for name, value in data.items() if name not in _ALIASES}
+        pairs = kept.get("queue_pairs", {})
+        if not isinstance(pairs, dict):
+            return data
+        for alias, name in _ALIASES.items():
+            if alias not in data:
+                continue
+            if name in pairs:
+                raise problem(
+                    f"{alias} and queue_pairs.{name} are two names for one thing",
+                    "give one of them",
+                )
+            pairs = {**pairs, name: data[alias]}
+        return {**kept, "queue_pairs": pairs}
 
     congestion_control: Annotated[
         CongestionSettings,
@@ -104,9 +171,47 @@ class Transport(Model):
         default=67_108_864, alias="retransmit_timeout", ge=10_000, le=600 * 10**9
     )
     """Default: local ACK timeout 14, which is 4.096 us x 2**14."""
+    local_ack_timeout: Whole | None = Field(default=None, ge=1, le=31)
+    """The same as verbs have it: t stands for 4.096 us x 2**t. Only one of the two."""
     retry_limit: Whole = Field(default=7, ge=0, le=1_000)
+    rnr_retry_limit: Whole = Field(default=7, ge=0, le=7)
+    """Retries in a row for a receiver that is not ready; 7: no limit."""
+    rnr_timer: Whole = Field(default=12, ge=0, le=31)
+    """Code of the time that a peer is asked to wait then; 12 is 0.64 ms."""
+    adaptive_retransmission: AdaptiveRetransmission | None = None
+    """Timeouts that begin low and rise, in place of retransmit_timeout; None: off."""
+    icrc: Literal["table", "full", "off"] = "table"
+    """How the ICRC is made: by table, over every byte, or not at all (zeros)."""
+    icrc_check: Whole = Field(default=0, ge=0, le=1_000_000_000)
+    """One in so many packets received has its ICRC checked; 0: none."""
+    source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
+    """UDP source ports: as adapters choose them, or a list that is used in turn."""
+    queue_pairs: QueuePairs = QueuePairs()
     burst: Whole | None = Field(default=None, ge=1, le=64)
     """Packets that leave as one; None: chosen by the rate of the ports."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        given = self.model_fields_set
+        if self.local_ack_timeout is not None and given & {
+            "retransmit_timeout_ns",
+            "retransmit_timeout",
+        }:
+            raise problem(
+                "retransmit_timeout and local_ack_timeout are two names for one thing",
+                "give one of them",
+            )
+        if self.queue_pairs.message_size_bytes is not None and self.verb == "send":
+            raise problem(
+                "queue_pairs.message_size needs the verb write",
+                "a receiver hears of every SEND, so it would take pieces for messages",
+            )
+        if self.icrc == "off" and self.icrc_check:
+            raise problem(
+                "icrc_check would find every ICRC wrong, since icrc is off",
+                "take icrc: table, or leave icrc_check out",
+            )
+        return self
 
 
 class Faults(Model):

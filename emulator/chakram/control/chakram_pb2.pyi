@@ -814,6 +814,7 @@ class QueuePairPlan(_message.Message):
     SOURCE_PORT_FIELD_NUMBER: _builtins.int
     SEND_PSN_FIELD_NUMBER: _builtins.int
     RECEIVE_PSN_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     channel: _builtins.int
     peer_rank: _builtins.int
@@ -824,6 +825,7 @@ class QueuePairPlan(_message.Message):
     source_port: _builtins.int
     send_psn: _builtins.int
     receive_psn: _builtins.int
+    index: _builtins.int
     def __init__(
         self,
         *,
@@ -837,10 +839,11 @@ class QueuePairPlan(_message.Message):
         source_port: _builtins.int = ...,
         send_psn: _builtins.int = ...,
         receive_psn: _builtins.int = ...,
+        index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "group", b"group", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "group", b"group", "index", b"index", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1164,6 +1167,14 @@ class TransportPlan(_message.Message):
     MAX_BURST_PACKETS_FIELD_NUMBER: _builtins.int
     BURST_BOUND_NS_FIELD_NUMBER: _builtins.int
     DSCP_CNP_FIELD_NUMBER: _builtins.int
+    RNR_RETRY_LIMIT_FIELD_NUMBER: _builtins.int
+    RNR_TIMER_FIELD_NUMBER: _builtins.int
+    ADAPTIVE_LOW_NS_FIELD_NUMBER: _builtins.int
+    ADAPTIVE_TRIES_FIELD_NUMBER: _builtins.int
+    SPLIT_FIELD_NUMBER: _builtins.int
+    MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    ICRC_FIELD_NUMBER: _builtins.int
+    ICRC_CHECK_FIELD_NUMBER: _builtins.int
     path_mtu: _builtins.int
     window_bytes: _builtins.int
     congestion_control: _builtins.str
@@ -1177,6 +1188,14 @@ class TransportPlan(_message.Message):
     max_burst_packets: _builtins.int
     burst_bound_ns: _builtins.int
     dscp_cnp: _builtins.int
+    rnr_retry_limit: _builtins.int
+    rnr_timer: _builtins.int
+    adaptive_low_ns: _builtins.int
+    adaptive_tries: _builtins.int
+    split: _builtins.str
+    message_bytes: _builtins.int
+    icrc: _builtins.str
+    icrc_check: _builtins.int
     @_builtins.property
     def congestion_parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parameter]: ...
     def __init__(
@@ -1196,10 +1215,18 @@ class TransportPlan(_message.Message):
         max_burst_packets: _builtins.int = ...,
         burst_bound_ns: _builtins.int = ...,
         dscp_cnp: _builtins.int = ...,
+        rnr_retry_limit: _builtins.int = ...,
+        rnr_timer: _builtins.int = ...,
+        adaptive_low_ns: _builtins.int = ...,
+        adaptive_tries: _builtins.int = ...,
+        split: _builtins.str = ...,
+        message_bytes: _builtins.int = ...,
+        icrc: _builtins.str = ...,
+        icrc_check: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_cnp", b"dscp_cnp", "dscp_data", b"dscp_data", "ecn", b"ecn", "max_burst_packets", b"max_burst_packets", "path_mtu", b"path_mtu", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "verb", b"verb", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "adaptive_low_ns", b"adaptive_low_ns", "adaptive_tries", b"adaptive_tries", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_cnp", b"dscp_cnp", "dscp_data", b"dscp_data", "ecn", b"ecn", "icrc", b"icrc", "icrc_check", b"icrc_check", "max_burst_packets", b"max_burst_packets", "message_bytes", b"message_bytes", "path_mtu", b"path_mtu", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "rnr_retry_limit", b"rnr_retry_limit", "rnr_timer", b"rnr_timer", "split", b"split", "verb", b"verb", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

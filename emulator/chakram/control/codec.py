@@ -69,6 +69,14 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             ack_interval_packets=transport.ack_interval_packets,
             retransmit_timeout_ns=transport.retransmit_timeout_ns,
             retry_limit=transport.retry_limit,
+            rnr_retry_limit=transport.rnr_retry_limit,
+            rnr_timer=transport.rnr_timer,
+            adaptive_low_ns=transport.adaptive_low_ns,
+            adaptive_tries=transport.adaptive_tries,
+            split=transport.split,
+            message_bytes=transport.message_bytes,
+            icrc=transport.icrc,
+            icrc_check=transport.icrc_check,
             max_burst_packets=transport.max_burst_packets,
             burst_bound_ns=transport.burst_bound_ns,
         ),
@@ -136,6 +144,7 @@ def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.Ra
                 source_port=pair.source_port,
                 send_psn=pair.send_psn,
                 receive_psn=pair.receive_psn,
+                index=pair.index,
             )
             for pair in rank.queue_pairs
         ],

@@ -50,7 +50,7 @@ from chakram.core.program import (
 )
 from chakram.core.splits import Splits
 from chakram.errors import PlanError
-from chakram.roce.constants import PATH_MTUS
+from chakram.roce.constants import ICRC_MODES, PATH_MTUS
 
 if TYPE_CHECKING:
     from chakram.control.messages import pb
@@ -73,9 +73,11 @@ MAX_ITERATIONS = 10**9
 MAX_MTU = 65535
 MAX_RATE_BPS = 10**15
 MAX_BURST_PACKETS = 128
+MAX_ADAPTIVE_NS = 10**12
 
 _OPS = {op.value: op for op in CollectiveOp}
 _VERBS = ("write", "send")
+_SPLITS = ("round_robin", "even")
 _SYNCS = ("barrier", "free", "gap")
 
 
@@ -166,6 +168,7 @@ def _queue_pair(message: pb.QueuePairPlan) -> QueuePairPlan:
         source_port=between("source_port", message.source_port, 1, 65535),
         send_psn=between("send_psn", message.send_psn, 0, 2**24 - 1),
         receive_psn=between("receive_psn", message.receive_psn, 0, 2**24 - 1),
+        index=between("index", message.index, 0, 2**16),
     )
 
 
@@ -306,6 +309,18 @@ def _transport(message: pb.TransportPlan) -> TransportPlan:
             "retransmit_timeout_ns", message.retransmit_timeout_ns, 1, MAX_TIME_NS
         ),
         retry_limit=between("retry_limit", message.retry_limit, 0, 2**16),
+        rnr_retry_limit=between("rnr_retry_limit", message.rnr_retry_limit, 0, 7),
+        rnr_timer=between("rnr_timer", message.rnr_timer, 0, 31),
+        adaptive_low_ns=between(
+            "adaptive_low_ns", message.adaptive_low_ns, 0, MAX_ADAPTIVE_NS
+        ),
+        adaptive_tries=between("adaptive_tries", message.adaptive_tries, 1, 2**16),
+        split=one_of("split", message.split, _SPLITS),
+        message_bytes=between(
+            "message_bytes", message.message_bytes, 0, MAX_SIZE_BYTES
+        ),
+        icrc=one_of("icrc", message.icrc, ICRC_MODES),
+        icrc_check=between("icrc_check", message.icrc_check, 0, 2**31),
         max_burst_packets=between(
             "max_burst_packets", message.max_burst_packets, 1, MAX_BURST_PACKETS
         ),

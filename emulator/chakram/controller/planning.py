@@ -28,12 +28,13 @@ from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import PortPlan, RunSettings, TransportPlan
 from chakram.core.plan_check import check_plan
-from chakram.core.queue_pairs import MAX_SHARDS
+from chakram.core.queue_pairs import MAX_SHARDS, QueuePairLayout
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.from_config import topology_from_config
 from chakram.user_algorithms.files import load_sources
+from chakram.roce.constants import local_ack_timeout_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,6 +60,7 @@ __all__ = [
     "lowering_options",
     "planned_ports",
     "ports_needed",
+    "queue_pair_layout",
     "run_settings",
     "shards_of",
     "simulated_ports",
@@ -259,6 +261,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         ports=available_ports(fabric) or _USUAL_PORTS,
         tiers=_tiers(fabric),
     )
+    adaptive = transport.adaptive_retransmission
     return TransportPlan(
         path_mtu=path_mtu,
         window_bytes=transport.window_bytes
@@ -271,9 +274,29 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         dscp_cnp=transport.dscp.cnp,
         ecn=_ECN_BITS[transport.ecn],
         ack_interval_packets=transport.ack_interval or ack_interval_packets(burst),
-        retransmit_timeout_ns=transport.retransmit_timeout_ns,
+        retransmit_timeout_ns=transport.retransmit_timeout_ns
+        if transport.local_ack_timeout is None
+        else local_ack_timeout_ns(transport.local_ack_timeout),
         retry_limit=transport.retry_limit,
+        rnr_retry_limit=transport.rnr_retry_limit,
+        rnr_timer=transport.rnr_timer,
+        adaptive_low_ns=0 if adaptive is None else adaptive.low_ns,
+        adaptive_tries=1 if adaptive is None else adaptive.tries,
+        split=transport.queue_pairs.split,
+        message_bytes=transport.queue_pairs.message_size_bytes or 0,
+        icrc=transport.icrc,
+        icrc_check=transport.icrc_check,
         max_burst_packets=burst,
+    )
+
+
+def queue_pair_layout(experiment: Experiment) -> QueuePairLayout:
+    """Return how many queue pairs two ranks have, and their source ports."""
+    transport = experiment.transport
+    ports = transport.source_ports
+    return QueuePairLayout(
+        count=transport.queue_pairs.count,
+        source_ports=() if isinstance(ports, str) else ports,
     )
 
 
@@ -436,6 +459,7 @@ def build_plan(
         run_settings(experiment),
         shards=shards_of(experiment, ports) if shards is None else shards,
         run_id=run_id,
+        layout=queue_pair_layout(experiment),
     )
     problems = check_plan(plan)
     if problems:

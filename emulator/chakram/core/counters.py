@@ -38,6 +38,7 @@ COUNTER_NAMES: tuple[str, ...] = (
     "delivered_bytes",  # payload acknowledged by the receiver
     "retransmitted_packets_nak",  # sent again because the receiver asked
     "retransmitted_packets_timeout",  # sent again because no acknowledgement came
+    "retransmitted_packets_rnr",  # sent again because the receiver was not ready
     "out_of_sequence_packets",  # arrived ahead of the expected number
     "duplicate_packets",  # arrived again
     "invalid_packets",  # wrong checksum, header or queue pair: dropped

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.core.program import RankProgram
+    from chakram.core.queue_pairs import QueuePairLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ def place(
     *,
     shards: Mapping[str, int],
     run_id: str,
+    layout: QueuePairLayout | None = None,
 ) -> Plan:
     """Return the plan of a run.
 
@@ -62,6 +64,7 @@ def place(
         settings: Iterations, faults, seed.
         shards: Data-plane processes that each agent may start.
         run_id: Name of the run.
+        layout: Queue pairs between two ranks; None: the usual.
 
     Raises:
         PlanError: If a rank stands in two places or in none, or there are too few
@@ -75,7 +78,7 @@ def place(
         )
         for number, (program, port) in enumerate(seats)
     }
-    queue_pairs = connect(programs_by_job, places, seed=settings.seed)
+    queue_pairs = connect(programs_by_job, places, seed=settings.seed, layout=layout)
     return _assemble(places, queue_pairs, transport, settings, shards, run_id)
 
 

@@ -51,6 +51,8 @@ class QueuePairPlan:
     source_port: int
     send_psn: int
     receive_psn: int
+    index: int = 0
+    """Which of the queue pairs between the same two it is; see ``TransportPlan``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,22 @@ class TransportPlan:
     retransmit_timeout_ns: int = 67_108_864
     """Local ACK timeout 14: 4.096 us x 2**14."""
     retry_limit: int = 7
+    rnr_retry_limit: int = 7
+    """7: no limit."""
+    rnr_timer: int = 12
+    """Code of the time that a peer is asked to wait: 0.64 ms."""
+    adaptive_low_ns: int = 0
+    """Adaptive retransmission in place of the timeout: where its first range begins."""
+    adaptive_tries: int = 2
+    split: str = "round_robin"
+    """What several queue pairs between two do with messages: ``round_robin`` sends each
+    on another one, ``even`` sends a part of each on all of them."""
+    message_bytes: int = 0
+    """Longer messages are posted as several of at most so much; 0: as they are."""
+    icrc: str = "table"
+    """``table``, ``full`` (the same, computed over every byte) or ``off`` (zeros)."""
+    icrc_check: int = 0
+    """One in so many received packets has its ICRC checked; 0: none."""
     max_burst_packets: int = 4
     burst_bound_ns: int = 1_000_000
     """How much lag the pacing of a port may make up, in time at its rate."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm_of
@@ -44,6 +45,9 @@ _FIRST_RANGE = 1 << 16
 _QUEUE_PAIRS = 1 << (24 - SHARD_BITS)
 _PSN_BITS = 24
 
+MAX_COUNT = 64
+"""Queue pairs between the same two."""
+
 SOURCE_PORT_BASE = 0xC000
 SOURCE_PORT_POOL = 64
 """UDP source ports of one port: sockets are opened for these and no others."""
@@ -59,11 +63,35 @@ class Place:
     shard: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePairLayout:
+    """How many queue pairs two ranks have, and where their flows differ on the wire.
+
+    Attributes:
+        count: Queue pairs for each (group, channel, pair of peers).
+        source_ports: UDP source ports, given out in turn; empty: as adapters choose
+            them, from the two queue pair numbers.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    count: int = 1
+    source_ports: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MAX_COUNT:
+            raise ValueError(f"{self.count} queue pairs are not in 1..{MAX_COUNT}")
+        if len(set(self.source_ports)) > SOURCE_PORT_POOL:
+            raise ValueError(f"more than {SOURCE_PORT_POOL} UDP source ports")
+
+
 def connect(
     programs_by_job: Mapping[str, Sequence[RankProgram]],
     places: Mapping[tuple[str, int], Place],
     *,
     seed: int,
+    layout: QueuePairLayout | None = None,
 ) -> dict[tuple[str, int], list[QueuePairPlan]]:
     """Return the queue pairs of every (job, rank).
 
@@ -71,11 +99,14 @@ def connect(
         programs_by_job: The programs of all ranks of every job.
         places: Where every (job, rank) is.
         seed: Of the first PSNs.
+        layout: How many for each two peers, and their source ports; None: the usual.
 
     Raises:
         PlanError: If the programs do not agree about their groups, name ranks that
             are not there, or need more queue pairs than a port can have.
     """
+    layout = layout or QueuePairLayout()
+    listed = cycle(layout.source_ports)
     ends: dict[tuple[str, int], list[QueuePairPlan]] = {key: [] for key in places}
     used: dict[int, int] = {}
 
@@ -91,11 +122,17 @@ def connect(
         return index << SHARD_BITS | place.shard
 
     for job, programs in programs_by_job.items():
-        for group, channel, low, high in _pairs(job, programs):
+        for group, channel, low, high, index in (
+            (*pair, index)
+            for pair in _pairs(job, programs)
+            for index in range(layout.count)
+        ):
             a, b = places[job, low], places[job, high]
             a_qpn, b_qpn = next_qpn(a), next_qpn(b)
-            source_port = source_port_of(a_qpn, b_qpn)
+            source_port = next(listed, 0) or source_port_of(a_qpn, b_qpn)
             name = f"{seed}/{job}/{group}/{channel}"
+            if index:
+                name += f"/{index}"
             a_psn = _initial_psn(f"{name}/{low}/{high}")
             b_psn = _initial_psn(f"{name}/{high}/{low}")
             for rank, peer, remote, qpn, remote_qpn, send_psn, receive_psn in (
@@ -114,6 +151,7 @@ def connect(
                         source_port=source_port,
                         send_psn=send_psn,
                         receive_psn=receive_psn,
+                        index=index,
                     )
                 )
     return ends

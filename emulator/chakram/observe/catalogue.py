@@ -300,7 +300,7 @@ _AGENT_METRICS = (
         "chakram_retransmitted_packets_total",
         COUNTER,
         "Packets sent again.",
-        _words("reason", ("nak", "timeout")),
+        _words("reason", ("nak", "timeout", "rnr")),
     ),
     _agent(
         "chakram_out_of_sequence_packets_total",

@@ -74,6 +74,7 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, str, float], ...] = (
         "retransmitted_packets_timeout",
         1,
     ),
+    ("chakram_retransmitted_packets_total", ("rnr",), "retransmitted_packets_rnr", 1),
     ("chakram_out_of_sequence_packets_total", (), "out_of_sequence_packets", 1),
     ("chakram_duplicate_packets_total", (), "duplicate_packets", 1),
     ("chakram_invalid_packets_total", (), "invalid_packets", 1),

@@ -20,6 +20,7 @@ cdef class Endpoint:
     cdef Py_ssize_t _finished
     cdef long long _computing_calls
     cdef dict _replay_of_qpn
+    cdef dict _bundle_of_qpn
     cdef dict _peer_of_qpn
 
     cpdef arm(self, long long start_ns)

@@ -21,15 +21,17 @@ from typing import TYPE_CHECKING
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
+from chakram.replay.bundle import Bundle
 from chakram.replay.rank import Replay
 from chakram.roce import congestion
 from chakram.roce.constants import NEVER, Verb
-from chakram.roce.events import MessageReceived, SendCompleted
+from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.faults import PacketFaults
 from chakram.roce.notification import CnpLimiter
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.turns import SendOrder
+from chakram.roce.verify import IcrcVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,6 +77,7 @@ class Endpoint:
 
     __slots__ = (
         "_awaited",
+        "_bundle_of_qpn",
         "_computing_calls",
         "_failure",
         "_finished",
@@ -110,8 +113,19 @@ class Endpoint:
         self._awaited: list[Replay] = []
         self._replay_of_qpn: dict[int, Replay] = {}
         self._peer_of_qpn: dict[int, tuple[str, int, int]] = {}
+        # Empty if messages go as they are over the one queue pair that there is.
+        self._bundle_of_qpn: dict[int, Bundle] = {}
         destination_of: dict[tuple[str, int], int] = {}
         congestion_settings = _CongestionSettings(transport)
+        verifier = (
+            IcrcVerifier(
+                local_address=port.address,
+                every=transport.icrc_check,
+                udp_port=port.udp_port,
+            )
+            if transport.icrc_check
+            else None
+        )
         try:
             self.engine = PortEngine(
                 rate_bps=port.rate_bps,
@@ -122,6 +136,7 @@ class Endpoint:
                     if settings.drop_ratio > 0
                     else None
                 ),
+                verifier=verifier,
             )
             for rank in ranks:
                 replay = Replay(
@@ -152,9 +167,13 @@ class Endpoint:
                         rank.program.rank,
                         pair.peer_rank,
                     )
+                self._bundle_of_qpn |= _bundles(rank, transport)
         except (ValueError, TypeError) as error:
             raise PlanError(f"plan: port {port.number}", str(error)) from error
         self.destinations = list(destination_of)
+        if verifier is not None:
+            for index, (remote_address, _) in enumerate(self.destinations):
+                verifier.set_destination(index, remote_address)
 
     def arm(self, start_ns: int) -> None:
         """Let all ranks start their first iteration at *start_ns*."""
@@ -186,12 +205,31 @@ class Endpoint:
             post = replay.next_post()
             while post is not None:
                 qpn, immediate, size_bytes, order = post
-                engine.post_send(qpn, immediate, size_bytes, now_ns, order)
+                bundle = self._bundle_of_qpn.get(qpn)
+                if bundle is None:
+                    engine.post_send(qpn, immediate, size_bytes, now_ns, order)
+                else:
+                    for part_qpn, part_id, part_bytes in bundle.post(
+                        immediate, size_bytes
+                    ):
+                        engine.post_send(part_qpn, part_id, part_bytes, now_ns, order)
                 post = replay.next_post()
         self._timer_ns = timer_ns
 
     def _dispatch(self, qpn: int, event: Event, now_ns: int) -> None:
         replay = self._replay_of_qpn[qpn]
+        bundle = self._bundle_of_qpn.get(qpn)
+        if bundle is not None:
+            whole: Event | None = event
+            if isinstance(event, MessageReceived):
+                whole = bundle.received(qpn, event)
+            elif isinstance(event, SendCompleted):
+                whole = bundle.acknowledged(qpn, event)
+            if whole is None:
+                return
+            event = whole
+            if not isinstance(event, QueuePairFailed):
+                qpn = bundle.qpn
         if isinstance(event, MessageReceived):
             replay.message_received(qpn, event, now_ns)
         elif isinstance(event, SendCompleted):
@@ -289,6 +327,32 @@ class _CongestionSettings:
         return self._limiters[key]
 
 
+def _bundles(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
+    """Return by QPN the bundles of a rank; none where each would be one queue pair.
+
+    Raises:
+        ValueError: If messages are to be divided that cannot be put together again.
+    """
+    if transport.message_bytes and transport.verb != "write":
+        raise ValueError(
+            "messages of a largest size need the verb write: a SEND is always heard of"
+        )
+    qpns_of: dict[tuple[str, int, int], list[int]] = {}
+    for pair in sorted(rank.queue_pairs, key=lambda pair: pair.index):
+        key = (pair.group, pair.channel, pair.peer_rank)
+        qpns_of.setdefault(key, []).append(pair.qpn)
+    bundles: dict[int, Bundle] = {}
+    for qpns in qpns_of.values():
+        if len(qpns) > 1 or transport.message_bytes:
+            bundle = Bundle(
+                qpns,
+                is_even=transport.split == "even",
+                message_bytes=transport.message_bytes,
+            )
+            bundles |= dict.fromkeys(qpns, bundle)
+    return bundles
+
+
 def _queue_pair(
     pair: QueuePairPlan,
     destination: int,
@@ -311,6 +375,10 @@ def _queue_pair(
         cnp_limiter=settings.limiter(qpn=pair.qpn, destination=destination),
         retransmit_timeout_ns=transport.retransmit_timeout_ns,
         retry_limit=transport.retry_limit,
+        rnr_retry_limit=transport.rnr_retry_limit,
+        rnr_timer=transport.rnr_timer,
+        adaptive_low_ns=transport.adaptive_low_ns,
+        adaptive_tries=transport.adaptive_tries,
         ack_interval_packets=transport.ack_interval_packets,
         # A queue pair's rate is as hard to keep on time as its port's.
         burst_bound_ns=transport.burst_bound_ns,

@@ -121,6 +121,7 @@ class Expander:
         self._qpn_of = {
             (pair.group, pair.channel, pair.peer_rank): pair.qpn
             for pair in plan.queue_pairs
+            if pair.index == 0
         }
         self._expansions: dict[tuple[object, ...], Expansion] = {}
         self._cached_messages = 0

@@ -38,7 +38,7 @@ class Burst:
         count: Packets, at least 1.
         path_mtu: Payload of every packet that does not end the message, in bytes.
         overhead_bytes: What a packet has beside payload and extended headers.
-        message_id: Immediate data, 32 bits.
+        message_id: Immediate data, 32 bits, or `NO_IMMEDIATE`.
         message_bytes: Size of the whole message.
         message_packets: Packets of the whole message.
         packet_index: Place of the first packet in the message.

@@ -10,10 +10,12 @@ from enum import IntEnum
 
 __all__ = [
     "ICRC_BYTES",
+    "ICRC_MODES",
     "IPV4_OVERHEAD_BYTES",
     "IPV6_OVERHEAD_BYTES",
     "MAX_MESSAGE_BYTES",
     "NEVER",
+    "NO_IMMEDIATE",
     "PATH_MTUS",
     "RNR_RETRY_FOR_EVER",
     "UDP_PORT",
@@ -34,6 +36,15 @@ RNR_RETRY_FOR_EVER = 7
 """The RNR retry limit that is none (IBA volume 1, 9.7.5.2.8)."""
 
 ICRC_BYTES = 4
+ICRC_MODES = ("table", "full", "off")
+"""How senders make the ICRC: by table, over every byte of every packet, or zeros."""
+
+NO_IMMEDIATE = -1
+"""The id of a message that the receiver's user is not to hear of.
+
+It has no immediate data; what it carried counts for the next one that has.
+"""
+
 IPV4_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + ICRC_BYTES
 """What a packet without extended headers has beside its padded payload.
 

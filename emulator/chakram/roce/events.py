@@ -75,6 +75,8 @@ class SendCompleted:
 class MessageReceived:
     """A message of the peer is complete.
 
+    WRITEs without immediate that came before it on its queue pair are part of it.
+
     Attributes:
         message_id: Its immediate data; None for a SEND without.
         size_bytes: Its payload.

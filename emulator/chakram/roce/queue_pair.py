@@ -265,7 +265,7 @@ class QueuePair:
 
         Args:
             message_id: The immediate data, 32 bits: the peer's `MessageReceived` names
-                it.
+                it; or `NO_IMMEDIATE`.
             size_bytes: 0 is legal, and one packet.
             now_ns: The time.
 

@@ -11,6 +11,7 @@ cdef int _WRITE
 cdef long long _MAX_OUTSTANDING
 cdef long long _MAX_MESSAGE_BYTES
 cdef int _SEQUENCE_ERROR
+cdef long long _NO_IMMEDIATE
 cdef long long _RNR_FOR_EVER
 cdef int _FOR_NAK
 cdef int _FOR_TIMEOUT

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from chakram.roce.constants import (
     MAX_MESSAGE_BYTES,
     NEVER,
+    NO_IMMEDIATE,
     RNR_RETRY_FOR_EVER,
     Verb,
 )
@@ -47,6 +48,7 @@ _WRITE = int(Verb.WRITE)
 _MAX_OUTSTANDING = MAX_OUTSTANDING_PACKETS
 _MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
 _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
+_NO_IMMEDIATE = NO_IMMEDIATE
 _RNR_FOR_EVER = RNR_RETRY_FOR_EVER
 # Why packets are sent again.
 _FOR_NAK = 0
@@ -234,7 +236,7 @@ class Requester:
                 f"message {message_id}: {size_bytes} bytes are not in "
                 f"0..{_MAX_MESSAGE_BYTES}"
             )
-        if message_id < 0 or message_id > 0xFFFFFFFF:
+        if message_id < _NO_IMMEDIATE or message_id > 0xFFFFFFFF:
             raise ValueError(f"message id {message_id} does not fit in 32 bits")
         self.messages_posted += 1
         if self.failed:
@@ -329,7 +331,9 @@ class Requester:
         if index == 0 and self._verb == _WRITE:
             wire_bytes += 16
         if count == remaining:
-            wire_bytes += 4 + (4 - (payload_bytes & 3)) % 4
+            wire_bytes += (4 - (payload_bytes & 3)) % 4
+            if message.message_id != _NO_IMMEDIATE:
+                wire_bytes += 4
         burst.verb = self._verb
         burst.psn = (self._first_psn + self._next) & 0xFFFFFF
         burst.count = count

@@ -29,6 +29,10 @@ cdef class Responder:
     cdef long long _message_packets
     cdef long long _accepted_ce
     cdef long long _first_received_ns
+    cdef long long _unseen_bytes
+    cdef long long _unseen_packets
+    cdef long long _unseen_ce
+    cdef long long _unseen_since_ns
     cdef bint _ack_pending
     cdef int _nak_pending
     cdef bint _cnp_pending

@@ -60,6 +60,10 @@ class Responder:
         "_path_mtu",
         "_qpn",
         "_rnr_timer",
+        "_unseen_bytes",
+        "_unseen_ce",
+        "_unseen_packets",
+        "_unseen_since_ns",
         "_verb",
         "acks_sent",
         "bytes_received",
@@ -104,6 +108,11 @@ class Responder:
         self._message_packets = 0
         self._accepted_ce = 0
         self._first_received_ns = 0
+        # Messages that ended and have not been reported.
+        self._unseen_bytes = 0
+        self._unseen_packets = 0
+        self._unseen_ce = 0
+        self._unseen_since_ns = 0
         # What is to be answered; a NAK is a syndrome, or 0.
         self._ack_pending = False
         self._nak_pending = 0
@@ -214,17 +223,26 @@ class Responder:
             self._in_message = False
             self._msn = (self._msn + 1) & 0xFFFFFF
             self.messages_received += 1
-            # A WRITE without immediate is not seen by anybody, as in verbs.
+            if self._unseen_packets == 0:
+                self._unseen_since_ns = self._first_received_ns
+            self._unseen_bytes += self._message_bytes
+            self._unseen_packets += self._message_packets
+            self._unseen_ce += self._accepted_ce
+            # A WRITE without immediate is not seen by anybody, as in verbs: what it
+            # brought counts for the message that ends the row of them.
             if immediate >= 0 or verb != _WRITE:
                 event = MessageReceived(
                     immediate if immediate >= 0 else None,
-                    self._message_bytes,
-                    self._message_packets,
-                    self._accepted_ce,
-                    self._first_received_ns,
+                    self._unseen_bytes,
+                    self._unseen_packets,
+                    self._unseen_ce,
+                    self._unseen_since_ns,
                     now_ns,
                 )
                 self._events.append((self._qpn, event))
+                self._unseen_bytes = 0
+                self._unseen_packets = 0
+                self._unseen_ce = 0
 
     def refuse(self, psn: int, problem: str) -> None:
         """Take a packet that is not a SEND or WRITE: out of place, it is just late."""

@@ -15,7 +15,11 @@ cdef int _FIRST
 cdef int _MIDDLE
 cdef int _LAST
 cdef int _ONLY
+cdef int _PLAIN_LAST
+cdef int _PLAIN_ONLY
 cdef int _WRITE_BASE
+cdef int _BY_TABLE
+cdef int _IN_FULL
 cdef int _ACKNOWLEDGE
 cdef int _CNP_OPCODE
 cdef int _POWERS
@@ -30,6 +34,7 @@ cdef class WireEncoder:
     cdef int _max_burst_packets
     cdef Py_ssize_t _slots
     cdef bint _is_ipv4
+    cdef int _icrc_mode
     cdef int _udp_at
     cdef int _address_at
     cdef bytearray _headers_bytes
@@ -54,6 +59,9 @@ cdef class WireEncoder:
                    last_bytes="long long", ends_message="bint",
                    address="bytes", i="Py_ssize_t")
     cpdef tuple encode(self, Burst burst, Py_ssize_t slot=*)
+    @cython.locals(at="Py_ssize_t", stop="Py_ssize_t", position="int")
+    cdef object _replace_icrcs(self, Burst burst, Py_ssize_t start, Py_ssize_t end,
+                               Py_ssize_t segment)
     @cython.locals(index="long long", base="int")
     cdef int _opcode(self, Burst burst, int position)
     @cython.locals(buffer="unsigned char[::1]", byte_table="const unsigned int[::1]",

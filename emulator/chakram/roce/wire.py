@@ -18,7 +18,14 @@ from array import array
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import ICRC_BYTES, PATH_MTUS, UDP_PORT, BurstKind, Verb
+from chakram.roce.constants import (
+    ICRC_BYTES,
+    ICRC_MODES,
+    PATH_MTUS,
+    UDP_PORT,
+    BurstKind,
+    Verb,
+)
 from chakram.roce.headers import BTH_BYTES
 from chakram.roce.icrc import (
     ADVANCE_BITS,
@@ -28,6 +35,7 @@ from chakram.roce.icrc import (
     masked_headers,
     residue,
 )
+from chakram.roce.icrc import icrc as icrc_of
 from chakram.roce.opcodes import Opcode
 
 if TYPE_CHECKING:
@@ -49,8 +57,12 @@ _FIRST = int(Opcode.SEND_FIRST)
 _MIDDLE = int(Opcode.SEND_MIDDLE)
 _LAST = int(Opcode.SEND_LAST_WITH_IMMEDIATE)
 _ONLY = int(Opcode.SEND_ONLY_WITH_IMMEDIATE)
+_PLAIN_LAST = int(Opcode.SEND_LAST)
+_PLAIN_ONLY = int(Opcode.SEND_ONLY)
 _WRITE_BASE = int(Opcode.WRITE_FIRST)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
+_BY_TABLE = ICRC_MODES.index("table")
+_IN_FULL = ICRC_MODES.index("full")
 _CNP_OPCODE = int(Opcode.CNP)
 _POWERS = ADVANCE_BITS
 # The header bytes that are the same for all packets of one opcode and length: eight
@@ -80,6 +92,7 @@ class WireEncoder:
         "_dirty",
         "_headers",
         "_headers_bytes",
+        "_icrc_mode",
         "_identification",
         "_is_ipv4",
         "_local",
@@ -103,6 +116,7 @@ class WireEncoder:
         max_burst_packets: int,
         udp_port: int = UDP_PORT,
         slots: int = 1,
+        icrc: str = "table",
     ) -> None:
         """Prepare the buffer.
 
@@ -112,6 +126,7 @@ class WireEncoder:
             max_burst_packets: As in its `PortEngine`.
             udp_port: UDP destination port of peers that `set_destination` gives none.
             slots: How many bursts the buffer holds.
+            icrc: One of `ICRC_MODES`.
 
         Raises:
             ValueError: If one of them is out of range.
@@ -122,6 +137,8 @@ class WireEncoder:
             raise ValueError(
                 f"{max_burst_packets} packets in a burst are not in 1..128"
             )
+        if icrc not in ICRC_MODES:
+            raise ValueError(f"ICRC mode {icrc!r} is not one of {ICRC_MODES}")
         if slots < 1:
             raise ValueError(f"{slots} slots hold no burst")
         if not 0 < udp_port <= 0xFFFF:
@@ -130,6 +147,7 @@ class WireEncoder:
         # By destination: its address, room for the source port, its UDP port.
         self._addresses: dict[int, bytes] = {}
         self._udp_port = udp_port
+        self._icrc_mode = ICRC_MODES.index(icrc)
         self._path_mtu = path_mtu
         self._max_burst_packets = max_burst_packets
         self._slots = slots
@@ -207,6 +225,8 @@ class WireEncoder:
         if burst.kind != _DATA:
             start += self._odd_at
             length = self._put_answer(burst, start)
+            if self._icrc_mode != _BY_TABLE:
+                self._replace_icrcs(burst, start, start + length, length)
             return self._view[start : start + length], length
         if burst.path_mtu != self._path_mtu or burst.count > self._max_burst_packets:
             raise ValueError(f"{burst!r} is larger than what this encoder was made for")
@@ -248,7 +268,27 @@ class WireEncoder:
             self._seal(end, length, position, opcode, register)
             end += length
             position += 1
+        if self._icrc_mode != _BY_TABLE:
+            self._replace_icrcs(burst, start, end, segment)
         return self._view[start:end], segment
+
+    def _replace_icrcs(self, burst: Burst, start: int, end: int, segment: int) -> None:
+        """Write zeros, or what the rule gives over all bytes, for what tables gave."""
+        address = self._addresses[burst.destination]
+        for position, at in enumerate(range(start, end, segment)):
+            stop = at + segment if at + segment < end else end
+            value = bytes(_ICRC)
+            if self._icrc_mode == _IN_FULL:
+                headers = masked_headers(
+                    source=self._local,
+                    destination=address[: len(self._local)],
+                    source_port=burst.source_port,
+                    udp_payload_bytes=stop - at,
+                    udp_port=int.from_bytes(address[len(self._local) + 2 :], "big"),
+                    identification=position,
+                )
+                value = icrc_of(headers, bytes(self._bytes[at : stop - _ICRC]))
+            self._bytes[stop - _ICRC : stop] = value
 
     def _opcode(self, burst: Burst, position: int) -> int:
         """Return the opcode of a data packet."""
@@ -256,6 +296,8 @@ class WireEncoder:
         base = _WRITE_BASE if burst.verb == _WRITE else 0
         if index < burst.message_packets - 1:
             return base + (_FIRST if index == 0 else _MIDDLE)
+        if burst.message_id < 0:
+            return base + (_PLAIN_ONLY if index == 0 else _PLAIN_LAST)
         return base + (_ONLY if index == 0 else _LAST)
 
     def _put_run(self, burst: Burst, count: int, at: int) -> None:
@@ -336,7 +378,7 @@ class WireEncoder:
             self._put_word(burst.remote_key, end + 8)
             self._put_word(burst.message_bytes, end + 12)
             end += _RETH
-        if index == burst.message_packets - 1:
+        if index == burst.message_packets - 1 and burst.message_id >= 0:
             self._put_word(burst.message_id, end)
             end += _IMMEDIATE
         self._buffer[end : end + payload_bytes] = self._pattern[:payload_bytes]
@@ -418,7 +460,7 @@ class WireEncoder:
         """Write the ICRC of the data packet at *at*, segment *position* of its send."""
         payload_at = at + _BTH
         kind = opcode if opcode < _WRITE_BASE else opcode - _WRITE_BASE
-        if opcode != kind and (kind in (_FIRST, _ONLY)):
+        if opcode != kind and kind in (_FIRST, _ONLY, _PLAIN_ONLY):
             payload_at += _RETH
         if kind in (_LAST, _ONLY):
             payload_at += _IMMEDIATE

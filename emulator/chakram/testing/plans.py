@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from chakram.core.plan import Plan
     from chakram.core.program import Operation
+    from chakram.core.queue_pairs import QueuePairLayout
     from chakram.core.records import RecordRows
     from chakram.fabric.topology import Topology
 
@@ -186,6 +187,7 @@ def make_plan(
     agents: int = 1,
     transport: TransportPlan | None = None,
     settings: RunSettings | None = None,
+    layout: QueuePairLayout | None = None,
 ) -> Plan:
     """Return a plan: ranks on hosts in order, queue pairs as needed.
 
@@ -198,6 +200,7 @@ def make_plan(
         agents: Among how many the hosts are dealt out.
         transport: The usual one if None.
         settings: One measured iteration if None.
+        layout: Queue pairs between two ranks; the usual if None.
     """
     by_job: dict[str, list[RankProgram]] = {}
     for each in programs:
@@ -214,6 +217,7 @@ def make_plan(
         settings or RunSettings(warmup=0, measured=1),
         shards={},
         run_id="run",
+        layout=layout,
     )
 
 

@@ -355,3 +355,56 @@ def test_any_value_is_read_or_refused_with_our_error(
 def test_any_bytes_are_read_or_refused_with_our_error(text: bytes) -> None:
     with pytest.raises(ConfigError):
         parse_experiment(text)
+
+
+TRANSPORT = """
+version: 1
+name: t
+jobs: [{name: j, trace: {synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}}]
+fabric: {kind: loopback}
+transport: %s
+"""
+
+
+def test_queue_pairs_have_the_names_of_others_too() -> None:
+    ours = parse_experiment(
+        TRANSPORT % "{queue_pairs: {count: 4, message_size: 64KiB, split: even}}"
+    )
+    theirs = parse_experiment(
+        TRANSPORT
+        % "{qps_per_rankpair: 4, rdma_message_size: 64KiB, queue_pairs: {split: even}}"
+    )
+
+    assert ours.transport.queue_pairs == theirs.transport.queue_pairs
+    assert ours.transport.queue_pairs.message_size_bytes == 64 * 1024
+
+
+@pytest.mark.parametrize(
+    ("transport", "found"),
+    [
+        (
+            "{qps_per_rankpair: 4, queue_pairs: {count: 2}}",
+            "qps_per_rankpair and queue_pairs.count are two names for one thing",
+        ),
+        (
+            "{local_ack_timeout: 14, retransmit_timeout: 1ms}",
+            "retransmit_timeout and local_ack_timeout are two names for one thing",
+        ),
+        (
+            "{verb: send, queue_pairs: {message_size: 1MiB}}",
+            "queue_pairs.message_size needs the verb write",
+        ),
+        ("{icrc: off, icrc_check: 8}", "icrc_check would find every ICRC wrong"),
+        ("{queue_pairs: {per: rank}}", "transport.queue_pairs.per"),
+        ("{rnr_retry_limit: 8}", "transport.rnr_retry_limit"),
+        ("{source_ports: [80]}", "transport.source_ports"),
+        ("{adaptive_retransmission: {low: 1us}}", "adaptive_retransmission.low"),
+    ],
+)
+def test_transports_that_contradict_themselves_are_refused(
+    transport: str, found: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(TRANSPORT % transport)
+
+    assert found in str(caught.value)

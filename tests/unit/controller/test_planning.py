@@ -18,6 +18,7 @@ from chakram.controller.planning import (
     load_jobs,
     planned_ports,
     ports_needed,
+    queue_pair_layout,
     run_settings,
     shards_of,
     simulated_ports,
@@ -102,7 +103,8 @@ def test_all_of_the_transport_section_arrives() -> None:
         with_transport(
             "window: 1MiB, path_mtu: 1024, verb: send, dscp: {data: 3, ack: 48}, "
             "ecn: ect1, ack_interval: 8, retransmit_timeout: 10ms, retry_limit: 3, "
-            "burst: 7"
+            "burst: 7, rnr_retry_limit: 2, rnr_timer: 5, icrc: full, icrc_check: 64, "
+            "adaptive_retransmission: {low: 50us, tries: 3}, source_ports: [5000]"
         )
     )
     assert transport.window_bytes == 2**20
@@ -113,6 +115,25 @@ def test_all_of_the_transport_section_arrives() -> None:
     assert transport.retransmit_timeout_ns == 10**7
     assert transport.retry_limit == 3
     assert transport.max_burst_packets == 7
+    assert (transport.rnr_retry_limit, transport.rnr_timer) == (2, 5)
+    assert (transport.icrc, transport.icrc_check) == ("full", 64)
+    assert (transport.adaptive_low_ns, transport.adaptive_tries) == (50_000, 3)
+
+
+def test_an_exponent_stands_for_a_timeout() -> None:
+    experiment = with_transport("local_ack_timeout: 4")
+    assert transport_plan(experiment).retransmit_timeout_ns == 65_536
+
+
+def test_the_layout_of_queue_pairs_arrives() -> None:
+    experiment = with_transport(
+        "queue_pairs: {count: 3, split: even, message_size: 1MiB}, "
+        "source_ports: [5000, 5001]"
+    )
+    transport = transport_plan(experiment)
+    assert (transport.split, transport.message_bytes) == ("even", 2**20)
+    layout = queue_pair_layout(experiment)
+    assert (layout.count, layout.source_ports) == (3, (5000, 5001))
 
 
 def test_run_settings_are_those_of_the_experiment() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,7 @@ from chakram.core.queue_pairs import (
     FIRST_QUEUE_PAIR,
     SOURCE_PORT_BASE,
     SOURCE_PORT_POOL,
+    QueuePairLayout,
     flow_label_port,
     source_port_of,
 )
@@ -96,6 +98,7 @@ def make_plan(
     *,
     shards: int = 1,
     seed: int = 1,
+    layout: QueuePairLayout | None = None,
 ) -> Plan:
     return place(
         jobs,
@@ -105,6 +108,7 @@ def make_plan(
         RunSettings(seed=seed),
         shards={port.agent: shards for port in ports},
         run_id="r",
+        layout=layout,
     )
 
 
@@ -326,6 +330,42 @@ def test_queue_pairs_spread_over_the_source_ports() -> None:
     )
     assert len(used) > SOURCE_PORT_POOL // 2
     assert max(used.values()) < sum(used.values()) // 8
+
+
+def test_two_ranks_may_have_several_queue_pairs() -> None:
+    one = make_plan({"job": make_job(3, RING)}, make_ports(3))
+    plan = make_plan(
+        {"job": make_job(3, RING)}, make_ports(3), layout=QueuePairLayout(count=4)
+    )
+
+    assert check_plan(plan) == []
+    for rank, before in zip(plan.ranks(), one.ranks(), strict=True):
+        assert len(rank.queue_pairs) == 4 * len(before.queue_pairs)
+        by_peer = Counter((pair.peer_rank, pair.index) for pair in rank.queue_pairs)
+        assert set(by_peer.values()) == {1}
+        assert {index for _, index in by_peer} == {0, 1, 2, 3}
+    psns = [pair.send_psn for rank in plan.ranks() for pair in rank.queue_pairs]
+    assert len(set(psns)) == len(psns)
+
+
+def test_listed_source_ports_are_used_in_turn() -> None:
+    layout = QueuePairLayout(source_ports=(5000, 6000))
+    plan = make_plan({"job": make_job(4, ALL_TO_ALL)}, make_ports(4), layout=layout)
+
+    assert check_plan(plan) == []
+    used = Counter(
+        pair.source_port for rank in plan.ranks() for pair in rank.queue_pairs
+    )
+    assert used == {5000: 6, 6000: 6}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"count": 0}, {"count": 65}, {"source_ports": tuple(range(2000, 2065))}],
+)
+def test_impossible_layouts_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"queue pairs are not in|more than 64 UDP"):
+        QueuePairLayout(**settings)
 
 
 @pytest.mark.parametrize(

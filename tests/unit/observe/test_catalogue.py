@@ -79,6 +79,7 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
         "flows_failed": "flows_completed_total",
         "retransmitted_packets_nak": "retransmitted_packets_total",
         "retransmitted_packets_timeout": "retransmitted_packets_total",
+        "retransmitted_packets_rnr": "retransmitted_packets_total",
         "generator_wait_ns": "generator_wait_seconds_total",
         "cpu_ns": "cpu_seconds_total",
     }

@@ -308,3 +308,18 @@ def test_a_failed_responder_is_not_unready() -> None:
 
     assert not qp.responder.be_not_ready(5)
     assert answers(qp) == []
+
+
+def test_writes_without_immediate_count_for_the_one_that_has_it() -> None:
+    qp = make_queue_pair(receive_psn=0)
+    receive(qp, 0, payload=100, immediate=-1, ce=1, now_ns=10)
+    receive(qp, 1, payload=200, immediate=-1, now_ns=20)
+    assert events(qp) == []
+    receive(qp, 2, payload=3, immediate=7, now_ns=30)
+    receive(qp, 3, payload=4, immediate=8, now_ns=40)
+
+    first, second = events(qp)
+    assert (first.message_id, first.size_bytes, first.packets) == (7, 303, 3)
+    assert (first.ce, first.first_received_ns, first.received_ns) == (1, 10, 30)
+    assert (second.message_id, second.size_bytes, second.packets) == (8, 4, 1)
+    assert second.first_received_ns == 40

@@ -8,21 +8,22 @@ import pytest
 
 from chakram.roce.burst import Burst
 from chakram.roce.congestion import CongestionControl
-from chakram.roce.constants import Verb
+from chakram.roce.constants import ICRC_MODES, NO_IMMEDIATE, Verb
 from chakram.roce.headers import decode_packet
+from chakram.roce.opcodes import Opcode
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split
 
 
-def make_encoder(**settings: Any) -> WireEncoder:
+def make_encoder(*, remote: str = "10.0.0.1", **settings: Any) -> WireEncoder:
     defaults: dict[str, Any] = {
         "local_address": "10.0.0.2",
         "path_mtu": 1024,
         "max_burst_packets": 4,
     }
     encoder = WireEncoder(**(defaults | settings))
-    encoder.set_destination(0, "10.0.0.1")
+    encoder.set_destination(0, remote)
     return encoder
 
 
@@ -236,3 +237,51 @@ def test_bursts_that_nobody_makes_are_refused(
 
     with pytest.raises(ValueError, match=message):
         encoder.encode(burst)
+
+
+@pytest.mark.parametrize(
+    "addresses", [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")]
+)
+@pytest.mark.parametrize("verb", list(Verb))
+@pytest.mark.parametrize("size", [0, 5, 1_024, 3_075, 7_000])
+def test_all_ways_to_make_an_icrc_agree_but_none(
+    addresses: tuple[str, str], verb: Verb, size: int
+) -> None:
+    local, remote = addresses
+    encoders = {}
+    for mode in ICRC_MODES:
+        encoders[mode] = make_encoder(local_address=local, remote=remote, icrc=mode)
+    responder = make_queue_pair(receive_psn=0)
+    responder.receive_run(0, 1, 0, True, True, 1, 1, 1, True, 0, 0)
+    answer = responder.next_burst(0, 1)
+    assert answer is not None
+    for burst in [*bursts_of(size, verb=verb), answer]:
+        by_table, in_full, off = (
+            split(*encoders[mode].encode(burst)) for mode in ICRC_MODES
+        )
+        assert in_full == by_table
+        assert [each[:-4] for each in off] == [each[:-4] for each in by_table]
+        assert {each[-4:] for each in off} == {bytes(4)}
+
+
+@pytest.mark.parametrize("size", [0, 3, 2_000, 5_000])
+def test_a_message_without_immediate_says_so(size: int) -> None:
+    encoder = make_encoder()
+    queue_pair = make_queue_pair(window_bytes=10**6)
+    queue_pair.post_send(NO_IMMEDIATE, size, 0)
+    packets: list[bytes] = []
+    for burst in iter(lambda: queue_pair.next_burst(0, 4), None):
+        new = split(*encoder.encode(burst))
+        # 42 bytes of Ethernet, IPv4 and UDP are not in a datagram.
+        assert sum(map(len, new)) + 42 * len(new) == burst.wire_bytes
+        packets += new
+
+    last = decode_packet(packets[-1])
+    assert last.immediate is None
+    assert last.bth.opcode in (Opcode.WRITE_ONLY, Opcode.WRITE_LAST)
+    assert sum(len(decode_packet(each).payload) for each in packets) == size
+
+
+def test_an_icrc_mode_has_a_name() -> None:
+    with pytest.raises(ValueError, match="ICRC mode 'some' is not one of"):
+        make_encoder(icrc="some")
