@@ -33,8 +33,8 @@ from chakram.errors import ConfigError, PlanError
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.from_config import topology_from_config
-from chakram.user_algorithms.files import load_sources
 from chakram.roce.constants import local_ack_timeout_ns
+from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
