@@ -17,8 +17,14 @@ from chakram.chakra.eras import (
     old_schema_of_node,
 )
 from chakram.chakra.groups import is_process_group_init, process_groups_of_init
-from chakram.chakra.json_records import STAGE_SCHEMA
-from chakram.chakra.messages import Metadata, NodeType, decode_metadata, decode_node
+from chakram.chakra.kernel_order import Kernel, kernel_order
+from chakram.chakra.messages import (
+    Metadata,
+    NodeType,
+    attribute_values,
+    decode_metadata,
+    decode_node,
+)
 from chakram.chakra.nodes import COLLECTIVE_OPS, NodeReader
 from chakram.chakra.options import (
     DependencyPolicy,
@@ -27,6 +33,12 @@ from chakram.chakra.options import (
     WarningKind,
 )
 from chakram.chakra.plain_nodes import PlainNodes
+from chakram.chakra.producers import (
+    STAGE_SCHEMA,
+    is_pytorch,
+    is_text_converter,
+    producer_of,
+)
 from chakram.core.trace import TraceGraph, TraceGraphBuilder
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
@@ -34,6 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.chakra.messages import Node
+
+_CYCLE_NS = 1
+"""The text files are those of ASTRA-sim 1.0, whose clock has 1 GHz."""
 
 _OLD_SCHEMA_LOOK = 64
 """Nodes at the start of a file in which an old schema is looked for.  Each of them but
@@ -45,11 +60,12 @@ class RankTrace:
     """What one file holds.
 
     ``groups`` are those that the file itself defines, by name; empty ranks stand for
-    all ranks of the job.
+    all ranks of the job.  ``producer`` is the tool that wrote it.
     """
 
     graph: TraceGraph
     metadata: Metadata
+    producer: str
     groups: Mapping[str, tuple[int, ...]]
     warnings: tuple[TraceWarning, ...]
 
@@ -78,25 +94,18 @@ class RankDecoder:
         self._reader = NodeReader(
             rank=rank,
             bytes_per_unit=options.bytes_per_element or 1,
-            duration_unit_ns=options.duration_unit_ns,
             zero_is_a_group=zero_is_a_group,
+            uncorrected=options.uncorrected,
         )
         self._metadata: Metadata | None = None
+        # Of a file in which kernels may lack their order: those met so far.
+        self._kernels: list[Kernel] | None = None
         self._groups: dict[str, tuple[int, ...]] = {}
         self._warnings: dict[WarningKind, TraceWarning] = {}
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
-        self._plain = PlainNodes(
-            self._builder,
-            rank=rank,
-            bytes_per_unit=options.bytes_per_element or 1,
-            duration_unit_ns=options.duration_unit_ns,
-            record_limit_bytes=options.record_limit_bytes,
-            node_limit=options.node_limit,
-            ops=COLLECTIVE_OPS,
-            group_of=self._reader.group_of,
-            on_self_control=self._warn_of_self_control,
-        )
+        # None: every node is looked at, or who wrote the file is not known yet.
+        self._plain: PlainNodes | None = None
 
     def take_plain(self, data: bytearray, start: int, offset: int) -> int:
         """Take the records from *start* on, as long as they are whole and plain nodes.
@@ -109,7 +118,7 @@ class RankDecoder:
         Returns:
             Where the first record begins that was not taken.
         """
-        if not self._records:
+        if self._plain is None:
             return start
         return self._plain.take(data, start, len(data), offset)
 
@@ -152,7 +161,11 @@ class RankDecoder:
             self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")
         use_data = policy is not DependencyPolicy.CONTROL
         use_control = policy in (DependencyPolicy.CONTROL, DependencyPolicy.BOTH)
-        if policy is DependencyPolicy.AUTO and not builder.data_dependencies:
+        if (
+            policy is DependencyPolicy.AUTO
+            and not builder.data_dependencies
+            and WarningKind.CONTROL_ONLY not in self._options.uncorrected
+        ):
             use_data, use_control = False, True
             if builder.control_dependencies:
                 self._warn(
@@ -166,9 +179,17 @@ class RankDecoder:
             use_data=use_data,
             use_control=use_control,
         )
+        if self._kernels:
+            graph = self._ordered(graph, self._kernels)
         return RankTrace(
             graph=graph,
             metadata=self._metadata or Metadata(),
+            producer=producer_of(
+                self._metadata,
+                graph,
+                control_only=WarningKind.CONTROL_ONLY in self._warnings,
+                counts_groups=self._reader.counts_groups,
+            ),
             groups={**self._groups, **self._reader.groups},
             warnings=tuple(self._warnings.values()),
         )
@@ -183,31 +204,89 @@ class RankDecoder:
                 "the first record is neither metadata nor a node",
                 "is this a Chakra trace?",
             )
-        schema: object = None
+        first_name = ""
         if first is FirstRecord.METADATA:
             self._refuse_old_schema(offset, old_schema_of_metadata(body))
             self._metadata = decode_metadata(body, where)
-            schema = self._metadata.attributes.get("schema")
         else:
             self._warn(
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
             )
-        unit = self._options.bytes_per_element
-        if schema == STAGE_SCHEMA and unit is None:
-            raise TraceError(
+            first_name = decode_node(body, where).name
+        self._choose_unit_of_sizes(where)
+        self._choose_unit_of_durations(where, first_name)
+        self._choose_how_to_take()
+        return first is FirstRecord.METADATA
+
+    def _choose_unit_of_sizes(self, where: str) -> None:
+        metadata, options = self._metadata, self._options
+        unit = options.bytes_per_element
+        stage = (
+            metadata is not None and metadata.attributes.get("schema") == STAGE_SCHEMA
+        )
+        if stage and unit is None:
+            if WarningKind.ELEMENT_SIZES not in options.uncorrected:
+                raise TraceError(
+                    where,
+                    "STAGE stores sizes as numbers of elements, and nobody said how "
+                    "many bytes one has",
+                    "say `bytes_per_element: 2` (or --bytes-per-element 2) for bf16",
+                )
+        elif stage and unit != 1:
+            self._warn(
+                WarningKind.ELEMENT_SIZES,
                 where,
-                "STAGE stores sizes as numbers of elements, and nobody said how many "
-                "bytes one has",
-                "say `bytes_per_element: 2` (or --bytes-per-element 2) for bf16",
+                "STAGE stores sizes as numbers of elements; they are multiplied by "
+                f"{unit} bytes",
             )
-        if schema != STAGE_SCHEMA and unit not in (None, 1):
+        elif unit not in (None, 1):
             self._warn(
                 WarningKind.SCALED_BYTES,
                 where,
                 f"sizes are multiplied by {unit} bytes per element, although this "
                 "producer is not known to store elements",
             )
-        return first is FirstRecord.METADATA
+
+    def _choose_unit_of_durations(self, where: str, first_name: str) -> None:
+        options = self._options
+        if options.duration_unit_ns is not None:
+            self._reader.duration_unit_ns = options.duration_unit_ns
+        elif (
+            is_text_converter(self._metadata, first_name)
+            and WarningKind.CYCLE_DURATIONS not in options.uncorrected
+        ):
+            self._reader.duration_unit_ns = _CYCLE_NS
+            self._warn(
+                WarningKind.CYCLE_DURATIONS,
+                where,
+                "the text converter copies cycles into durations; one is taken for "
+                f"{_CYCLE_NS} ns",
+            )
+
+    def _choose_how_to_take(self) -> None:
+        """Choose whether plain nodes go the short way, now that units are known."""
+        options = self._options
+        if (
+            self._metadata is not None
+            and is_pytorch(self._metadata)
+            and WarningKind.UNORDERED_KERNELS not in options.uncorrected
+        ):
+            self._kernels = []
+            return
+        # What refuses a node must see it: the short way refuses nothing.
+        if WarningKind.SELF_CONTROL_DEPENDENCY in options.uncorrected:
+            return
+        self._plain = PlainNodes(
+            self._builder,
+            rank=self._rank,
+            bytes_per_unit=options.bytes_per_element or 1,
+            duration_unit_ns=self._reader.duration_unit_ns,
+            record_limit_bytes=options.record_limit_bytes,
+            node_limit=options.node_limit,
+            ops=COLLECTIVE_OPS,
+            group_of=self._reader.group_of,
+            on_self_control=self._warn_of_self_control,
+        )
 
     def _take_node(self, offset: int, node: Node) -> None:
         # Every look at a field of a message costs; an id is needed often.
@@ -221,20 +300,47 @@ class RankDecoder:
             self._warn(oddity[0], where, oddity[1])
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
             self._groups.update(process_groups_of_init(node.inputs.values, where))
+        if self._kernels is not None:
+            self._note_kernel(node)
         control = node.ctrl_deps
         if node_id in control:
             self._warn_of_self_control(offset, node_id)
         self._builder.add(dependencies=node.data_deps, control=control, **columns)
 
-    def _warn_of_self_control(self, offset: int, node_id: int) -> None:
+    def _note_kernel(self, node: Node) -> None:
+        """Keep a node that ran on a GPU in mind; those of the CPU say that they do."""
+        values = attribute_values(node.attr, ("is_cpu_op", "stream"))
+        if self._kernels is not None and values.get("is_cpu_op") in (False, 0):
+            stream = values.get("stream")
+            self._kernels.append(
+                Kernel(
+                    position=len(self._builder),
+                    stream=stream if isinstance(stream, int) else None,
+                )
+            )
+
+    def _ordered(self, graph: TraceGraph, kernels: list[Kernel]) -> TraceGraph:
+        """Return the graph with the order of the kernels, if it lacks that."""
+        before = kernel_order(graph, kernels)
+        if not before:
+            return graph
         self._warn(
+            WarningKind.UNORDERED_KERNELS,
+            graph.locate(min(before)),
+            "nothing waits for GPU kernels; each follows the last one of its stream",
+            count=len(before),
+        )
+        return graph.with_dependencies(before)
+
+    def _warn_of_self_control(self, offset: int, node_id: int) -> None:
+        self._correct(
             WarningKind.SELF_CONTROL_DEPENDENCY,
             f"{self._at(offset)}: rank {self._rank} node {node_id}",
             "lists itself as control dependency; dropped",
         )
 
     def _missing_control_dependency(self, position: int, node_id: int) -> None:
-        self._warn(
+        self._correct(
             WarningKind.MISSING_CONTROL_DEPENDENCY,
             self._builder.locate(position),
             f"control dependency {node_id} is not in the file; dropped",
@@ -254,6 +360,20 @@ class RankDecoder:
             f"data dependency {node_id} is not in the file; dropped",
         )
 
+    def _correct(self, kind: WarningKind, where: str, found: str) -> None:
+        """Warn that something was corrected.
+
+        Raises:
+            TraceError: If it is not to be.
+        """
+        if kind in self._options.uncorrected:
+            raise TraceError(
+                where,
+                found.partition(";")[0],
+                f"such nodes are corrected unless {kind} is left uncorrected",
+            )
+        self._warn(kind, where, found)
+
     def _refuse_old_schema(self, offset: int, schema: str | None) -> None:
         if schema is not None:
             raise UnsupportedTrace(
@@ -263,12 +383,16 @@ class RankDecoder:
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
             )
 
-    def _warn(self, kind: WarningKind, where: str, found: str) -> None:
+    def _warn(
+        self, kind: WarningKind, where: str, found: str, *, count: int = 1
+    ) -> None:
         first = self._warnings.get(kind)
         self._warnings[kind] = (
-            TraceWarning(kind=kind, rank=self._rank, where=where, found=found)
+            TraceWarning(
+                kind=kind, rank=self._rank, where=where, found=found, count=count
+            )
             if first is None
-            else replace(first, count=first.count + 1)
+            else replace(first, count=first.count + count)
         )
 
     def _at(self, offset: int) -> str:

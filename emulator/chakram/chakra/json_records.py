@@ -26,17 +26,13 @@ from chakram.chakra.messages import (
     encode_metadata,
     encode_node,
 )
+from chakram.chakra.producers import STAGE_SCHEMA, Producer
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from chakram.chakra.messages import AttributeValue
-
-STAGE_SCHEMA: Final = "symbolic_tensor_network"
-"""What STAGE writes as schema.  Its sizes are numbers of elements."""
-
-FEEDER_PRODUCER: Final = "feeder JSON"
 
 # Names of fields before schema 0.0.4, as protobuf's mapping spells them.
 _OLD_KEYS: Final = frozenset({"parent", "nodeType", "attribute", "simulatedRunTime"})
@@ -102,7 +98,7 @@ def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
     Raises:
         TraceError: At the first node that is none.
     """
-    yield 0, encode_metadata(Metadata(attributes={"producer": FEEDER_PRODUCER}))
+    yield 0, encode_metadata(Metadata(attributes={"producer": Producer.FEEDER.value}))
     scanner = JsonScanner(chunks, source=source)
     for offset, node in scanner.elements("workload_graph"):
         where = f"{source}: offset {offset}"

@@ -31,7 +31,6 @@ class ProblemKind(StrEnum):
     UNKNOWN_GROUP = "unknown-group"
     NOT_A_MEMBER = "not-a-member"
     RANK_OUT_OF_RANGE = "rank-out-of-range"
-    NEGATIVE_SIZE = "negative-size"
     NO_SIZE = "no-size"
     NO_PEER = "no-peer"
     SELF_MESSAGE = "self-message"
@@ -125,10 +124,6 @@ def _node_problems(
             hint=hint,
         )
 
-    if node.comm_bytes < 0:
-        yield problem(
-            ProblemKind.NEGATIVE_SIZE, f"has {node.comm_bytes} bytes", "0 or more"
-        )
     name = node.group or WORLD
     group = groups.get(name)
     if group is None and name != WORLD:
@@ -144,6 +139,12 @@ def _node_problems(
             f"the group must have rank {graph.rank}",
         )
     if node.kind is NodeKind.COLLECTIVE:
+        if node.comm_bytes < 0:
+            yield problem(
+                ProblemKind.NO_SIZE,
+                f"is {node.op} without a size",
+                "its producer dropped comm_size; convert the trace anew",
+            )
         return
     if node.peer is None:
         yield problem(

@@ -13,7 +13,7 @@ from chakram.chakra.groups import ALL_RANKS_NAMES, inline_group, normal_name
 from chakram.chakra.messages import NodeType, attribute_values
 from chakram.chakra.options import WarningKind
 from chakram.core.collectives import ROOTED, CollectiveOp
-from chakram.core.trace import NodeKind
+from chakram.core.trace import NO_SIZE, NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -35,6 +35,17 @@ COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {
     9: CollectiveOp.BARRIER,
 }
 
+_OPS_BY_WORD: Final = (
+    ("allreduce", CollectiveOp.ALL_REDUCE),
+    ("allgather", CollectiveOp.ALL_GATHER),
+    ("reducescatter", CollectiveOp.REDUCE_SCATTER),
+    ("alltoall", CollectiveOp.ALL_TO_ALL),
+    ("broadcast", CollectiveOp.BROADCAST),
+)
+"""What names of kernels and operators contain, apart from case and underscores."""
+
+_FLINT_MARKS = frozenset({"group_size", "group_count"})
+
 _COMPUTE_ATTRIBUTES = frozenset({"num_ops", "tensor_size", "stream"})
 _COMM_ATTRIBUTES = frozenset(
     {
@@ -50,9 +61,12 @@ _COMM_ATTRIBUTES = frozenset(
         "is_cpu_op",
         "tensor_size",
         "stream",
+        "group_size",
+        "group_count",
     }
 )
 _INT64_MAX = 2**63 - 1
+_MICROSECOND_NS = 1_000
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
 _PASSED = frozenset(
     {NodeType.INVALID, NodeType.METADATA, NodeType.STORAGE, NodeType.DATA_OP}
@@ -67,8 +81,13 @@ class NodeReader:
     Args:
         rank: The rank whose file it is; the side of a message that a node leaves out.
         bytes_per_unit: What one unit of a stored size is worth.
-        duration_unit_ns: What one unit of a stored time is worth.
         zero_is_a_group: Whether group ``0`` is one of its own, not all ranks.
+        uncorrected: What is left as the file has it.
+
+    Attributes:
+        duration_unit_ns: What one unit of a stored time is worth.
+        groups: The groups that nodes spelt out, by name.
+        counts_groups: Whether a collective stated the size and number of groups.
     """
 
     def __init__(
@@ -76,13 +95,15 @@ class NodeReader:
         *,
         rank: int,
         bytes_per_unit: int,
-        duration_unit_ns: int,
         zero_is_a_group: bool,
+        uncorrected: frozenset[WarningKind] = frozenset(),
     ) -> None:
         self._rank = rank
         self._bytes_per_unit = bytes_per_unit
-        self._duration_unit_ns = duration_unit_ns
         self._zero_is_a_group = zero_is_a_group
+        self._uncorrected = uncorrected
+        self.duration_unit_ns = _MICROSECOND_NS
+        self.counts_groups = False
         self.groups: dict[str, tuple[int, ...]] = {}
 
     def columns(
@@ -134,37 +155,83 @@ class NodeReader:
     ) -> tuple[WarningKind, str] | None:
         values = attribute_values(node.attr, _COMM_ATTRIBUTES)
         on_cpu = "is_cpu_op" in values and _integer(values, "is_cpu_op", where) != 0
-        if on_cpu and not ("comm_type" in values and "comm_size" in values):
+        if (
+            on_cpu
+            and not ("comm_type" in values and "comm_size" in values)
+            and WarningKind.COLLECTIVE_LABEL not in self._uncorrected
+        ):
             return (
                 WarningKind.COLLECTIVE_LABEL,
                 "a collective of the CPU without type or size is taken for the "
                 "label of the one on the GPU; it ends at once",
             )
+        oddity: tuple[WarningKind, str] | None = None
         # ALL_REDUCE is 0; but an attribute that is present says so, even with a 0.
-        if "comm_type" not in values:
-            raise TraceError(
-                where, "a collective without comm_type", "its producer is incomplete"
-            )
-        number = _count(values, "comm_type", where)
-        op = COLLECTIVE_OPS.get(number)
-        if op is None:
-            raise TraceError(
-                where, f"comm_type {number} is no collective", "0 to 9 are"
-            )
-        if "comm_size" not in values and op is not CollectiveOp.BARRIER:
-            raise TraceError(
-                where, f"{op} without comm_size", "its producer is incomplete"
+        if "comm_type" in values:
+            number = _count(values, "comm_type", where)
+            op = COLLECTIVE_OPS.get(number)
+            if op is None:
+                raise TraceError(
+                    where, f"comm_type {number} is no collective", "0 to 9 are"
+                )
+        else:
+            op = self._op_of_name(node.name, where)
+            oddity = (
+                WarningKind.UNTYPED_COLLECTIVE,
+                f"a collective without comm_type; by its name it is {op}",
             )
         columns["kind"] = NodeKind.COLLECTIVE
         columns["op"] = op
-        if "comm_size" in values:
-            columns["comm_bytes"] = self._size(values, "comm_size", where)
         columns["group"] = self._group(values, where)
+        if "comm_size" in values:
+            size_bytes = self._size(values, "comm_size", where)
+            factor = self._divided(op, values)
+            if factor != 1:
+                oddity = (
+                    WarningKind.DIVIDED_SIZES,
+                    f"Flint divides the size of every collective by the ranks of its "
+                    f"group; that of {op} is multiplied by {factor}",
+                )
+            columns["comm_bytes"] = min(size_bytes * factor, _INT64_MAX)
+        elif op is not CollectiveOp.BARRIER:
+            columns["comm_bytes"] = NO_SIZE
+            oddity = WarningKind.NO_SIZE, f"{op} without comm_size cannot be replayed"
         if op in ROOTED and "root" in values:
             columns["root"] = _count(values, "root", where)
         if "stream" in values:
             columns["stream"] = _integer(values, "stream", where)
-        return None
+        return oddity
+
+    def _op_of_name(self, name: str, where: str) -> CollectiveOp:
+        """Return the collective that the name of a kernel tells.
+
+        Raises:
+            TraceError: If it tells none, or names are not to be believed.
+        """
+        if WarningKind.UNTYPED_COLLECTIVE not in self._uncorrected:
+            plain = name.lower().replace("_", "")
+            for word, op in _OPS_BY_WORD:
+                if word in plain:
+                    return op
+        raise TraceError(
+            where, "a collective without comm_type", "its producer is incomplete"
+        )
+
+    def _divided(self, op: CollectiveOp, values: Mapping[str, AttributeValue]) -> int:
+        """Return by what a size must be multiplied to be that of the input.
+
+        Flint takes the size of the output and divides it by the ranks of the group,
+        which is right for an all-gather only.
+        """
+        ranks = values.get("ranks")
+        if not isinstance(ranks, tuple) or not values.keys() >= _FLINT_MARKS:
+            return 1
+        self.counts_groups = True
+        if WarningKind.DIVIDED_SIZES in self._uncorrected or not ranks:
+            return 1
+        if op is CollectiveOp.REDUCE_SCATTER:
+            return len(ranks) ** 2
+        return 1 if op is CollectiveOp.ALL_GATHER else len(ranks)
 
     def _add_message(
         self, columns: dict[str, Any], node: Node, where: str
@@ -221,7 +288,7 @@ class NodeReader:
         return name
 
     def _time(self, stored: int, where: str) -> int:
-        time_ns = stored * self._duration_unit_ns
+        time_ns = stored * self.duration_unit_ns
         if time_ns > _INT64_MAX:
             raise TraceError(where, f"a time of {stored} us", "that is over 292 years")
         return time_ns

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.framing import DEFAULT_RECORD_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class DependencyPolicy(StrEnum):
@@ -23,36 +27,6 @@ class DependencyPolicy(StrEnum):
     BOTH = "both"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """How to read a trace.
-
-    Args:
-        bytes_per_element: What one unit of ``comm_size`` and ``tensor_size`` is worth.
-            None means bytes, and is refused for the producers that write elements.
-        dependencies: Which edges count.
-        drop_missing_dependencies: Go on where a data dependency names a node that
-            is not in the file, instead of refusing the file.
-        duration_unit_ns: What one unit of ``duration_micros`` is worth.  1000 by its
-            name, but the text converter copies cycles into it.
-        record_limit_bytes: Length of a record above which a file is refused.
-        node_limit: Number of nodes of one rank above which a file is refused.
-    """
-
-    bytes_per_element: int | None = None
-    dependencies: DependencyPolicy = DependencyPolicy.AUTO
-    drop_missing_dependencies: bool = False
-    duration_unit_ns: int = 1_000
-    record_limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES
-    node_limit: int = 10_000_000
-
-    def __post_init__(self) -> None:
-        if self.bytes_per_element is not None and self.bytes_per_element < 1:
-            raise ValueError(f"bytes_per_element is {self.bytes_per_element}, not > 0")
-        if self.duration_unit_ns < 1:
-            raise ValueError(f"duration_unit_ns is {self.duration_unit_ns}, not > 0")
-
-
 class WarningKind(StrEnum):
     """What a trace has that a replay may trip over."""
 
@@ -67,6 +41,64 @@ class WarningKind(StrEnum):
     NO_SIZE = "no-size"
     NO_PEER = "no-peer"
     SCALED_BYTES = "scaled-bytes"
+    ELEMENT_SIZES = "element-sizes"
+    CYCLE_DURATIONS = "cycle-durations"
+    DIVIDED_SIZES = "divided-sizes"
+    UNTYPED_COLLECTIVE = "untyped-collective"
+    UNORDERED_KERNELS = "unordered-kernels"
+
+
+CORRECTIONS: Final = frozenset(
+    {
+        WarningKind.ELEMENT_SIZES,
+        WarningKind.CYCLE_DURATIONS,
+        WarningKind.DIVIDED_SIZES,
+        WarningKind.CONTROL_ONLY,
+        WarningKind.MISSING_CONTROL_DEPENDENCY,
+        WarningKind.SELF_CONTROL_DEPENDENCY,
+        WarningKind.COLLECTIVE_LABEL,
+        WarningKind.UNTYPED_COLLECTIVE,
+        WarningKind.UNORDERED_KERNELS,
+    }
+)
+"""The warnings that something was corrected; each correction can be switched off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """How to read a trace.
+
+    Args:
+        bytes_per_element: What one unit of ``comm_size`` and ``tensor_size`` is worth.
+            None means bytes, and is refused for the producers that write elements.
+        dependencies: Which edges count.
+        drop_missing_dependencies: Go on where a data dependency names a node that
+            is not in the file, instead of refusing the file.
+        duration_unit_ns: What one unit of ``duration_micros`` is worth.  None means
+            1000, as the name says, but 1 in files of the text converter.
+        uncorrected: What is left as the file has it, of what producers are known to
+            write differently; see ``CORRECTIONS``.
+        record_limit_bytes: Length of a record above which a file is refused.
+        node_limit: Number of nodes of one rank above which a file is refused.
+    """
+
+    bytes_per_element: int | None = None
+    dependencies: DependencyPolicy = DependencyPolicy.AUTO
+    drop_missing_dependencies: bool = False
+    duration_unit_ns: int | None = None
+    uncorrected: frozenset[WarningKind] = frozenset()
+    record_limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES
+    node_limit: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        if self.bytes_per_element is not None and self.bytes_per_element < 1:
+            raise ValueError(f"bytes_per_element is {self.bytes_per_element}, not > 0")
+        if self.duration_unit_ns is not None and self.duration_unit_ns < 1:
+            raise ValueError(f"duration_unit_ns is {self.duration_unit_ns}, not > 0")
+        if not self.uncorrected <= CORRECTIONS:
+            raise ValueError(
+                f"{set(self.uncorrected - CORRECTIONS)} are no corrections"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +114,18 @@ class TraceWarning:
     def __str__(self) -> str:
         text = f"{self.where}: {self.found}"
         return text if self.count == 1 else f"{text} (and {self.count - 1} more)"
+
+
+def merge_warnings(warnings: Iterable[TraceWarning]) -> dict[WarningKind, str]:
+    """Return a sentence for each kind of warning: the first, and how many there are."""
+    by_kind: dict[WarningKind, list[TraceWarning]] = {}
+    for warning in warnings:
+        by_kind.setdefault(warning.kind, []).append(warning)
+    return {kind: _sentence(kind, alike) for kind, alike in by_kind.items()}
+
+
+def _sentence(kind: WarningKind, alike: list[TraceWarning]) -> str:
+    count, ranks = sum(warning.count for warning in alike), len(alike)
+    times = f": {count} times" if count > 1 else ""
+    of_ranks = f" in {ranks} ranks" if ranks > 1 else ""
+    return f"{alike[0].where}: {alike[0].found} [{kind}{times}{of_ranks}]"

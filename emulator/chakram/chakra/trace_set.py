@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
-from chakram.chakra.json_records import STAGE_SCHEMA
 from chakram.chakra.options import ReadOptions, TraceWarning
 from chakram.chakra.reader import ReadTrace, read_stream
 from chakram.core.groups import WORLD, ProcessGroup, world_group
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from chakram.core.trace import TraceGraph
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
-_PYTORCH_SCHEMA = re.compile(r"[0-9.]+-chakra\.[0-9.]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +130,7 @@ def assemble(
         warnings=tuple(
             warning for rank in ranks for warning in traces[rank].trace.warnings
         ),
-        producer=_producer(metadata),
+        producer=traces[ranks[0]].trace.producer,
         schema=_schema(metadata),
     )
 
@@ -188,23 +185,6 @@ def _parse_groups(stream: ByteSource, source: str) -> dict[str, tuple[int, ...]]
             "is this the group file?",
         )
     return parse_group_file(text, source)
-
-
-def _producer(metadata: Metadata) -> str:
-    """Return the tool that wrote a file, from the traces that tools leave in it."""
-    attributes = metadata.attributes
-    schema = attributes.get("schema")
-    if "producer" in attributes:
-        return str(attributes["producer"])[:80]
-    if schema == STAGE_SCHEMA:
-        return "STAGE"
-    if "input_file" in attributes:
-        return "MSCCL converter" if "collective" in attributes else "text converter"
-    if isinstance(schema, str) and (
-        _PYTORCH_SCHEMA.fullmatch(schema) or schema == "1.0.1"
-    ):
-        return "PyTorch converter"
-    return "unknown"
 
 
 def _schema(metadata: Metadata) -> str:

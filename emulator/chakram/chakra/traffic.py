@@ -131,7 +131,9 @@ def measure_traffic(
         for node in graphs[rank].nodes():
             if node.kind is NodeKind.COLLECTIVE and node.op is not None:
                 group = node.group or WORLD
-                shares[_Share(node.op, group, node.comm_bytes, node.root or 0)] += 1
+                # A collective without a size moves nothing that could be counted.
+                size_bytes = max(0, node.comm_bytes)
+                shares[_Share(node.op, group, size_bytes, node.root or 0)] += 1
             elif node.kind in (NodeKind.SEND, NodeKind.RECEIVE):
                 of = _of(traffic, node.kind.name.lower(), None)
                 of.sizes[node.comm_bytes] += 1

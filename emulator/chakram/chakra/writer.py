@@ -85,7 +85,8 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
         values["num_ops"] = node.num_ops or None
         values["tensor_size"] = node.tensor_bytes or None
     elif node.kind is not NodeKind.PASS:
-        values["comm_size"] = node.comm_bytes
+        if node.comm_bytes >= 0:
+            values["comm_size"] = node.comm_bytes
         values["pg_name"] = None if node.group == WORLD else node.group
         values["comm_tag"] = node.tag
         values["root"] = node.root

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
@@ -24,6 +24,19 @@ from chakram.config.quantities import (
 
 MAX_RANKS = 65_536
 
+Correction: TypeAlias = Literal[
+    "element-sizes",
+    "cycle-durations",
+    "divided-sizes",
+    "control-dependencies-only",
+    "missing-control-dependency",
+    "self-control-dependency",
+    "collective-label",
+    "untyped-collective",
+    "unordered-kernels",
+]
+"""What is corrected in traces of known producers, by the kind of its warning."""
+
 
 class TraceFiles(Model):
     """A trace set that lies in files."""
@@ -38,8 +51,12 @@ class TraceFiles(Model):
     """Which edges of the trace order its nodes."""
     drop_missing_dependencies: bool = Field(default=False, strict=True)
     """Go on where a dependency names a node that the file does not have."""
-    duration_unit_ns: Time = Field(default=1_000, alias="duration_unit")
-    """What one unit of the trace's durations is worth."""
+    duration_unit_ns: Time | None = Field(default=None, alias="duration_unit")
+    """What one unit of the trace's durations is worth; None: a microsecond, or what
+    its producer is known to write."""
+    uncorrected: tuple[Correction, ...] = ()
+    """What is left as the trace has it, of what its producer is known to write
+    differently."""
 
 
 class MoeTrace(Model):

@@ -7,7 +7,12 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from chakram.chakra.lint import require_replayable
-from chakram.chakra.options import DependencyPolicy, ReadOptions
+from chakram.chakra.options import (
+    DependencyPolicy,
+    ReadOptions,
+    WarningKind,
+    merge_warnings,
+)
 from chakram.chakra.synth import MoeParameters
 from chakram.chakra.synth_set import synth_moe_trace_set
 from chakram.chakra.trace_set import load_trace_set
@@ -39,7 +44,6 @@ from chakram.user_algorithms.files import load_sources
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from chakram.chakra.options import TraceWarning
     from chakram.chakra.trace_set import TraceSet
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import Fabric, LinkSettings
@@ -158,7 +162,7 @@ def load_jobs(
                 digest=traces.digest,
                 nodes=sum(map(len, traces.graphs.values())),
                 lowered=lowered,
-                warnings=(*_alike(traces.warnings), *lowered.warnings),
+                warnings=(*merge_warnings(traces.warnings).values(), *lowered.warnings),
                 size_scale=str(job.size_scale),
                 placement=_placement(job.placement),
             )
@@ -191,22 +195,10 @@ def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> Trac
             dependencies=DependencyPolicy(trace.dependencies),
             drop_missing_dependencies=trace.drop_missing_dependencies,
             duration_unit_ns=trace.duration_unit_ns,
+            uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
         ),
         on_rank=on_rank,
     )
-
-
-def _alike(warnings: Iterable[TraceWarning]) -> list[str]:
-    """Return one sentence for each kind of warning, however many ranks have it."""
-    by_kind: dict[str, list[TraceWarning]] = {}
-    for warning in warnings:
-        by_kind.setdefault(warning.kind, []).append(warning)
-    return [
-        f"{alike[0]}; {len(alike) - 1} more ranks likewise"
-        if len(alike) > 1
-        else str(alike[0])
-        for alike in by_kind.values()
-    ]
 
 
 def lowering_options(

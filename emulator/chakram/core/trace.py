@@ -20,7 +20,7 @@ from chakram.core.splits import Splits
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _OPS = tuple(CollectiveOp)
 OP_NUMBERS = {op: number for number, op in enumerate(_OPS)}
@@ -28,6 +28,9 @@ OP_NUMBERS = {op: number for number, op in enumerate(_OPS)}
 _ABSENT = -1
 NO_VALUE = -(2**63)
 """What a 64-bit column holds where the file has no value; no tag or time is that."""
+
+NO_SIZE = -1
+"""The size of a collective whose file states none: it cannot be replayed."""
 
 
 class NodeKind(IntEnum):
@@ -51,9 +54,10 @@ class TraceNode:
     """One node of a trace, as a view for people, tests and errors.
 
     ``comm_bytes`` is in bytes whatever the file stores (see ``bytes_per_element`` of
-    the reader); ``peer``, ``tag``, ``root``, ``stream`` and ``start_ns`` are None where
-    the file has none.  ``dependencies`` are positions in the graph.  ``splits`` are the
-    bytes to and from each member of the group, where an all_to_all is uneven.
+    the reader), or ``NO_SIZE``; ``peer``, ``tag``, ``root``, ``stream`` and
+    ``start_ns`` are None where the file has none.  ``dependencies`` are positions in
+    the graph.  ``splits`` are the bytes to and from each member of the group, where an
+    all_to_all is uneven.
     """
 
     position: int
@@ -220,6 +224,24 @@ class TraceGraph:
         return Splits(
             tuple(self._split_bytes[start:middle]), tuple(self._split_bytes[middle:end])
         )
+
+    def with_dependencies(self, further: Mapping[int, int]) -> TraceGraph:
+        """Return a graph with the same nodes and further dependencies.
+
+        Args:
+            further: By position of a node, that of one that must end before it.
+        """
+        graph = self._sharing_columns(self.rank)
+        graph._dependencies = array("i")
+        graph._dependency_ends = array("q", [0])
+        graph._order = None
+        for position in range(len(self)):
+            own = self.dependencies(position)
+            graph._dependencies.extend(own)
+            if (first := further.get(position)) is not None and first not in own:
+                graph._dependencies.append(first)
+            graph._dependency_ends.append(len(graph._dependencies))
+        return graph
 
     def start_ns(self, position: int) -> int | None:
         """Return when a node started when it was recorded, None where nobody said."""

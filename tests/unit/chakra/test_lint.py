@@ -15,7 +15,7 @@ from chakram.chakra.lint import (
 )
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup, world_group
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import NO_SIZE, NodeKind, TraceGraph, TraceGraphBuilder
 from chakram.errors import TraceError
 
 COLLECTIVE: dict[str, Any] = {
@@ -53,7 +53,7 @@ def test_what_can_be_replayed_has_no_problems() -> None:
     [
         ({**COLLECTIVE, "group": "b"}, ProblemKind.UNKNOWN_GROUP),
         ({**COLLECTIVE, "group": "a"}, ProblemKind.NOT_A_MEMBER),
-        ({**COLLECTIVE, "comm_bytes": -1}, ProblemKind.NEGATIVE_SIZE),
+        ({**COLLECTIVE, "comm_bytes": NO_SIZE}, ProblemKind.NO_SIZE),
         ({**SEND, "comm_bytes": 0}, ProblemKind.NO_SIZE),
         ({**SEND, "peer": None}, ProblemKind.NO_PEER),
         ({**SEND, "peer": 2}, ProblemKind.RANK_OUT_OF_RANGE),

@@ -12,7 +12,9 @@ from chakram.cli.trace.loading import (
     CommGroups,
     Dependencies,
     DropMissing,
+    DurationUnit,
     TracePath,
+    Uncorrected,
     load,
     warning_lines,
 )
@@ -28,6 +30,8 @@ def lint(
     comm_groups: CommGroups = None,
     dependencies: Dependencies = "auto",
     drop_missing_dependencies: DropMissing = False,
+    duration_unit: DurationUnit = None,
+    uncorrected: Uncorrected = None,
     as_json: Json = False,
 ) -> None:
     """Check whether a trace set can be replayed.
@@ -37,7 +41,13 @@ def lint(
     from chakram.chakra.lint import check_across_ranks, check_trace_set
 
     traces = load(
-        path, bytes_per_element, comm_groups, dependencies, drop_missing_dependencies
+        path,
+        bytes_per_element,
+        comm_groups,
+        dependencies,
+        drop_missing_dependencies,
+        duration_unit,
+        uncorrected,
     )
     problems = check_trace_set(traces.graphs, traces.groups)
     notes: tuple[str, ...] = ()

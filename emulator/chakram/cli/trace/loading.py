@@ -15,7 +15,6 @@ from chakram.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chakram.chakra.options import TraceWarning
     from chakram.chakra.trace_set import TraceSet
 
 __all__ = [
@@ -23,8 +22,10 @@ __all__ = [
     "CommGroups",
     "Dependencies",
     "DropMissing",
+    "DurationUnit",
     "Force",
     "TracePath",
+    "Uncorrected",
     "load",
     "reading_bar",
     "warning_lines",
@@ -53,6 +54,20 @@ Force = Annotated[bool, typer.Option("--force", help="Replace files that exist."
 DropMissing = Annotated[
     bool, typer.Option(help="Go on where a dependency names a node that is missing.")
 ]
+DurationUnit = Annotated[
+    str | None,
+    typer.Option(
+        help="What one unit of a stored duration is worth, e.g. 1ns; by default 1us, "
+        "but 1ns in files of the text converter."
+    ),
+]
+Uncorrected = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A correction not to make, by the name that stands in brackets behind "
+        "it; may be given several times."
+    ),
+]
 
 
 def load(
@@ -61,10 +76,26 @@ def load(
     comm_groups: Path | None,
     dependencies: str,
     drop_missing_dependencies: bool,
+    duration_unit: str | None = None,
+    uncorrected: list[str] | None = None,
 ) -> TraceSet:
     """Return the trace set that the options of a verb name."""
-    from chakram.chakra.options import DependencyPolicy, ReadOptions
+    from chakram.chakra.options import (
+        CORRECTIONS,
+        DependencyPolicy,
+        ReadOptions,
+        WarningKind,
+    )
     from chakram.chakra.trace_set import load_trace_set
+    from chakram.units import parse_time
+
+    for name in uncorrected or ():
+        if name not in CORRECTIONS:
+            raise ConfigError(
+                "--uncorrected",
+                f"{name!r} is no correction",
+                f"{', '.join(sorted(CORRECTIONS))} are",
+            )
 
     if dependencies not in list(DependencyPolicy):
         raise ConfigError(
@@ -79,6 +110,10 @@ def load(
                 bytes_per_element=bytes_per_element,
                 dependencies=DependencyPolicy(dependencies),
                 drop_missing_dependencies=drop_missing_dependencies,
+                duration_unit_ns=None
+                if duration_unit is None
+                else parse_time(duration_unit, where="--duration-unit"),
+                uncorrected=frozenset(map(WarningKind, uncorrected or ())),
             ),
             on_rank=on_rank,
         )
@@ -97,11 +132,9 @@ def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def warning_lines(traces: TraceSet) -> list[str]:
     """Return a line for every kind of warning: ranks are mostly odd alike."""
-    by_kind: dict[str, list[TraceWarning]] = {}
-    for warning in traces.warnings:
-        by_kind.setdefault(warning.kind, []).append(warning)
+    from chakram.chakra.options import CORRECTIONS, merge_warnings
+
     return [
-        f"warning: {alike[0]}"
-        + (f" [and so on {len(alike) - 1} more ranks]" if len(alike) > 1 else "")
-        for alike in by_kind.values()
+        f"{'corrected' if kind in CORRECTIONS else 'warning'}: {sentence}"
+        for kind, sentence in merge_warnings(traces.warnings).items()
     ]

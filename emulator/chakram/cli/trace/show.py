@@ -13,8 +13,10 @@ from chakram.cli.trace.loading import (
     CommGroups,
     Dependencies,
     DropMissing,
+    DurationUnit,
     Force,
     TracePath,
+    Uncorrected,
     load,
     reading_bar,
 )
@@ -32,6 +34,8 @@ def show(
     comm_groups: CommGroups = None,
     dependencies: Dependencies = "auto",
     drop_missing_dependencies: DropMissing = False,
+    duration_unit: DurationUnit = None,
+    uncorrected: Uncorrected = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write a page with plots, one file that needs no network."),
@@ -44,7 +48,13 @@ def show(
     Traffic is that of the algorithms which an experiment takes by default.
     """
     traces = load(
-        path, bytes_per_element, comm_groups, dependencies, drop_missing_dependencies
+        path,
+        bytes_per_element,
+        comm_groups,
+        dependencies,
+        drop_missing_dependencies,
+        duration_unit,
+        uncorrected,
     )
     summary = _summary(traces)
     if html is not None:
