@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from chakram.chakra.p2p import P2P_COLUMNS
 from chakram.chakra.summary import summarize
 from chakram.chakra.synth import MoeParameters
 from chakram.chakra.synth_set import synth_moe_trace_set
@@ -40,3 +41,8 @@ def test_every_key_of_a_shown_trace_is_in_the_reference() -> None:
     assert first_cells(page, heading="\nOf a collective and size") == row.keys()
     for key in document["messages"]:
         assert f"`{key}`" in (REFERENCE / page).read_text(encoding="utf-8")
+
+
+def test_every_column_of_the_list_of_messages_is_in_the_reference() -> None:
+    heading = "## Messages as CSV"
+    assert first_cells("trace-convert.md", heading=heading) == set(P2P_COLUMNS)

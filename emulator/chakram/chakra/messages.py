@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.json_format import MessageToJson, ParseDict, ParseError
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from chakram.chakra import et_pb2
 from chakram.errors import GarbageTrace
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
+
+    from google.protobuf.message import Message
 
 Node: TypeAlias = et_pb2.Node
 
@@ -167,6 +170,53 @@ def _encode_json(members: Mapping[str, Any], message: _Message, where: str) -> b
     return message.SerializeToString(deterministic=True)
 
 
+def metadata_json(body: bytes, where: str) -> tuple[str, list[str]]:
+    """Return a metadata record in JSON, and the fields that have no place there.
+
+    Raises:
+        GarbageTrace: At *where*, if it is none.
+    """
+    return _json(body, et_pb2.GlobalMetadata(), where)
+
+
+def node_json(body: bytes, where: str) -> tuple[str, list[str]]:
+    """Return a node record in JSON, and the fields that have no place there.
+
+    It is protobuf's JSON mapping, as chakra_jsonizer writes it: 64-bit numbers as
+    texts, enums by name, defaults left out.
+
+    Raises:
+        GarbageTrace: At *where*, if it is none.
+    """
+    return _json(body, et_pb2.Node(), where)
+
+
+def _json(
+    body: bytes, message: et_pb2.GlobalMetadata | et_pb2.Node, where: str
+) -> tuple[str, list[str]]:
+    try:
+        message.ParseFromString(body)
+    except DecodeError as error:
+        raise GarbageTrace(
+            where,
+            f"a record of {len(body)} bytes is no Chakra message",
+            "the file is damaged here, or it is not a Chakra trace",
+        ) from error
+    unknown = _unknown(message, "field")
+    for attribute in message.attr:
+        unknown += _unknown(attribute, "attribute field")
+    if isinstance(message, et_pb2.Node):
+        unknown += _unknown(message.inputs, "inputs field")
+        unknown += _unknown(message.outputs, "outputs field")
+    return MessageToJson(message), unknown
+
+
+def _unknown(message: Message, what: str) -> list[str]:
+    # The library gives a sequence, its type stub an empty class.
+    fields: Any = UnknownFieldSet(message)
+    return [f"{what} {each.field_number}" for each in fields]
+
+
 def encode_metadata(metadata: Metadata) -> bytes:
     """Return the bytes of a metadata record."""
     message = et_pb2.GlobalMetadata(version=metadata.version)
@@ -190,7 +240,8 @@ def encode_node(
     """Return the bytes of a node record.
 
     Booleans, integers, floats, texts and bytes go to the arms that the reference
-    tools use: bool, int64, double, string and bytes, or the lists of these.
+    tools use: bool, int64, double, string and bytes, or the lists of these; ranks and
+    tags of messages go to int32.
     """
     message = et_pb2.Node(
         id=node_id,
@@ -215,8 +266,15 @@ _ARMS = (
 )
 
 
+_INT32 = frozenset({"comm_src", "comm_dst", "comm_tag"})
+"""Attributes that all producers write as int32: some readers look nowhere else."""
+
+
 def _attribute(name: str, value: AttributeValue) -> et_pb2.AttributeProto:
     message = et_pb2.AttributeProto(name=name)
+    if name in _INT32 and type(value) is int and -(2**31) <= value < 2**31:
+        message.int32_val = value
+        return message
     sample = (value[0] if value else 0) if isinstance(value, tuple) else value
     arm = next(arm for kind, arm in _ARMS if isinstance(sample, kind))
     if isinstance(value, tuple):

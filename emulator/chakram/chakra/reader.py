@@ -102,6 +102,21 @@ def read_stream(
     return ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest())
 
 
+def records_of(
+    stream: ByteSource, *, source: str, options: ReadOptions | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` of a file: for whoever passes messages on as they are.
+
+    Whatever form the file has, the records are those of the binary form.
+
+    Raises:
+        TraceError: At the first byte that is not of such a file.
+    """
+    options = options or ReadOptions()
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    return _records(form, chunks, source, options)
+
+
 def form_of(stream: ByteSource, source: str) -> Form:
     """Return the form of a file.
 
@@ -126,18 +141,18 @@ def _records(
     chunks: Iterable[bytes],
     source: str,
     options: ReadOptions,
-    decoder: RankDecoder,
+    decoder: RankDecoder | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """Return the records of a file: here every form finds its reader.
 
-    Those that the decoder takes by itself are not among them.
+    Those that the decoder takes by itself, if there is one, are not among them.
     """
     if form is Form.BINARY:
         return read_records(
             chunks,
             source=source,
             limit_bytes=options.record_limit_bytes,
-            take_first=decoder.take_plain,
+            take_first=None if decoder is None else decoder.take_plain,
         )
     if form not in JSON_RECORDS:
         refuse_form(form, source)

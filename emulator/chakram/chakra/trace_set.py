@@ -161,22 +161,41 @@ def _merge_groups(
 
 
 def _file_groups(found: FoundSet, given: Path | None) -> dict[str, tuple[int, ...]]:
+    text, source = _group_file(found, given)
+    return {} if text is None else parse_group_file(text, source)
+
+
+def group_file_bytes(found: FoundSet) -> bytes | None:
+    """Return the group file of a set as it stands there; None if there is none.
+
+    Raises:
+        TraceError: If it cannot be read, or is no group file.
+    """
+    text, source = _group_file(found, None)
+    if text is not None:
+        parse_group_file(text, source)
+    return text
+
+
+def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]:
+    """Return what a group file holds, None if there is none; and its name."""
     path = given or (found.group_path if found.group_file is None else None)
     if path is not None:
         try:
             with path.open("rb") as file:
-                return _parse_groups(file, str(path))
+                return _bounded(file, str(path)), str(path)
         except OSError as error:
             raise TraceError(
                 str(path), f"cannot be read: {error.strerror}", "is the path right?"
             ) from error
     if found.group_file is None:
-        return {}
+        return None, ""
+    source = f"{found.store.place}/{found.group_file}"
     with found.store.open(found.group_file) as stream:
-        return _parse_groups(stream, f"{found.store.place}/{found.group_file}")
+        return _bounded(stream, source), source
 
 
-def _parse_groups(stream: ByteSource, source: str) -> dict[str, tuple[int, ...]]:
+def _bounded(stream: ByteSource, source: str) -> bytes:
     text = stream.read(_GROUP_FILE_LIMIT_BYTES + 1)
     if len(text) > _GROUP_FILE_LIMIT_BYTES:
         raise TraceError(
@@ -184,7 +203,7 @@ def _parse_groups(stream: ByteSource, source: str) -> dict[str, tuple[int, ...]]
             f"is longer than {_GROUP_FILE_LIMIT_BYTES} bytes",
             "is this the group file?",
         )
-    return parse_group_file(text, source)
+    return text
 
 
 def _schema(metadata: Metadata) -> str:

@@ -13,10 +13,10 @@ from chakram.chakra.messages import (
     encode_metadata,
     encode_node,
 )
+from chakram.chakra.new_set import GROUP_FILE, new_trace_set
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD
 from chakram.core.trace import NodeKind
-from chakram.errors import RunDirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,8 +45,6 @@ _COMM_TYPES: Final[Mapping[CollectiveOp, int]] = {
     CollectiveOp.REDUCE_SCATTER: 7,
     CollectiveOp.BARRIER: 9,
 }
-
-GROUP_FILE = "comm_group.json"
 
 
 def encode_trace(graph: TraceGraph, *, producer: str) -> Iterator[bytes]:
@@ -122,40 +120,21 @@ def write_trace_set(
         graphs: The graphs, by rank from 0.
         groups: The groups that the nodes name; ``world`` needs no definition.
         producer: What the metadata says of the origin.
-        replace: Replace a set of that prefix.
+        replace: Replace a set of that prefix, and a group file.
 
     Returns:
         What was written.
 
     Raises:
-        RunDirectoryError: If the folder cannot be written, or has such a set already.
+        RunDirectoryError: If the folder cannot be written, or has such files already.
         ValueError: If a group's name or a collective does not exist in the schema.
     """
     defined = {group.name: group.ranks for group in groups if group.name != WORLD}
-    written: list[Path] = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        # Files of ranks that the new set lacks would make it another, wrong set.
-        present = [*folder.glob(f"{prefix}.*.et"), *folder.glob(f"{prefix}.*.et.gz")]
-        if present and not replace:
-            raise RunDirectoryError(
-                str(folder),
-                f"holds a trace set {prefix!r} already",
-                "choose another folder, or replace it",
-            )
-        for path in present:
-            path.unlink()
+    with new_trace_set(folder, prefix=prefix, force=replace) as new:
         for rank, graph in enumerate(graphs):
-            path = folder / f"{prefix}.{rank}.et"
-            with path.open("wb") as file:
+            with new.open(f"{prefix}.{rank}.et") as file:
                 file.writelines(encode_trace(graph, producer=producer))
-            written.append(path)
         if defined:
-            path = folder / GROUP_FILE
-            path.write_bytes(encode_group_file(defined))
-            written.append(path)
-    except OSError as error:
-        raise RunDirectoryError(
-            str(folder), f"cannot be written: {error.strerror}", "choose another folder"
-        ) from error
-    return written
+            with new.open(GROUP_FILE) as file:
+                file.write(encode_group_file(defined))
+        return new.written()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -162,3 +163,39 @@ def test_reading_options_reach_the_reader(tmp_path: Path) -> None:
     error = fails("show", tmp_path, "--dependencies", "none")
     assert isinstance(error, ConfigError)
     assert "none of auto, data, control, both" in str(error)
+
+
+def test_convert_goes_to_json_and_back(made: Path, tmp_path: Path) -> None:
+    text = run("convert", "json", made, tmp_path / "json")
+    assert text.endswith(f"look: chakram trace show {tmp_path / 'json'}\n")
+    fields = run_json("convert", "et", tmp_path / "json", tmp_path / "et")
+    assert (len(fields["written"]), fields["lost"]) == (9, [])
+    for path in made.iterdir():
+        assert (tmp_path / "et" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_convert_lists_messages(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "messages.csv.gz"
+    options = ("--algorithm", "all_reduce=ring", "--algorithm", "all_to_all=direct")
+    fields = run_json("convert", "p2p", made, out, *options)
+    lines = gzip.decompress(out.read_bytes()).decode().splitlines()
+    assert len(lines) == fields["messages"] + 1
+    assert {line.split(",")[7] for line in lines[1:]} == {"ring", "direct"}
+    assert isinstance(fails("convert", "p2p", made, out), RunDirectoryError)
+    for option in ("all_reduce", "all_reduce=", "sum=ring"):
+        error = fails("convert", "p2p", made, tmp_path / "x", "--algorithm", option)
+        assert isinstance(error, ConfigError)
+
+
+def test_convert_writes_collectives_for_astra_sim(tmp_path: Path) -> None:
+    options = ("--op", "all_gather", "--ranks", 4, "--size", "1KiB")
+    fields = run_json("convert", "collective", tmp_path / "c", *options)
+    assert len(fields["written"]) == 4
+    (prefix,) = fields["system"]["all-gather-implementation-custom"]
+    assert Path(f"{prefix}.3.et").is_file()
+    assert run("lint", tmp_path / "c").endswith("0 problems, 0 warnings\n")
+    error = fails("convert", "collective", tmp_path, *options, "--prefix", "a/b")
+    assert isinstance(error, ConfigError)
+    error = fails("convert", "collective", tmp_path, *options, "--op", "sum")
+    assert isinstance(error, ConfigError)
+    assert "there is no collective 'sum'" in str(error)

@@ -1,9 +1,10 @@
-"""``chakram trace``: look at traces, check them, make some up; a file per verb."""
+"""``chakram trace``: look at traces, check, change, make them; a file per verb."""
 
 from __future__ import annotations
 
 import typer
 
+from chakram.cli.trace.convert import app as convert_app
 from chakram.cli.trace.lint import lint
 from chakram.cli.trace.show import show
 from chakram.cli.trace.synth import app as synth_app
@@ -12,9 +13,10 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="trace",
-    help="Look at Chakra execution traces, check them, make some up.",
+    help="Look at Chakra execution traces; check, convert, make them.",
     no_args_is_help=True,
 )
 app.command()(show)
 app.command()(lint)
+app.add_typer(convert_app)
 app.add_typer(synth_app)

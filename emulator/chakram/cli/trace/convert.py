@@ -1,0 +1,210 @@
+"""``chakram trace convert``: traces in other forms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.cli.options import Json, print_json
+from chakram.cli.trace.loading import (
+    BytesPerElement,
+    CommGroups,
+    Dependencies,
+    DropMissing,
+    Force,
+    TracePath,
+    load,
+    reading_bar,
+)
+from chakram.errors import ConfigError
+from chakram.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.core.collectives import CollectiveOp
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="convert", help="Write traces in other forms.", no_args_is_help=True
+)
+
+_Folder = Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")]
+_Compress = Annotated[
+    bool | None,
+    typer.Option("--gzip/--no-gzip", help="Compress, or not; default: as it was."),
+]
+_MAX_RANKS = 1024
+
+
+@app.command("json")
+def to_json(
+    path: TracePath,
+    out: _Folder,
+    compress: _Compress = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write JSON as chakra_jsonizer does: for reading, and for tools."""
+    _convert(path, out, "json", compress, force=force, as_json=as_json)
+
+
+@app.command("et")
+def to_binary(
+    path: TracePath,
+    out: _Folder,
+    compress: _Compress = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write Chakra's binary form, from any form that is read."""
+    _convert(path, out, "et", compress, force=force, as_json=as_json)
+
+
+@app.command("p2p")
+def to_messages(
+    path: TracePath,
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT.csv", help="File; .gz compresses it.")
+    ],
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="OP=NAME",
+            help="Algorithm of a collective, e.g. all_reduce=ring; may be repeated.",
+        ),
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="How often all of it is done.")
+    ] = 1,
+    bytes_per_element: BytesPerElement = None,
+    comm_groups: CommGroups = None,
+    dependencies: Dependencies = "auto",
+    drop_missing_dependencies: DropMissing = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write all messages between ranks as CSV, collectives lowered to them."""
+    from chakram.chakra.lint import require_replayable
+    from chakram.chakra.new_file import new_file, refuse_existing
+    from chakram.chakra.p2p import p2p_csv
+
+    refuse_existing(out, force=force)
+    algorithms = dict(_algorithms(algorithm or ()))
+    traces = load(
+        path, bytes_per_element, comm_groups, dependencies, drop_missing_dependencies
+    )
+    require_replayable(traces.graphs, traces.groups)
+    lines = p2p_csv(
+        traces.graphs, traces.groups, algorithms=algorithms, iterations=iterations
+    )
+    rows = -1
+    with new_file(out, force=force) as file:
+        for line in lines:
+            file.write(line)
+            rows += 1
+    if as_json:
+        print_json({"written": [str(out)], "messages": rows})
+    else:
+        print(f"wrote {rows} messages to {out}")
+
+
+@app.command("collective")
+def to_collective(
+    out: _Folder,
+    op: Annotated[str, typer.Option(help="Collective, e.g. all_reduce.")],
+    ranks: Annotated[int, typer.Option(min=2, max=_MAX_RANKS, help="Of the group.")],
+    size: Annotated[str, typer.Option(help="What one rank contributes, e.g. 1MiB.")],
+    algorithm: Annotated[str, typer.Option(help="Its algorithm.")] = "auto",
+    prefix: Annotated[str, typer.Option(help="Start of the names of files.")] = "",
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write an algorithm as a custom collective of ASTRA-sim: a file per position."""
+    from chakram.chakra.astra_collective import ASTRA_KEYS, astra_collective
+    from chakram.chakra.new_set import new_trace_set
+
+    collective = _collective(op, where="--op")
+    input_bytes = parse_size(size, where="--size")
+    prefix = prefix or str(collective)
+    if "/" in prefix:
+        raise ConfigError("--prefix", f"{prefix!r} has a slash", "OUT is the folder")
+    files = astra_collective(
+        collective, algorithm, nranks=ranks, input_bytes=input_bytes
+    )
+    with new_trace_set(out, prefix=prefix, force=force) as new:
+        for position, records in enumerate(files):
+            with new.open(f"{prefix}.{position}.et") as file:
+                file.writelines(records)
+        written = new.written()
+    entry = {ASTRA_KEYS[collective]: [str(out / prefix)]}
+    if as_json:
+        print_json({"written": [str(path) for path in written], "system": entry})
+    else:
+        print(f"wrote {len(written)} files; in the system file of ASTRA-sim say")
+        print_json(entry)
+
+
+def _convert(
+    path: Path,
+    out: Path,
+    form: str,
+    compress: bool | None,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    from chakram.chakra.convert import TraceForm, convert_trace_set
+
+    with reading_bar("converting") as on_rank:
+        converted = convert_trace_set(
+            path,
+            out,
+            form=TraceForm(form),
+            compress=compress,
+            force=force,
+            on_rank=on_rank,
+        )
+    if as_json:
+        print_json(
+            {
+                "written": [str(path) for path in converted.written],
+                "lost": converted.lost,
+            }
+        )
+        return
+    for line in converted.lost:
+        print(f"warning: {line}")
+    print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
+
+
+def _algorithms(pairs: Sequence[str]) -> list[tuple[CollectiveOp, str]]:
+    from chakram.core.algorithms import algorithm
+
+    chosen = []
+    for pair in pairs:
+        op, equals, name = pair.partition("=")
+        if not equals or not name:
+            raise ConfigError(
+                f"--algorithm {pair}", "is not OP=NAME", "e.g. all_reduce=ring"
+            )
+        collective = _collective(op, where=f"--algorithm {pair}")
+        algorithm(collective, name)
+        chosen.append((collective, name))
+    return chosen
+
+
+def _collective(text: str, *, where: str) -> CollectiveOp:
+    from chakram.core.collectives import CollectiveOp
+
+    try:
+        return CollectiveOp(text.strip())
+    except ValueError:
+        raise ConfigError(
+            where,
+            f"there is no collective {text!r}",
+            f"choose from {', '.join(CollectiveOp)}",
+        ) from None
