@@ -45,9 +45,11 @@ _KEYS: Final = {
 }
 # A key, not a value: a jsonizer's metadata holds attributes of the name "schema".
 _KEY: Final = re.compile(f'"({"|".join(_KEYS)})"[ \\t\\r\\n]*:'.encode())
-# A metadata record, which may be empty, or the first node behind it.
+# Messages without a value are empty objects: metadata often is.  But a lone one is more
+# likely something else.
 _JSONIZER: Final = re.compile(
-    rb'\s*\{\s*(\}\s*\{\s*)?"(version|attr|id|name|type|ctrlDeps|dataDeps)"\s*:'
+    rb'\s*((\{\s*\}\s*){2,}\Z|(\{\s*\}\s*)*\{\s*"(version|attr|id|name|type|ctrlDeps'
+    rb'|dataDeps|startTimeMicros|durationMicros|inputs|outputs)"\s*:)'
 )
 _LINKED_KEYS: Final = (b'"inclusive_dur"', b'"exclusive_dur"', b'"inter_thread_dep"')
 
