@@ -52,7 +52,45 @@ def check_jobs(jobs: tuple[Job, ...]) -> list[Mistake]:
         if isinstance(job.trace, MoeTrace):
             mistakes += _check_moe(job.trace, (*where, "trace"))
         mistakes += _check_order(job, (*where, "placement", "order"))
+        mistakes += _check_ports(job, (*where, "placement"))
+    if all(job.is_background for job in jobs):
+        mistakes.append(
+            Mistake(
+                location=("jobs", 0, "repeat"),
+                found="every job repeats until the others have ended, so none ends",
+                hint="give one of them a number of iterations",
+            )
+        )
     return mistakes
+
+
+def _check_ports(job: Job, where: Location) -> list[Mistake]:
+    placement = job.placement
+    if placement.ports is None or placement.first_port is None:
+        return []
+    return [
+        Mistake(
+            location=(*where, "first_port"),
+            found="means nothing beside ports",
+            hint="remove one of them",
+        )
+    ]
+
+
+def check_arrivals(arrivals: Any, jobs: tuple[Job, ...]) -> list[Mistake]:
+    """Check that an order of arrivals names every job once."""
+    if arrivals is None or isinstance(arrivals.order, str):
+        return []
+    names = sorted(job.name for job in jobs)
+    if sorted(arrivals.order) == names:
+        return []
+    return [
+        Mistake(
+            location=("arrivals", "order"),
+            found=f"is not the jobs {', '.join(names)} in some order",
+            hint="name every job once, or write order: listed",
+        )
+    ]
 
 
 def _check_roofline(job: Job, where: Location) -> list[Mistake]:
@@ -223,14 +261,28 @@ def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:
         return []
     mistakes: list[Mistake] = []
     next_port = 0
+    used = 0
     for index, job in enumerate(jobs):
         if not isinstance(job.trace, MoeTrace):
             return mistakes  # how many ranks it has stands in its files
-        first = job.placement.first_port
-        first = next_port if first is None else first
+        placement = job.placement
         # Where ranks is not ep x dp, that is told; here it would only be repeated.
         ranks = job.trace.ep * job.trace.dp
-        needed = -(-ranks // job.placement.ranks_per_port)
+        needed = -(-ranks // placement.ranks_per_port)
+        if placement.ports is not None or placement.pattern != "packed":
+            # Names may stand for several ports; and who comes after is not known.
+            named = placement.ports or ()
+            free = ports - used if placement.ports is None else len(named)
+            if needed > free and not any(isinstance(name, str) for name in named):
+                mistakes.append(
+                    Mistake(
+                        location=("jobs", index),
+                        found=f"needs {needed} ports, and {free} may be taken",
+                        hint="use a larger fabric, fewer ranks, or more ranks_per_port",
+                    )
+                )
+            return mistakes
+        first = next_port if placement.first_port is None else placement.first_port
         if first + needed > ports:
             mistakes.append(
                 Mistake(
@@ -241,6 +293,7 @@ def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:
                 )
             )
         next_port = max(next_port, first + needed)
+        used = next_port
     return mistakes
 
 
@@ -272,6 +325,7 @@ def check_predictions(predict: tuple[str, ...], fabric: Fabric) -> list[Mistake]
 
 CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("jobs",), check_jobs),
+    (("arrivals", "jobs"), check_arrivals),
     (("collectives",), check_collectives),
     (("iterations",), check_iterations),
     (("fabric",), check_fabric),

@@ -52,6 +52,17 @@ class Iterations(Model):
         return self.warmup + self.measured
 
 
+class Arrivals(Model):
+    """When jobs begin, one after the other."""
+
+    order: Literal["listed", "random"] | tuple[Name, ...] = "listed"
+    """``listed``: as in ``jobs``; ``random``: by ``seed``; or the names in order."""
+    gap_ns: Time = Field(alias="gap")
+    """Time between two arrivals."""
+    spacing: Literal["even", "exponential"] = "even"
+    """``exponential``: the gaps are random, by ``seed``, with this mean."""
+
+
 class AgentSettings(Model):
     """What agents use of their machine."""
 
@@ -90,6 +101,8 @@ class Experiment(Model):
     lab: LabName | None = None
     """Prefix of everything that the run creates; None: from ``name``."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
+    arrivals: Arrivals | None = None
+    """None: every job begins at its own ``start``."""
     collectives: dict[CollectiveOp, AlgorithmChoice] = Field(default_factory=dict)
     """Algorithms by collective; ``auto`` for those that are not named."""
     iterations: Iterations = Iterations()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -151,6 +152,67 @@ Order = Annotated[
 """``linear``, or all ranks in the order in which they are placed."""
 
 
+def _ports(value: object) -> tuple[int | str, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        raise problem(f"{value!r} is not a list of ports", "e.g. [0, 1] or [h1, h2]")
+    for port in value:
+        number = isinstance(port, int) and not isinstance(port, bool) and port >= 0
+        if not number and not (isinstance(port, str) and _PORT_NAME.fullmatch(port)):
+            raise problem(
+                f"{port!r} is not a port", "ports are numbers from 0 or names of hosts"
+            )
+    if len(set(value)) < len(value):
+        raise problem("names a port twice", "name every port once")
+    return tuple(value)
+
+
+_PORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,80}")
+
+Ports = Annotated[
+    tuple[int | str, ...],
+    PlainValidator(_ports),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]},
+            "minItems": 1,
+        }
+    ),
+]
+"""Ports by number, or by the name of their host."""
+
+
+def _repeat(value: object) -> int | str:
+    if value == UNTIL_OTHERS_END:
+        return UNTIL_OTHERS_END
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise problem(
+            f"{value!r} is not a number of iterations",
+            f"e.g. 20, or {UNTIL_OTHERS_END}",
+        )
+    if not 1 <= value <= MAX_REPEATS:
+        raise problem(f"{value} is not in 1..{MAX_REPEATS}", "e.g. 20")
+    return value
+
+
+UNTIL_OTHERS_END = "until_others_end"
+MAX_REPEATS = 1_000_000
+
+Repeat = Annotated[
+    int | str,
+    PlainValidator(_repeat),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": UNTIL_OTHERS_END},
+                {"type": "integer", "minimum": 1, "maximum": MAX_REPEATS},
+            ]
+        }
+    ),
+]
+"""Measured iterations of a job, or ``until_others_end``."""
+
+
 class Placement(Model):
     """Which rank uses which port."""
 
@@ -159,6 +221,11 @@ class Placement(Model):
     ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
     first_port: Whole | None = Field(default=None, ge=0)
     """Port of the first rank; None: the first one that no earlier job uses."""
+    pattern: Literal["packed", "striped", "random"] = "packed"
+    """``packed``: one port after the other; ``striped``: in turns from every switch;
+    ``random``: any, by ``seed``."""
+    ports: Ports | None = None
+    """Ports that may be taken, in order; None: all that no earlier job uses."""
 
 
 class Job(Model):
@@ -172,3 +239,16 @@ class Job(Model):
     placement: Placement = Placement()
     ordering: Literal["serial", "overlap"] = "serial"
     """Whether collectives of one process group run one at a time."""
+    order: Literal["dependencies", "start_times"] = "dependencies"
+    """``start_times``: nodes start at their recorded times instead of after others."""
+    policy: Literal["fifo", "start_time", "communication_first"] = "fifo"
+    """Which of several ready nodes goes first."""
+    start_ns: Time = Field(default=0, alias="start")
+    """When the job begins, from the start of the run."""
+    repeat: Repeat | None = None
+    """Its measured iterations; None: those of the run."""
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it repeats until all others have ended."""
+        return self.repeat == UNTIL_OTHERS_END

@@ -21,6 +21,7 @@ from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabri
 from chakram.config.fabric_checks import available_ports, port_rate, smallest_mtu
 from chakram.config.jobs import MoeTrace
 from chakram.config.transport import largest_path_mtu
+from chakram.controller.job_settings import job_settings
 from chakram.core.algorithms import user_algorithms
 from chakram.core.burst_rule import (
     ack_interval_packets,
@@ -62,6 +63,7 @@ __all__ = [
     "external_ports",
     "load_jobs",
     "lowering_options",
+    "most_iterations",
     "planned_ports",
     "ports_needed",
     "queue_pair_layout",
@@ -217,6 +219,8 @@ def lowering_options(
         sources=sources,
         sync_barrier=experiment.iterations.sync == "barrier",
         ordering=job.ordering,
+        order=job.order,
+        with_starts=job.policy == "start_time",
     )
 
 
@@ -310,6 +314,17 @@ def run_settings(experiment: Experiment) -> RunSettings:
         drop_ratio=experiment.faults.drop,
         seed=experiment.seed,
         hang_timeout_ns=experiment.hang_timeout_ns,
+        jobs=job_settings(experiment),
+    )
+
+
+def most_iterations(experiment: Experiment) -> int:
+    """Return the iterations of the job that has most of those that have an end."""
+    settings = run_settings(experiment)
+    return max(
+        settings.iterations_of(job.name)
+        for job in experiment.jobs
+        if not job.is_background
     )
 
 
@@ -319,16 +334,27 @@ def _placement(placement: Placement) -> PlacementOptions:
         order=None if isinstance(order, str) else order,
         ranks_per_port=placement.ranks_per_port,
         first_port=placement.first_port,
+        pattern=placement.pattern,
+        ports=placement.ports,
     )
 
 
 def ports_needed(jobs: Sequence[LoadedJob]) -> int:
-    """Return how many ports the ranks of all jobs need."""
+    """Return how many ports the ranks of all jobs need.
+
+    Of patterns it is what they need at least: where a fabric has as many ports as are
+    needed, they have no others to choose from.
+    """
     needed = 0
     for job in jobs:
-        first = job.placement.first_port
-        first = needed if first is None else first
-        needed = max(needed, first - (-job.nranks // job.placement.ranks_per_port))
+        placement = job.placement
+        count = -(-job.nranks // placement.ranks_per_port)
+        if placement.ports is not None:
+            numbers = [port for port in placement.ports if isinstance(port, int)]
+            needed = max(needed, max(numbers, default=-1) + 1)
+            continue
+        first = needed if placement.first_port is None else placement.first_port
+        needed = max(needed, first + count)
     return needed
 
 
@@ -452,11 +478,21 @@ def build_plan(
         shards=shards_of(experiment, ports) if shards is None else shards,
         run_id=run_id,
         layout=queue_pair_layout(experiment),
+        near=_near(experiment, len(ports)),
     )
     problems = check_plan(plan)
     if problems:
         raise PlanError(f"plan {run_id}", problems[0], _more(len(problems)))
     return plan
+
+
+def _near(experiment: Experiment, nports: int) -> Callable[[PortPlan], str]:
+    """Return what tells the switch that a port hangs on, or else its host."""
+    topology = topology_from_config(experiment.fabric, nports=nports)
+    if topology is None:
+        return lambda port: port.agent
+    switch_of = {host: topology.switch_of(host) for host in topology.hosts}
+    return lambda port: switch_of.get(port.host, port.agent)
 
 
 def experiment_warnings(experiment: Experiment) -> list[str]:

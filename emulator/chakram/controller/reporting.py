@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import LoopbackFabric, NamespaceFabric
-from chakram.controller.planning import LoadedJob, experiment_warnings
+from chakram.controller.planning import (
+    LoadedJob,
+    experiment_warnings,
+    run_settings,
+)
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
 from chakram.units import format_rate, format_size
@@ -71,12 +75,30 @@ def manifest_of(
             }
             for job in jobs
         },
+        jobs=_jobs(experiment, jobs),
         experiment=experiment.model_dump(mode="json", by_alias=True),
         versions=provenance.versions(),
         compiled=provenance.compiled(),
         host=provenance.host_facts(),
         banners=_banners(experiment, jobs),
     )
+
+
+def _jobs(experiment: Experiment, jobs: Sequence[LoadedJob]) -> dict[str, object]:
+    settings = run_settings(experiment)
+    described: dict[str, object] = {}
+    for job in jobs:
+        own = settings.of(job.name)
+        described[job.name] = {
+            "ranks": job.nranks,
+            "offset_ns": own.offset_ns,
+            "iterations": None
+            if own.is_background
+            else settings.iterations_of(job.name),
+            "order": own.order,
+            "policy": own.policy,
+        }
+    return described
 
 
 def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:

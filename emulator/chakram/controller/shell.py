@@ -19,6 +19,7 @@ from chakram.controller.planning import (
     LoadedJob,
     build_plan,
     load_jobs,
+    most_iterations,
     planned_ports,
     ports_needed,
     transport_plan,
@@ -232,7 +233,7 @@ class _Run:
             directory,
             metrics,
             progress,
-            experiment.iterations.warmup + experiment.iterations.measured,
+            most_iterations(experiment),
         )
         self._world: World | None = None
         self._counters: tuple[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from chakram.controller.planning import (
     build_plan,
     load_jobs,
+    most_iterations,
     ports_needed,
     simulated_ports,
     transport_plan,
@@ -80,7 +81,7 @@ def simulate_experiment(
     directory.begin(plan)
     reference = Reference()
     reference.ideals, reference.ceilings = bounds(plan, topology)
-    total = experiment.iterations.warmup + experiment.iterations.measured
+    total = most_iterations(experiment)
     progress.phase("simulating")
     progress.iterations(0, total)
     try:

@@ -1,6 +1,7 @@
 """Placement: which rank uses which port, in which shard, over which queue pairs.
 
-Ranks go onto ports in order.  The same input gives the same plan.
+Ranks go onto ports in order; ``chakram.core.port_patterns`` says in which.  The same
+input gives the same plan.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from chakram.core.plan import (
     RunSettings,
     TransportPlan,
 )
+from chakram.core.port_patterns import PATTERNS, named_ports, patterned
 from chakram.core.queue_pairs import MAX_SHARDS, Place, connect
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chakram.core.program import RankProgram
     from chakram.core.queue_pairs import QueuePairLayout
@@ -36,11 +38,20 @@ class PlacementOptions:
         ranks_per_port: Ranks that share a port.
         first_port: Index of the first rank's port; None: the first one after those of
             earlier jobs.
+        pattern: In which order ports are taken, one of ``PATTERNS``.
+        ports: Numbers or names of the ports that may be taken, in order; None: all that
+            no earlier job has.
     """
 
     order: tuple[int, ...] | None = None
     ranks_per_port: int = 1
     first_port: int | None = None
+    pattern: str = "packed"
+    ports: tuple[int | str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.pattern not in PATTERNS:
+            raise ValueError(f"pattern {self.pattern!r} is none of {PATTERNS}")
 
 
 def place(
@@ -53,6 +64,7 @@ def place(
     shards: Mapping[str, int],
     run_id: str,
     layout: QueuePairLayout | None = None,
+    near: Callable[[PortPlan], str] = lambda port: port.agent,
 ) -> Plan:
     """Return the plan of a run.
 
@@ -65,12 +77,13 @@ def place(
         shards: Data-plane processes that each agent may start.
         run_id: Name of the run.
         layout: Queue pairs between two ranks; None: the usual.
+        near: What a port hangs on, for patterns.
 
     Raises:
         PlanError: If a rank stands in two places or in none, or there are too few
             ports.
     """
-    seats = _seats(programs_by_job, ports, options)
+    seats = _seats(programs_by_job, ports, options, near, settings.seed)
     shard_of = _shards(seats, shards)
     places = {
         (program.job, program.rank): Place(
@@ -86,10 +99,12 @@ def _seats(
     programs_by_job: Mapping[str, Sequence[RankProgram]],
     ports: Sequence[PortPlan],
     options: Mapping[str, PlacementOptions],
+    near: Callable[[PortPlan], str],
+    seed: int,
 ) -> list[tuple[RankProgram, PortPlan]]:
     """Return every rank with its port, job by job, ranks ascending."""
     seats: list[tuple[RankProgram, PortPlan]] = []
-    next_port = 0
+    choice = _PortChoice(ports, near, seed)
     for job, programs in programs_by_job.items():
         option = options.get(job, PlacementOptions())
         by_rank = {program.rank: program for program in programs}
@@ -98,22 +113,75 @@ def _seats(
                 f"job {job}", "has two programs for one rank", "give each rank one"
             )
         order = _order(job, by_rank, option)
-        first = next_port if option.first_port is None else option.first_port
-        needed = -(-len(order) // option.ranks_per_port)
-        if first + needed > len(ports):
-            raise PlanError(
-                f"job {job}",
-                f"its {len(order)} ranks need ports {first} to {first + needed - 1}, "
-                f"and the fabric has {len(ports)}",
-                "use a larger fabric, fewer ranks, or more ranks_per_port",
-            )
+        chosen = choice.take(job, len(order), option)
         port_of = {
-            rank: ports[first + index // option.ranks_per_port]
+            rank: ports[chosen[index // option.ranks_per_port]]
             for index, rank in enumerate(order)
         }
         seats += [(by_rank[rank], port_of[rank]) for rank in sorted(by_rank)]
-        next_port = max(next_port, first + needed)
     return seats
+
+
+class _PortChoice:
+    """Chooses ports for one job after the other."""
+
+    def __init__(
+        self, ports: Sequence[PortPlan], near: Callable[[PortPlan], str], seed: int
+    ) -> None:
+        self._ports = ports
+        self._near = near
+        self._seed = seed
+        self._taken: set[int] = set()
+
+    def take(self, job: str, nranks: int, option: PlacementOptions) -> Sequence[int]:
+        """Return the indices of the ports of a job, in order."""
+        needed = -(-nranks // option.ranks_per_port)
+        if option.pattern == "packed" and option.ports is None:
+            chosen = self._following(job, nranks, needed, option.first_port)
+        else:
+            chosen = self._patterned(job, nranks, needed, option)
+        self._taken.update(chosen)
+        return chosen
+
+    def _following(
+        self, job: str, nranks: int, needed: int, first: int | None
+    ) -> Sequence[int]:
+        """Return one port after the other, from the first one behind all taken ones."""
+        if first is None:
+            first = max(self._taken, default=-1) + 1
+        if first + needed > len(self._ports):
+            raise PlanError(
+                f"job {job}",
+                f"its {nranks} ranks need ports {first} to {first + needed - 1}, "
+                f"and the fabric has {len(self._ports)}",
+                "use a larger fabric, fewer ranks, or more ranks_per_port",
+            )
+        return range(first, first + needed)
+
+    def _patterned(
+        self, job: str, nranks: int, needed: int, option: PlacementOptions
+    ) -> Sequence[int]:
+        """Return ports in the order of a pattern, of those that may be taken."""
+        ports = self._ports
+        if option.ports is not None:
+            where = f"job {job}: placement.ports"
+            candidates = named_ports(option.ports, ports, where=where)
+        else:
+            first = option.first_port or 0
+            candidates = [
+                index for index in range(first, len(ports)) if index not in self._taken
+            ]
+        if len(candidates) < needed:
+            raise PlanError(
+                f"job {job}",
+                f"its {nranks} ranks need {needed} ports, and {len(candidates)} may be "
+                "taken",
+                "use a larger fabric, fewer ranks, or more ranks_per_port, or name "
+                "ports that other jobs have as well",
+            )
+        seed = f"{self._seed} {job}"
+        order = patterned(option.pattern, candidates, ports, near=self._near, seed=seed)
+        return order[:needed]
 
 
 def _order(

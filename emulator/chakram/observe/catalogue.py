@@ -68,6 +68,7 @@ _MESSAGE_SIZE = Label(
     help="Size S of nccl-tests, up to so much: `1KiB`, `4KiB`, `16KiB` ... "
     f"`1GiB`, `{LARGER}`.",
 )
+_JOB = Label(name="job", values=64, help="Name of the job.")
 _LINK = Label(name="link", values=64, help="Link, such as `leaf1-spine1`.")
 _DIRECTION = Label(name="direction", values=2, help="`up` (away from hosts) or `down`.")
 
@@ -172,23 +173,28 @@ _RUN_METRICS = (
     _metric(
         "chakram_iterations_planned",
         GAUGE,
-        "Iterations that the run is to do, warm-up included.",
+        "Iterations that a job is to do, warm-up included; none of jobs in the "
+        "background, which repeat until the others have ended.",
+        _JOB,
     ),
     _metric(
         "chakram_iterations_total",
         COUNTER,
         "Iterations that all ranks of a job have done, warm-up included.",
+        _JOB,
     ),
     _metric(
         "chakram_iteration_duration_seconds",
         HISTOGRAM,
         "Time of an iteration: first start to last end over the ranks of the job.",
+        _JOB,
     ),
     _metric(
         "chakram_rank_seconds_total",
         COUNTER,
         "What the ranks did, summed over them: compute, communication, exposed "
         "communication (without compute beside it), idle.",
+        _JOB,
         _words("activity", ACTIVITIES),
     ),
     _metric(
@@ -380,7 +386,7 @@ BY_SERIES = {series: metric for metric in METRICS for series in metric.series_na
 """What a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
 
 MAX_SERIES_PER_AGENT = 150
-MAX_SERIES_PER_RUN = 2000
+MAX_SERIES_PER_RUN = 4000
 
 
 def max_series(scope: str) -> int:

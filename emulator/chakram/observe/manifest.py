@@ -56,6 +56,8 @@ class RunManifest:
         measured: Measured iterations.
         sync: What lies between iterations.
         traces: By job, what was replayed (``provenance.describe_trace``).
+        jobs: By job, its ranks, when it begins, its iterations (None: until the others
+            have ended), what orders its nodes, and what was made of its trace.
         experiment: The experiment with all defaults filled in.
         versions: Of Python, Chakram, the kernel and the libraries.
         compiled: Which hot modules ran compiled, and why others did not.
@@ -83,6 +85,7 @@ class RunManifest:
     measured: int = 1
     sync: str = "barrier"
     traces: Mapping[str, Any] = field(default_factory=dict)
+    jobs: Mapping[str, Any] = field(default_factory=dict)
     experiment: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     compiled: Mapping[str, Any] = field(default_factory=dict)

@@ -147,13 +147,15 @@ class MetricsState:
         """Note what is going to be executed, before any record comes."""
         with self._lock:
             settings = plan.agents[0].settings if plan.agents else None
-            planned = settings.iterations if settings else 0
             self._ranks_of_job = {}
             for rank in plan.ranks():
                 job = rank.program.job
                 self._ranks_of_job[job] = self._ranks_of_job.get(job, 0) + 1
-            self._set("chakram_iterations_planned", (), planned)
-            self._add("chakram_iterations_total", (), 0)
+            for job in self._ranks_of_job:
+                if settings is not None and not settings.of(job).is_background:
+                    planned = settings.iterations_of(job)
+                    self._set("chakram_iterations_planned", (job,), planned)
+                self._add("chakram_iterations_total", (job,), 0)
             for agent in plan.agents:
                 self._set("chakram_agent_up", (agent.agent,), 1)
 
@@ -192,7 +194,8 @@ class MetricsState:
             for record in records:
                 for activity in ACTIVITIES:
                     seconds = getattr(record, f"{activity}_ns") * 1e-9
-                    self._add("chakram_rank_seconds_total", (activity,), seconds)
+                    labels = (record.job, activity)
+                    self._add("chakram_rank_seconds_total", labels, seconds)
                 self._add_rank(record)
 
     def set_link_bytes(self, link: str, direction: str, nbytes: int) -> None:
@@ -304,9 +307,9 @@ class MetricsState:
         count += 1
         start_ns, end_ns = min(start_ns, record.start_ns), max(end_ns, record.end_ns)
         if count >= self._ranks_of_job.get(record.job, 1):
-            self._add("chakram_iterations_total", (), 1)
+            self._add("chakram_iterations_total", (record.job,), 1)
             name = "chakram_iteration_duration_seconds"
-            self._observe(name, (), end_ns - start_ns)
+            self._observe(name, (record.job,), end_ns - start_ns)
         else:
             self._open_iterations[key] = (count, start_ns, end_ns)
 

@@ -86,6 +86,7 @@ class RunDirectory:
         self._joiner: CollectiveJoiner | None = None
         self._flow_tables: FlowTables | None = None
         self._offsets_ns: Sequence[int] = ()
+        self._endless_jobs: frozenset[str] = frozenset()
         metadata = {
             "chakram.schema_version": str(SCHEMA_VERSION),
             "chakram.run_id": manifest.run_id,
@@ -144,6 +145,12 @@ class RunDirectory:
         operations = OperationTable(plan)
         warmup = self.manifest.warmup
         self._operations = operations
+        self._endless_jobs = frozenset(
+            job.job
+            for agent in plan.agents
+            for job in agent.settings.jobs
+            if job.is_background
+        )
         self._offsets_ns = offsets_ns
         self._joiner = CollectiveJoiner(
             operations, warmup=warmup, offsets_ns=offsets_ns
@@ -223,7 +230,13 @@ class RunDirectory:
             changes: Further fields of the manifest.
         """
         if self._joiner is not None:
-            self._pending_collectives += self._joiner.unfinished()
+            self._pending_collectives += [
+                record
+                for record in self._joiner.unfinished()
+                # Of a job without an end, the last iteration never is complete.
+                if status != COMPLETE
+                or record.identity.key.job not in self._endless_jobs
+            ]
         self.flush()
         references = {"ideal_ns": ideal or {}, "ceiling_ns": ceiling or {}}
         for source, times_ns in (predictions or {}).items():

@@ -115,24 +115,24 @@ def test_an_iteration_counts_when_all_ranks_have_done_it() -> None:
     rows.extend(small_rows(1, ranks=[0, 1, 2]))
     state = state_after(rows)
     found = samples(state)
-    assert found["chakram_iterations_total", ()] == 1
-    assert found["chakram_iterations_planned", ()] == 4
-    assert found["chakram_iteration_duration_seconds_count", ()] == 1
+    assert found["chakram_iterations_total", ("moe",)] == 1
+    assert found["chakram_iterations_planned", ("moe",)] == 4
+    assert found["chakram_iteration_duration_seconds_count", ("moe",)] == 1
     duration_ns = COMPUTE_NS + ALL_REDUCE_NS + ALL_TO_ALL_NS + MESSAGE_NS
-    assert found["chakram_iteration_duration_seconds_sum", ()] == pytest.approx(
+    assert found["chakram_iteration_duration_seconds_sum", ("moe",)] == pytest.approx(
         duration_ns * 1e-9
     )
     late = small_rows(1, ranks=[3])
     operations = OperationTable(small_plan())
     state.add_ranks(rank_records(late.iterations, operations, warmup=1))
-    assert samples(state)["chakram_iterations_total", ()] == 2
+    assert samples(state)["chakram_iterations_total", ("moe",)] == 2
 
 
 def test_activities_of_ranks_add_up() -> None:
     found = samples(state_after(small_rows(0)))
-    compute = found["chakram_rank_seconds_total", ("compute",)]
+    compute = found["chakram_rank_seconds_total", ("compute", "moe")]
     assert compute == pytest.approx(4 * COMPUTE_NS * 1e-9)
-    assert ("chakram_rank_seconds_total", ("exposed",)) in found
+    assert ("chakram_rank_seconds_total", ("exposed", "moe")) in found
 
 
 def test_exactly_one_state_is_on() -> None:

@@ -9,7 +9,7 @@ import pytest
 from chakram.core.algorithms import algorithm
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.ideal import ideal_ns
-from chakram.core.plan import Plan, RunSettings, TransportPlan
+from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
 from chakram.core.schedule import part_bytes
 from chakram.core.wire_cost import ACK_WIRE_BYTES, wire_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
@@ -399,3 +399,36 @@ def test_a_host_that_is_not_in_the_topology_is_refused() -> None:
     plan, _ = world_plan([collective("all_gather", 8)], nranks=3)
     with pytest.raises(FabricError, match="h2"):
         simulate(plan, single_switch(2, None))
+
+
+# Several jobs.
+
+
+def test_a_job_in_the_background_goes_on_until_the_others_have_ended() -> None:
+    topology = single_switch(2, 10**9)
+    world = world_group(2)
+    programs = [
+        program(rank, world, [collective("all_to_all", size)], job=job)
+        for job, size in (("front", 1 << 20), ("back", 1 << 14))
+        for rank in range(2)
+    ]
+    plan = make_plan(
+        programs,
+        topology,
+        first_ports={"front": 0, "back": 0},
+        settings=RunSettings(
+            warmup=0,
+            measured=2,
+            jobs=(
+                JobSettings(job="back", is_background=True),
+                JobSettings(job="front", offset_ns=1_000_000),
+            ),
+        ),
+    )
+    rows = iteration_rows(simulate(plan, topology).records)
+    front = [row for row in rows if row.rank < 2]
+    back = [row for row in rows if row.rank >= 2]
+    assert len(front) == 4
+    assert front[0].start_ns == 1_000_000
+    assert len(back) > 20
+    assert max(row.start_ns for row in back) > max(row.start_ns for row in front)
