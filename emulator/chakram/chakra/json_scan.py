@@ -34,6 +34,9 @@ class JsonScanner:
         chunks: The bytes of the file.
         source: Name of the file, for messages.
         limit: Characters that one element may have.
+
+    Attributes:
+        members: What stood in the object beside the array: texts and numbers only.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class JsonScanner:
         self._chunks = iter(chunks)
         self._source = source
         self._limit = limit
+        self.members: dict[str, str | int | float] = {}
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._values = json.JSONDecoder()
         self._text = ""
@@ -66,7 +70,7 @@ class JsonScanner:
     def elements(self, key: str) -> Iterator[tuple[int, Any]]:
         """Yield the elements of the array that stands under *key* in one object.
 
-        All other members of the object are passed over.
+        The other members of the object are passed over, but see ``members``.
 
         Raises:
             TraceError: As ``values`` does, or if there is no such array.
@@ -85,7 +89,9 @@ class JsonScanner:
                     found = True
                     yield from self._array()
                 else:
-                    self._value()
+                    _, value = self._value()
+                    if isinstance(value, str | int | float):
+                        self.members[name] = value
                 if self._take(",", "}") == "}":
                     break
         if self._peek():

@@ -236,6 +236,7 @@ def encode_node(
     start_time_micros: int = 0,
     duration_micros: int = 0,
     attributes: Mapping[str, AttributeValue],
+    input_values: str = "",
 ) -> bytes:
     """Return the bytes of a node record.
 
@@ -253,6 +254,8 @@ def encode_node(
         start_time_micros=start_time_micros,
         duration_micros=duration_micros,
     )
+    if input_values:
+        message.inputs.values = input_values
     message.attr.extend(_attribute(name, value) for name, value in attributes.items())
     return message.SerializeToString(deterministic=True)
 

@@ -20,6 +20,7 @@ from chakram.chakra.json_records import (
     jsonizer_records,
     stage_records,
 )
+from chakram.chakra.linked import linked_records
 from chakram.chakra.options import ReadOptions
 from chakram.errors import GarbageTrace, TraceError, TruncatedTrace, UnsupportedTrace
 
@@ -37,6 +38,7 @@ JSON_RECORDS: Final[Mapping[Form, RecordsOf]] = {
     Form.JSONIZER: jsonizer_records,
     Form.FEEDER: feeder_records,
     Form.STAGE: stage_records,
+    Form.PYTORCH_LINKED: linked_records,
 }
 """How the JSON forms that are read become records: from chunks and a name."""
 
