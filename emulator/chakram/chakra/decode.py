@@ -156,6 +156,9 @@ class RankDecoder:
                 "the file is empty",
                 "its producer was interrupted before it wrote anything",
             )
+        # It calls back here: let go, or the memory of every file waits for a collector
+        # of cycles.
+        self._plain = None
         builder, policy = self._builder, self._options.dependencies
         if not len(builder):
             self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from chakram.core.groups import ProcessGroup
     from chakram.core.trace import TraceGraph, TraceNode
 
-_COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
-
 
 class ProblemKind(StrEnum):
     """What makes a trace impossible to replay."""
@@ -63,10 +61,19 @@ def check_trace_set(
     used: set[str] = set()
     for rank in sorted(graphs):
         graph = graphs[rank]
-        for position in range(len(graph)):
-            if graph.kind(position) in _COMMUNICATION:
+        # Most nodes are collectives of groups that the rank is in: no view of those.
+        is_member: dict[str | None, bool] = {}
+        for position in graph.communication():
+            name = graph.group(position)
+            if name not in is_member:
+                is_member[name] = _is_member(graph.rank, groups.get(name or WORLD))
+                used.add(name or WORLD)
+            if (
+                not is_member[name]
+                or graph.kind(position) is not NodeKind.COLLECTIVE
+                or graph.comm_bytes(position) < 0
+            ):
                 node = graph.node(position)
-                used.add(node.group or WORLD)
                 problems.extend(_node_problems(graph, node, groups, len(graphs)))
         problems.extend(_cycle(graph))
     problems.extend(_group_problems(groups, used, len(graphs)))
@@ -107,6 +114,10 @@ def require_replayable(
         first, more = problems[0], len(problems) - 1
         hint = f"{first.hint}; {more} more: chakram trace lint" if more else first.hint
         raise TraceError(first.where, first.found, hint)
+
+
+def _is_member(rank: int, group: ProcessGroup | None) -> bool:
+    return group is not None and rank in group.ranks
 
 
 def _node_problems(

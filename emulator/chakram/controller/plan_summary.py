@@ -105,6 +105,10 @@ class _Share:
     wire_bytes: int
 
 
+_KNOWN_SIZES = 1 << 16
+"""How many sizes of chunks, and of messages on the wire, are kept."""
+
+
 class _Shares:
     """What members of collectives send; most collectives of a job are alike."""
 
@@ -112,6 +116,7 @@ class _Shares:
         self._path_mtu = path_mtu
         self._verb = verb
         self._known: dict[tuple[object, ...], tuple[_Share, ...]] = {}
+        self._wire_bytes: dict[int, int] = {}
 
     def of_message(self, size_bytes: int) -> _Share:
         return _Share(
@@ -136,8 +141,9 @@ class _Shares:
         key = (how, nranks, operation.root, operation.input_bytes)
         shares = self._known.get(key)
         if shares is None:
+            sizes: dict[int, int] = {}
             shares = self._known[key] = tuple(
-                self._position(how, operation, position, nranks=nranks)
+                self._position(how, operation, position, sizes, nranks=nranks)
                 for position in range(nranks)
             )
         return shares
@@ -159,17 +165,29 @@ class _Shares:
         how: Algorithm,
         operation: CollectiveOperation,
         position: int,
+        sizes: dict[int, int],
         *,
         nranks: int,
     ) -> _Share:
+        """Return the share of one position; *sizes* are those of chunks, if known."""
         messages = payload = wire = 0
         for transfer in how.sends(position, nranks=nranks, root=operation.root):
-            size = transfer_bytes(
-                how, transfer, nranks=nranks, input_bytes=operation.input_bytes
-            )
+            # All positions of a group of a thousand send millions of messages.
+            size = sizes.get(transfer.chunk) if not transfer.further else None
+            if size is None:
+                size = transfer_bytes(
+                    how, transfer, nranks=nranks, input_bytes=operation.input_bytes
+                )
+                if not transfer.further and len(sizes) < _KNOWN_SIZES:
+                    sizes[transfer.chunk] = size
+            on_wire = self._wire_bytes.get(size)
+            if on_wire is None:
+                on_wire = wire_bytes(size, path_mtu=self._path_mtu, verb=self._verb)
+                if len(self._wire_bytes) < _KNOWN_SIZES:
+                    self._wire_bytes[size] = on_wire
             messages += 1
             payload += size
-            wire += wire_bytes(size, path_mtu=self._path_mtu, verb=self._verb)
+            wire += on_wire
         return _Share(messages=messages, payload_bytes=payload, wire_bytes=wire)
 
 

@@ -9,6 +9,7 @@ run can make these programs wait for ever.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from chakram.core.program import (
@@ -134,45 +135,54 @@ def _check_end(
     programs: Sequence[RankProgram], shared: dict[Hashable, list[_Place]]
 ) -> list[str]:
     """Execute the programs; return whoever does not come to the end."""
-    waits: dict[_Place, int] = {}
-    releases: dict[_Place, list[_Place]] = {}
-    for index, program in enumerate(programs):
-        for number, operation in enumerate(program.operations):
-            place = (index, number)
-            waits[place] = len(operation.dependencies)
+    # All operations in one row of numbers: a large job has millions.
+    first = list(itertools.accumulate((len(p.operations) for p in programs), initial=0))
+    waits: list[int] = []
+    releases: list[list[int]] = [[] for _ in range(first[-1])]
+    for begin, program in zip(first, programs, strict=False):
+        for operation in program.operations:
             for dependency in operation.dependencies:
-                releases.setdefault((index, dependency), []).append(place)
-    together: dict[_Place, list[_Place]] = {}
+                releases[begin + dependency].append(len(waits))
+            waits.append(len(operation.dependencies))
+    # By operation: those that end with it, the same list for all of them.
+    together: dict[int, list[int]] = {}
     for places in shared.values():
+        numbers = [first[index] + number for index, number in places]
         index, number = places[0]
         if isinstance(programs[index].operations[number], CollectiveOperation):
-            together.update(dict.fromkeys(places, places))
+            together.update(dict.fromkeys(numbers, numbers))
             continue
-        send, receive = sorted(places, key=lambda place: _receives(programs, place))
-        releases.setdefault(send, []).append(receive)
+        send, receive = numbers
+        if _receives(programs, places[0]):
+            send, receive = receive, send
+        releases[send].append(receive)
         waits[receive] += 1
-    absent = {id(places): len(places) for places in together.values()}
-    ready = [place for place, count in waits.items() if not count]
-    ended: set[_Place] = set()
+    absent = {id(members): len(members) for members in together.values()}
+    ready = [place for place, count in enumerate(waits) if not count]
+    ended = bytearray(len(waits))
     while ready:
         place = ready.pop()
-        ending = together.get(place, [place])
-        if place in together:
+        ending = together.get(place)
+        if ending is None:
+            ending = [place]
+        else:
             absent[id(ending)] -= 1
             if absent[id(ending)]:
                 continue
-        ended.update(ending)
         for each in ending:
-            for released in releases.get(each, ()):
+            ended[each] = True
+            for released in releases[each]:
                 waits[released] -= 1
                 if not waits[released]:
                     ready.append(released)
+    if all(ended):
+        return []
     return [
         f"rank {program.rank}: {program.operations[number].name!r} (operation "
         f"{number}) never ends"
-        for index, program in enumerate(programs)
+        for begin, program in zip(first, programs, strict=False)
         for number in range(len(program.operations))
-        if (index, number) not in ended
+        if not ended[begin + number]
     ]
 
 

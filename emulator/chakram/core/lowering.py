@@ -54,6 +54,9 @@ BARRIER_NAME = "barrier between iterations"
 
 _COMPUTE = (NodeKind.COMPUTE, NodeKind.MEMORY)
 
+_KNOWN_DURATIONS = 100_000
+"""How many different durations of computations are kept."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringOptions:
@@ -236,7 +239,7 @@ def _without_instant(
             return True
         if identity in matching.splits:
             return CollectiveOp.ALL_TO_ALL_V in select
-        return graphs[rank].node(position).op in select
+        return graphs[rank].op(position) in select
 
     remaining = {
         rank: {
@@ -311,6 +314,7 @@ class _Lowering:
         self._first_start_ns = 0
         self._computes = 0
         self._computes_with_time = 0
+        self._known_ns: dict[tuple[int, int], tuple[bool, int]] = {}
         self._listed: dict[tuple[object, ...], ListedAlgorithm] = {}
 
     def warnings(self) -> list[str]:
@@ -428,20 +432,35 @@ class _Lowering:
         if options.compute_from == "none":
             return 0
         self._computes += 1
-        node = graph.node(position)
+        # Ranks compute alike, and fractions are slow.
+        work = (
+            (graph.duration_ns(position), 0)
+            if options.compute_from == "trace"
+            else (graph.num_ops(position), graph.tensor_bytes(position))
+        )
+        known = self._known_ns.get(work)
+        if known is None:
+            exact = self._exact_ns(*work)
+            known = bool(exact), round(exact * options.scale)
+            if len(self._known_ns) < _KNOWN_DURATIONS:
+                self._known_ns[work] = known
+        has_time, duration_ns = known
+        self._computes_with_time += has_time
+        return duration_ns
+
+    def _exact_ns(self, work: int, tensor_bytes: int) -> Fraction:
+        """Return the time of a computation before it is scaled.
+
+        *work* is that time already, or the number of operations for a roofline.
+        """
+        options = self._options
         if options.compute_from == "trace":
-            exact = Fraction(node.duration_ns)
-        else:
-            assert options.peak_flops is not None  # LoweringOptions sees to it
-            exact = Fraction(node.num_ops * 10**9, options.peak_flops)
-            if options.memory_bytes_per_s is not None:
-                memory_ns = Fraction(
-                    node.tensor_bytes * 10**9, options.memory_bytes_per_s
-                )
-                exact = max(exact, memory_ns)
-        if exact:
-            self._computes_with_time += 1
-        return round(exact * options.scale)
+            return Fraction(work)
+        assert options.peak_flops is not None  # LoweringOptions sees to it
+        exact = Fraction(work * 10**9, options.peak_flops)
+        if options.memory_bytes_per_s is None:
+            return exact
+        return max(exact, Fraction(tensor_bytes * 10**9, options.memory_bytes_per_s))
 
     def _operation(
         self,

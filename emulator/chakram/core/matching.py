@@ -114,11 +114,16 @@ def match_ranks(
     receives: dict[tuple[int, int], dict[int, list[int]]] = {}
     for rank, order in orders.items():
         graph = graphs[rank]
+        kinds = graph.kinds()
+        group_named: dict[str | None, ProcessGroup] = {}
         for position in order:
-            kind = graph.kind(position)
+            kind = kinds[position]
             if kind == NodeKind.COLLECTIVE:
-                group = _group_of(graph, position, graphs, groups)
-                used[group.name] = group
+                name = graph.group(position)
+                group = group_named.get(name)
+                if group is None:
+                    group = _group_of(graph, position, graphs, groups)
+                    group_named[name] = used[group.name] = group
                 of_group.setdefault(group.name, {}).setdefault(rank, []).append(
                     position
                 )
@@ -264,6 +269,7 @@ def _has_splits(
     return any(
         graphs[rank].splits(position) is not None
         for rank, positions in members.items()
+        if graphs[rank].has_splits
         for position in positions
     )
 
@@ -271,8 +277,7 @@ def _has_splits(
 def _signature(
     graph: TraceGraph, group: ProcessGroup, position: int, *, uneven: bool
 ) -> _Signature:
-    node = graph.node(position)
-    root = node.root or 0
+    root = graph.root(position) or 0
     if root >= len(group.ranks):
         raise MatchingError(
             graph.locate(position),
@@ -280,9 +285,10 @@ def _signature(
             f"{len(group.ranks)} ranks",
             "a root is counted within the group, from 0",
         )
-    if uneven and node.op in _ALL_TO_ALLS:
-        return _Signature(CollectiveOp.ALL_TO_ALL_V, None, root, node.name)
-    return _Signature(node.op, node.comm_bytes, root, node.name)
+    op = graph.op(position)
+    if uneven and op in _ALL_TO_ALLS:
+        return _Signature(CollectiveOp.ALL_TO_ALL_V, None, root, graph.name(position))
+    return _Signature(op, graph.comm_bytes(position), root, graph.name(position))
 
 
 def _without_name(
@@ -312,7 +318,7 @@ def _match_splits(
             row = stated[index]
             if row is None:
                 row = even_splits(
-                    graph.node(position).comm_bytes,
+                    graph.comm_bytes(position),
                     nranks=len(nodes),
                     position=index,
                 )
@@ -403,7 +409,7 @@ def _match_messages(
     for tag in sorted(sends.keys() | receives.keys()):
         sent, received = sends.get(tag, []), receives.get(tag, [])
         for send, receive in zip(sent, received, strict=False):
-            sizes = (source.node(send).comm_bytes, destination.node(receive).comm_bytes)
+            sizes = (source.comm_bytes(send), destination.comm_bytes(receive))
             if sizes[0] != sizes[1]:
                 raise MatchingError(
                     source.locate(send),

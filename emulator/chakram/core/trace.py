@@ -47,6 +47,7 @@ class NodeKind(IntEnum):
 
 _KINDS = tuple(NodeKind)
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
+_COMMUNICATION_NUMBERS = frozenset(map(int, _COMMUNICATION))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,38 @@ class TraceGraph:
         """Return how long the node takes, as far as its file says."""
         return self._durations_ns[position]
 
+    def num_ops(self, position: int) -> int:
+        """Return the operations of a computation."""
+        return self._num_ops[position]
+
+    def tensor_bytes(self, position: int) -> int:
+        """Return the bytes that a computation touches."""
+        return self._tensor_bytes[position]
+
+    def communication(self) -> list[int]:
+        """Return the positions of all collectives, sends and receives, ascending."""
+        return [
+            position
+            for position, kind in enumerate(self._kinds)
+            if kind in _COMMUNICATION_NUMBERS
+        ]
+
+    def op(self, position: int) -> CollectiveOp | None:
+        """Return which collective the node is, None if it is none."""
+        row = self._comm_rows[position]
+        number = _ABSENT if row == _ABSENT else self._ops[row]
+        return None if number == _ABSENT else _OPS[number]
+
+    def comm_bytes(self, position: int) -> int:
+        """Return the size of a collective or message."""
+        row = self._comm_rows[position]
+        return 0 if row == _ABSENT else self._comm_bytes[row]
+
+    def root(self, position: int) -> int | None:
+        """Return the root of a collective, None where the file has none."""
+        row = self._comm_rows[position]
+        return None if row == _ABSENT else _optional(self._roots, row)
+
     def group(self, position: int) -> str | None:
         """Return the name of the node's process group, None where it has none."""
         row = self._comm_rows[position]
@@ -211,6 +244,11 @@ class TraceGraph:
         return self._dependencies[
             self._dependency_ends[position] : self._dependency_ends[position + 1]
         ]
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether any node has splits."""
+        return bool(self._split_positions)
 
     def splits(self, position: int) -> Splits | None:
         """Return how an uneven all_to_all divides its buffers; None for all else."""
