@@ -6,8 +6,9 @@ import re
 
 from chakram.chakra.p2p import P2P_COLUMNS
 from chakram.chakra.summary import summarize
-from chakram.chakra.synth import MoeParameters
-from chakram.chakra.synth_set import synth_moe_trace_set
+from chakram.chakra.synth_set import synthesized_trace_set
+from chakram.chakra.synthesize import synthesize
+from chakram.config.synth import MoeTrace
 from chakram.observe.report.trace_document import trace_document
 from tests.support import REPO_ROOT
 
@@ -30,7 +31,8 @@ def first_cells(page: str, *, heading: str) -> set[str]:
 
 
 def test_every_key_of_a_shown_trace_is_in_the_reference() -> None:
-    traces = synth_moe_trace_set(MoeParameters(ranks=4, ep=2, dp=2, layers=1))
+    trace = MoeTrace(synth="moe", ranks=4, ep=2, dp=2, layers=1)
+    traces = synthesized_trace_set(synthesize(trace))
     document = trace_document(
         traces, summarize(traces.graphs, traces.groups), bytes_per_element=None
     )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.chakra.summary import summarize
-from chakram.chakra.synth import MoeParameters
-from chakram.chakra.synth_set import synth_moe_trace_set
+from chakram.chakra.synth_set import synthesized_trace_set
+from chakram.chakra.synthesize import synthesize
+from chakram.config.synth import MoeTrace
 from chakram.observe.report.trace_page import trace_page
 from tests.chromium import open_page, require_chromium
 
@@ -27,7 +28,8 @@ def test_the_page_draws_all_its_plots_without_complaint_or_network(
     tmp_path: Path,
 ) -> None:
     require_chromium()
-    traces = synth_moe_trace_set(MoeParameters(ranks=8, ep=4, dp=2, layers=2))
+    trace = MoeTrace(synth="moe", ranks=8, ep=4, dp=2, layers=2)
+    traces = synthesized_trace_set(synthesize(trace))
     summary = summarize(traces.graphs, traces.groups)
     text = trace_page(traces, summary, bytes_per_element=None)
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="(?!data:)', text)

@@ -31,6 +31,8 @@ NAMES = st.sampled_from(
         "pg_name",
         "ranks",
         "root",
+        "in_split_sizes",
+        "out_split_sizes",
         "is_cpu_op",
         "num_ops",
         "tensor_size",

@@ -16,12 +16,15 @@ from chakram.core.groups import WORLD
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.chakra.messages import AttributeValue
 
 _DECIMAL = re.compile(r"[0-9]+(\.0*)?")
 _INIT_NODE = "process_group:init"
+INIT_NODE_NAME = f"## {_INIT_NODE} ##"
+"""Name of the node that carries PyTorch's process groups."""
+
 _INIT_TEXT_LIMIT = 4 * 2**20
 
 ALL_RANKS_NAMES = frozenset({"", "0"})
@@ -111,6 +114,26 @@ def process_groups_of_init(values: str, where: str) -> dict[str, tuple[int, ...]
             continue
         groups[name] = _ranks(ranks, f"{where}: group {name!r}")
     return groups
+
+
+def init_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
+    """Return what ``process_groups_of_init`` reads.
+
+    Args:
+        groups: Name, purpose and ranks of each.
+    """
+    entries = [
+        {
+            "pg_name": name,
+            "pg_desc": purpose,
+            "backend_config": "",
+            "ranks": list(ranks),
+            "group_size": len(ranks),
+            "group_count": 1,
+        }
+        for name, purpose, ranks in groups
+    ]
+    return repr([json.dumps(entries)])
 
 
 def inline_group(

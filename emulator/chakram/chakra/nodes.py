@@ -13,6 +13,7 @@ from chakram.chakra.groups import ALL_RANKS_NAMES, inline_group, normal_name
 from chakram.chakra.messages import NodeType, attribute_values
 from chakram.chakra.options import WarningKind
 from chakram.core.collectives import ROOTED, CollectiveOp
+from chakram.core.splits import Splits
 from chakram.core.trace import NO_SIZE, NodeKind
 from chakram.errors import TraceError
 
@@ -46,6 +47,11 @@ _OPS_BY_WORD: Final = (
 
 _FLINT_MARKS = frozenset({"group_size", "group_count"})
 
+SENT_SPLITS, RECEIVED_SPLITS = "in_split_sizes", "out_split_sizes"
+"""Attributes of an uneven all-to-all: what a rank's input and output divide into, by
+position in the group, in the unit of ``comm_size``.  The words are PyTorch's; no other
+producer is known to write them into nodes of communication."""
+
 _COMPUTE_ATTRIBUTES = frozenset({"num_ops", "tensor_size", "stream"})
 _COMM_ATTRIBUTES = frozenset(
     {
@@ -58,6 +64,8 @@ _COMM_ATTRIBUTES = frozenset(
         "pg_name",
         "ranks",
         "root",
+        SENT_SPLITS,
+        RECEIVED_SPLITS,
         "is_cpu_op",
         "tensor_size",
         "stream",
@@ -196,6 +204,10 @@ class NodeReader:
         elif op is not CollectiveOp.BARRIER:
             columns["comm_bytes"] = NO_SIZE
             oddity = WarningKind.NO_SIZE, f"{op} without comm_size cannot be replayed"
+        if op is CollectiveOp.ALL_TO_ALL:
+            splits = self._splits(values, where)
+            if splits is not None:
+                columns["splits"] = splits
         if op in ROOTED and "root" in values:
             columns["root"] = _count(values, "root", where)
         if "stream" in values:
@@ -232,6 +244,42 @@ class NodeReader:
         if op is CollectiveOp.REDUCE_SCATTER:
             return len(ranks) ** 2
         return 1 if op is CollectiveOp.ALL_GATHER else len(ranks)
+
+    def _splits(
+        self, values: Mapping[str, AttributeValue], where: str
+    ) -> Splits | None:
+        """Return how an all-to-all divides its buffers; None: evenly."""
+        rows: list[tuple[int, ...]] = []
+        for name in (SENT_SPLITS, RECEIVED_SPLITS):
+            stored = values.get(name, ())
+            if not isinstance(stored, tuple):
+                raise TraceError(
+                    where,
+                    f"{name} is {str(stored)[:40]!r}",
+                    "a list of sizes is wanted",
+                )
+            sizes = ({name: size} for size in stored)
+            rows.append(tuple(self._size(size, name, where) for size in sizes))
+        sent, received = rows
+        if not sent and not received:
+            return None
+        if len(sent) != len(received):
+            raise TraceError(
+                where,
+                f"{SENT_SPLITS} has {len(sent)} parts, {RECEIVED_SPLITS} has "
+                f"{len(received)}",
+                "a part for every member of its group, both ways",
+            )
+        if "comm_size" in values and self._size(values, "comm_size", where) != sum(
+            sent
+        ):
+            raise TraceError(
+                where,
+                f"{SENT_SPLITS} adds up to {sum(sent)} bytes, comm_size to "
+                f"{self._size(values, 'comm_size', where)}",
+                "comm_size is the whole send buffer",
+            )
+        return Splits(sent, received)
 
     def _add_message(
         self, columns: dict[str, Any], node: Node, where: str

@@ -42,6 +42,7 @@ cdef int _HAS_GROUP_NUMBER
 cdef int _HAS_ON_CPU
 cdef int _HAS_RANKS
 cdef int _HAS_ROOT
+cdef int _HAS_SPLITS
 cdef int _OF_COMPUTE
 cdef int _OF_COMM
 cdef int _INT32

@@ -67,6 +67,7 @@ _HAS_GROUP_NUMBER = 512
 _HAS_ON_CPU = 1024
 _HAS_RANKS = 2048
 _HAS_ROOT = 4096
+_HAS_SPLITS = 8192
 _OF_COMPUTE = _HAS_OPS | _HAS_TENSOR | _HAS_STREAM
 _OF_COMM = 0xFFFF & ~_HAS_OPS
 
@@ -403,7 +404,7 @@ class PlainNodes:
             if arm != _STRING:
                 self._odd |= bit
             self._group_at, self._group_end = value_at, value_end
-        elif bit in (_HAS_RANKS, _HAS_ROOT):
+        elif bit in (_HAS_RANKS, _HAS_ROOT, _HAS_SPLITS):
             self._odd |= bit
         else:
             self._set_number(bit, arm, number)
@@ -645,6 +646,10 @@ def _attribute_bit(data: Bytes, at: int, length: int) -> int:
         bit, name = _HAS_GROUP_NUMBER, b"comm_group"
     elif length == 11:
         bit, name = _HAS_TENSOR, b"tensor_size"
+    elif length == 14:
+        bit, name = _HAS_SPLITS, b"in_split_sizes"
+    elif length == 15:
+        bit, name = _HAS_SPLITS, b"out_split_sizes"
     else:
         return 0
     for place in range(length):

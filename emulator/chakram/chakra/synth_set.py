@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from chakram.chakra.reader import read_stream
-from chakram.chakra.synth import synth_moe
 from chakram.chakra.trace_set import TraceSet, assemble
 from chakram.chakra.writer import encode_trace
 
 if TYPE_CHECKING:
-    from chakram.chakra.synth import MoeParameters
+    from collections.abc import Callable
 
-MOE_PRODUCER: Final = "chakram synth moe"
-MOE_PREFIX: Final = "moe"
+    from chakram.chakra.synth.program import Synthesis
 
 
-def synth_moe_trace_set(parameters: MoeParameters) -> TraceSet:
-    """Return the trace set that ``chakram trace synth moe`` would have written.
+def synthesized_trace_set(
+    synthesis: Synthesis, *, on_rank: Callable[[int, int], None] | None = None
+) -> TraceSet:
+    """Return the trace set that ``chakram trace synth`` would have written.
 
     It goes through encoding and decoding, so that it is what its files would give: the
     same digest, the same offsets.
+
+    Args:
+        synthesis: What is made.
+        on_rank: Called with (ranks made, ranks in all) after every rank.
     """
-    synthesized = synth_moe(parameters)
-    traces = {
-        rank: read_stream(
-            io.BytesIO(b"".join(encode_trace(graph, producer=MOE_PRODUCER))),
-            rank=rank,
-            source=f"synth:{MOE_PREFIX}.{rank}.et",
+    traces = {}
+    for rank, graph in enumerate(synthesis.graphs()):
+        records = encode_trace(
+            graph,
+            producer=synthesis.producer,
+            groups=synthesis.descriptions_of(rank),
         )
-        for rank, graph in enumerate(synthesized.graphs)
-    }
+        traces[rank] = read_stream(
+            io.BytesIO(b"".join(records)),
+            rank=rank,
+            source=f"synth:{synthesis.kind}.{rank}.et",
+        )
+        if on_rank is not None:
+            on_rank(rank + 1, synthesis.nranks)
     return assemble(
-        name=f"synth:{MOE_PREFIX}",
+        name=f"synth:{synthesis.kind}",
         traces=traces,
-        file_groups={group.name: group.ranks for group in synthesized.groups},
+        file_groups={group.name: group.ranks for group in synthesis.groups},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.framing import frame
-from chakram.chakra.groups import encode_group_file
+from chakram.chakra.groups import INIT_NODE_NAME, encode_group_file, init_text
 from chakram.chakra.messages import (
     SCHEMA_VERSION,
     Metadata,
@@ -14,15 +14,17 @@ from chakram.chakra.messages import (
     encode_node,
 )
 from chakram.chakra.new_set import GROUP_FILE, new_trace_set
+from chakram.chakra.nodes import RECEIVED_SPLITS, SENT_SPLITS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD
 from chakram.core.trace import NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from chakram.chakra.messages import AttributeValue
+    from chakram.chakra.synth.program import GroupDescription
     from chakram.core.groups import ProcessGroup
     from chakram.core.trace import TraceGraph, TraceNode
 
@@ -47,7 +49,9 @@ _COMM_TYPES: Final[Mapping[CollectiveOp, int]] = {
 }
 
 
-def encode_trace(graph: TraceGraph, *, producer: str) -> Iterator[bytes]:
+def encode_trace(
+    graph: TraceGraph, *, producer: str, groups: Sequence[GroupDescription] = ()
+) -> Iterator[bytes]:
     """Yield the records of one rank's file.
 
     Dependencies become data dependencies; times are rounded to microseconds; sizes are
@@ -56,6 +60,8 @@ def encode_trace(graph: TraceGraph, *, producer: str) -> Iterator[bytes]:
     Args:
         graph: The graph.
         producer: What the metadata says of the origin.
+        groups: The rank's groups, to be told in the file itself as PyTorch does, in a
+            node at the end.
 
     Raises:
         ValueError: If a collective is of a kind that the schema has no number for, as
@@ -73,6 +79,20 @@ def encode_trace(graph: TraceGraph, *, producer: str) -> Iterator[bytes]:
                 start_time_micros=round((node.start_ns or 0) / 1_000),
                 duration_micros=round(node.duration_ns / 1_000),
                 attributes=_attributes(node),
+            )
+        )
+    if groups:
+        last = max((graph.node_id(i) for i in range(len(graph))), default=-1)
+        described = (
+            (each.group.name, each.purpose, each.group.ranks) for each in groups
+        )
+        yield frame(
+            encode_node(
+                node_id=last + 1,
+                name=INIT_NODE_NAME,
+                node_type=NodeType.METADATA,
+                input_values=init_text(described),
+                attributes={},
             )
         )
 
@@ -97,6 +117,8 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
         if number is None:
             raise ValueError(f"node {node.node_id}: the schema has no {node.op}")
         values["comm_type"] = number
+        if node.splits is not None:
+            values[SENT_SPLITS], values[RECEIVED_SPLITS] = node.splits
     if node.kind is not NodeKind.PASS:
         values["is_cpu_op"] = False
         values["stream"] = node.stream
@@ -107,20 +129,24 @@ def write_trace_set(
     folder: Path,
     *,
     prefix: str,
-    graphs: Sequence[TraceGraph],
+    graphs: Iterable[TraceGraph],
     groups: Iterable[ProcessGroup],
     producer: str,
+    descriptions_of: Callable[[int], Sequence[GroupDescription]] | None = None,
     replace: bool = False,
+    on_rank: Callable[[int], None] | None = None,
 ) -> list[Path]:
     """Write ``<prefix>.<rank>.et`` for every rank, and the group file if there is one.
 
     Args:
         folder: Where to; made if it is not there.
         prefix: Start of the names.
-        graphs: The graphs, by rank from 0.
+        graphs: The graphs, by rank from 0; each is written before the next is taken.
         groups: The groups that the nodes name; ``world`` needs no definition.
         producer: What the metadata says of the origin.
+        descriptions_of: Gives the groups of a rank, to be told in its file.
         replace: Replace a set of that prefix, and a group file.
+        on_rank: Called with the number of ranks written, after each.
 
     Returns:
         What was written.
@@ -132,8 +158,13 @@ def write_trace_set(
     defined = {group.name: group.ranks for group in groups if group.name != WORLD}
     with new_trace_set(folder, prefix=prefix, force=replace) as new:
         for rank, graph in enumerate(graphs):
+            described = descriptions_of(rank) if descriptions_of else ()
             with new.open(f"{prefix}.{rank}.et") as file:
-                file.writelines(encode_trace(graph, producer=producer))
+                file.writelines(
+                    encode_trace(graph, producer=producer, groups=described)
+                )
+            if on_rank is not None:
+                on_rank(rank + 1)
         if defined:
             with new.open(GROUP_FILE) as file:
                 file.write(encode_group_file(defined))

@@ -19,8 +19,9 @@ from chakram.config.fabric_checks import (
     port_rate,
     smallest_mtu,
 )
-from chakram.config.jobs import Job, MoeTrace
+from chakram.config.jobs import Job
 from chakram.config.mistakes import Location, Mistake
+from chakram.config.synth import SynthTrace
 from chakram.config.transport import (
     HEADER_ALLOWANCE_BYTES,
     CongestionSettings,
@@ -49,8 +50,8 @@ def check_jobs(jobs: tuple[Job, ...]) -> list[Mistake]:
             )
         first.setdefault(job.name, index)
         mistakes += _check_roofline(job, where)
-        if isinstance(job.trace, MoeTrace):
-            mistakes += _check_moe(job.trace, (*where, "trace"))
+        if isinstance(job.trace, SynthTrace):
+            mistakes += _check_synth(job.trace, (*where, "trace"))
         mistakes += _check_order(job, (*where, "placement", "order"))
         mistakes += _check_ports(job, (*where, "placement"))
     if all(job.is_background for job in jobs):
@@ -115,29 +116,15 @@ def _check_roofline(job: Job, where: Location) -> list[Mistake]:
     return []
 
 
-def _check_moe(trace: MoeTrace, where: Location) -> list[Mistake]:
-    mistakes: list[Mistake] = []
-    if trace.ep * trace.dp != trace.ranks:
-        mistakes.append(
-            Mistake(
-                location=(*where, "ranks"),
-                found=(
-                    f"ranks is {trace.ranks}, but ep x dp is {trace.ep} x {trace.dp}"
-                    f" = {trace.ep * trace.dp}"
-                ),
-                hint="ranks must be ep x dp",
-            )
+def _check_synth(trace: SynthTrace, where: Location) -> list[Mistake]:
+    return [
+        Mistake(
+            location=(*where, *problem.key.split(".")),
+            found=problem.found,
+            hint=problem.hint,
         )
-    experts = trace.ep * trace.experts_per_rank
-    if trace.top_k > experts:
-        mistakes.append(
-            Mistake(
-                location=(*where, "top_k"),
-                found=f"{trace.top_k} is more than the {experts} experts of a layer",
-                hint="a layer has ep x experts_per_rank experts",
-            )
-        )
-    return mistakes
+        for problem in trace.problems()
+    ]
 
 
 def _check_order(job: Job, where: Location) -> list[Mistake]:
@@ -153,11 +140,11 @@ def _check_order(job: Job, where: Location) -> list[Mistake]:
                 hint="name every rank once",
             )
         ]
-    if isinstance(job.trace, MoeTrace) and set(order) != set(range(job.trace.ranks)):
+    if isinstance(job.trace, SynthTrace) and set(order) != set(range(job.trace.nranks)):
         return [
             Mistake(
                 location=where,
-                found=f"does not name the ranks 0 to {job.trace.ranks - 1}",
+                found=f"does not name the ranks 0 to {job.trace.nranks - 1}",
                 hint="name every rank once, or write order: linear",
             )
         ]
@@ -263,12 +250,11 @@ def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:
     next_port = 0
     used = 0
     for index, job in enumerate(jobs):
-        if not isinstance(job.trace, MoeTrace):
+        if not isinstance(job.trace, SynthTrace):
             return mistakes  # how many ranks it has stands in its files
         placement = job.placement
-        # Where ranks is not ep x dp, that is told; here it would only be repeated.
-        ranks = job.trace.ep * job.trace.dp
-        needed = -(-ranks // placement.ranks_per_port)
+        # Where ranks is not what the degrees make, that is told.
+        needed = -(-job.trace.nranks // placement.ranks_per_port)
         if placement.ports is not None or placement.pattern != "packed":
             # Names may stand for several ports; and who comes after is not known.
             named = placement.ports or ()

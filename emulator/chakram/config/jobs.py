@@ -16,14 +16,24 @@ from chakram.config.quantities import (
     Model,
     Name,
     Ratio,
-    Size,
     Time,
     Whole,
-    ZeroableSize,
     problem,
 )
-
-MAX_RANKS = 65_536
+from chakram.config.synth import (
+    KINDS,
+    AllToAllTrace,
+    CollectivesTrace,
+    DenseTrace,
+    IncastTrace,
+    InferenceTrace,
+    KvCacheTrace,
+    MoeTrace,
+    OneToAllTrace,
+    PermutationTrace,
+    RandomPairsTrace,
+    SynthTrace,
+)
 
 Correction: TypeAlias = Literal[
     "element-sizes",
@@ -60,54 +70,37 @@ class TraceFiles(Model):
     differently."""
 
 
-class MoeTrace(Model):
-    """A made-up trace of one training iteration of a mixture-of-experts model."""
-
-    synth: Literal["moe"]
-    ranks: Whole = Field(ge=1, le=MAX_RANKS)
-    ep: Whole = Field(ge=1, le=MAX_RANKS)
-    """Ranks over which the experts of a layer are spread."""
-    dp: Whole = Field(ge=1, le=MAX_RANKS)
-    """Copies of each expert."""
-    layers: Whole = Field(default=4, ge=1, le=10_000)
-    hidden: Whole = Field(default=256, ge=1, le=1 << 20)
-    """Length of a token's vector."""
-    ffn_hidden: Whole = Field(default=1024, ge=1, le=1 << 22)
-    """Inner width of an expert."""
-    sequence: Whole = Field(default=512, ge=1, le=1 << 24)
-    """Tokens of one sample."""
-    micro_batch: Whole = Field(default=1, ge=1, le=1 << 16)
-    """Samples of one rank."""
-    top_k: Whole = Field(default=2, ge=1, le=1 << 16)
-    """Experts that each token is sent to."""
-    experts_per_rank: Whole = Field(default=1, ge=1, le=1 << 16)
-    bytes_per_element: Whole = Field(default=2, ge=1, le=64)
-    peak_flops: ComputeRate = Field(default=50 * 10**9, alias="peak", ge=1)
-    """Speed of a rank, which gives the durations of its compute nodes."""
-    all_to_all_bytes: Size | None = Field(default=None, alias="all_to_all")
-    """Send buffer of one rank in one all-to-all, instead of what the model gives."""
-    all_reduce_bytes: Size | None = Field(default=None, alias="all_reduce")
-    """Expert gradients of one layer and rank, instead of what the model gives."""
-    dense_bytes: ZeroableSize | None = Field(default=None, alias="dense")
-    """Dense gradients of one layer, instead of what the model gives; 0B: none."""
-    attention_ns: Time | None = Field(default=None, alias="attention")
-    """Forward time of one layer's attention, instead of what the model gives."""
-    expert_ns: Time | None = Field(default=None, alias="expert")
-    """Forward time of one layer's experts, instead of what the model gives."""
-
-
-def _trace_tag(value: Any) -> str:
-    synthesized = isinstance(value, MoeTrace)
-    if isinstance(value, dict):
-        synthesized = "synth" in value
-    return tag_of(MoeTrace if synthesized else TraceFiles)
+def _trace_tag(value: Any) -> str | None:
+    kind = value.get("synth") if isinstance(value, dict) else None
+    if isinstance(value, SynthTrace):
+        kind = value.synth
+    elif not isinstance(value, dict) or "synth" not in value:
+        return tag_of(TraceFiles)
+    if not isinstance(kind, str) or kind not in KINDS:
+        return None
+    return tag_of(KINDS[kind])
 
 
 Trace = Annotated[
     Annotated[TraceFiles, Tag(tag_of(TraceFiles))]
-    | Annotated[MoeTrace, Tag(tag_of(MoeTrace))],
-    Discriminator(_trace_tag),
+    | Annotated[MoeTrace, Tag(tag_of(MoeTrace))]
+    | Annotated[DenseTrace, Tag(tag_of(DenseTrace))]
+    | Annotated[InferenceTrace, Tag(tag_of(InferenceTrace))]
+    | Annotated[KvCacheTrace, Tag(tag_of(KvCacheTrace))]
+    | Annotated[CollectivesTrace, Tag(tag_of(CollectivesTrace))]
+    | Annotated[IncastTrace, Tag(tag_of(IncastTrace))]
+    | Annotated[PermutationTrace, Tag(tag_of(PermutationTrace))]
+    | Annotated[AllToAllTrace, Tag(tag_of(AllToAllTrace))]
+    | Annotated[OneToAllTrace, Tag(tag_of(OneToAllTrace))]
+    | Annotated[RandomPairsTrace, Tag(tag_of(RandomPairsTrace))],
+    Discriminator(
+        _trace_tag,
+        custom_error_type="kind",
+        custom_error_message="unknown kind",
+        custom_error_context={"key": "synth", "kinds": ", ".join(KINDS)},
+    ),
 ]
+"""The files of a trace set, or what is made up instead."""
 
 
 class Compute(Model):

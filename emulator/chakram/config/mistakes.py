@@ -156,7 +156,12 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
             hint=suggest(str(details["input"]), options),
         )
     if kind == "kind":
-        return _unknown_kind(location, details["input"], str(context["kinds"]))
+        return _unknown_kind(
+            location,
+            details["input"],
+            str(context["kinds"]),
+            key=str(context.get("key", "kind")),
+        )
     if kind in _WORDS:
         found, hint = _WORDS[kind]
         words = {
@@ -175,19 +180,19 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
     )
 
 
-def _unknown_kind(location: Location, section: Any, kinds: str) -> Mistake:
+def _unknown_kind(location: Location, section: Any, kinds: str, *, key: str) -> Mistake:
     if not isinstance(section, dict):
         found, hint = _WORDS["model_type"]
         return Mistake(
             location=location, found=found.format(input=_shown(section)), hint=hint
         )
-    where = (*location, "kind")
-    if "kind" not in section:
+    where = (*location, key)
+    if key not in section:
         return Mistake(location=where, found="is missing", hint=f"known: {kinds}")
     return Mistake(
         location=where,
-        found=f"{_shown(section['kind'])} is not known",
-        hint=suggest(str(section["kind"]), kinds.split(", ")),
+        found=f"{_shown(section[key])} is not known",
+        hint=suggest(str(section[key]), kinds.split(", ")),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.lint import require_replayable
@@ -13,13 +13,13 @@ from chakram.chakra.options import (
     WarningKind,
     merge_warnings,
 )
-from chakram.chakra.synth import MoeParameters
-from chakram.chakra.synth_set import synth_moe_trace_set
+from chakram.chakra.synth_set import synthesized_trace_set
+from chakram.chakra.synthesize import synthesize
 from chakram.chakra.trace_set import load_trace_set
 from chakram.config.dcqcn import dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import available_ports, port_rate, smallest_mtu
-from chakram.config.jobs import MoeTrace
+from chakram.config.jobs import TraceFiles
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
 from chakram.core.algorithms import user_algorithms
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chakram.chakra.trace_set import TraceSet
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import Fabric, LinkSettings
-    from chakram.config.jobs import Job, Placement, TraceFiles
+    from chakram.config.jobs import Job, Placement
     from chakram.core.algorithms import AlgorithmSource, UserAlgorithm
     from chakram.core.lowering import LoweredJob
     from chakram.core.plan import Plan
@@ -139,13 +139,13 @@ def load_jobs(
         for choice in experiment.collectives.values()
         for user in user_algorithms(choice)
     )
-    for index, job in enumerate(experiment.jobs):
+    for job in experiment.jobs:
 
         def read(done: int, of: int, name: str = job.name) -> None:
             if on_rank is not None:
                 on_rank(name, done, of)
 
-        traces = _trace_set(index, job, read)
+        traces = _trace_set(job, read)
         require_replayable(traces.graphs, traces.groups)
         lowered = lower_job(
             job.name,
@@ -172,20 +172,10 @@ def load_jobs(
     return loaded
 
 
-def _trace_set(index: int, job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:
-    if not isinstance(job.trace, MoeTrace):
+def _trace_set(job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:
+    if isinstance(job.trace, TraceFiles):
         return _trace_files(job.trace, on_rank)
-    # Both name their fields alike, so that a new one needs no line here.
-    values = {
-        field.name: getattr(job.trace, field.name) for field in fields(MoeParameters)
-    }
-    try:
-        parameters = MoeParameters(**values)
-    except ValueError as error:
-        raise ConfigError(
-            f"jobs[{index}].trace", str(error), "make the model smaller"
-        ) from error
-    return synth_moe_trace_set(parameters)
+    return synthesized_trace_set(synthesize(job.trace), on_rank=on_rank)
 
 
 def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:

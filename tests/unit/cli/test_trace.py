@@ -43,7 +43,7 @@ def made(tmp_path: Path) -> Path:
 def test_synth_writes_what_load_reads(made: Path) -> None:
     traces = load_trace_set(made)
     assert traces.nranks == 8
-    assert set(traces.groups) == {"1", "2", "3", "4", "5", "6", "world"}
+    assert set(traces.groups) == {"1", "2", "3", "4", "5", "6", "7", "world"}
 
 
 def test_synth_takes_sizes_and_times_with_units(tmp_path: Path) -> None:
@@ -64,18 +64,18 @@ def test_synth_takes_sizes_and_times_with_units(tmp_path: Path) -> None:
 def test_synth_refuses_what_does_not_fit(tmp_path: Path, made: Path) -> None:
     error = fails("synth", "moe", "--out", tmp_path, "--ranks", 7)
     assert isinstance(error, ConfigError)
-    assert "ranks is 7, but ep x dp is 4 x 2 = 8" in str(error)
+    assert "7 ranks do not divide into ep = 4 (e.g. 8)" in str(error)
     error = fails("synth", "moe", "--out", tmp_path, "--dense", "4")
     assert isinstance(error, ConfigError)
-    assert error.where == "--dense"
+    assert "dense: '4' has no unit" in str(error)
     assert isinstance(fails("synth", "moe", "--out", made), RunDirectoryError)
     run("synth", "moe", "--out", made, "--replace")
 
 
 def test_show_sums_up_the_traffic(made: Path) -> None:
     fields = run_json("show", made)
-    assert (fields["ranks"], fields["nodes"]) == (8, 200)
-    assert fields["nodes_by_kind"] == {"compute": 104, "collective": 96}
+    assert (fields["ranks"], fields["nodes"]) == (8, 208)
+    assert fields["nodes_by_kind"] == {"compute": 104, "collective": 96, "pass": 8}
     assert fields["producer"] == "chakram synth moe"
     assert fields["groups"]["3"] == [0, 4]
     assert fields["communication"][0] == {
@@ -131,7 +131,7 @@ def test_ranks_that_are_odd_alike_share_a_line(tmp_path: Path) -> None:
 
 
 def test_lint_finds_nothing_in_a_good_set(made: Path) -> None:
-    assert run("lint", made).endswith("8 ranks, 200 nodes: 0 problems, 0 warnings\n")
+    assert run("lint", made).endswith("8 ranks, 208 nodes: 0 problems, 0 warnings\n")
     assert run_json("lint", made)["problems"] == []
 
 

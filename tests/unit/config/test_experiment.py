@@ -115,15 +115,14 @@ def test_a_single_mistake_is_a_single_line() -> None:
 
 def test_all_mistakes_are_told_in_the_order_of_their_lines() -> None:
     text = (
-        QUICKSTART.replace("ep: 4", "epp: 4")
+        QUICKSTART.replace("layers: 4", "layrs: 4")
         .replace("from: trace", "from: rooflin")
         .replace("all_to_all", "all_to_al")
         .replace("mtu: 4200", "mtu: 4200\n  mtu: 1500")
     )
     assert mistakes_of(text).splitlines() == [
-        "x.yaml: 5 mistakes",
-        "  - line 5: jobs[0].trace.ep: is missing (it has no default)",
-        "  - line 5: jobs[0].trace.epp: unknown key (did you mean 'ep'?)",
+        "x.yaml: 4 mistakes",
+        "  - line 5: jobs[0].trace.layrs: unknown key (did you mean 'layers'?)",
         "  - line 6: jobs[0].compute.from: 'rooflin' is not known"
         " (did you mean 'roofline'?)",
         "  - line 7: collectives.all_to_al: 'all_to_al' is not known"
@@ -154,6 +153,21 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         ("ranks: 8", "ranks: true", "True is not a whole number"),
         ("layers: 4", "layers: 0", "0 is too small (must be at least 1)"),
         ("layers: 4", "top_k: 5", "5 is more than the 4 experts of a layer"),
+        ("synth: moe", "synth: mow", "'mow' is not known (did you mean 'moe'?)"),
+        ("synth: moe", "synth: [moe]", "jobs[0].trace.synth: a list is not known"),
+        ("layers: 4", "routing: {law: hot}", "routing.law: 'hot' is not known"),
+        (
+            "layers: 4",
+            "routing: {law: hot_expert, target: 4}",
+            "jobs[0].trace.routing.target: 4 is not among the 4 experts",
+        ),
+        ("layers: 4", "rank_order: [tp]", "is not an order of dimensions"),
+        ("layers: 4", "model: mixtral", "'mixtral' is not a known model"),
+        (
+            "{synth: moe, ranks: 8, ep: 4, dp: 2, layers: 4}",
+            "{synth: incast, ranks: 8, fan_in: 8}",
+            "trace.fan_in: 8 senders and a receiver are more than 8 ranks",
+        ),
         ("all_reduce: ring", "all_reduce: rung", "there is no algorithm 'rung'"),
         ("sync: barrier", "sync: gap", "sync: gap has no gap"),
         ("sync: barrier", "gap: 1ms", "means nothing with sync: barrier"),

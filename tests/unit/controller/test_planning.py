@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.synth import MoeParameters, SynthesizedTrace, synth_moe
+from chakram.chakra.synth.program import Synthesis
+from chakram.chakra.synthesize import synthesize
 from chakram.chakra.writer import write_trace_set
 from chakram.config.experiment import Experiment, parse_experiment
+from chakram.config.synth import MoeTrace
 from chakram.controller.job_settings import arrivals_ns
 from chakram.controller.plan_summary import PlanSummary, summarise_plan
 from chakram.controller.planning import (
@@ -69,13 +71,18 @@ def summary_of(experiment: Experiment) -> PlanSummary:
     return summarise_plan(plan, jobs, warnings=experiment_warnings(experiment))
 
 
-def write(folder: Path, synthesized: SynthesizedTrace) -> None:
+def moe(**parameters: int) -> Synthesis:
+    return synthesize(MoeTrace(synth="moe", layers=1, **parameters))
+
+
+def write(folder: Path, synthesis: Synthesis) -> None:
     write_trace_set(
         folder,
         prefix="moe",
-        graphs=synthesized.graphs,
-        groups=synthesized.groups,
-        producer="chakram synth moe",
+        graphs=synthesis.graphs(),
+        groups=synthesis.groups,
+        producer=synthesis.producer,
+        descriptions_of=synthesis.descriptions_of,
     )
 
 
@@ -155,8 +162,7 @@ def test_run_settings_are_those_of_the_experiment() -> None:
 
 
 def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
-    synthesized = synth_moe(MoeParameters(ranks=4, ep=2, dp=2, layers=1))
-    write(tmp_path, synthesized)
+    write(tmp_path, moe(ranks=4, ep=2, dp=2))
     (made,) = load_jobs(parse_experiment(EXPERIMENT))
     (read,) = load_jobs(
         parse_experiment(
@@ -172,8 +178,7 @@ def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
 
 
 def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
-    synthesized = synth_moe(MoeParameters(ranks=2, ep=2, dp=1, layers=1))
-    write(tmp_path, synthesized)
+    write(tmp_path, moe(ranks=2, ep=2, dp=1))
     told: list[tuple[str, int, int]] = []
     load_jobs(
         parse_experiment(
@@ -198,13 +203,11 @@ def test_a_trace_that_is_not_there_is_refused() -> None:
 
 
 def test_a_model_that_is_too_large_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"jobs\[0\].trace: .* nodes"):
-        load_jobs(
-            parse_experiment(
-                EXPERIMENT.replace("layers: 1", "layers: 10000")
-                .replace("ranks: 4, ep: 2", "ranks: 2000, ep: 1000")
-                .replace("{hosts: 4}", "{hosts: 2000}")
-            )
+    with pytest.raises(ConfigError, match=r"jobs\[0\].trace.layers: .* nodes"):
+        parse_experiment(
+            EXPERIMENT.replace("layers: 1", "layers: 10000")
+            .replace("ranks: 4, ep: 2", "ranks: 2000, ep: 1000")
+            .replace("{hosts: 4}", "{hosts: 2000}")
         )
 
 
@@ -233,8 +236,7 @@ def test_a_plan_is_summed_up_exactly() -> None:
 
 
 def test_ranks_that_do_not_fit_are_refused_when_a_trace_is_read(tmp_path: Path) -> None:
-    synthesized = synth_moe(MoeParameters(ranks=8, ep=4, dp=2, layers=1))
-    write(tmp_path, synthesized)
+    write(tmp_path, moe(ranks=8, ep=4, dp=2))
     experiment = parse_experiment(
         EXPERIMENT.replace(
             "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}", f"{{path: {tmp_path}}}"

@@ -1,99 +1,288 @@
-"""``chakram trace synth``: write made-up traces."""
+"""``chakram trace synth``: write made-up traces, a verb per kind.
+
+A verb's options are the keys of the kind in an experiment file, so that both know the
+same parameters, defaults and mistakes.
+"""
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from typer.core import TyperGroup
 
 from chakram.cli.options import Json, print_json
-from chakram.errors import ConfigError
-from chakram.units import parse_flops, parse_size, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.fields import FieldInfo
+
+    from chakram.chakra.synth.program import Synthesis
+    from chakram.config.synth import SynthTrace
 
 __all__ = ["app"]
 
-app = typer.Typer(name="synth", help="Write made-up traces.", no_args_is_help=True)
+_METAVARS = (
+    ("_flops", "SPEED"),
+    ("_bytes_per_s", "RATE"),
+    ("_per_element", "N"),
+    ("_bytes", "SIZE"),
+    ("_ns", "TIME"),
+    ("model", "NAME"),
+    ("splits", "FILE"),
+    ("rank_order", "[DIM, ...]"),
+    ("streams", "{KEY: VALUE, ...}"),
+)
+
+_GROUPS_SHOWN = 12
+
+_Out = Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER")]
+_Replace = Annotated[
+    bool, typer.Option("--replace", help="Replace a set that is there already.")
+]
 
 
-@app.command()
-def moe(
-    out: Annotated[Path, typer.Option(help="Folder to write to.")],
-    ranks: Annotated[int, typer.Option(help="Number of ranks, ep x dp.")] = 8,
-    ep: Annotated[int, typer.Option(help="Ranks that share out the experts.")] = 4,
-    dp: Annotated[int, typer.Option(help="Copies of each expert.")] = 2,
-    layers: Annotated[int, typer.Option(help="Number of layers.")] = 4,
-    hidden: Annotated[int, typer.Option(help="Length of a token's vector.")] = 256,
-    ffn_hidden: Annotated[int, typer.Option(help="Inner width of an expert.")] = 1024,
-    sequence: Annotated[int, typer.Option(help="Tokens of a sample.")] = 512,
-    micro_batch: Annotated[int, typer.Option(help="Samples of one rank.")] = 1,
-    top_k: Annotated[int, typer.Option(help="Experts of each token.")] = 2,
-    experts_per_rank: Annotated[int, typer.Option(help="Experts of one rank.")] = 1,
-    bytes_per_element: Annotated[int, typer.Option(help="Bytes of one number.")] = 2,
-    peak: Annotated[str, typer.Option(help="Speed of a rank.")] = "50GFLOPS",
-    all_to_all: Annotated[
-        str | None, typer.Option(help="Send buffer of an all-to-all, e.g. 512KiB.")
-    ] = None,
-    all_reduce: Annotated[
-        str | None, typer.Option(help="Expert gradients of a layer, e.g. 1MiB.")
-    ] = None,
-    dense: Annotated[
-        str | None, typer.Option(help="Dense gradients of a layer; 0B: none.")
-    ] = None,
-    attention: Annotated[
-        str | None, typer.Option(help="Forward time of an attention, e.g. 10ms.")
-    ] = None,
-    expert: Annotated[
-        str | None, typer.Option(help="Forward time of the experts, e.g. 20ms.")
-    ] = None,
-    replace: Annotated[
-        bool, typer.Option(help="Replace a set that is there already.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Write one training iteration of a mixture-of-experts model."""
-    from chakram.chakra.synth import MoeParameters, synth_moe
-    from chakram.chakra.synth_set import MOE_PREFIX, MOE_PRODUCER
+class _Kinds(TyperGroup):
+    """Makes the verb of a kind when it is asked for: kinds take a while to import."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        from chakram.config.synth import KINDS
+
+        return [_dashed(kind) for kind in KINDS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        from chakram.config.synth import KINDS
+
+        kind = cmd_name.replace("-", "_")
+        if kind not in KINDS:
+            return None
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name=cmd_name, help=KINDS[kind].__doc__)(
+            _verb(kind, KINDS[kind])
+        )
+        return typer.main.get_command(single)
+
+
+app = typer.Typer(
+    name="synth", help="Write made-up traces.", no_args_is_help=True, cls=_Kinds
+)
+
+
+@app.callback()
+def _kinds() -> None:
+    """Write made-up traces."""
+
+
+def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
+    """Return the function of a verb, with a parameter per key of *model*."""
+    keys = {name: each for name, each in _options(model).items() if name != "synth"}
+
+    def verb(out: Path, replace: bool, as_json: bool, **values: Any) -> None:
+        given: dict[str, str] = {}
+        for name, value in values.items():
+            key = keys[name].key
+            if isinstance(value, list):
+                if value:
+                    given[key] = f"[{', '.join(value)}]"
+            elif value is not None:
+                given[key] = str(value).lower() if value is True else str(value)
+                if value is False:
+                    given[key] = "false"
+        _write(_trace(kind, given), out, replace=replace, as_json=as_json)
+
+    parameters = [_parameter("out", _Out)]
+    parameters += [_parameter(name, each.annotation) for name, each in keys.items()]
+    parameters += [
+        _parameter("replace", _Replace, False),
+        _parameter("as_json", Json, False),
+    ]
+    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)
+    # typer reads parameters from the signature and their types from the annotations.
+    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    verb.__annotations__ = {each.name: each.annotation for each in parameters}
+    return verb
+
+
+class _Option:
+    """An option: its key in a file, and how typer sees it."""
+
+    def __init__(self, key: str, field: FieldInfo, name: str) -> None:
+        self.key = key
+        option = f"--{_dashed(key.replace('.', '-'))}"
+        settings: dict[str, Any] = {"help": _help(field), "show_default": False}
+        required = field.is_required()
+        if _is_bool(field):
+            off = f"--no-{option.removeprefix('--')}"
+            base: Any = bool | None
+            settings["param_decls"] = (f"{option}/{off}",)
+        elif name == "streams":
+            base = list[str] if required else list[str] | None
+            settings["param_decls"] = ("--stream",)
+            settings["metavar"] = _metavar(name, field)
+        else:
+            base = str if required else str | None
+            settings["param_decls"] = (option,)
+            settings["metavar"] = _metavar(name, field)
+        declarations = settings.pop("param_decls")
+        self.required = required
+        self.annotation = Annotated[base, typer.Option(*declarations, **settings)]
+
+
+def _options(model: Any, prefix: str = "") -> dict[str, _Option]:
+    """Return the options of *model* by parameter name; sections become prefixes."""
+    from pydantic import BaseModel
+
+    options: dict[str, _Option] = {}
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            options.update(_options(kind, f"{key}."))
+        else:
+            options[key.replace(".", "_")] = _Option(key, field, name)
+    return options
+
+
+def _parameter(name: str, annotation: Any, default: Any = ...) -> inspect.Parameter:
+    if default is ...:
+        # None stands for the key not being given; what it needs, pydantic says.
+        required = type(None) not in get_args(get_args(annotation)[0])
+        default = inspect.Parameter.empty if required else None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _is_bool(field: FieldInfo) -> bool:
+    return field.annotation is bool
+
+
+def _metavar(name: str, field: FieldInfo) -> str:
+    for ending, metavar in _METAVARS:
+        if name.endswith(ending):
+            return metavar
+    choices = _choices(field.annotation)
+    if choices:
+        return "|".join(choices)
+    return "X" if float in (field.annotation, *get_args(field.annotation)) else "N"
+
+
+def _choices(annotation: Any) -> list[str]:
+    """Return what a literal, or a literal or None, allows."""
+    if "Literal" in str(annotation):
+        inner = [each for each in get_args(annotation) if each is not type(None)]
+        if len(inner) == 1 and get_args(inner[0]):
+            inner = list(get_args(inner[0]))
+        return [str(each) for each in inner]
+    return []
+
+
+def _help(field: FieldInfo) -> str:
+    """Return a field's text with its default, as a file would have it."""
+    from pydantic import TypeAdapter
+
+    text = " ".join((field.description or "").split())
+    if field.is_required() or field.default is None:
+        return text
+    default = field.default
+    if isinstance(default, bool):
+        default = "yes" if default else "no"
+    elif isinstance(default, tuple):
+        default = f"[{', '.join(default)}]"
+    elif field.metadata:
+        # Numbers with units are written as files have them.
+        kind: Any = Annotated[field.annotation, *field.metadata]
+        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        default = adapter.dump_python(default, mode="json")
+    return f"{text} Default: {default}."
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
+    """Return the parameters, or tell all their mistakes."""
+    from pydantic import ValidationError
+
+    from chakram.config.document import Document, override
+    from chakram.config.mistakes import Mistake, from_validation, report
+    from chakram.config.synth import KINDS
+
+    source = f"chakram trace synth {_dashed(kind)}"
+    document = Document(data={"synth": kind})
+    for key, value in given.items():
+        override(document, key, value)
+    try:
+        trace = KINDS[kind].model_validate(document.data)
+    except ValidationError as error:
+        mistakes = from_validation(error, model=KINDS[kind], data=document.data)
+        raise report(source, mistakes, document.line) from None
+    mistakes = [
+        Mistake(location=(problem.key,), found=problem.found, hint=problem.hint)
+        for problem in trace.problems()
+    ]
+    if mistakes:
+        raise report(source, mistakes, document.line)
+    return trace
+
+
+def _write(trace: SynthTrace, out: Path, *, replace: bool, as_json: bool) -> None:
+    from chakram.chakra.synthesize import synthesize
     from chakram.chakra.writer import write_trace_set
 
-    def size(option: str, text: str | None) -> int | None:
-        return None if text is None else parse_size(text, where=option)
-
-    def time(option: str, text: str | None) -> int | None:
-        return None if text is None else parse_time(text, where=option)
-
-    try:
-        parameters = MoeParameters(
-            ranks=ranks,
-            ep=ep,
-            dp=dp,
-            layers=layers,
-            hidden=hidden,
-            ffn_hidden=ffn_hidden,
-            sequence=sequence,
-            micro_batch=micro_batch,
-            top_k=top_k,
-            experts_per_rank=experts_per_rank,
-            bytes_per_element=bytes_per_element,
-            peak_flops=parse_flops(peak, where="--peak"),
-            all_to_all_bytes=size("--all-to-all", all_to_all),
-            all_reduce_bytes=size("--all-reduce", all_reduce),
-            dense_bytes=size("--dense", dense),
-            attention_ns=time("--attention", attention),
-            expert_ns=time("--expert", expert),
+    synthesis = synthesize(trace)
+    console = Console(stderr=True)
+    with Progress(
+        console=console, transient=True, disable=as_json or not console.is_terminal
+    ) as progress:
+        task = progress.add_task("writing traces", total=synthesis.nranks)
+        written = write_trace_set(
+            out,
+            prefix=synthesis.kind,
+            graphs=synthesis.graphs(),
+            groups=synthesis.groups,
+            producer=synthesis.producer,
+            descriptions_of=synthesis.descriptions_of,
+            replace=replace,
+            on_rank=lambda done: progress.update(task, completed=done),
         )
-    except ValueError as error:
-        raise ConfigError("chakram trace synth moe", str(error)) from error
-    synthesized = synth_moe(parameters)
-    written = write_trace_set(
-        out,
-        prefix=MOE_PREFIX,
-        graphs=synthesized.graphs,
-        groups=synthesized.groups,
-        producer=MOE_PRODUCER,
-        replace=replace,
-    )
     if as_json:
-        print_json({"written": [str(path) for path in written]})
-    else:
-        print(f"wrote {len(written)} files; look: chakram trace show {out}")
+        print_json(
+            {
+                "written": [str(path) for path in written],
+                "ranks": synthesis.nranks,
+                "groups": {
+                    group.name: {
+                        "purpose": synthesis.purposes.get(group.name),
+                        "ranks": group.ranks,
+                    }
+                    for group in synthesis.groups
+                },
+            }
+        )
+        return
+    if synthesis.groups:
+        Console().print(_group_table(synthesis))
+    print(f"wrote {len(written)} files; look: chakram trace show {out}")
+
+
+def _group_table(synthesis: Synthesis) -> Table:
+    """Return the groups, those of one purpose and size in a line."""
+    table = Table("groups for", "number", "ranks of each", "first", box=None)
+    table.columns[1].justify = table.columns[2].justify = "right"
+    alike: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    for group in synthesis.groups:
+        key = (synthesis.purposes.get(group.name, ""), len(group.ranks))
+        alike.setdefault(key, []).append(group.ranks)
+    for (purpose, size), groups in alike.items():
+        first = ", ".join(map(str, groups[0][:_GROUPS_SHOWN]))
+        more = ", ..." if size > _GROUPS_SHOWN else ""
+        table.add_row(purpose, str(len(groups)), str(size), first + more)
+    return table

@@ -1,0 +1,278 @@
+"""Shapes of models: what their sizes and operations follow from, and known ones.
+
+Numbers of parameters leave out normalisation, biases and the gates of experts, which
+come to less than a thousandth of any model here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    Attributes:
+        query_rank: Length of the compressed query.
+        kv_rank: Length of the compressed keys and values, which is what is cached.
+        plain: Length of a head's key without position.
+        rotary: Length of a key's position, shared by all heads and cached too.
+        value: Length of a head's value.
+    """
+
+    query_rank: int
+    kv_rank: int
+    plain: int
+    rotary: int
+    value: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShape:
+    """A transformer, dense or with experts.
+
+    Attributes:
+        layers: Number of layers.
+        hidden: Length of a token's vector.
+        heads: Attention heads.
+        kv_heads: Heads of keys and values; fewer than *heads* share them.
+        head: Length of one head.
+        ffn_hidden: Inner width of a dense layer's feed-forward network.
+        ffn_matrices: Matrices of a feed-forward network or expert: 2, or 3 if gated.
+        vocabulary: Tokens that there are; 0 leaves embedding and output out.
+        tied: Whether embedding and output share their matrix.
+        experts: Routed experts of a layer; 0 in a dense model.
+        top_k: Routed experts of a token.
+        expert_hidden: Inner width of an expert.
+        shared_experts: Experts that every token goes to, on its own rank.
+        dense_layers: How many of the first layers have no experts.
+        latent: Latent attention, if it has that.
+        source: Where the numbers stand.
+        stated_parameters: How many the source says it has, in all.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head: int
+    ffn_hidden: int
+    ffn_matrices: int = 3
+    vocabulary: int = 0
+    tied: bool = False
+    experts: int = 0
+    top_k: int = 0
+    expert_hidden: int = 0
+    shared_experts: int = 0
+    dense_layers: int = 0
+    latent: LatentAttention | None = None
+    source: str = ""
+    stated_parameters: float = 0
+
+    def has_experts(self, layer: int) -> bool:
+        """Say whether *layer*, counted from 0, has routed experts."""
+        return self.experts > 0 and layer >= self.dense_layers
+
+    @property
+    def query_length(self) -> int:
+        """Length of one head's query and key."""
+        return self.latent.plain + self.latent.rotary if self.latent else self.head
+
+    @property
+    def value_length(self) -> int:
+        """Length of one head's value."""
+        return self.latent.value if self.latent else self.head
+
+    @property
+    def cached(self) -> int:
+        """Elements that one layer caches of one token: keys and values of all heads."""
+        if self.latent:
+            return self.latent.kv_rank + self.latent.rotary
+        return 2 * self.kv_heads * self.head
+
+    def attention_parameters(self, tp: int = 1) -> int:
+        """Return the parameters of one layer's attention on one of *tp* ranks.
+
+        Keys and values of fewer heads than ranks are held more than once.
+        """
+        if self.latent is None:
+            queries = self.heads * self.head // tp
+            keys = max(1, self.kv_heads // tp) * self.head
+            return 2 * self.hidden * (queries + keys)
+        latent, heads = self.latent, self.heads // tp
+        # The two compressions are small and held by every rank.
+        return (
+            self.hidden * (latent.query_rank + latent.kv_rank + latent.rotary)
+            + latent.query_rank * heads * (latent.plain + latent.rotary)
+            + latent.kv_rank * heads * (latent.plain + latent.value)
+            + heads * latent.value * self.hidden
+        )
+
+    @property
+    def ffn_parameters(self) -> int:
+        """Parameters of the feed-forward network of a dense layer."""
+        return self.ffn_matrices * self.hidden * self.ffn_hidden
+
+    @property
+    def expert_parameters(self) -> int:
+        """Parameters of one expert, routed or shared."""
+        return self.ffn_matrices * self.hidden * self.expert_hidden
+
+    def dense_parameters(self, layer: int, tp: int = 1) -> int:
+        """Return what each data-parallel rank holds of *layer*: all but experts."""
+        beside = (
+            self.shared_experts * self.expert_parameters
+            if self.has_experts(layer)
+            else self.ffn_parameters
+        )
+        return self.attention_parameters(tp) + beside // tp
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters of the embedding, and as many of the output."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All parameters of the model."""
+        total = self.embedding_parameters * (1 if self.tied else 2)
+        for layer in range(self.layers):
+            total += self.dense_parameters(layer)
+            if self.has_experts(layer):
+                total += self.experts * self.expert_parameters
+        return total
+
+
+MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
+    {
+        "llama-3-8b": ModelShape(
+            layers=32,
+            hidden=4096,
+            heads=32,
+            kv_heads=8,
+            head=128,
+            ffn_hidden=14336,
+            vocabulary=128_256,
+            source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
+            stated_parameters=8.03e9,
+        ),
+        "llama-3-70b": ModelShape(
+            layers=80,
+            hidden=8192,
+            heads=64,
+            kv_heads=8,
+            head=128,
+            ffn_hidden=28672,
+            vocabulary=128_256,
+            source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
+            stated_parameters=70.6e9,
+        ),
+        "llama-3-405b": ModelShape(
+            layers=126,
+            hidden=16384,
+            heads=128,
+            kv_heads=8,
+            head=128,
+            ffn_hidden=53248,
+            vocabulary=128_256,
+            source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
+            stated_parameters=405.9e9,
+        ),
+        "gpt-3-175b": ModelShape(
+            layers=96,
+            hidden=12288,
+            heads=96,
+            kv_heads=96,
+            head=128,
+            ffn_hidden=49152,
+            ffn_matrices=2,
+            vocabulary=50_257,
+            tied=True,
+            source="GPT-3, arXiv:2005.14165, table 2.1",
+            stated_parameters=175e9,
+        ),
+        "mixtral-8x7b": ModelShape(
+            layers=32,
+            hidden=4096,
+            heads=32,
+            kv_heads=8,
+            head=128,
+            ffn_hidden=14336,
+            vocabulary=32_000,
+            experts=8,
+            top_k=2,
+            expert_hidden=14336,
+            source="Mixtral, arXiv:2401.04088, table 1",
+            stated_parameters=46.7e9,
+        ),
+        "mixtral-8x22b": ModelShape(
+            layers=56,
+            hidden=6144,
+            heads=48,
+            kv_heads=8,
+            head=128,
+            ffn_hidden=16384,
+            vocabulary=32_768,
+            experts=8,
+            top_k=2,
+            expert_hidden=16384,
+            source="config.json and model card of Mixtral-8x22B-v0.3",
+            stated_parameters=141e9,
+        ),
+        "deepseek-v3": ModelShape(
+            layers=61,
+            hidden=7168,
+            heads=128,
+            kv_heads=128,
+            head=128,
+            ffn_hidden=18432,
+            vocabulary=129_280,
+            experts=256,
+            top_k=8,
+            expert_hidden=2048,
+            shared_experts=1,
+            dense_layers=3,
+            latent=LatentAttention(
+                query_rank=1536, kv_rank=512, plain=128, rotary=64, value=128
+            ),
+            source="DeepSeek-V3, arXiv:2412.19437, section 4.2, without the module "
+            "that predicts a second token",
+            stated_parameters=671e9,
+        ),
+        "gpt-oss-20b": ModelShape(
+            layers=24,
+            hidden=2880,
+            heads=64,
+            kv_heads=8,
+            head=64,
+            ffn_hidden=2880,
+            vocabulary=201_088,
+            experts=32,
+            top_k=4,
+            expert_hidden=2880,
+            source="gpt-oss model card, arXiv:2508.10925, section 2",
+            stated_parameters=20.9e9,
+        ),
+        "gpt-oss-120b": ModelShape(
+            layers=36,
+            hidden=2880,
+            heads=64,
+            kv_heads=8,
+            head=64,
+            ffn_hidden=2880,
+            vocabulary=201_088,
+            experts=128,
+            top_k=4,
+            expert_hidden=2880,
+            source="gpt-oss model card, arXiv:2508.10925, section 2",
+            stated_parameters=116.8e9,
+        ),
+    }
+)
+"""Known models by name."""

@@ -1,0 +1,79 @@
+"""Splits that were recorded somewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.recorded import read_splits
+from chakram.errors import TraceError
+
+
+def read(path: Path, text: str, **settings: int) -> tuple[object, ...]:
+    path.write_text(text, encoding="utf-8")
+    return read_splits(path, **{"nranks": 2, "token_bytes": 10, **settings})
+
+
+def test_json_has_tokens_or_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    dispatches = '"dispatches": [[[3, 1], [2, 0]], [[0, 0], [1, 1]]]'
+    first, second = ((30, 10), (20, 0)), ((0, 0), (10, 10))
+    assert read(path, f"{{{dispatches}}}") == (first, second)
+    text = f'{{"unit": "bytes", {dispatches}}}'
+    assert read(path, text)[0] == ((3, 1), (2, 0))
+
+
+def test_bins_of_experts_are_added_up(tmp_path: Path) -> None:
+    text = '{"dispatches": [[[1, 2, 5, 0], [0, 0, 0, 4]]]}'
+    assert read(tmp_path / "x.json", text) == (((30, 50), (0, 40)),)
+
+
+def test_csv_has_a_line_per_dispatch_and_source(tmp_path: Path) -> None:
+    text = "dispatch,source,e0,e1\n1,0,5,6\n0,1,3,4\n0,0,1,2\n1,1,7,8\n"
+    assert read(tmp_path / "x.csv", text) == (
+        ((10, 20), (30, 40)),
+        ((50, 60), (70, 80)),
+    )
+
+
+def test_a_matrix_has_bytes(tmp_path: Path) -> None:
+    assert read(tmp_path / "x.txt", "0 16\n\n32  0\n") == (((0, 16), (32, 0)),)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("x.json", "[", "is not JSON"),
+        ("x.json", "[]", "has no list of dispatches"),
+        ("x.json", '{"dispatches": [], "unit": "x"}', "unit is 'x'"),
+        ("x.json", '{"dispatches": []}', "has no dispatch"),
+        ("x.json", '{"dispatches": [[1]]}', "dispatch 0: is no list of rows"),
+        ("x.json", '{"dispatches": [[[1, 2]]]}', "1 sources, and a group has 2 ranks"),
+        ("x.json", '{"dispatches": [[[1], [2]]]}', "has 1 counts for 2 ranks"),
+        ("x.json", '{"dispatches": [[[-1, 2], [1, 1]]]}', "-1 is no count"),
+        ("x.json", '{"dispatches": [[[true, 2], [1, 1]]]}', "True is no count"),
+        ("x.json", '{"dispatches": [[[1e3, 2], [1, 1]]]}', "1000.0 is no count"),
+        ("x.json", f'{{"dispatches": [[[{2**60}, 0], [1, 1]]]}}', "is too much"),
+        ("x.csv", "0,0,1,x\n", "x.csv:1: 'x' is no count"),
+        ("x.csv", "0,0\n", "has 2 numbers"),
+        ("x.csv", "0,0,1,1\n0,0,1,1\n", "source 0 of dispatch 0 comes twice"),
+        ("x.csv", "0,1,1,1\n0,2,1,1\n", "has the sources [1, 2]"),
+        ("x.txt", "1 2\n3 -4\n", "x.txt:2: '-4' is no count"),
+        ("x.txt", "", "has 0 sources"),
+    ],
+)
+def test_what_is_no_record_is_refused(
+    tmp_path: Path, name: str, text: str, found: str
+) -> None:
+    with pytest.raises(TraceError) as raised:
+        read(tmp_path / name, text)
+    assert found in str(raised.value)
+
+
+def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_splits(tmp_path / "none.json", nranks=2, token_bytes=1)
+    (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TraceError, match="is not text"):
+        read_splits(tmp_path / "x.json", nranks=2, token_bytes=1)
