@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from chakram.core.algorithms.buffers import BufferProgram, carry_out
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
+from chakram.user_algorithms.bounded import read_bounded
+from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
 from chakram.user_algorithms.msccl import parse_msccl, program_of
 from chakram.user_algorithms.python_code import PythonSource
 from chakram.user_algorithms.refusal import refuse_problems
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from chakram.core.algorithms.listed import ListedAlgorithm
 
 __all__ = ["load_source", "load_sources"]
-
-MAX_FILE_BYTES = 64 << 20
 
 
 def load_sources(
@@ -45,28 +45,10 @@ def load_source(user: UserAlgorithm) -> AlgorithmSource:
     if user.kind == "python":
         return PythonSource(user)
     path = Path(user.path)
+    if user.kind == "chakra":
+        return ChakraSource(user, read_bodies(path))
     how = parse_msccl(read_bounded(path), source=path.name)
     return BufferSource(user, program_of(how))
-
-
-def read_bounded(path: Path) -> bytes:
-    """Return what is in the file at *path*.
-
-    Raises:
-        ScheduleError: If it cannot be read, or is too long.
-    """
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ScheduleError(
-            str(path),
-            f"cannot be read: {error.strerror}",
-            "the path starts at the folder of the experiment file",
-        ) from error
-    if len(text) > MAX_FILE_BYTES:
-        raise ScheduleError(str(path), f"is longer than {MAX_FILE_BYTES} bytes")
-    return text
 
 
 class BufferSource:
@@ -106,6 +88,48 @@ class BufferSource:
     def warnings(self) -> list[str]:
         """Return nothing: what was checked needs no words."""
         return []
+
+
+class ChakraSource:
+    """An algorithm that stands in Chakra traces, one for each position.
+
+    Args:
+        user: What the experiment names.
+        bodies: The traces.
+    """
+
+    def __init__(self, user: UserAlgorithm, bodies: ChakraBodies) -> None:
+        self._user = user
+        self._bodies = bodies
+
+    def listed(
+        self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
+    ) -> ListedAlgorithm:
+        """Return the list; another root than 0 turns all positions round.
+
+        Raises:
+            ScheduleError: If it is for another collective or size of group, or cannot
+                do what the collective promises.
+        """
+        bodies = self._bodies
+        require_purpose(self._user, (bodies.op or op, bodies.nranks), (op, nranks))
+        if bodies.nchunks is not None:
+            return BufferSource(self._user, bodies.program(op)).listed(
+                op, nranks=nranks, root=root, size_scale=size_scale
+            )
+        listed = bodies.listed_bytes(
+            op, name=self._user.name, root=0, size_scale=size_scale
+        )
+        return turned(listed, root)
+
+    def warnings(self) -> list[str]:
+        """Return what files with bytes do not tell."""
+        if self._bodies.nchunks is not None:
+            return []
+        return [
+            f"{self._user.name} says bytes, not chunks: collectives of any size move "
+            "these, and it was checked only that data can reach whoever must get it"
+        ]
 
 
 Purpose = tuple[CollectiveOp, int]

@@ -22,19 +22,18 @@ from typing import TYPE_CHECKING, NoReturn
 from xml.parsers import expat
 
 from chakram.core.algorithms.buffers import (
-    MAX_ACTIONS,
-    Action,
     BufferProgram,
     Layout,
-    Message,
     layout_of,
     place_buffers,
 )
+from chakram.core.algorithms.execution import MAX_ACTIONS, Action, Message
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
+from chakram.user_algorithms.links import Links, refuse_unmatched
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 __all__ = ["MAX_RANKS", "parse_msccl", "program_of"]
 
@@ -298,34 +297,6 @@ def parse_msccl(text: bytes, *, source: str) -> MscclAlgorithm:
     return _Reader(source).read(text)
 
 
-class _Links:
-    """The messages; the k-th sent over a link is the k-th received."""
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self._sent: dict[Message, list[int]] = {}
-        self._taken: dict[Message, int] = {}
-
-    def send(self, link: Message) -> int:
-        self._sent.setdefault(link, []).append(len(self.messages))
-        self.messages.append(link)
-        return len(self.messages) - 1
-
-    def receive(self, link: Message) -> int | None:
-        number = self._taken.get(link, 0)
-        self._taken[link] = number + 1
-        sent = self._sent.get(link, ())
-        return sent[number] if number < len(sent) else None
-
-    def counts(self) -> list[tuple[Message, int, int]]:
-        """Return for every link how many messages are sent and received."""
-        links = dict.fromkeys([*self._sent, *self._taken])
-        return [
-            (link, len(self._sent.get(link, ())), self._taken.get(link, 0))
-            for link in links
-        ]
-
-
 def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
     """Return what the GPUs do, with its messages matched.
 
@@ -372,7 +343,7 @@ class _Builder:
         self._per_rank = per_rank
         self._layout = layout
         self.actions: list[Action] = []
-        self.links = _Links()
+        self.links = Links()
         # What is received has to be there when receives are matched.
         self._sends = {
             (rank, block.number, number): self.links.send(
@@ -424,22 +395,6 @@ class _Builder:
                     action.writes.append(buffers.row(destination, where))
                 action.sends = self._sends.get((rank, block.number, number))
                 self.actions.append(action)
-
-
-def refuse_unmatched(source: str, counts: Sequence[tuple[Message, int, int]]) -> None:
-    """Refuse an algorithm in which the two ends of a link do not count alike.
-
-    Raises:
-        ScheduleError: With the first such link.
-    """
-    for link, sent, received in counts:
-        if sent != received:
-            raise ScheduleError(
-                source,
-                f"rank {link.src} sends {sent} messages to rank {link.dst} on channel "
-                f"{link.channel}, which receives {received}",
-                "every message needs both ends",
-            )
 
 
 def _link(

@@ -2,13 +2,12 @@
 
 MSCCL and its successors say what every rank does with *slots*: places in its input,
 output and scratch buffers that hold a chunk each.  A ``BufferProgram`` is that in one
-form for all of them: actions in an order of causes, each of which may receive one
-message, read slots, add all of it up, write slots and send one message.
+form for all of them: actions (``chakram.core.algorithms.execution``) that read slots,
+add all of it up, and write slots.
 
-``carry_out`` executes it on values that say which chunk they are and whose
-contributions they have, finds what is wrong, compares the end with what the collective
-promises, and returns the messages as a ``ListedAlgorithm``: what each carries, and
-which ones its source must have received.
+``carry_out`` executes it on values that say which part of the collective's buffer they
+are and whose contributions they have, finds what is wrong, compares the end with what
+the collective promises, and returns the messages as a ``ListedAlgorithm``.
 
 Two actions on one slot, of which one writes, must be ordered by their causes: else
 the outcome would depend on timing, and that is refused however it comes out here.
@@ -16,66 +15,23 @@ the outcome would depend on timing, and that is refused however it comes out her
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.listed import (
-    ListedAlgorithm,
-    ListedTransfer,
-    runs_of,
-)
+from chakram.core.algorithms.execution import SHOWN, Action, Execution, Message
+from chakram.core.algorithms.listed import ListedAlgorithm, ListedTransfer, runs_of
 from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
-    "MAX_ACTIONS",
-    "Action",
     "BufferProgram",
     "Layout",
-    "Message",
     "carry_out",
+    "layout_of",
+    "place_buffers",
 ]
-
-MAX_ACTIONS = 1 << 17
-"""Actions of one program."""
-
-_SHOWN = 8
-"""Problems that are worth telling; more say the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
-    """What goes from one rank to another over a channel."""
-
-    src: int
-    dst: int
-    channel: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Action:
-    """Something that one rank does.
-
-    Attributes:
-        rank: Who.
-        where: Where it stands in the user's file, for people.
-        after: Actions of the same rank that come before it.
-        receives: Message whose content it takes up.
-        reads: Rows of slots of its own rank; all rows are added up, slot by slot.
-        writes: Rows of slots of its own rank that get the result.
-        sends: Message that carries the result away.
-    """
-
-    rank: int
-    where: str
-    after: list[int] = field(default_factory=list)
-    receives: int | None = None
-    reads: list[Sequence[int]] = field(default_factory=list)
-    writes: list[Sequence[int]] = field(default_factory=list)
-    sends: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,101 +85,31 @@ class _Slot:
     readers: list[int] = field(default_factory=list)
 
 
-class _Run:
-    """One execution."""
+class _SlotExecution(Execution):
+    """Executes a program on its slots."""
 
     def __init__(self, program: BufferProgram) -> None:
-        self.program = program
-        self.problems: list[str] = []
+        super().__init__(
+            nranks=program.nranks, actions=program.actions, messages=program.messages
+        )
         layout = program.layout
-        self.contents: list[list[_Value | None]] = [
+        self._layout = layout
+        self._contents: list[list[_Value | None]] = [
             [None] * count for count in layout.slots
         ]
         for rank, before in enumerate(layout.before):
             for slot, part in before.items():
-                self.contents[rank][slot] = (part, frozenset({rank}))
-        self.touched: dict[tuple[int, int], _Slot] = {}
-        self.loads: list[list[_Value | None] | None] = [None] * len(program.messages)
-        # By action: bits of the actions that cause it, and by (source, channel) the
-        # last message that its rank has received.
-        self.causes: dict[int, int] = {}
-        self.received: dict[int, dict[tuple[int, int], int]] = {}
-        self.after: list[tuple[int, ...]] = [()] * len(program.messages)
-        self.sender: list[int | None] = [None] * len(program.messages)
-        self.receiver: list[int | None] = [None] * len(program.messages)
-        self.order: list[int] = []
+                self._contents[rank][slot] = (part, frozenset({rank}))
+        self._touched: dict[tuple[int, int], _Slot] = {}
+        self._loads: list[list[_Value | None]] = [[] for _ in program.messages]
 
-    def say(self, text: str) -> None:
-        if len(self.problems) < _SHOWN:
-            self.problems.append(text)
-
-    def connect(self) -> None:
-        for index, action in enumerate(self.program.actions):
-            if action.sends is not None:
-                self.sender[action.sends] = index
-            if action.receives is not None:
-                self.receiver[action.receives] = index
-
-    def execute(self) -> None:
-        actions = self.program.actions
-        waits = [len(action.after) for action in actions]
-        releases: list[list[int]] = [[] for _ in actions]
-        for index, action in enumerate(actions):
-            for before in action.after:
-                releases[before].append(index)
-            if action.receives is not None:
-                sender = self.sender[action.receives]
-                waits[index] += 1
-                if sender is not None:
-                    releases[sender].append(index)
-        left = [len(each) for each in releases]
-        ready = deque(index for index, count in enumerate(waits) if not count)
-        while ready:
-            index = ready.popleft()
-            self.order.append(index)
-            self._do(index)
-            if not left[index]:
-                del self.causes[index], self.received[index]
-            causes: Sequence[int] = actions[index].after
-            if actions[index].receives is not None:
-                sender = self.sender[actions[index].receives or 0]
-                causes = [*causes, *([] if sender is None else [sender])]
-            for before in causes:
-                left[before] -= 1
-                if not left[before]:  # nobody asks for it any more
-                    del self.causes[before], self.received[before]
-            for following in releases[index]:
-                waits[following] -= 1
-                if not waits[following]:
-                    ready.append(following)
-        if len(self.order) < len(actions):
-            self._tell_stuck(waits)
-
-    def _tell_stuck(self, waits: list[int]) -> None:
-        done = set(self.order)
-        actions = self.program.actions
-        for index, action in enumerate(actions):
-            if index in done or any(before not in done for before in action.after):
-                continue
-            message = self.program.messages[action.receives or 0]
-            self.say(
-                f"{action.where} waits for ever for a message from rank {message.src} "
-                f"on channel {message.channel}"
-            )
-        if not self.problems:
-            stuck = next(each for at, each in enumerate(actions) if waits[at])
-            self.say(f"{stuck.where} waits for itself")
-
-    def _do(self, index: int) -> None:
-        action = self.program.actions[index]
-        causes, received = self._causes(index, action)
+    def act(self, index: int, action: Action, causes: int) -> None:
+        """Add up what the action reads and gets; write it and send it."""
         rows = [self._read(index, action, row, causes) for row in action.reads]
         if action.receives is not None:
-            rows.append(self.loads[action.receives] or [])
+            rows.append(self._loads[action.receives])
         length = max((len(row) for row in rows), default=0)
-        if any(len(row) != length for row in rows) or any(
-            len(row) != length for row in action.writes
-        ):
+        if any(len(row) != length for row in [*rows, *action.writes]):
             self.say(f"{action.where}: what it reads, gets and writes differs in size")
             length = min((len(row) for row in [*rows, *action.writes]), default=0)
         result = [
@@ -233,44 +119,39 @@ class _Run:
             for slot, value in zip(slots, result, strict=False):
                 self._write(index, action, slot, value, causes)
         if action.sends is not None:
-            self.loads[action.sends] = result
+            self._loads[action.sends] = result
             if any(value is None for value in result):
                 self.say(f"{action.where}: sends a slot that nothing was written to")
-            self.after[action.sends] = tuple(sorted(received.values()))
-        self.causes[index] = causes | 1 << index
-        self.received[index] = received
 
-    def _causes(
-        self, index: int, action: Action
-    ) -> tuple[int, dict[tuple[int, int], int]]:
-        causes = 0
-        received: dict[tuple[int, int], int] = {}
-        for before in action.after:
-            causes |= self.causes[before]
-            for link, message in self.received[before].items():
-                received[link] = max(message, received.get(link, -1))
-        if action.receives is not None:
-            sender = self.sender[action.receives]
-            if sender is not None:
-                causes |= self.causes[sender]
-            message_of = self.program.messages[action.receives]
-            received[message_of.src, message_of.channel] = action.receives
-        return causes, received
+    def contents_of_messages(self) -> list[ListedTransfer]:
+        """Return what every message carries."""
+        return [
+            ListedTransfer(
+                step=0,
+                src=message.src,
+                dst=message.dst,
+                parts=runs_of(value[0] for value in load if value),
+                reduce=receiver is not None and bool(self._actions[receiver].reads),
+            )
+            for message, load, receiver in zip(
+                self._messages, self._loads, self._receiver, strict=True
+            )
+        ]
 
     def _read(
         self, index: int, action: Action, row: Sequence[int], causes: int
     ) -> list[_Value | None]:
         for slot in row:
-            touched = self.touched.setdefault((action.rank, slot), _Slot())
+            touched = self._touched.setdefault((action.rank, slot), _Slot())
             if touched.writer is not None and not causes >> touched.writer & 1:
                 self._tell_race(action, slot, touched.writer, "is written by")
             touched.readers.append(index)
-        return [self.contents[action.rank][slot] for slot in row]
+        return [self._contents[action.rank][slot] for slot in row]
 
     def _write(
         self, index: int, action: Action, slot: int, value: _Value | None, causes: int
     ) -> None:
-        touched = self.touched.setdefault((action.rank, slot), _Slot())
+        touched = self._touched.setdefault((action.rank, slot), _Slot())
         if touched.writer is not None and not causes >> touched.writer & 1:
             self._tell_race(action, slot, touched.writer, "is written by")
         for reader in touched.readers:
@@ -278,12 +159,12 @@ class _Run:
                 self._tell_race(action, slot, reader, "is read by")
         touched.writer = index
         touched.readers = []
-        self.contents[action.rank][slot] = value
+        self._contents[action.rank][slot] = value
 
     def _tell_race(self, action: Action, slot: int, other: int, does: str) -> None:
-        name = self.program.layout.slot_name(action.rank, slot)
+        name = self._layout.slot_name(action.rank, slot)
         self.say(
-            f"{action.where}: {name} {does} {self.program.actions[other].where}, and "
+            f"{action.where}: {name} {does} {self._actions[other].where}, and "
             "neither waits for the other"
         )
 
@@ -309,10 +190,10 @@ class _Run:
 
     def compare(self) -> None:
         """Compare the end with what the collective promises."""
-        layout = self.program.layout
+        layout = self._layout
         for rank, promised in enumerate(layout.after):
             for slot, (part, whose) in promised.items():
-                found = self.contents[rank][slot]
+                found = self._contents[rank][slot]
                 if found == (part, whose):
                     continue
                 name = layout.slot_name(rank, slot)
@@ -333,8 +214,8 @@ class _Run:
 def _difference(found: frozenset[int], wanted: frozenset[int]) -> str:
     missing = sorted(wanted - found)
     if missing:
-        ranks = ", ".join(map(str, missing[:_SHOWN]))
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        ranks = ", ".join(map(str, missing[:SHOWN]))
+        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         plural = "s" if len(missing) > 1 else ""
         return f"without what rank{plural} {ranks}{more} must contribute"
     extra = sorted(found - wanted)
@@ -353,56 +234,20 @@ def carry_out(
     Returns:
         The list and no problem, or no list and some of the problems.
     """
-    run = _Run(program)
-    run.connect()
-    run.execute()
-    if not run.problems:
-        run.compare()
-    if run.problems:
-        return None, run.problems
-    return _listed(program, run, name), []
-
-
-def _listed(program: BufferProgram, run: _Run, name: str) -> ListedAlgorithm:
-    """Return the messages in steps: each after all that it waits for."""
-    steps = [0] * len(program.messages)
-    last: dict[tuple[int, int, int], int] = {}
-    turns: list[tuple[int, int, int]] = []
-    for turn, index in enumerate(run.order):
-        message = program.actions[index].sends
-        if message is None:
-            continue
-        of = program.messages[message]
-        link = (of.src, of.dst, of.channel)
-        # Messages of one queue pair are counted by step: it must not go back.
-        steps[message] = max(
-            (steps[other] + 1 for other in run.after[message]),
-            default=0,
-        )
-        steps[message] = max(steps[message], last.get(link, 0))
-        last[link] = steps[message]
-        turns.append((steps[message], turn, message))
-    turns.sort()
-    places = {message: place for place, (_, _, message) in enumerate(turns)}
-    return ListedAlgorithm(
+    execution = _SlotExecution(program)
+    execution.execute()
+    if not execution.problems:
+        execution.compare()
+    if execution.problems:
+        return None, execution.problems
+    listed = execution.listed(
+        execution.contents_of_messages(),
         name=name,
         op=program.op,
-        nranks=program.nranks,
         root=program.root,
         nparts=program.layout.nparts,
-        transfers=tuple(
-            ListedTransfer(
-                step=step,
-                src=program.messages[message].src,
-                dst=program.messages[message].dst,
-                channel=program.messages[message].channel,
-                parts=runs_of(value[0] for value in run.loads[message] or () if value),
-                reduce=bool(program.actions[run.receiver[message] or 0].reads),
-                after=tuple(sorted(places[other] for other in run.after[message])),
-            )
-            for step, _, message in turns
-        ),
     )
+    return listed, []
 
 
 # What the collectives promise.

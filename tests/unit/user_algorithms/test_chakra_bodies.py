@@ -1,0 +1,177 @@
+"""Bodies of collectives in Chakra traces."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.chakra.framing import frame
+from chakram.chakra.messages import (
+    Metadata,
+    NodeType,
+    encode_metadata,
+    encode_node,
+)
+from chakram.core.algorithms import UserAlgorithm
+from chakram.core.collectives import CollectiveOp
+from chakram.errors import ScheduleError
+from chakram.user_algorithms.files import load_source
+
+if TYPE_CHECKING:
+    from chakram.core.algorithms import AlgorithmSource
+    from chakram.core.algorithms.listed import ListedAlgorithm
+
+AR = CollectiveOp.ALL_REDUCE
+
+
+def source(path: Path) -> AlgorithmSource:
+    return load_source(UserAlgorithm(kind="chakra", path=str(path)))
+
+
+def listed(path: Path, op: CollectiveOp = AR, *, nranks: int = 2) -> ListedAlgorithm:
+    return source(path).listed(op, nranks=nranks, root=0, size_scale=Fraction(1))
+
+
+def write(
+    folder: Path, ranks: list[list[dict[str, object]]], *, name: str = ""
+) -> Path:
+    """Write files of nodes, each after the one before it unless ``after`` says so."""
+    folder.mkdir(exist_ok=True)
+    for rank, rows in enumerate(ranks):
+        metadata = Metadata(attributes={"collective": name} if name else {})
+        data = frame(encode_metadata(metadata))
+        for place, row in enumerate(rows):
+            attributes = dict(row)
+            kind = attributes.pop("kind")
+            after = attributes.pop("after", [place - 1] if place else [])
+            data += frame(
+                encode_node(
+                    node_id=place,
+                    name="x",
+                    node_type=kind,  # type: ignore[arg-type]
+                    data_deps=after,  # type: ignore[arg-type]
+                    attributes=attributes,  # type: ignore[arg-type]
+                )
+            )
+        (folder / f"body.{rank}.et").write_bytes(data)
+    return folder
+
+
+def send(peer: int, chunk: int | None = None, **more: object) -> dict[str, object]:
+    return _message(NodeType.COMM_SEND, "comm_dst", peer, chunk, more)
+
+
+def receive(peer: int, chunk: int | None = None, **more: object) -> dict[str, object]:
+    return _message(NodeType.COMM_RECV, "comm_src", peer, chunk, more)
+
+
+def _message(
+    kind: NodeType, end: str, peer: int, chunk: int | None, more: dict[str, object]
+) -> dict[str, object]:
+    size: dict[str, object] = {"comm_size": 1000}
+    if chunk is not None:
+        size = {"msg_chunk_idx": chunk, "msg_chunk_cnt": 1, "total_chunk_cnt": 2}
+    return {"kind": kind, end: peer, **size, **more}
+
+
+@pytest.mark.parametrize(
+    ("name", "op", "nranks"),
+    [
+        ("ring_allreduce_4r", AR, 4),
+        ("ring_allreduce_8r", AR, 8),
+        ("ring_allgather_8r", CollectiveOp.ALL_GATHER, 8),
+    ],
+)
+def test_traces_with_chunks_are_their_xml(
+    chakra_data_folder: Path, name: str, op: CollectiveOp, nranks: int
+) -> None:
+    how = listed(chakra_data_folder / name, op, nranks=nranks)
+    xml = UserAlgorithm(kind="msccl", path=str(chakra_data_folder / f"{name}.xml"))
+    theirs = load_source(xml).listed(op, nranks=nranks, root=0, size_scale=Fraction(1))
+    assert how.transfers == theirs.transfers
+
+
+@pytest.fixture
+def chakra_data_folder(chakram_data: Path) -> Path:
+    return chakram_data / "traces/msccl_custom_symbolic"
+
+
+def test_traces_with_bytes_keep_them(chakram_data: Path) -> None:
+    path = chakram_data / "traces/astra_sim_custom_collective_ring8"
+    how = listed(path, nranks=8)
+    assert len(how.transfers) == 8 * 14
+    assert {each.nbytes for each in how.transfers} == {131_072}
+    assert how.chunk_bytes(0, nranks=8, input_bytes=7) == 131_072
+    scaled = source(path).listed(AR, nranks=8, root=0, size_scale=Fraction(1, 64))
+    assert {each.nbytes for each in scaled.transfers} == {2048}
+    (warning,) = source(path).warnings()
+    assert "says bytes, not chunks" in warning
+    with pytest.raises(ScheduleError, match="is an algorithm for all_reduce"):
+        listed(path, CollectiveOp.ALL_GATHER, nranks=8)
+
+
+def exchange(*, adds: bool = True) -> list[list[dict[str, object]]]:
+    def rank(own: int) -> list[dict[str, object]]:
+        other = 1 - own
+        return [
+            send(other, own),
+            receive(other, other, is_rrc=adds),
+            {"kind": NodeType.COMP},
+            send(other, other),
+            receive(other, own),
+        ]
+
+    return [rank(0), rank(1)]
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    assert len(listed(write(tmp_path, exchange(), name="allreduce")).transfers) == 4
+    with pytest.raises(
+        ScheduleError, match=r"part 1 in i\[1\] without what rank 0 must contribute"
+    ):
+        listed(write(tmp_path, exchange(adds=False), name="allreduce"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        ([[send(1)], [receive(0)]], "nothing of rank 1 can have reached rank 0"),
+        ([[send(1), send(1)], [receive(0)]], "rank 0 sends 2 messages to rank 1"),
+        (
+            [[receive(1), send(1)], [receive(0), send(0)]],
+            "body.0.et: node 0 waits for ever for a message from rank 1",
+        ),
+        (
+            [[send(1, comm_size=5), receive(1)], [receive(0), send(0)]],
+            "from 0 to 1 has 5 bytes at its source and 1000 at its destination",
+        ),
+        ([[send(1, 0), receive(1)], [receive(0), send(0, 0)]], "parts of no and of 2"),
+        ([[send(2)], [receive(0)]], "comm_dst is 2"),
+        ([[send(1, after=[9])], [receive(0)]], "depends on node 9, which is not there"),
+        (
+            [[send(1, after=[1]), receive(1, after=[0])], [receive(0), send(0)]],
+            "its dependencies form a cycle",
+        ),
+        ([[{"kind": NodeType.COMM_COLL}], []], "node 0: is a collective"),
+    ],
+)
+def test_what_is_no_body_is_refused(
+    tmp_path: Path, ranks: list[list[dict[str, object]]], told: str
+) -> None:
+    with pytest.raises(ScheduleError) as caught:
+        listed(write(tmp_path, ranks))
+    assert told in str(caught.value)
+
+
+def test_a_folder_without_one_set_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScheduleError, match="holds no sets of files"):
+        listed(tmp_path)
+    write(tmp_path / "a", exchange())
+    (tmp_path / "a/body.1.et").unlink()
+    with pytest.raises(ScheduleError, match="has files for 1 positions"):
+        listed(tmp_path / "a")
+    with pytest.raises(ScheduleError, match="is for the collective 'magic'"):
+        listed(write(tmp_path / "b", exchange(), name="magic"))
