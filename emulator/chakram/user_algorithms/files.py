@@ -12,6 +12,7 @@ from chakram.errors import ScheduleError
 from chakram.user_algorithms.bounded import read_bounded
 from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
 from chakram.user_algorithms.msccl import parse_msccl, program_of
+from chakram.user_algorithms.mscclpp import parse_mscclpp
 from chakram.user_algorithms.python_code import PythonSource
 from chakram.user_algorithms.refusal import refuse_problems
 
@@ -47,8 +48,10 @@ def load_source(user: UserAlgorithm) -> AlgorithmSource:
     path = Path(user.path)
     if user.kind == "chakra":
         return ChakraSource(user, read_bodies(path))
-    how = parse_msccl(read_bounded(path), source=path.name)
-    return BufferSource(user, program_of(how))
+    text = read_bounded(path)
+    if user.kind == "mscclpp":
+        return BufferSource(user, parse_mscclpp(text, source=path.name))
+    return BufferSource(user, program_of(parse_msccl(text, source=path.name)))
 
 
 class BufferSource:

@@ -106,7 +106,7 @@ class _SlotExecution(Execution):
     def act(self, index: int, action: Action, causes: int) -> None:
         """Add up what the action reads and gets; write it and send it."""
         rows = [self._read(index, action, row, causes) for row in action.reads]
-        if action.receives is not None:
+        if action.receives is not None and self._loads[action.receives]:
             rows.append(self._loads[action.receives])
         length = max((len(row) for row in rows), default=0)
         if any(len(row) != length for row in [*rows, *action.writes]):

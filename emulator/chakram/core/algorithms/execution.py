@@ -27,17 +27,21 @@ MAX_ACTIONS = 1 << 17
 SHOWN = 8
 """Problems that are worth telling; more say the same."""
 
-Link = tuple[int, int]
-"""Whom a message is from, and on which channel."""
+Link = tuple[int, int, int]
+"""Whom a message is from, on which channel, in which stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What goes from one rank to another over a channel."""
+    """What goes from one rank to another over a channel.
+
+    Those of one *stream* are sent one after another, in the order of their numbers.
+    """
 
     src: int
     dst: int
     channel: int
+    stream: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,7 +74,7 @@ class Execution:
         nranks: Ranks of the group.
         actions: What they do.
         messages: What goes between them, by number; each is sent by one action and
-            received by one, those of one link in the order of their numbers.
+            received by one.
 
     Attributes:
         problems: What is wrong, as far as it is known.
@@ -151,7 +155,7 @@ class Execution:
             if sender is not None:
                 causes |= self._causes[sender]
             of = self._messages[action.receives]
-            received[of.src, of.channel] = action.receives
+            received[of.src, of.channel, of.stream] = action.receives
         self.act(index, action, causes)
         if action.sends is not None:
             self._awaited[action.sends] = tuple(sorted(received.values()))
@@ -194,22 +198,24 @@ class Execution:
         """
         steps = [0] * len(self._messages)
         last: dict[Message, int] = {}
-        turns: list[tuple[int, int, int]] = []
-        for turn, index in enumerate(self._order):
+        turns: dict[tuple[int, int], int] = {}
+        order: list[tuple[int, int, int, int]] = []
+        for index in self._order:
             message = self._actions[index].sends
             if message is None:
                 continue
             link = self._messages[message]
-            # Messages of one queue pair are counted by step: it must not go back.
-            steps[message] = max(
+            # What one stream sends does not go back in steps, by which both ends count.
+            step = max(
                 (steps[other] + 1 for other in self._awaited[message]),
                 default=0,
             )
-            steps[message] = max(steps[message], last.get(link, 0))
-            last[link] = steps[message]
-            turns.append((steps[message], turn, message))
-        turns.sort()
-        places = {message: place for place, (_, _, message) in enumerate(turns)}
+            step = last[link] = max(step, last.get(link, 0))
+            steps[message] = step
+            turn = turns[step, link.src] = turns.get((step, link.src), 0) + 1
+            order.append((step, turn, link.src, message))
+        order.sort()
+        places = {message: place for place, (*_, message) in enumerate(order)}
         return ListedAlgorithm(
             name=name,
             op=op,
@@ -229,6 +235,6 @@ class Execution:
                         sorted(places[other] for other in self._awaited[message])
                     ),
                 )
-                for step, _, message in turns
+                for step, _, _, message in order
             ),
         )
