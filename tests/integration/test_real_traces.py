@@ -80,6 +80,7 @@ SETS = [
         nodes=280,
         comm={"send": (112, 131_072, 131_072), "receive": (112, 131_072, 131_072)},
         producer="MSCCL converter",
+        warnings=frozenset({WarningKind.COLLECTIVE_BODY}),
     ),
     Expected(
         path="msccl_custom_symbolic/ring_allgather_8r",
@@ -87,7 +88,7 @@ SETS = [
         nodes=112,
         comm={"send": (56, 0, 0), "receive": (56, 0, 0)},
         producer="MSCCL converter",
-        warnings=frozenset({WarningKind.NO_SIZE}),
+        warnings=frozenset({WarningKind.NO_SIZE, WarningKind.COLLECTIVE_BODY}),
         problems=frozenset({ProblemKind.NO_SIZE}),
     ),
     Expected(
@@ -96,7 +97,7 @@ SETS = [
         nodes=60,
         comm={"send": (24, 0, 0), "receive": (24, 0, 0)},
         producer="MSCCL converter",
-        warnings=frozenset({WarningKind.NO_SIZE}),
+        warnings=frozenset({WarningKind.NO_SIZE, WarningKind.COLLECTIVE_BODY}),
         problems=frozenset({ProblemKind.NO_SIZE}),
     ),
     Expected(
@@ -105,7 +106,7 @@ SETS = [
         nodes=280,
         comm={"send": (112, 0, 0), "receive": (112, 0, 0)},
         producer="MSCCL converter",
-        warnings=frozenset({WarningKind.NO_SIZE}),
+        warnings=frozenset({WarningKind.NO_SIZE, WarningKind.COLLECTIVE_BODY}),
         problems=frozenset({ProblemKind.NO_SIZE}),
     ),
     Expected(
@@ -189,7 +190,9 @@ SETS = [
         nodes=5_388,
         comm={},
         producer="PyTorch converter",
-        warnings=frozenset({WarningKind.MISSING_CONTROL_DEPENDENCY}),
+        warnings=frozenset(
+            {WarningKind.MISSING_CONTROL_DEPENDENCY, WarningKind.NO_COMMUNICATION}
+        ),
         groups=6,
     ),
     Expected(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.eras import (
     FirstRecord,
+    NodeEra,
     classify_first_record,
+    era_of_node,
     old_schema_of_metadata,
-    old_schema_of_node,
 )
 from chakram.chakra.groups import is_process_group_init, process_groups_of_init
 from chakram.chakra.kernel_order import Kernel, kernel_order
@@ -35,6 +36,7 @@ from chakram.chakra.options import (
 from chakram.chakra.plain_nodes import PlainNodes
 from chakram.chakra.producers import (
     STAGE_SCHEMA,
+    Producer,
     is_pytorch,
     is_text_converter,
     producer_of,
@@ -50,9 +52,8 @@ if TYPE_CHECKING:
 _CYCLE_NS = 1
 """The text files are those of ASTRA-sim 1.0, whose clock has 1 GHz."""
 
-_OLD_SCHEMA_LOOK = 64
-"""Nodes at the start of a file in which an old schema is looked for.  Each of them but
-a first one without attributes and parents shows its era."""
+_ERA_LOOK = 64
+"""Nodes at the start of a file in which an old schema is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +105,8 @@ class RankDecoder:
         self._warnings: dict[WarningKind, TraceWarning] = {}
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
+        # Whether metadata, or a node, showed that the schema is one of today.
+        self._is_of_today = False
         # None: every node is looked at, or who wrote the file is not known yet.
         self._plain: PlainNodes | None = None
 
@@ -118,7 +121,7 @@ class RankDecoder:
         Returns:
             Where the first record begins that was not taken.
         """
-        if self._plain is None:
+        if self._plain is None or not self._is_of_today:
             return start
         return self._plain.take(data, start, len(data), offset)
 
@@ -131,11 +134,8 @@ class RankDecoder:
         self._records += 1
         if self._records == 1 and self._took_metadata(offset, body):
             return
-        if self._records <= _OLD_SCHEMA_LOOK:
-            self._refuse_old_schema(
-                offset,
-                old_schema_of_node(body, has_metadata=self._metadata is not None),
-            )
+        if self._records <= _ERA_LOOK:
+            self._look_at_era(offset, body)
         if len(self._builder) == self._options.node_limit:
             raise TraceError(
                 self._at(offset),
@@ -159,6 +159,8 @@ class RankDecoder:
         # It calls back here: let go, or the memory of every file waits for a collector
         # of cycles.
         self._plain = None
+        if len(self._builder):
+            self._refuse_unknown_era(0)
         builder, policy = self._builder, self._options.dependencies
         if not len(builder):
             self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")
@@ -184,15 +186,29 @@ class RankDecoder:
         )
         if self._kernels:
             graph = self._ordered(graph, self._kernels)
+        producer = producer_of(
+            self._metadata,
+            graph,
+            control_only=WarningKind.CONTROL_ONLY in self._warnings,
+            counts_groups=self._reader.counts_groups,
+        )
+        if producer == Producer.MSCCL:
+            self._warn(
+                WarningKind.COLLECTIVE_BODY,
+                self._source,
+                "this is the body of one custom collective, not a workload",
+            )
+        elif producer == Producer.PYTORCH and not builder.communications:
+            self._warn(
+                WarningKind.NO_COMMUNICATION,
+                self._source,
+                "nothing communicates: runs of gloo leave no kernels, but their host "
+                "traces (.json) tell",
+            )
         return RankTrace(
             graph=graph,
             metadata=self._metadata or Metadata(),
-            producer=producer_of(
-                self._metadata,
-                graph,
-                control_only=WarningKind.CONTROL_ONLY in self._warnings,
-                counts_groups=self._reader.counts_groups,
-            ),
+            producer=producer,
             groups={**self._groups, **self._reader.groups},
             warnings=tuple(self._warnings.values()),
         )
@@ -211,6 +227,7 @@ class RankDecoder:
         if first is FirstRecord.METADATA:
             self._refuse_old_schema(offset, old_schema_of_metadata(body))
             self._metadata = decode_metadata(body, where)
+            self._is_of_today = bool(body)
         else:
             self._warn(
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
@@ -220,6 +237,26 @@ class RankDecoder:
         self._choose_unit_of_durations(where, first_name)
         self._choose_how_to_take()
         return first is FirstRecord.METADATA
+
+    def _look_at_era(self, offset: int, body: bytes) -> None:
+        """Refuse an old node; know today's from the first that shows it."""
+        era = era_of_node(body, has_metadata=self._is_of_today)
+        if era.is_old:
+            self._refuse_old_schema(offset, era.value)
+        self._is_of_today = self._is_of_today or era is NodeEra.TODAY
+        if self._records == _ERA_LOOK:
+            self._refuse_unknown_era(offset)
+
+    def _refuse_unknown_era(self, offset: int) -> None:
+        # Metadata that states nothing shows at least that types have today's numbers.
+        if self._metadata is None and not self._is_of_today:
+            raise UnsupportedTrace(
+                self._at(offset),
+                "there is no metadata record, and no node shows that the file has "
+                "Chakra schema 0.0.4 or later; read with today's, older nodes would "
+                "change their types",
+                "convert it with the tool that wrote it to schema 0.0.4 or later",
+            )
 
     def _choose_unit_of_sizes(self, where: str) -> None:
         metadata, options = self._metadata, self._options

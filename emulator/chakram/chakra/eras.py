@@ -10,7 +10,11 @@ its compute nodes become memory stores.  So the bytes are looked at first:
 * only proto2, that is a schema before 0.0.4, writes a zero (``08 00``) or an unpacked
   list of parents (field 4 as a varint);
 * attributes stood in field 11 in 0.0.2 and 0.0.3; in 0.0.1 there were none, and the
-  fields 12 to 20 were numbers.
+  fields 12 to 20 were numbers;
+* packed lists of dependencies, and attributes in field 10, are written since 0.0.4.
+
+A file without metadata in which no node shows any of this is not to be trusted: a node
+of 0.0.1 may consist of nothing but fields that mean something else today.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 _FIELD_ID, _FIELD_NAME, _FIELD_TYPE, _FIELD_PARENT = 1, 2, 3, 4
-_FIELD_OLD_ATTRIBUTE = 11
+_FIELD_DATA, _FIELD_ATTRIBUTE, _FIELD_OLD_ATTRIBUTE = 5, 10, 11
 _STORAGE_NODE = 8
 """Since July 2026 field 11 holds a storage operation, in nodes of this type only."""
 
@@ -66,35 +70,62 @@ def old_schema_of_metadata(body: bytes) -> str | None:
     return None
 
 
-def old_schema_of_node(body: bytes, *, has_metadata: bool) -> str | None:
-    """Return the name of an unreadable schema that a node record betrays, or None.
+class NodeEra(Enum):
+    """What one node record says of its schema."""
+
+    TODAY = "0.0.4 or later"
+    FIRST = "0.0.1"
+    SECOND = "0.0.2 or 0.0.3"
+    OLD = "0.0.3 or earlier"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_old(self) -> bool:
+        """Whether nodes of this era cannot be read."""
+        return self not in (NodeEra.TODAY, NodeEra.UNKNOWN)
+
+
+def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
+    """Return the era that a node record betrays.
 
     Args:
         body: The record.
-        has_metadata: Whether the file starts with a metadata record.  Then a writer
-            that spells out zeros or does not pack its lists is merely unusual.
+        has_metadata: Whether the file starts with a metadata record that states
+            something.  Then a writer that spells out zeros or does not pack its lists
+            is merely unusual.
     """
     node_type: int | bytes = 0
-    old_attribute = False
+    old_attribute = today = proto2 = numbers = False
     try:
         for number, wire_type, value in _fields(body):
+            text = value if isinstance(value, bytes) else b""
             if number == _FIELD_TYPE:
                 node_type = value
             elif number == _FIELD_OLD_ATTRIBUTE and wire_type == _LENGTH_DELIMITED:
                 old_attribute = True
             elif 12 <= number <= 20 and wire_type == _VARINT and not has_metadata:
-                return "0.0.1"
-            elif (
-                wire_type == _VARINT
-                and not has_metadata
-                and (number == _FIELD_PARENT or (number == _FIELD_ID and value == 0))
-            ):
-                return "0.0.3 or earlier"
+                return NodeEra.FIRST
+            elif wire_type == _VARINT and not has_metadata:
+                if number == _FIELD_PARENT or (number == _FIELD_ID and value == 0):
+                    proto2 = True
+                numbers = numbers or _FIELD_PARENT < number < _FIELD_ATTRIBUTE
+            elif number == _FIELD_PARENT and wire_type == _LENGTH_DELIMITED:
+                # Today's control dependencies, which are packed.
+                today = True
+            elif number == _FIELD_DATA and min(text, default=32) < 32:
+                # Packed data dependencies; in 0.0.2 a text stood there.
+                today = True
+            elif number in (8, 9, _FIELD_ATTRIBUTE) and text[:1] == b"\n":
+                # A message that starts with its field 1; in 0.0.2 texts stood there.
+                today = True
     except ValueError:
-        return None
+        return NodeEra.UNKNOWN
     if old_attribute and node_type != _STORAGE_NODE:
-        return "0.0.2 or 0.0.3"
-    return None
+        return NodeEra.SECOND
+    if proto2:
+        # Only in 0.0.1 were sizes and run times numbers.
+        return NodeEra.FIRST if numbers else NodeEra.OLD
+    return NodeEra.TODAY if today else NodeEra.UNKNOWN
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, int, int | bytes]]:

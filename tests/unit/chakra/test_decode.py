@@ -441,3 +441,15 @@ def test_a_data_dependency_without_node_may_be_dropped() -> None:
     )
     assert trace.graph.node(1).dependencies == (0,)
     assert [w.kind for w in trace.warnings] == [WarningKind.MISSING_DATA_DEPENDENCY]
+
+
+def test_without_metadata_some_node_must_show_that_the_schema_is_todays() -> None:
+    bare = [node(number) for number in range(1, 80)]
+    with pytest.raises(UnsupportedTrace, match="no node shows"):
+        read(*bare)
+    with pytest.raises(UnsupportedTrace, match="no node shows"):
+        read(bare[0])
+    shown = node(90, data_deps=[1])
+    assert len(read(*bare[:60], shown, *bare[60:]).graph) == 80
+    # Metadata that states nothing is newer than the change of the types' numbers.
+    assert len(read(b"\0", *bare).graph) == 79

@@ -6,9 +6,10 @@ import pytest
 
 from chakram.chakra.eras import (
     FirstRecord,
+    NodeEra,
     classify_first_record,
+    era_of_node,
     old_schema_of_metadata,
-    old_schema_of_node,
 )
 
 NAME = b"\x12\x01n"
@@ -50,28 +51,35 @@ def test_an_attribute_in_the_place_of_the_version_is_old() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "schema"),
+    ("body", "era"),
     [
-        (b"\x08\x00" + NAME, "0.0.3 or earlier"),  # a zero spelt out
-        (b"\x08\x01\x18\x04\x20\x00", "0.0.3 or earlier"),  # an unpacked parent
-        (b"\x08\x01\x18\x03\x60\x05", "0.0.1"),  # field 12 is a number
-        (b"\x08\x01\x18\x04\x5a\x03\n\x01a", "0.0.2 or 0.0.3"),  # attribute in 11
+        (b"\x08\x00" + NAME, NodeEra.OLD),  # a zero spelt out
+        (b"\x08\x00" + NAME + b"\x18\x03\x38\x05", NodeEra.FIRST),  # and a run time
+        (b"\x08\x01\x18\x04\x20\x00", NodeEra.OLD),  # an unpacked parent
+        (b"\x08\x01\x18\x03\x60\x05", NodeEra.FIRST),  # field 12 is a number
+        (b"\x08\x01\x18\x04\x5a\x03\n\x01a", NodeEra.SECOND),  # attribute in 11
+        (b"\x08\x01\x18\x04\x2a\x02[]\x52\x02[]", NodeEra.UNKNOWN),  # texts
+        (b"\x08\x01" + NAME + b"\x18\x03\x38\x05", NodeEra.UNKNOWN),
+        (b"\x08\x01\x22\x01\x02", NodeEra.TODAY),  # packed control dependencies
+        (b"\x08\x01\x2a\x01\x02", NodeEra.TODAY),  # packed data dependencies
+        (b"\x08\x01\x52\x03\n\x01a", NodeEra.TODAY),  # attribute in 10
+        (b"\x08\x01\x42\x03\n\x01a", NodeEra.TODAY),  # inputs as a message
     ],
 )
-def test_an_old_node_is_known_by_what_only_its_era_wrote(
-    body: bytes, schema: str
-) -> None:
-    assert old_schema_of_node(body, has_metadata=False) == schema
+def test_a_node_is_known_by_what_only_its_era_wrote(body: bytes, era: NodeEra) -> None:
+    assert era_of_node(body, has_metadata=False) is era
+    assert era.is_old == (era not in (NodeEra.TODAY, NodeEra.UNKNOWN))
 
 
 def test_behind_metadata_an_unusual_writer_is_not_old() -> None:
-    assert old_schema_of_node(b"\x08\x00\x20\x00", has_metadata=True) is None
-    assert old_schema_of_node(b"\x18\x04\x60\x05", has_metadata=True) is None
+    assert era_of_node(b"\x08\x00\x20\x00", has_metadata=True) is NodeEra.UNKNOWN
+    assert era_of_node(b"\x18\x04\x60\x05", has_metadata=True) is NodeEra.UNKNOWN
 
 
 def test_storage_of_today_in_field_11_is_not_old() -> None:
-    assert old_schema_of_node(b"\x18\x08\x5a\x02\x08\x01", has_metadata=True) is None
+    storage = b"\x18\x08\x5a\x02\x08\x01"
+    assert era_of_node(storage, has_metadata=True) is NodeEra.UNKNOWN
 
 
 def test_what_is_no_message_is_left_to_the_decoder() -> None:
-    assert old_schema_of_node(b"\x0f", has_metadata=False) is None
+    assert era_of_node(b"\x0f", has_metadata=False) is NodeEra.UNKNOWN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.messages import NodeType
 from tests.trace_bytes import collective, metadata, node, read
 
 
@@ -28,7 +27,7 @@ from tests.trace_bytes import collective, metadata, node, read
         ([metadata(), node(1, name="COMP_NODE"), node(2, name="mine")], "unknown"),
         ([metadata(tool="x"), node(1, name="COMP_NODE")], "unknown"),
         ([metadata()], "unknown"),
-        ([node(1, NodeType.COMP), node(2)], "unknown"),
+        ([node(1, num_ops=5), node(2)], "unknown"),
     ],
 )
 def test_a_producer_is_known_by_its_marks(records: list[bytes], producer: str) -> None:

@@ -348,12 +348,12 @@ def test_ranks_that_disagree_about_a_group_are_refused(tmp_path: Path) -> None:
 def test_the_producer_is_known_by_what_it_leaves(
     tmp_path: Path, record: bytes, producer: str, schema: str
 ) -> None:
-    (tmp_path / "w.0.et").write_bytes(record + node(1))
+    (tmp_path / "w.0.et").write_bytes(record + node(1, num_ops=1))
     got = load_trace_set(tmp_path, bytes_per_element=1)
     assert (got.producer, got.schema) == (producer, schema)
 
 
 def test_the_oddities_of_all_ranks_are_told(tmp_path: Path) -> None:
     for rank in range(2):
-        (tmp_path / f"w.{rank}.et").write_bytes(node(1))
+        (tmp_path / f"w.{rank}.et").write_bytes(node(1, num_ops=1))
     assert [w.rank for w in load_trace_set(tmp_path).warnings] == [0, 1]

@@ -124,7 +124,7 @@ def test_show_tells_oddities(tmp_path: Path) -> None:
 
 def test_ranks_that_are_odd_alike_share_a_line(tmp_path: Path) -> None:
     for rank in range(3):
-        (tmp_path / f"w.{rank}.et").write_bytes(node(1))
+        (tmp_path / f"w.{rank}.et").write_bytes(node(1, num_ops=1))
     assert run("lint", tmp_path).count("warning: ") == 1
     assert "[no-metadata: 3 times in 3 ranks]" in run("lint", tmp_path)
     assert len(run_json("lint", tmp_path)["warnings"]) == 3
