@@ -53,6 +53,11 @@ _PORT_COUNTERS = (
     ("unsupported", "invalid_packets"),
     ("icrc_errors", "invalid_packets"),
     ("faults_dropped", "injected_drops"),
+    ("faults_delayed", "injected_delays"),
+    ("faults_duplicated", "injected_duplicates"),
+    ("faults_reordered", "injected_reorders"),
+    ("faults_marked", "injected_marks"),
+    ("faults_not_ready", "injected_not_ready"),
     ("generator_wait_ns", "generator_wait_ns"),
 )
 _QUEUE_PAIR_SLOTS = tuple((name, slot(to)) for name, to in _QUEUE_PAIR_COUNTERS)

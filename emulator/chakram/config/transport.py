@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from chakram.config.dcqcn import DcqcnSettings
-from chakram.config.quantities import Model, Number, Rate, Size, Time, Whole, problem
+from chakram.config.quantities import (
+    Model,
+    Name,
+    Number,
+    Rate,
+    Size,
+    Time,
+    Whole,
+    problem,
+)
+from chakram.core.faults import FaultAction, PacketFault
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """The path MTUs that InfiniBand knows."""
@@ -214,8 +224,70 @@ class Transport(Model):
         return self
 
 
+class PacketFaultSettings(Model):
+    """Something that ports do to packets on purpose."""
+
+    action: Literal["drop", "delay", "duplicate", "reorder", "mark", "not_ready"]
+    """What: mark is "congestion experienced", not_ready a receiver-not-ready NAK."""
+    at: Literal["receive", "send"] = "receive"
+    """Which of the two ports does it."""
+    packets: Literal[
+        "any", "data", "first", "middle", "last", "only", "ack", "nak", "cnp"
+    ] = "data"
+    """Which class of packets, by opcode."""
+    job: Name | None = None
+    """Only packets of this job."""
+    source: Whole | None = Field(default=None, ge=0, lt=1 << 17)
+    """Only packets that this rank sends."""
+    destination: Whole | None = Field(default=None, ge=0, lt=1 << 17)
+    """Only packets to this rank."""
+    nth: Whole | None = Field(default=None, ge=1, lt=1 << 53)
+    """The packet that it happens to, counted from 1 at each port."""
+    count: Whole = Field(default=1, ge=1, lt=1 << 53)
+    """How many in a row."""
+    every: Whole | None = Field(default=None, ge=1, lt=1 << 53)
+    """And again, each time after so many packets."""
+    probability: Number | None = Field(default=None, gt=0.0, le=1.0)
+    """Share of the packets that it happens to, at random; in place of nth."""
+    by_ns: Time = Field(default=1_000_000, alias="by", ge=1, le=10 * 10**9)
+    """How much a delay is; how long a reordered packet waits for others at most."""
+    behind: Whole = Field(default=3, ge=1, le=1_000)
+    """How many packets overtake a reordered one."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        try:
+            self.fault()
+        except ValueError as error:
+            raise problem(
+                str(error),
+                "e.g. {action: drop, nth: 5} or {action: delay, by: 1ms, "
+                "probability: 0.01}",
+            ) from None
+        return self
+
+    def fault(self) -> PacketFault:
+        """Return what ports are told."""
+        return PacketFault(
+            action=FaultAction[self.action.upper()],
+            at_send=self.at == "send",
+            packets=self.packets,
+            job=self.job,
+            source=self.source,
+            destination=self.destination,
+            nth=self.nth or 0,
+            count=self.count,
+            every=self.every or 0,
+            probability=self.probability or 0.0,
+            delay_ns=self.by_ns,
+            behind=self.behind,
+        )
+
+
 class Faults(Model):
     """Declared disturbances."""
 
     drop: Number = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of the packets that ports drop at random when they receive them."""
+    packets: tuple[PacketFaultSettings, ...] = Field(default=(), max_length=64)
+    """What else ports do to packets, one by one."""

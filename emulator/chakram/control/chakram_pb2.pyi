@@ -1266,6 +1266,7 @@ class RunSettings(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     HANG_TIMEOUT_NS_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
+    FAULTS_FIELD_NUMBER: _builtins.int
     warmup: _builtins.int
     measured: _builtins.int
     sync: _builtins.str
@@ -1275,6 +1276,8 @@ class RunSettings(_message.Message):
     hang_timeout_ns: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSettings]: ...
+    @_builtins.property
+    def faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___PacketFault]: ...
     def __init__(
         self,
         *,
@@ -1286,14 +1289,78 @@ class RunSettings(_message.Message):
         seed: _builtins.int = ...,
         hang_timeout_ns: _builtins.int = ...,
         jobs: _abc.Iterable[Global___JobSettings] | None = ...,
+        faults: _abc.Iterable[Global___PacketFault] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_ratio", b"drop_ratio", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "jobs", b"jobs", "measured", b"measured", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_ratio", b"drop_ratio", "faults", b"faults", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "jobs", b"jobs", "measured", b"measured", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
+
+@_typing.final
+class PacketFault(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    AT_SEND_FIELD_NUMBER: _builtins.int
+    PACKETS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    DESTINATION_FIELD_NUMBER: _builtins.int
+    NTH_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
+    PROBABILITY_FIELD_NUMBER: _builtins.int
+    DELAY_NS_FIELD_NUMBER: _builtins.int
+    BEHIND_FIELD_NUMBER: _builtins.int
+    action: _builtins.str
+    at_send: _builtins.bool
+    packets: _builtins.str
+    job: _builtins.str
+    source: _builtins.int
+    destination: _builtins.int
+    nth: _builtins.int
+    count: _builtins.int
+    every: _builtins.int
+    probability: _builtins.float
+    delay_ns: _builtins.int
+    behind: _builtins.int
+    def __init__(
+        self,
+        *,
+        action: _builtins.str = ...,
+        at_send: _builtins.bool = ...,
+        packets: _builtins.str = ...,
+        job: _builtins.str | None = ...,
+        source: _builtins.int | None = ...,
+        destination: _builtins.int | None = ...,
+        nth: _builtins.int = ...,
+        count: _builtins.int = ...,
+        every: _builtins.int = ...,
+        probability: _builtins.float = ...,
+        delay_ns: _builtins.int = ...,
+        behind: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_destination", b"_destination", "_job", b"_job", "_source", b"_source", "destination", b"destination", "job", b"job", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_destination", b"_destination", "_job", b"_job", "_source", b"_source", "action", b"action", "at_send", b"at_send", "behind", b"behind", "count", b"count", "delay_ns", b"delay_ns", "destination", b"destination", "every", b"every", "job", b"job", "nth", b"nth", "packets", b"packets", "probability", b"probability", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__destination: _TypeAlias = _typing.Literal["destination"]  # noqa: Y015
+    _WhichOneofArgType__destination: _TypeAlias = _typing.Literal["_destination", b"_destination"]  # noqa: Y015
+    _WhichOneofReturnType__job: _TypeAlias = _typing.Literal["job"]  # noqa: Y015
+    _WhichOneofArgType__job: _TypeAlias = _typing.Literal["_job", b"_job"]  # noqa: Y015
+    _WhichOneofReturnType__source: _TypeAlias = _typing.Literal["source"]  # noqa: Y015
+    _WhichOneofArgType__source: _TypeAlias = _typing.Literal["_source", b"_source"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__destination) -> _WhichOneofReturnType__destination | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__job) -> _WhichOneofReturnType__job | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__source) -> _WhichOneofReturnType__source | None: ...
+
+Global___PacketFault: _TypeAlias = PacketFault  # noqa: Y015
 
 @_typing.final
 class JobSettings(_message.Message):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.control.decoding import decode_plan
+from chakram.control.fault_codec import encode_faults
 from chakram.control.listed_codec import encode_listed
 from chakram.control.messages import decode_message, pb
 from chakram.core.program import (
@@ -88,6 +89,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             drop_ratio=settings.drop_ratio,
             seed=settings.seed,
             hang_timeout_ns=settings.hang_timeout_ns,
+            faults=encode_faults(settings.faults),
             jobs=[
                 pb.JobSettings(
                     job=job.job,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.control.fault_codec import MAX_FAULTS, decode_fault
 from chakram.control.fields import (
     MAX_SIZE_BYTES,
     MAX_TEXT,
@@ -344,6 +345,7 @@ def _settings(message: pb.RunSettings) -> RunSettings:
             "hang_timeout_ns", message.hang_timeout_ns, 1, MAX_TIME_NS
         ),
         jobs=rows("jobs", message.jobs, _job_settings, most=MAX_GROUPS),
+        faults=rows("faults", message.faults, decode_fault, most=MAX_FAULTS),
     )
 
 

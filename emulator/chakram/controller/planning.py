@@ -302,6 +302,7 @@ def run_settings(experiment: Experiment) -> RunSettings:
         sync=iterations.sync,
         gap_ns=iterations.gap_ns,
         drop_ratio=experiment.faults.drop,
+        faults=tuple(each.fault() for each in experiment.faults.packets),
         seed=experiment.seed,
         hang_timeout_ns=experiment.hang_timeout_ns,
         jobs=job_settings(experiment),
@@ -470,6 +471,7 @@ def build_plan(
         layout=queue_pair_layout(experiment),
         near=_near(experiment, len(ports)),
     )
+    _check_faults(experiment, jobs)
     problems = check_plan(plan)
     if problems:
         raise PlanError(f"plan {run_id}", problems[0], _more(len(problems)))
@@ -483,6 +485,28 @@ def _near(experiment: Experiment, nports: int) -> Callable[[PortPlan], str]:
         return lambda port: port.agent
     switch_of = {host: topology.switch_of(host) for host in topology.hosts}
     return lambda port: switch_of.get(port.host, port.agent)
+
+
+def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
+    """Refuse faults of packets that nobody sends."""
+    ranks_of = {job.name: job.nranks for job in jobs}
+    for index, fault in enumerate(experiment.faults.packets):
+        where = f"faults.packets[{index}]"
+        if fault.job is not None and fault.job not in ranks_of:
+            raise ConfigError(
+                f"{where}.job",
+                f"there is no job {fault.job!r}",
+                f"known: {', '.join(ranks_of)}",
+            )
+        ranks = max(ranks_of.values()) if fault.job is None else ranks_of[fault.job]
+        for name in ("source", "destination"):
+            rank = getattr(fault, name)
+            if rank is not None and rank >= ranks:
+                raise ConfigError(
+                    f"{where}.{name}",
+                    f"there is no rank {rank}",
+                    f"ranks are 0 to {ranks - 1}",
+                )
 
 
 def experiment_warnings(experiment: Experiment) -> list[str]:

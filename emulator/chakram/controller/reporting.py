@@ -110,6 +110,9 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
         banners.append(
             f"fault: ports drop {experiment.faults.drop:.2%} of what they receive"
         )
+    banners += [
+        f"fault: {each.fault().describe()}" for each in experiment.faults.packets
+    ]
     return tuple(banners)
 
 

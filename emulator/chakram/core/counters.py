@@ -42,7 +42,12 @@ COUNTER_NAMES: tuple[str, ...] = (
     "out_of_sequence_packets",  # arrived ahead of the expected number
     "duplicate_packets",  # arrived again
     "invalid_packets",  # wrong checksum, header or queue pair: dropped
-    "injected_drops",  # dropped on purpose: drop_ratio
+    "injected_drops",  # dropped on purpose: faults
+    "injected_delays",  # kept for a while on purpose
+    "injected_duplicates",  # taken or sent twice on purpose
+    "injected_reorders",  # overtaken by others on purpose
+    "injected_marks",  # taken as marked CE on purpose
+    "injected_not_ready",  # answered with receiver-not-ready on purpose
     "nak_sent",
     "nak_received",
     "ack_timeouts",

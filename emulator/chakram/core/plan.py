@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from chakram.core.faults import PacketFault
     from chakram.core.program import RankProgram
 
 POINT_TO_POINT = "p2p"
@@ -155,6 +156,8 @@ class RunSettings:
     gap_ns: int = 0
     drop_ratio: float = 0.0
     """Share of received packets that ports drop at random."""
+    faults: tuple[PacketFault, ...] = ()
+    """What else ports do to packets on purpose."""
     seed: int = 1
     hang_timeout_ns: int = 30 * 10**9
     """Without any progress of a rank for so long, the run is declared hung."""

@@ -32,6 +32,9 @@ RUN_STATES = ("preparing", "running", "complete", "partial", "failed")
 ACTIVITIES = ("compute", "communication", "exposed", "idle")
 """Values of the label ``activity``."""
 
+DISTURBANCES = ("delays", "duplicates", "reorders", "marks", "not_ready")
+"""Values of the label ``disturbance``."""
+
 SOURCES = ("ideal", "simulate")
 """Values of the label ``source``."""
 
@@ -324,7 +327,13 @@ _AGENT_METRICS = (
     _agent(
         "chakram_injected_drops_total",
         COUNTER,
-        "Received packets dropped on purpose (`drop_ratio`).",
+        "Packets dropped on purpose (`faults`).",
+    ),
+    _agent(
+        "chakram_injected_disturbances_total",
+        COUNTER,
+        "Packets disturbed otherwise on purpose (`faults.packets`).",
+        _words("disturbance", DISTURBANCES),
     ),
     _agent("chakram_nak_sent_total", COUNTER, "Negative acknowledgements sent."),
     _agent(

@@ -24,6 +24,7 @@ from chakram.core.counters import (
 from chakram.observe.catalogue import (
     ACTIVITIES,
     BY_NAME,
+    DISTURBANCES,
     RUN_STATES,
     message_size,
 )
@@ -79,6 +80,10 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, str, float], ...] = (
     ("chakram_duplicate_packets_total", (), "duplicate_packets", 1),
     ("chakram_invalid_packets_total", (), "invalid_packets", 1),
     ("chakram_injected_drops_total", (), "injected_drops", 1),
+    *(
+        ("chakram_injected_disturbances_total", (kind,), f"injected_{kind}", 1)
+        for kind in DISTURBANCES
+    ),
     ("chakram_nak_sent_total", (), "nak_sent", 1),
     ("chakram_nak_received_total", (), "nak_received", 1),
     ("chakram_ack_timeouts_total", (), "ack_timeouts", 1),

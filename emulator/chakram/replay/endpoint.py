@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
@@ -26,7 +27,8 @@ from chakram.replay.rank import Replay
 from chakram.roce import congestion
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
-from chakram.roce.faults import PacketFaults
+from chakram.roce.faults import FaultRule, PacketFaults
+from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.notification import CnpLimiter
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
@@ -34,7 +36,7 @@ from chakram.roce.turns import SendOrder
 from chakram.roce.verify import IcrcVerifier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from random import Random
 
     from chakram.core.plan import (
@@ -127,17 +129,7 @@ class Endpoint:
             else None
         )
         try:
-            self.engine = PortEngine(
-                rate_bps=port.rate_bps,
-                burst_bound_ns=transport.burst_bound_ns,
-                max_burst_packets=transport.max_burst_packets,
-                faults=(
-                    PacketFaults(drop_ratio=settings.drop_ratio, rng=rng)
-                    if settings.drop_ratio > 0
-                    else None
-                ),
-                verifier=verifier,
-            )
+            self.engine = _engine(port, ranks, transport, settings, verifier, rng)
             for rank in ranks:
                 replay = Replay(
                     plan=rank,
@@ -325,6 +317,61 @@ class _CongestionSettings:
         if key not in self._limiters:
             self._limiters[key] = CnpLimiter(self._interval_ns)
         return self._limiters[key]
+
+
+def _engine(
+    port: PortPlan,
+    ranks: Sequence[RankPlan],
+    transport: TransportPlan,
+    settings: RunSettings,
+    verifier: IcrcVerifier | None,
+    rng: Random,
+) -> PortEngine:
+    """Return the engine of a port, with faults where some are asked for."""
+    faults = list(settings.faults)
+    if settings.drop_ratio:
+        faults.append(
+            PacketFault(
+                action=FaultAction.DROP, packets="any", probability=settings.drop_ratio
+            )
+        )
+    rules: dict[bool, list[FaultRule]] = {False: [], True: []}
+    for fault in faults:
+        named = (fault.job, fault.source, fault.destination) != (None, None, None)
+        qpns = frozenset(_qpns_of(fault, ranks)) if named else None
+        if qpns is None or qpns:
+            rules[fault.at_send].append(FaultRule(fault, qpns))
+    if not any(rules.values()):
+        return PortEngine(
+            rate_bps=port.rate_bps,
+            burst_bound_ns=transport.burst_bound_ns,
+            max_burst_packets=transport.max_burst_packets,
+            verifier=verifier,
+        )
+    return FaultyPort(
+        rate_bps=port.rate_bps,
+        burst_bound_ns=transport.burst_bound_ns,
+        max_burst_packets=transport.max_burst_packets,
+        verifier=verifier,
+        at_receive=PacketFaults(rules[False], rng),
+        at_send=PacketFaults(rules[True], rng),
+    )
+
+
+def _qpns_of(fault: PacketFault, ranks: Sequence[RankPlan]) -> Iterator[int]:
+    """Yield the queue pairs of a port whose packets *fault* is about."""
+    for rank in ranks:
+        program = rank.program
+        if fault.job is not None and program.job != fault.job:
+            continue
+        for pair in rank.queue_pairs:
+            ends = (program.rank, pair.peer_rank)
+            source, destination = ends if fault.at_send else ends[::-1]
+            if fault.source in (None, source) and fault.destination in (
+                None,
+                destination,
+            ):
+                yield pair.qpn
 
 
 def _bundles(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:

@@ -29,3 +29,4 @@ cdef class Burst:
 
     cpdef long long packet_payload_bytes(self, int position)
     cpdef long long packet_wire_bytes(self, int position)
+    cpdef Burst part(self, int first, int count)

@@ -124,9 +124,45 @@ class Burst:
         )
         if index == 0 and self.verb == _WRITE:
             length += 16
-        if index == self.message_packets - 1:
+        if index == self.message_packets - 1 and self.message_id >= 0:
             length += 4
         return length
+
+    def part(self, first: int, count: int) -> Burst:
+        """Return *count* > 0 packets from position *first* on, as a burst."""
+        part = Burst()
+        part.kind = self.kind
+        part.verb = self.verb
+        part.source_qpn = self.source_qpn
+        part.destination_qpn = self.destination_qpn
+        part.source_port = self.source_port
+        part.destination = self.destination
+        part.psn = self.psn
+        part.count = count
+        part.path_mtu = self.path_mtu
+        part.overhead_bytes = self.overhead_bytes
+        part.message_id = self.message_id
+        part.message_bytes = self.message_bytes
+        part.message_packets = self.message_packets
+        part.packet_index = self.packet_index + first
+        part.syndrome = self.syndrome
+        part.msn = self.msn
+        part.remote_address = self.remote_address
+        part.remote_key = self.remote_key
+        part.is_retransmission = self.is_retransmission
+        part.sequence = self.sequence + first
+        if self.kind != _DATA:
+            part.wire_bytes = self.wire_bytes
+            return part
+        part.psn = (self.psn + first) & 0xFFFFFF
+        part.ack_request = self.ack_request and first + count == self.count
+        part.payload_bytes = (count - 1) * self.path_mtu + self.packet_payload_bytes(
+            first + count - 1
+        )
+        part.wire_bytes = 0
+        for position in range(first, first + count):
+            part.wire_bytes += self.packet_wire_bytes(position)
+        return part
 
     def __repr__(self) -> str:
         kind = BurstKind(self.kind).name

@@ -1,54 +1,117 @@
-"""Faults that a port makes on purpose: packets dropped at random when they arrive."""
+"""Which packets a fault hits: counting, and chance from a seeded generator."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from chakram.core.faults import (
+    ACK,
+    CNP,
+    FIRST,
+    LAST,
+    MIDDLE,
+    NAK,
+    ONLY,
+    OTHER,
+    PACKET_CLASSES,
+)
+from chakram.roce.constants import BurstKind
+from chakram.roce.headers import BTH_BYTES
+from chakram.roce.opcodes import Opcode
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from random import Random
 
-__all__ = ["PacketFaults"]
+    from chakram.core.faults import PacketFault
+    from chakram.roce.burst import Burst
+
+__all__ = ["FaultRule", "PacketFaults", "class_of_burst", "class_of_datagram"]
+
+_OF_DATA = (FIRST, MIDDLE, LAST, LAST, ONLY, ONLY)
+"""By position of an opcode behind the FIRST of its verb."""
+
+_OF_KIND = {BurstKind.ACK: ACK, BurstKind.NAK: NAK, BurstKind.CNP: CNP}
+
+
+class FaultRule:
+    """A fault and the queue pairs of one port that it is about.
+
+    Args:
+        fault: The fault.
+        qpns: Queue pairs of the port; None: all.
+    """
+
+    __slots__ = ("_seen", "classes", "fault", "qpns")
+
+    def __init__(self, fault: PacketFault, qpns: frozenset[int] | None = None) -> None:
+        self.fault = fault
+        self.qpns = qpns
+        self.classes = PACKET_CLASSES[fault.packets]
+        self._seen = 0
+
+    def hits(self, rng: Random) -> bool:
+        """Count a packet that fits; tell whether it is one to be hit."""
+        fault = self.fault
+        if fault.nth == 0:
+            return rng.random() < fault.probability
+        self._seen += 1
+        behind = self._seen - fault.nth
+        if behind >= 0 and fault.every:
+            behind %= fault.every
+        return 0 <= behind < fault.count
 
 
 class PacketFaults:
-    """Drops a share of the packets, each independently, from a seeded generator.
+    """The rules of one port for one direction.
 
-    The distance to the next drop is drawn at once (it has a geometric distribution), so
-    packets that pass cost nothing.
+    Of several rules that hit one packet the first one counts; all of them have seen it.
     """
 
-    def __init__(self, *, drop_ratio: float, rng: Random) -> None:
-        """Drop each packet with probability *drop_ratio*.
+    __slots__ = ("_rng", "_rules")
 
-        Raises:
-            ValueError: If *drop_ratio* is not in 0..1.
-        """
-        if not 0.0 <= drop_ratio <= 1.0:
-            raise ValueError(f"drop ratio {drop_ratio} is not in 0..1")
-        self._drop_ratio = drop_ratio
+    def __init__(self, rules: Sequence[FaultRule], rng: Random) -> None:
+        self._rules = tuple(rules)
         self._rng = rng
-        self._until_drop = self._draw()
 
-    def passing(self, packets: int) -> int:
-        """Return how many of the next *packets* pass before one is dropped.
+    def __bool__(self) -> bool:
+        return bool(self._rules)
 
-        The one that is dropped counts as seen: call again for what follows it. If all
-        pass, *packets* is returned.
-        """
-        if self._until_drop is None:
-            return packets
-        if self._until_drop >= packets:
-            self._until_drop -= packets
-            return packets
-        passing = self._until_drop
-        self._until_drop = self._draw()
-        return passing
+    def judge(self, qpn: int, packet_class: int) -> PacketFault | None:
+        """Return what happens to the next packet of queue pair *qpn*; None: nothing."""
+        hit = None
+        for rule in self._rules:
+            if (
+                packet_class & rule.classes
+                and (rule.qpns is None or qpn in rule.qpns)
+                and rule.hits(self._rng)
+                and hit is None
+            ):
+                hit = rule.fault
+        return hit
 
-    def _draw(self) -> int | None:
-        if self._drop_ratio <= 0.0:
-            return None
-        if self._drop_ratio >= 1.0:
-            return 0
-        # 1 - random() is in (0, 1], so the logarithm exists.
-        return int(math.log(1.0 - self._rng.random()) / math.log1p(-self._drop_ratio))
+
+def class_of_datagram(
+    data: bytes | bytearray | memoryview, offset: int, size: int
+) -> int:
+    """Return the class of a packet, as a bit; what is none is `OTHER`."""
+    if size <= BTH_BYTES:
+        return OTHER
+    opcode = data[offset]
+    if opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE:
+        return _OF_DATA[opcode % len(_OF_DATA)]
+    if opcode == Opcode.ACKNOWLEDGE:
+        return NAK if data[offset + BTH_BYTES] >> 5 else ACK
+    return CNP if opcode == Opcode.CNP else OTHER
+
+
+def class_of_burst(burst: Burst, position: int) -> int:
+    """Return the class of the packet at *position* in *burst*, as a bit."""
+    if burst.kind != BurstKind.DATA:
+        return _OF_KIND[BurstKind(burst.kind)]
+    index = burst.packet_index + position
+    if burst.message_packets == 1:
+        return ONLY
+    if index == 0:
+        return FIRST
+    return LAST if index == burst.message_packets - 1 else MIDDLE

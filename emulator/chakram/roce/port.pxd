@@ -17,7 +17,6 @@ cdef int _ACKNOWLEDGE
 cdef class PortEngine:
     cdef Line _line
     cdef int _max_burst_packets
-    cdef object _faults
     cdef object _verifier
     cdef SegmentParser _parser
     cdef Run _run
@@ -42,7 +41,6 @@ cdef class PortEngine:
     cdef readonly Histogram pacing_errors
     cdef readonly long long icrc_checked
     cdef readonly long long icrc_errors
-    cdef readonly long long faults_dropped
 
     @cython.locals(packet_bytes="long long", quantum_bytes="long long")
     cpdef object add_queue_pair(self, QueuePair queue_pair, object send_order=*)
@@ -61,9 +59,11 @@ cdef class PortEngine:
     cpdef long long next_wakeup_ns(self)
     @cython.locals(time_ns="long long", queue_pair=QueuePair)
     cpdef object handle_timers(self, long long now_ns)
-    @cython.locals(packets="int", queue_pair=QueuePair, passing="int", marked="int")
+    @cython.locals(packets="int", queue_pair=QueuePair)
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
+    @cython.locals(queue_pair=QueuePair)
+    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns)
     @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
                    size="Py_ssize_t", qpn="long long")
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,

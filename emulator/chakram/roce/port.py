@@ -30,7 +30,6 @@ from chakram.roce.turns import Turns
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
-    from chakram.roce.faults import PacketFaults
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.turns import SendOrder
     from chakram.roce.verify import IcrcVerifier
@@ -60,7 +59,6 @@ class PortEngine:
     __slots__ = (
         "_answering",
         "_events",
-        "_faults",
         "_line",
         "_max_burst_packets",
         "_offered",
@@ -75,7 +73,6 @@ class PortEngine:
         "bursts_sent",
         "bytes_sent",
         "control_sent",
-        "faults_dropped",
         "icrc_checked",
         "icrc_errors",
         "malformed",
@@ -94,7 +91,6 @@ class PortEngine:
         rate_bps: int | None,
         burst_bound_ns: int,
         max_burst_packets: int,
-        faults: PacketFaults | None = None,
         verifier: IcrcVerifier | None = None,
     ) -> None:
         """Make a port without queue pairs.
@@ -103,7 +99,6 @@ class PortEngine:
             rate_bps: What may leave, in wire bits per second; None: no limit.
             burst_bound_ns: How late the shell may be without loss of rate.
             max_burst_packets: Packets in one burst at most.
-            faults: What to drop of the packets that arrive.
             verifier: Which packets to check, of those that arrive as bytes.
 
         Raises:
@@ -119,7 +114,6 @@ class PortEngine:
             )
         self._line = Line(rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns)
         self._max_burst_packets = max_burst_packets
-        self._faults = faults
         self._verifier = verifier
         # The packet looked at, and those before it that are not handed over yet.
         self._parser = SegmentParser()
@@ -147,7 +141,6 @@ class PortEngine:
         self.pacing_errors = Histogram()
         self.icrc_checked = 0
         self.icrc_errors = 0
-        self.faults_dropped = 0
 
     # The user.
 
@@ -222,7 +215,6 @@ class PortEngine:
             unsupported=self.unsupported,
             icrc_checked=self.icrc_checked,
             icrc_errors=self.icrc_errors,
-            faults_dropped=self.faults_dropped,
             generator_waits=self._line.generator_waits,
             generator_wait_ns=self._line.generator_wait_ns,
             round_trips=self.round_trips.snapshot(),
@@ -388,21 +380,22 @@ class PortEngine:
         if queue_pair is None:
             self.unknown_queue_pair += packets
             return
-        faults = self._faults
-        while packets > 0:
-            passing = packets if faults is None else faults.passing(packets)
-            if passing > 0:
-                if burst.kind == _DATA:
-                    marked = ce if ce < passing else passing
-                    queue_pair.receive_part(burst, first, passing, marked, now_ns)
-                else:
-                    queue_pair.receive_burst(burst, now_ns)
-            if passing == packets:
-                break
-            self.faults_dropped += 1
-            first += passing + 1
-            packets -= passing + 1
+        if burst.kind == _DATA:
+            queue_pair.receive_part(burst, first, packets, ce, now_ns)
+        else:
+            queue_pair.receive_burst(burst, now_ns)
         self._update(queue_pair, now_ns, now_ns)
+
+    def be_not_ready(self, qpn: int, psn: int, now_ns: int) -> bool:
+        """Let queue pair *qpn* refuse the packet *psn* for now.
+
+        See `Responder.be_not_ready`; False as well if there is no such queue pair.
+        """
+        queue_pair = self._queue_pairs.get(qpn)
+        if queue_pair is None or not queue_pair.responder.be_not_ready(psn):
+            return False
+        self._update(queue_pair, now_ns, now_ns)
+        return True
 
     def receive_datagrams(
         self,
@@ -471,9 +464,6 @@ class PortEngine:
     ) -> bool:
         """Parse a received packet; tell whether it is one and is to be taken."""
         self.packets_received += 1
-        if self._faults is not None and self._faults.passing(1) == 0:
-            self.faults_dropped += 1
-            return False
         if self._parser.parse(buffer, offset, size) == _MALFORMED:
             self.malformed += 1
             return False

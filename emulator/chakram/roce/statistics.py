@@ -98,7 +98,13 @@ class PortStatistics:
         unsupported: Packets with an opcode that is not served here.
         icrc_checked: Packets whose ICRC was checked.
         icrc_errors: Those of them that were dropped because it was wrong.
-        faults_dropped: Packets that the port dropped because it was told to.
+        faults_dropped: Packets that the port dropped because it was told to; as the
+            next ones, see `chakram.core.faults`.
+        faults_delayed: Likewise, kept for a while.
+        faults_duplicated: Likewise, taken or sent twice.
+        faults_reordered: Likewise, overtaken by others.
+        faults_marked: Likewise, taken as marked.
+        faults_not_ready: Likewise, answered with receiver-not-ready.
         generator_waits: Times that the port stood still for the data plane.
         generator_wait_ns: How long, in all; `PortEngine` says what counts.
         round_trips: Times from a packet that asked for an ACK to that ACK, of packets
@@ -118,8 +124,13 @@ class PortStatistics:
     unsupported: int
     icrc_checked: int
     icrc_errors: int
-    faults_dropped: int
     generator_waits: int
     generator_wait_ns: int
     round_trips: HistogramCounts
     pacing_errors: HistogramCounts
+    faults_dropped: int = 0
+    faults_delayed: int = 0
+    faults_duplicated: int = 0
+    faults_reordered: int = 0
+    faults_marked: int = 0
+    faults_not_ready: int = 0

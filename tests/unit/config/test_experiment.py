@@ -422,3 +422,35 @@ def test_transports_that_contradict_themselves_are_refused(
         parse_experiment(TRANSPORT % transport)
 
     assert found in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("{action: lose, nth: 1}", "faults.packets[0].action"),
+        ("{action: drop}", "a fault has either nth or a probability"),
+        ("{action: mark, at: send, nth: 1}", "mark is something that a receiver does"),
+        ("{action: drop, nth: 0}", "faults.packets[0].nth"),
+        ("{action: drop, probability: 2}", "faults.packets[0].probability"),
+    ],
+)
+def test_faults_that_contradict_themselves_are_refused(fault: str, found: str) -> None:
+    text = TRANSPORT % "{}" + f"faults: {{packets: [{fault}]}}\n"
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(text)
+
+    assert found in str(caught.value)
+
+
+def test_faults_say_what_ports_are_told() -> None:
+    experiment = parse_experiment(
+        TRANSPORT
+        % "{}"
+        + "faults: {packets: [{action: delay, by: 2ms, packets: ack, source: 3, "
+        "nth: 7, every: 10}]}\n"
+    )
+
+    (settings,) = experiment.faults.packets
+    fault = settings.fault()
+    assert (fault.name, fault.delay_ns, fault.packets) == ("delay", 2_000_000, "ack")
+    assert (fault.source, fault.nth, fault.every) == (3, 7, 10)

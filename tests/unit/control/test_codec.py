@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from chakram.control.codec import decode_plan, encode_plan, parse_plan, plan_bytes
 from chakram.control.messages import MAX_MESSAGE_BYTES, pb
+from chakram.core.faults import PACKET_CLASSES, FaultAction, PacketFault
 from chakram.core.plan import (
     ORDERS,
     POINT_TO_POINT,
@@ -101,6 +102,20 @@ def test_decoding_what_was_encoded_gives_the_plan(plan: AgentPlan) -> None:
         warmup=st.integers(0, 10**6),
         drop_ratio=st.floats(0, 0.99),
         seed=st.integers(-(2**63), 2**63 - 1),
+        faults=st.lists(
+            st.builds(
+                PacketFault,
+                action=st.sampled_from(FaultAction),
+                packets=st.sampled_from(list(PACKET_CLASSES)),
+                job=st.none() | st.text("abc", min_size=1, max_size=9),
+                source=st.none() | st.integers(0, 99),
+                destination=st.none() | st.integers(0, 99),
+                nth=st.integers(1, 2**40),
+                delay_ns=st.integers(1, 10**9),
+                behind=st.integers(1, 9),
+            ),
+            max_size=4,
+        ).map(tuple),
         jobs=st.lists(
             st.builds(
                 JobSettings,
@@ -213,6 +228,15 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
             "(one of 256, 512, 1024, 2048, 4096)",
         ),
         ("transport.verb = 'read'", "transport.verb: 'read' is none of write, send"),
+        (
+            "settings.faults.add(action='lose', nth=1)",
+            "settings.faults[0].action: 'lose' is no action",
+        ),
+        (
+            "settings.faults.add(action='drop', packets='any', count=1, delay_ns=1, "
+            "behind=1)",
+            "a fault has either nth or a probability",
+        ),
         ("settings.drop_ratio = 1.0", "settings.drop_ratio: 1.0 is not in [0, 1)"),
         ("settings.drop_ratio = float('nan')", "settings.drop_ratio: nan is not in"),
         ("rank_numbers[0].number = 7", "ranks[0].number: 0 is not what rank_numbers"),

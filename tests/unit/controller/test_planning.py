@@ -401,3 +401,22 @@ def test_one_job_has_to_end() -> None:
     text = EXPERIMENT.replace("layers: 1}", "layers: 1}\n    repeat: until_others_end")
     with pytest.raises(ConfigError, match="so none ends"):
         parse_experiment(text)
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("job: other", "faults.packets[0].job: there is no job 'other'"),
+        ("source: 99", "faults.packets[0].source: there is no rank 99"),
+        ("destination: 99", "faults.packets[0].destination: there is no rank 99"),
+    ],
+)
+def test_faults_of_flows_that_are_not_there_are_refused(fault: str, found: str) -> None:
+    experiment = parse_experiment(
+        EXPERIMENT + f"faults: {{packets: [{{action: drop, nth: 1, {fault}}}]}}\n"
+    )
+    jobs = load_jobs(experiment)
+    with pytest.raises(ConfigError) as caught:
+        build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+
+    assert found in str(caught.value)

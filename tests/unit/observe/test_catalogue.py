@@ -12,6 +12,7 @@ from chakram.observe.catalogue import (
     BUILD,
     BY_NAME,
     COUNTER,
+    DISTURBANCES,
     HISTOGRAM,
     INFO,
     MAX_SERIES_PER_AGENT,
@@ -80,6 +81,7 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
         "retransmitted_packets_nak": "retransmitted_packets_total",
         "retransmitted_packets_timeout": "retransmitted_packets_total",
         "retransmitted_packets_rnr": "retransmitted_packets_total",
+        **{f"injected_{kind}": "injected_disturbances_total" for kind in DISTURBANCES},
         "generator_wait_ns": "generator_wait_seconds_total",
         "cpu_ns": "cpu_seconds_total",
     }

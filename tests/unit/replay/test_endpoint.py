@@ -3,9 +3,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import world_group
 from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
 from chakram.core.program import Operation
@@ -362,7 +364,7 @@ def test_transport_settings_that_are_impossible_are_refused(
 
 
 def test_impossible_faults_are_refused() -> None:
-    with pytest.raises(PlanError, match="drop ratio"):
+    with pytest.raises(PlanError, match=r"probability 1\.5"):
         pair_of([compute(1)], settings=RunSettings(drop_ratio=1.5))
 
 
@@ -375,3 +377,29 @@ def test_a_queue_pair_number_that_is_taken_is_refused() -> None:
     changed = replace(agent, ranks=(doubled, *agent.ranks[1:]))
     with pytest.raises(PlanError, match=f"plan: port 0: .*{first.qpn}"):
         endpoints_of(replace(plan, agents=(changed,)))
+
+
+@pytest.mark.parametrize(
+    ("named", "dropped"),
+    [
+        ({}, (1, 1)),
+        ({"source": 0}, (0, 1)),
+        ({"destination": 0}, (1, 0)),
+        ({"source": 0, "destination": 1}, (0, 1)),
+        ({"source": 0, "at_send": True}, (1, 0)),
+        ({"job": "another"}, (0, 0)),
+    ],
+)
+def test_faults_are_about_the_flows_they_name(
+    named: dict[str, Any], dropped: tuple[int, int]
+) -> None:
+    fault = PacketFault(action=FaultAction.DROP, nth=1, **named)
+    endpoints = pair_of(
+        [collective("all_gather", 8)],
+        settings=RunSettings(warmup=0, measured=2, faults=(fault,)),
+    )
+    run(endpoints)
+
+    assert all(each.finished() for each in endpoints)
+    found = tuple(each.engine.statistics().faults_dropped for each in endpoints)
+    assert found == dropped

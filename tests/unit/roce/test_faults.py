@@ -1,47 +1,149 @@
-"""Random drops."""
+"""Which packets faults hit."""
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from chakram.roce.faults import PacketFaults
+from chakram.core.faults import PACKET_CLASSES, FaultAction, PacketFault
+from chakram.roce.faults import (
+    FaultRule,
+    PacketFaults,
+    class_of_burst,
+    class_of_datagram,
+)
+from chakram.roce.wire import WireEncoder
+from chakram.testing.pair import make_queue_pair, split
+
+ONLY = PACKET_CLASSES["only"]
+DROP = FaultAction.DROP
 
 
-def dropped(faults: PacketFaults, batches: list[int]) -> list[int]:
-    """Return the numbers of the packets that are dropped from *batches*."""
-    lost, number = [], 0
-    for batch in batches:
-        end = number + batch
-        while number < end:
-            number += faults.passing(end - number)
-            if number < end:
-                lost.append(number)
-                number += 1
-    return lost
+def hits(fault: PacketFault, packets: int, seed: int = 1) -> list[int]:
+    faults = PacketFaults([FaultRule(fault)], random.Random(seed))
+    return [
+        number for number in range(1, packets + 1) if faults.judge(7, ONLY) is not None
+    ]
 
 
-def test_the_share_is_as_asked_for() -> None:
-    faults = PacketFaults(drop_ratio=0.01, rng=random.Random(1))
-
-    assert 900 < len(dropped(faults, [15] * 6_667)) < 1_100
-
-
-def test_batches_make_no_difference() -> None:
-    one = PacketFaults(drop_ratio=0.3, rng=random.Random(2))
-    other = PacketFaults(drop_ratio=0.3, rng=random.Random(2))
-
-    assert dropped(one, [1] * 600) == dropped(other, [7, 13, 100] * 5)
-
-
-def test_nothing_and_everything() -> None:
-    rng = random.Random(3)
-    assert dropped(PacketFaults(drop_ratio=0.0, rng=rng), [50]) == []
-    assert dropped(PacketFaults(drop_ratio=1.0, rng=rng), [50]) == list(range(50))
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"nth": 1}, [1]),
+        ({"nth": 4}, [4]),
+        ({"nth": 4, "count": 3}, [4, 5, 6]),
+        ({"nth": 2, "every": 5}, [2, 7, 12, 17]),
+        ({"nth": 2, "count": 2, "every": 5}, [2, 3, 7, 8, 12, 13, 17, 18]),
+        ({"nth": 21}, []),
+        ({"probability": 1.0}, list(range(1, 21))),
+    ],
+)
+def test_packets_are_counted(settings: dict[str, Any], expected: list[int]) -> None:
+    assert hits(PacketFault(action=DROP, **settings), 20) == expected
 
 
-@pytest.mark.parametrize("drop_ratio", [-0.1, 1.1])
-def test_a_ratio_is_a_ratio(drop_ratio: float) -> None:
-    with pytest.raises(ValueError, match=r"not in 0\.\.1"):
-        PacketFaults(drop_ratio=drop_ratio, rng=random.Random(4))
+def test_chance_has_its_share_and_repeats_with_its_seed() -> None:
+    fault = PacketFault(action=DROP, probability=0.01)
+
+    assert 900 < len(hits(fault, 100_000)) < 1_100
+    assert hits(fault, 1_000, seed=5) == hits(fault, 1_000, seed=5)
+    assert hits(fault, 1_000, seed=5) != hits(fault, 1_000, seed=6)
+
+
+def test_only_what_fits_counts() -> None:
+    fault = PacketFault(action=DROP, packets="last", nth=2)
+    faults = PacketFaults([FaultRule(fault, frozenset((3, 4)))], random.Random(1))
+    last, first = PACKET_CLASSES["last"], PACKET_CLASSES["first"]
+
+    assert faults.judge(3, last) is None
+    assert faults.judge(5, last) is None  # another queue pair
+    assert faults.judge(3, first) is None  # another class
+    assert faults.judge(4, last) is fault
+
+
+def test_of_two_rules_the_first_wins_and_both_count() -> None:
+    first = PacketFault(action=DROP, nth=1)
+    second = PacketFault(action=FaultAction.MARK, nth=2)
+    faults = PacketFaults([FaultRule(first), FaultRule(second)], random.Random(1))
+
+    assert faults.judge(1, ONLY) is first
+    assert faults.judge(1, ONLY) is second
+
+
+@pytest.mark.parametrize("size", [0, 1_024, 2_048, 5_000])
+def test_a_packet_is_of_one_class_as_bytes_and_as_a_burst(size: int) -> None:
+    queue_pair = make_queue_pair(window_bytes=10**6)
+    queue_pair.post_send(1, size, 0)
+    encoder = WireEncoder(local_address="10.0.0.1", path_mtu=1024, max_burst_packets=15)
+    encoder.set_destination(0, "10.0.0.2")
+    classes = []
+    for burst in iter(lambda: queue_pair.next_burst(0, 15), None):
+        for position, data in enumerate(split(*encoder.encode(burst))):
+            found = class_of_burst(burst, position)
+            assert found == class_of_datagram(b"xy" + data, 2, len(data))
+            classes.append(found)
+    packets = max(1, -(-size // 1024))
+    names = ["only"] if packets == 1 else ["first", *["middle"] * (packets - 2), "last"]
+    assert classes == [PACKET_CLASSES[name] for name in names]
+
+
+@pytest.mark.parametrize(
+    ("psn", "ce", "name"), [(0, 0, "ack"), (5, 0, "nak"), (0, 1, "cnp")]
+)
+def test_answers_have_classes_of_their_own(psn: int, ce: int, name: str) -> None:
+    queue_pair = make_queue_pair(cnp_interval_ns=0)
+    queue_pair.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, ce, 0)
+    burst = queue_pair.next_burst(0, 1)
+    assert burst is not None
+    encoder = WireEncoder(local_address="10.0.0.1", path_mtu=1024, max_burst_packets=15)
+    encoder.set_destination(0, "10.0.0.2")
+    data = bytes(encoder.encode(burst)[0])
+
+    assert class_of_burst(burst, 0) == PACKET_CLASSES[name]
+    assert class_of_datagram(data, 0, len(data)) == PACKET_CLASSES[name]
+
+
+def test_what_is_no_packet_is_of_no_class_but_any() -> None:
+    other = class_of_datagram(b"abc", 0, 3)
+
+    assert other & PACKET_CLASSES["any"]
+    assert not any(
+        other & bits for name, bits in PACKET_CLASSES.items() if name != "any"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "either nth or a probability"),
+        ({"nth": 1, "probability": 0.1}, "either nth or a probability"),
+        ({"nth": 1, "packets": "some"}, "packet class 'some' is not known"),
+        ({"nth": 1, "count": 0}, "count packets"),
+        ({"nth": 1, "count": 3, "every": 2}, "3 packets in every 2"),
+        ({"probability": 1.5}, "probability 1.5 is not in 0..1"),
+        ({"nth": 1, "delay_ns": 0}, "are positive"),
+        ({"nth": 1, "at_send": True, "action": FaultAction.MARK}, "a receiver does"),
+    ],
+)
+def test_faults_that_contradict_themselves_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        PacketFault(**({"action": DROP} | settings))
+
+
+def test_faults_describe_themselves() -> None:
+    fault = PacketFault(
+        action=FaultAction.DELAY, packets="ack", job="moe", source=1, destination=2,
+        nth=5, count=2, every=9, at_send=True,
+    )  # fmt: skip
+
+    assert fault.describe() == (
+        "delay number 5 and the next 1, again every 9 of the ack packets sent of job "
+        "moe from rank 1 to rank 2"
+    )
+    assert PacketFault(action=DROP, probability=0.01).describe() == (
+        "drop 1.00% at random of the data packets received"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from chakram.core.counters import fct_bucket
 from chakram.roce.burst import Burst
 from chakram.roce.congestion import FixedRate
 from chakram.roce.constants import NEVER, BurstKind
-from chakram.roce.faults import PacketFaults
 from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
@@ -441,35 +439,6 @@ def test_packets_for_nobody_are_counted() -> None:
 
     assert port.statistics().unknown_queue_pair == 3
     assert port.statistics().packets_received == 3
-
-
-@pytest.mark.parametrize("as_bytes", [False, True])
-def test_faults_drop_packets_on_both_paths(as_bytes: bool) -> None:
-    peer = make_port(qpns=(), max_burst_packets=15)
-    peer.add_queue_pair(make_queue_pair(101, 1, window_bytes=10**9))
-    port = make_port(
-        faults=PacketFaults(drop_ratio=0.2, rng=random.Random(7)),
-        settings={"ack_interval_packets": 1},
-    )
-    encoder = WireEncoder(
-        local_address="198.18.0.1", path_mtu=MTU, max_burst_packets=15
-    )
-    encoder.set_destination(0, "198.18.0.2")
-    peer.post_send(101, 0, 100 * MTU, 0)
-    for burst in drained(peer):
-        if as_bytes:
-            view, size = encoder.encode(burst)
-            port.receive_datagrams(bytes(view), len(view), size, 0)
-        else:
-            port.receive_burst(burst, 0, ce=burst.count)
-    received = port.queue_pair(1).statistics()
-    dropped = port.statistics().faults_dropped
-
-    # The same seed drops the same packets, however they come.
-    assert dropped == 27
-    assert received.packets_received == 100 - dropped
-    assert received.ce == (0 if as_bytes else 100 - dropped)
-    assert received.out_of_sequence > 0
 
 
 def test_segments_of_several_queue_pairs_are_told_apart() -> None:

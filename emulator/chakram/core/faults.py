@@ -1,0 +1,127 @@
+"""Packet faults: what a port is to do to packets on purpose.
+
+They disturb the transport at a known place, which no network does on demand: "lose the
+third data packet from rank 0 to rank 5", "delay one ACK in a hundred by 2 ms". Every
+packet that is touched is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+__all__ = ["PACKET_CLASSES", "FaultAction", "PacketFault"]
+
+
+class FaultAction(IntEnum):
+    """What happens to a packet."""
+
+    DROP = 0
+    DELAY = 1
+    """It comes, or leaves, later; what follows it overtakes it."""
+    DUPLICATE = 2
+    """It comes, or leaves, twice."""
+    REORDER = 3
+    """So many packets of its queue pair overtake it."""
+    MARK = 4
+    """It counts as marked "congestion experienced"."""
+    NOT_READY = 5
+    """It is answered with a receiver-not-ready NAK."""
+
+
+FIRST, MIDDLE, LAST, ONLY, ACK, NAK, CNP, OTHER = (1 << bit for bit in range(8))
+
+PACKET_CLASSES = {
+    "any": FIRST | MIDDLE | LAST | ONLY | ACK | NAK | CNP | OTHER,
+    "data": FIRST | MIDDLE | LAST | ONLY,
+    "first": FIRST,
+    "middle": MIDDLE,
+    "last": LAST,
+    "only": ONLY,
+    "ack": ACK,
+    "nak": NAK,
+    "cnp": CNP,
+}
+"""Classes of packets by opcode, as sets of bits; a NAK is not an ACK here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketFault:
+    """One fault, at every port that it fits.
+
+    Attributes:
+        action: What happens.
+        at_send: Whether the port that sends a packet does it, else the receiving one.
+        packets: Which ones, a key of `PACKET_CLASSES`.
+        job: Only packets of this job; None: of all.
+        source: Only packets that this rank sends; None: that any sends.
+        destination: Only packets to this rank; None: to any.
+        nth: Of the packets that fit, counted from 1 at each port, the one it happens
+            to; 0: it happens at random.
+        count: To so many in a row.
+        every: And again after so many packets from *nth* on; 0: not again.
+        probability: Share of the packets, if it happens at random.
+        delay_ns: How much later, for a delay; for a reordered packet how long at most
+            it waits for others to overtake it.
+        behind: How many packets overtake it.
+
+    Raises:
+        ValueError: If the values do not fit together.
+    """
+
+    action: FaultAction
+    at_send: bool = False
+    packets: str = "data"
+    job: str | None = None
+    source: int | None = None
+    destination: int | None = None
+    nth: int = 0
+    count: int = 1
+    every: int = 0
+    probability: float = 0.0
+    delay_ns: int = 1_000_000
+    behind: int = 3
+
+    def __post_init__(self) -> None:
+        if self.packets not in PACKET_CLASSES:
+            raise ValueError(f"packet class {self.packets!r} is not known")
+        if (self.nth > 0) == (self.probability > 0.0):
+            raise ValueError("a fault has either nth or a probability")
+        if self.nth < 0 or self.count < 1 or self.every < 0:
+            raise ValueError("nth, count and every count packets")
+        if 0 < self.every < self.count:
+            raise ValueError(f"{self.count} packets in every {self.every}")
+        if not 0.0 <= self.probability <= 1.0:
+            raise ValueError(f"probability {self.probability} is not in 0..1")
+        if self.delay_ns < 1 or self.behind < 1:
+            raise ValueError("a delay and a distance are positive")
+        if self.at_send and self.action in (FaultAction.MARK, FaultAction.NOT_READY):
+            raise ValueError(
+                f"{self.action.name.lower()} is something that a receiver does"
+            )
+
+    @property
+    def name(self) -> str:
+        """The action in words, as the experiment file has it."""
+        return self.action.name.lower()
+
+    def describe(self) -> str:
+        """Return it in a few words."""
+        where = "sent" if self.at_send else "received"
+        which = (
+            f"number {self.nth}" if self.nth else f"{self.probability:.2%} at random"
+        )
+        if self.count > 1:
+            which += f" and the next {self.count - 1}"
+        if self.every:
+            which += f", again every {self.every}"
+        flow = "".join(
+            f" {word} {value}"
+            for word, value in (
+                ("of job", self.job),
+                ("from rank", self.source),
+                ("to rank", self.destination),
+            )
+            if value is not None
+        )
+        return f"{self.name} {which} of the {self.packets} packets {where}{flow}"

@@ -1,0 +1,358 @@
+"""A port that does to packets what it is told to: faults on purpose.
+
+It stands before and behind the queue pairs of an ordinary port: what arrives passes the
+rules first, what leaves passes them last. So queue pairs, pacing and everything else
+are those of every port, and a port without faults costs nothing for them.
+
+What leaves has left, as far as the queue pair and the line are concerned, when the
+rules see it; what a rule does to it happens on the wire.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count as counter
+from typing import TYPE_CHECKING
+
+from chakram.core.faults import FaultAction
+from chakram.roce.faults import class_of_burst, class_of_datagram
+from chakram.roce.port import PortEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chakram.core.faults import PacketFault
+    from chakram.roce.burst import Burst
+    from chakram.roce.faults import PacketFaults
+    from chakram.roce.statistics import PortStatistics
+    from chakram.roce.verify import IcrcVerifier
+
+__all__ = ["FaultyPort"]
+
+
+class _Held:
+    """A packet that is let go later."""
+
+    __slots__ = ("behind", "is_gone", "let_go")
+
+    def __init__(self, let_go: Callable[[int], None], behind: int) -> None:
+        self.let_go = let_go
+        # How many packets still have to overtake it.
+        self.behind = behind
+        self.is_gone = False
+
+
+class FaultyPort(PortEngine):
+    """A port with faults; driven like any other."""
+
+    def __init__(
+        self,
+        *,
+        rate_bps: int | None,
+        burst_bound_ns: int,
+        max_burst_packets: int,
+        verifier: IcrcVerifier | None = None,
+        at_receive: PacketFaults,
+        at_send: PacketFaults,
+    ) -> None:
+        """Make a port without queue pairs.
+
+        Args:
+            rate_bps: See `PortEngine` for these four.
+            burst_bound_ns: Likewise.
+            max_burst_packets: Likewise.
+            verifier: Likewise.
+            at_receive: What happens to packets that arrive.
+            at_send: What happens to packets that leave.
+        """
+        super().__init__(
+            rate_bps=rate_bps,
+            burst_bound_ns=burst_bound_ns,
+            max_burst_packets=max_burst_packets,
+            verifier=verifier,
+        )
+        self._at_receive = at_receive
+        self._at_send = at_send
+        self._injected = dict.fromkeys(FaultAction, 0)
+        # Packets that arrived and did not come in as they did.
+        self._kept = 0
+        self._number = counter()
+        # (time, number, packet) of both directions; and those to be overtaken, by
+        # direction and queue pair.
+        self._held: list[tuple[int, int, _Held]] = []
+        self._overtaken: dict[tuple[bool, int], list[_Held]] = {}
+        # Bursts that have left the queue pairs and go to the wire next.
+        self._outbox: deque[Burst] = deque()
+        # The burst that the rules have let pass and the wire has not taken yet.
+        self._passed: tuple[int, int, int, int] | None = None
+
+    # What arrives.
+
+    def receive_datagrams(
+        self,
+        buffer: bytes | bytearray | memoryview,
+        length: int,
+        segment_size: int,
+        now_ns: int,
+        ce: bool = False,
+        source_port: int = 0,
+    ) -> None:
+        """Take what a UDP socket has received; see `PortEngine`."""
+        take = super().receive_datagrams
+        length = min(length, len(buffer))
+        if length <= 0 or not self._at_receive:
+            take(buffer, length, segment_size, now_ns, ce, source_port)
+            return
+        size = segment_size if 0 < segment_size < length else length
+        view = memoryview(buffer)
+
+        def describe(position: int) -> tuple[int, int]:
+            at = position * size
+            rest = min(size, length - at)
+            qpn = int.from_bytes(view[at + 5 : at + 8], "big") if rest > 8 else -1
+            return qpn, class_of_datagram(view, at, rest)
+
+        def forward(first: int, end: int, is_marked: bool = False) -> None:
+            part = view[first * size : min(end * size, length)]
+            take(part, len(part), size, now_ns, ce or is_marked, source_port)
+
+        def hold(position: int) -> Callable[[int], None]:
+            kept = bytes(view[position * size : min((position + 1) * size, length)])
+            return lambda later_ns: take(kept, len(kept), 0, later_ns, ce, source_port)
+
+        def refuse(position: int) -> bool:
+            at = position * size
+            psn = int.from_bytes(view[at + 9 : at + 12], "big")
+            return self.be_not_ready(describe(position)[0], psn, now_ns)
+
+        packets = -(-length // size)
+        verdicts = self._judge(self._at_receive, packets, describe)
+        if verdicts is None and not self._overtaken:
+            take(buffer, length, segment_size, now_ns, ce, source_port)
+            return
+        self._disturb(
+            verdicts or [None] * packets, False, describe, forward, hold, refuse, now_ns
+        )
+
+    def receive_burst(
+        self,
+        burst: Burst,
+        now_ns: int,
+        first: int = 0,
+        count: int | None = None,
+        ce: int = 0,
+    ) -> None:
+        """Take packets of a peer's *burst*; see `PortEngine`."""
+        take = super().receive_burst
+        packets = burst.count - first if count is None else count
+        if not self._at_receive:
+            take(burst, now_ns, first, packets, ce)
+            return
+
+        def describe(position: int) -> tuple[int, int]:
+            return burst.destination_qpn, class_of_burst(burst, first + position)
+
+        def forward(start: int, end: int, is_marked: bool = False) -> None:
+            # Which ones are marked is not known: it may as well be the first ones.
+            marked = end - start if is_marked else max(0, min(end, ce) - start)
+            take(burst, now_ns, first + start, end - start, marked)
+
+        def hold(position: int) -> Callable[[int], None]:
+            at, marked = first + position, int(position < ce)
+            return lambda later_ns: take(burst, later_ns, at, 1, marked)
+
+        def refuse(position: int) -> bool:
+            psn = (burst.psn + first + position) & 0xFFFFFF
+            return self.be_not_ready(burst.destination_qpn, psn, now_ns)
+
+        verdicts = self._judge(self._at_receive, packets, describe)
+        if verdicts is None and not self._overtaken:
+            take(burst, now_ns, first, packets, ce)
+            return
+        self._disturb(
+            verdicts or [None] * packets, False, describe, forward, hold, refuse, now_ns
+        )
+
+    # What leaves.
+
+    def peek_burst(self, now_ns: int) -> Burst | None:
+        """Return what would leave now; see `PortEngine`."""
+        self._let_go(now_ns)
+        while not self._outbox:
+            burst = super().peek_burst(now_ns)
+            if burst is None or self._passes(burst, now_ns):
+                return burst
+        return self._outbox[0]
+
+    def commit_burst(self, burst: Burst, now_ns: int) -> None:
+        """Note that *burst* has left; see `PortEngine`."""
+        if self._outbox and burst is self._outbox[0]:
+            self._outbox.popleft()
+            return
+        super().commit_burst(burst, now_ns)
+        self._passed = None
+
+    def _passes(self, burst: Burst, now_ns: int) -> bool:
+        """Tell whether *burst* leaves as it is; if not, what is left of it is kept."""
+        identity = (burst.source_qpn, burst.kind, burst.psn, burst.count)
+        if not self._at_send or identity == self._passed:
+            return True
+
+        def describe(position: int) -> tuple[int, int]:
+            return burst.source_qpn, class_of_burst(burst, position)
+
+        def forward(first: int, end: int, is_marked: bool = False) -> None:
+            self._outbox.append(burst.part(first, end - first))
+
+        def hold(position: int) -> Callable[[int], None]:
+            return lambda _: self._outbox.append(burst.part(position, 1))
+
+        def refuse(position: int) -> bool:
+            return False
+
+        verdicts = self._judge(self._at_send, burst.count, describe)
+        if verdicts is None and (True, burst.source_qpn) not in self._overtaken:
+            self._passed = identity
+            return True
+        super().commit_burst(burst, now_ns)
+        self._disturb(
+            verdicts or [None] * burst.count,
+            True,
+            describe,
+            forward,
+            hold,
+            refuse,
+            now_ns,
+        )
+        return False
+
+    # The clock.
+
+    def next_wakeup_ns(self) -> int:
+        """Return when there is something to do; see `PortEngine`."""
+        if self._outbox:
+            return 0
+        wakeup_ns = super().next_wakeup_ns()
+        return min(wakeup_ns, self._held[0][0]) if self._held else wakeup_ns
+
+    def handle_timers(self, now_ns: int) -> None:
+        """Act on what is due; see `PortEngine`."""
+        super().handle_timers(now_ns)
+        self._let_go(now_ns)
+
+    def statistics(self) -> PortStatistics:
+        """Return the counters as they are now."""
+        injected = self._injected
+        counted = super().statistics()
+        return replace(
+            counted,
+            packets_received=counted.packets_received + self._kept,
+            faults_dropped=injected[FaultAction.DROP],
+            faults_delayed=injected[FaultAction.DELAY],
+            faults_duplicated=injected[FaultAction.DUPLICATE],
+            faults_reordered=injected[FaultAction.REORDER],
+            faults_marked=injected[FaultAction.MARK],
+            faults_not_ready=injected[FaultAction.NOT_READY],
+        )
+
+    # Inside.
+
+    def _judge(
+        self,
+        faults: PacketFaults,
+        packets: int,
+        describe: Callable[[int], tuple[int, int]],
+    ) -> list[PacketFault | None] | None:
+        """Return what happens to each of some packets; None: nothing to any."""
+        verdicts = [faults.judge(*describe(position)) for position in range(packets)]
+        return verdicts if any(verdict is not None for verdict in verdicts) else None
+
+    def _disturb(
+        self,
+        verdicts: list[PacketFault | None],
+        is_sent: bool,
+        describe: Callable[[int], tuple[int, int]],
+        forward: Callable[..., None],
+        hold: Callable[[int], Callable[[int], None]],
+        refuse: Callable[[int], bool],
+        now_ns: int,
+    ) -> None:
+        """Do to packets what *verdicts* say, in their order.
+
+        Args:
+            verdicts: By packet.
+            is_sent: Whether they leave.
+            describe: Gives queue pair and class of a packet.
+            forward: Lets packets from one on to before another pass.
+            hold: Keeps a packet; what it gives lets that one go.
+            refuse: Answers that the receiver is not ready; tells whether it could.
+            now_ns: The time.
+        """
+        start = 0
+        for position, verdict in enumerate(verdicts):
+            qpn = describe(position)[0] if self._overtaken or verdict else 0
+            if verdict is not None and start < position:
+                forward(start, position)
+                start = position
+            if verdict is None or (
+                verdict.action is FaultAction.NOT_READY and not refuse(position)
+            ):
+                gone = self._overtake((is_sent, qpn)) if self._overtaken else ()
+                if gone:
+                    forward(start, position + 1)
+                    start = position + 1
+                for held in gone:
+                    held.let_go(now_ns)
+                continue
+            start = position + 1
+            action = verdict.action
+            self._injected[action] += 1
+            if action is FaultAction.MARK:
+                forward(position, position + 1, True)
+                continue
+            if action is FaultAction.DUPLICATE:
+                forward(position, position + 1)
+                forward(position, position + 1)
+                self._kept -= not is_sent
+                continue
+            if action in (FaultAction.DELAY, FaultAction.REORDER):
+                held = _Held(hold(position), verdict.behind)
+                due_ns = now_ns + verdict.delay_ns
+                heappush(self._held, (due_ns, next(self._number), held))
+                if action is FaultAction.REORDER:
+                    self._overtaken.setdefault((is_sent, qpn), []).append(held)
+            elif not is_sent:
+                self._kept += 1
+        if start < len(verdicts):
+            forward(start, len(verdicts))
+
+    def _overtake(self, key: tuple[bool, int]) -> list[_Held]:
+        """Let a packet pass those that wait to be overtaken; return who has been."""
+        waiting = self._overtaken.get(key, [])
+        for held in waiting:
+            held.behind -= 1
+        gone = [held for held in waiting if held.behind <= 0 and not held.is_gone]
+        for held in gone:
+            held.is_gone = True
+        if gone:
+            self._forget_gone(key)
+        return gone
+
+    def _forget_gone(self, key: tuple[bool, int]) -> None:
+        still = [held for held in self._overtaken[key] if not held.is_gone]
+        if still:
+            self._overtaken[key] = still
+        else:
+            del self._overtaken[key]
+
+    def _let_go(self, now_ns: int) -> None:
+        """Let the packets go whose time has come."""
+        while self._held and self._held[0][0] <= now_ns:
+            _, _, held = heappop(self._held)
+            if not held.is_gone:
+                held.is_gone = True
+                for key in list(self._overtaken):
+                    self._forget_gone(key)
+                held.let_go(now_ns)

@@ -1,0 +1,298 @@
+"""Faults on both ways through a port, as bytes and as bursts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.core.faults import FaultAction, PacketFault
+from chakram.roce.events import MessageReceived, SendCompleted
+from chakram.roce.faults import FaultRule, PacketFaults
+from chakram.roce.faulty_port import FaultyPort
+from chakram.roce.port import PortEngine
+from chakram.roce.wire import WireEncoder
+from chakram.testing.pair import Pair, make_queue_pair
+
+MTU = 1024
+LEFT, RIGHT = "198.18.0.1", "198.18.0.2"
+both_ways = pytest.mark.parametrize("as_bytes", [False, True])
+everywhere = pytest.mark.parametrize("at_send", [False, True])
+
+
+def faulty(*faults: PacketFault, seed: int = 1, **settings: Any) -> FaultyPort:
+    rules: dict[bool, list[FaultRule]] = {False: [], True: []}
+    for fault in faults:
+        rules[fault.at_send].append(FaultRule(fault))
+    rng = random.Random(seed)
+    return FaultyPort(
+        **({"rate_bps": None, "burst_bound_ns": 0, "max_burst_packets": 15} | settings),
+        at_receive=PacketFaults(rules[False], rng),
+        at_send=PacketFaults(rules[True], rng),
+    )
+
+
+def encoders() -> tuple[WireEncoder, WireEncoder]:
+    def encoder(local: str, remote: str) -> WireEncoder:
+        made = WireEncoder(local_address=local, path_mtu=MTU, max_burst_packets=15)
+        made.set_destination(0, remote)
+        return made
+
+    return encoder(LEFT, RIGHT), encoder(RIGHT, LEFT)
+
+
+def joined(*faults: PacketFault, as_bytes: bool, **settings: Any) -> Pair:
+    """A sender on the left and a receiver on the right; faults at their place."""
+    usual: dict[str, Any] = {"window_bytes": 10**6, "cnp_interval_ns": 0}
+    ports: list[PortEngine] = []
+    for is_left in (True, False):
+        port = faulty(*(each for each in faults if each.at_send is is_left))
+        mine, other = (0x11, 0x12) if is_left else (0x12, 0x11)
+        port.add_queue_pair(make_queue_pair(mine, other, **(usual | settings)))
+        ports.append(port)
+    left, right = ports
+    return Pair(left, right, encoders=encoders() if as_bytes else None)
+
+
+def injected(pair: Pair) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for side in (pair.left, pair.right):
+        statistics = side.port.statistics()
+        for action in FaultAction:
+            name = action.name.lower()
+            field = {
+                "drop": "dropped", "delay": "delayed", "duplicate": "duplicated",
+                "reorder": "reordered", "mark": "marked", "not_ready": "not_ready",
+            }[name]  # fmt: skip
+            totals[name] = totals.get(name, 0) + getattr(statistics, f"faults_{field}")
+    return {name: total for name, total in totals.items() if total}
+
+
+def assert_delivered(pair: Pair, sizes: list[int]) -> None:
+    expected = list(enumerate(sizes))
+    for events, kind in (
+        (pair.right.events_of(0x12), MessageReceived),
+        (pair.left.events_of(0x11), SendCompleted),
+    ):
+        assert all(isinstance(event, kind) for event in events)
+        assert [
+            (event.message_id, event.size_bytes)
+            for event in events
+            if isinstance(event, MessageReceived | SendCompleted)
+        ] == expected
+
+
+@both_ways
+@everywhere
+def test_the_packet_that_is_named_is_lost(as_bytes: bool, at_send: bool) -> None:
+    fault = PacketFault(
+        action=FaultAction.DROP, packets="middle", nth=3, at_send=at_send
+    )
+    pair = joined(fault, as_bytes=as_bytes)
+    pair.post(0, 10 * MTU)
+    pair.run()
+
+    assert_delivered(pair, [10 * MTU])
+    assert injected(pair) == {"drop": 1}
+    sender = pair.left.port.queue_pair(0x11).statistics()
+    receiver = pair.right.port.queue_pair(0x12).statistics()
+    # FIRST is packet 0, so MIDDLE number 3 is packet 3; 3 to 9 are sent again.
+    assert sender.retransmitted_for_nak == sender.packets_retransmitted == 7
+    assert (receiver.naks_sent, receiver.out_of_sequence) == (1, 6)
+
+
+@both_ways
+@everywhere
+def test_a_packet_comes_twice(as_bytes: bool, at_send: bool) -> None:
+    fault = PacketFault(
+        action=FaultAction.DUPLICATE, packets="only", nth=2, at_send=at_send
+    )
+    pair = joined(fault, as_bytes=as_bytes)
+    for number in range(3):
+        pair.post(number, 100)
+    pair.run()
+
+    assert_delivered(pair, [100] * 3)
+    assert injected(pair) == {"duplicate": 1}
+    assert pair.right.port.queue_pair(0x12).statistics().duplicates == 1
+
+
+@both_ways
+@everywhere
+def test_a_packet_is_overtaken(as_bytes: bool, at_send: bool) -> None:
+    fault = PacketFault(
+        action=FaultAction.REORDER,
+        packets="middle",
+        nth=1,
+        behind=2,
+        at_send=at_send,
+        delay_ns=100_000,
+    )
+    pair = joined(fault, as_bytes=as_bytes, retransmit_timeout_ns=10_000_000)
+    pair.post(0, 8 * MTU)
+    pair.run()
+
+    assert_delivered(pair, [8 * MTU])
+    assert injected(pair) == {"reorder": 1}
+    receiver = pair.right.port.queue_pair(0x12).statistics()
+    # Two came before it, and what came after it had to wait for the retry of those.
+    assert receiver.out_of_sequence >= 2
+    assert receiver.naks_sent >= 1
+    assert pair.left.port.queue_pair(0x11).statistics().timeouts == 0
+
+
+@both_ways
+@everywhere
+def test_a_packet_is_late(as_bytes: bool, at_send: bool) -> None:
+    fault = PacketFault(
+        action=FaultAction.DELAY,
+        packets="only",
+        nth=1,
+        delay_ns=400_000,
+        at_send=at_send,
+    )
+    pair = joined(fault, as_bytes=as_bytes)
+    pair.post(0, 100)
+    pair.run()
+
+    assert_delivered(pair, [100])
+    (event,) = pair.left.events_of(0x11)
+    assert isinstance(event, SendCompleted)
+    assert event.last_acked_ns == 402_000  # the wire takes 1 us each way
+    assert injected(pair) == {"delay": 1}
+
+
+@both_ways
+def test_a_lost_ack_is_asked_for_again(as_bytes: bool) -> None:
+    # The receiver sends it, the sender receives it: here the latter loses it.
+    fault = PacketFault(action=FaultAction.DROP, packets="ack", nth=1)
+    left = faulty(fault)
+    left.add_queue_pair(make_queue_pair(0x11, 0x12))
+    pair = Pair(
+        left,
+        make_queue_pair(0x12, 0x11),
+        encoders=encoders() if as_bytes else None,
+    )
+    pair.post(0, 100)
+    pair.run()
+
+    assert_delivered(pair, [100])
+    assert left.queue_pair(0x11).statistics().retransmitted_for_timeout == 1
+    assert pair.right.port.queue_pair(0x12).statistics().duplicates == 1
+
+
+@both_ways
+def test_marks_are_per_packet_and_answered(as_bytes: bool) -> None:
+    fault = PacketFault(action=FaultAction.MARK, nth=2, count=3)
+    pair = joined(fault, as_bytes=as_bytes)
+    pair.post(0, 10 * MTU)
+    pair.run()
+
+    assert_delivered(pair, [10 * MTU])
+    receiver = pair.right.port.queue_pair(0x12).statistics()
+    assert receiver.ce == 3
+    assert pair.left.port.queue_pair(0x11).statistics().cnps_received >= 1
+    assert injected(pair) == {"mark": 3}
+
+
+@both_ways
+def test_a_receiver_is_not_ready_when_it_is_told_so(as_bytes: bool) -> None:
+    fault = PacketFault(action=FaultAction.NOT_READY, packets="last", nth=1, count=2)
+    pair = joined(fault, as_bytes=as_bytes, rnr_timer=14)
+    pair.post(0, 4 * MTU)
+    pair.post(1, 10)
+    pair.run()
+
+    assert_delivered(pair, [4 * MTU, 10])
+    sender = pair.left.port.queue_pair(0x11).statistics()
+    assert sender.receiver_not_ready == 2
+    assert sender.retransmitted_for_rnr == sender.packets_retransmitted == 4
+    assert injected(pair) == {"not_ready": 2}
+    first, _ = pair.left.events_of(0x11)
+    assert isinstance(first, SendCompleted)
+    assert first.last_acked_ns > 2 * 1_280_000  # code 14, twice
+
+
+def test_a_burst_that_the_socket_refuses_is_judged_once() -> None:
+    port = faulty(
+        PacketFault(action=FaultAction.DROP, packets="only", nth=2, at_send=True)
+    )
+    port.add_queue_pair(make_queue_pair(0x11, 0x12))
+    for number in range(3):
+        port.post_send(0x11, number, 10, 0)
+    for _ in range(5):
+        first = port.peek_burst(0)
+        assert first is not None
+        assert first.message_id == 0
+    port.commit_burst(first, 0)
+    second = port.peek_burst(0)
+    assert second is not None
+    assert second.message_id == 2
+    assert port.statistics().faults_dropped == 1
+
+
+def test_what_is_left_of_a_burst_waits_for_the_socket() -> None:
+    port = faulty(
+        PacketFault(action=FaultAction.DROP, packets="middle", nth=2, at_send=True)
+    )
+    port.add_queue_pair(make_queue_pair(0x11, 0x12, window_bytes=10**6))
+    port.post_send(0x11, 1, 8 * MTU, 0)
+    left: list[tuple[int, int]] = []
+    while (burst := port.peek_burst(0)) is not None:
+        assert port.next_wakeup_ns() <= 0
+        assert port.peek_burst(0) is not None
+        burst = port.peek_burst(0)
+        assert burst is not None
+        port.commit_burst(burst, 0)
+        left.append((burst.packet_index, burst.count))
+
+    assert left == [(0, 2), (3, 4), (7, 1)]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9_000), min_size=1, max_size=5),
+    seed=st.integers(0, 999),
+    as_bytes=st.booleans(),
+)
+def test_whatever_a_port_does_every_message_arrives_once(
+    sizes: list[int], seed: int, as_bytes: bool
+) -> None:
+    faults = [
+        PacketFault(
+            action=action,
+            packets="any",
+            probability=0.08,
+            at_send=at_send,
+            delay_ns=30_000,
+            behind=2,
+        )
+        for action in FaultAction
+        for at_send in (False, True)
+        if not at_send or action not in (FaultAction.MARK, FaultAction.NOT_READY)
+    ]
+    ports = []
+    for mine, other in ((0x11, 0x12), (0x12, 0x11)):
+        port = faulty(*faults, seed=seed)
+        port.add_queue_pair(make_queue_pair(mine, other, retry_limit=10**6))
+        ports.append(port)
+    pair = Pair(*ports, encoders=encoders() if as_bytes else None)
+    for number, size in enumerate(sizes):
+        pair.post(number, size)
+    pair.run()
+
+    assert_delivered(pair, sizes)
+    received = sum(port.statistics().packets_received for port in ports)
+    sent = sum(port.statistics().packets_sent for port in ports)
+    at_send = {
+        name: sum(
+            getattr(side.port.statistics(), f"faults_{name}")
+            for side in (pair.left, pair.right)
+        )
+        for name in ("dropped", "duplicated")
+    }
+    # Nothing is lost without being counted.
+    assert sent - at_send["dropped"] <= received
+    assert received <= sent + at_send["duplicated"]
