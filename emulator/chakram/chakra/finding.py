@@ -37,6 +37,7 @@ _GROUP_FILES = ("comm_group.json", "comm_groups.json")
 _NAMES = "<prefix>.<rank>.et or <prefix>.<rank>.json"
 _NO_TRACES = ("comm_group",)
 """How the names of JSON files begin that are no traces, whatever number they have."""
+_PROFILES = ("kineto", "device")
 _SHOWN = 5
 
 _Sets: TypeAlias = dict[str, dict[int, str]]
@@ -157,6 +158,9 @@ def _choose(
     fits_binary = any(_fits(prefix, wanted) for prefix in binary)
     sets = binary if (fits_binary and not named_json) or not json else json
     fitting = [prefix for prefix in sets if _fits(prefix, wanted)]
+    if len(fitting) > 1:
+        # Profiles beside host traces are no trace set of their own.
+        fitting = [each for each in fitting if not is_profile_name(each)] or fitting
     if not fitting:
         raise TraceError(
             store.place,
@@ -179,6 +183,16 @@ def _choose(
         group_file=_group_file(store, prefix),
         group_path=_group_path(place, prefix),
     )
+
+
+def is_profile_name(prefix: str) -> bool:
+    """Say whether the files of this prefix are profiles, by their name."""
+    return prefix.rpartition("/")[2].startswith(_PROFILES)
+
+
+def json_sets(store: Store) -> Mapping[str, Mapping[int, str]]:
+    """Return the names of JSON files by prefix and rank."""
+    return _sets(store)[1]
 
 
 def _sets(store: Store) -> tuple[_Sets, _Sets]:

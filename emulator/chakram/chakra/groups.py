@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chakram.core.groups import WORLD
@@ -26,9 +27,24 @@ INIT_NODE_NAME = f"## {_INIT_NODE} ##"
 """Name of the node that carries PyTorch's process groups."""
 
 _INIT_TEXT_LIMIT = 4 * 2**20
+_INIT_HINT = "PyTorch writes a list with one JSON text there"
 
 ALL_RANKS_NAMES = frozenset({"", "0"})
 """Names that stand for all ranks where no group file defines them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitialGroup:
+    """One group of a ``process_group:init`` node.
+
+    No ranks stand for all of the job.  ``pointer`` is what operations of schema 1.0.2
+    name it by.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    size: int
+    pointer: int | None
 
 
 def normal_name(name: str) -> str:
@@ -90,14 +106,12 @@ def process_groups_of_init(values: str, where: str) -> dict[str, tuple[int, ...]
     Raises:
         TraceError: If the text is something else.
     """
-    hint = "PyTorch writes a list with one JSON text there"
     if len(values) > _INIT_TEXT_LIMIT:
-        raise TraceError(where, f"holds {len(values)} characters of groups", hint)
+        raise TraceError(where, f"holds {len(values)} characters of groups", _INIT_HINT)
     try:
         # literal_eval builds plain values only; nothing of the text is executed.
         outer = ast.literal_eval(values)
-        inner = json.loads(outer[0])
-        entries = [(str(entry["pg_name"]), entry["ranks"]) for entry in inner]
+        text = outer[0]
     except (
         ValueError,
         SyntaxError,
@@ -106,13 +120,52 @@ def process_groups_of_init(values: str, where: str) -> dict[str, tuple[int, ...]
         RecursionError,
         MemoryError,
     ) as error:
-        raise TraceError(where, "its process groups cannot be read", hint) from error
-    groups: dict[str, tuple[int, ...]] = {}
-    for raw_name, ranks in entries:
-        name = normal_name(raw_name)
-        if name in ALL_RANKS_NAMES:
-            continue
-        groups[name] = _ranks(ranks, f"{where}: group {name!r}")
+        raise _unread_groups(where) from error
+    return {
+        entry.name: entry.ranks
+        for entry in initial_groups(text, where)
+        if entry.name not in ALL_RANKS_NAMES
+    }
+
+
+def initial_groups(text: object, where: str) -> list[InitialGroup]:
+    """Return what PyTorch's JSON text says of groups, in the order of their making.
+
+    Raises:
+        TraceError: If the text is something else.
+    """
+    if not isinstance(text, str) or len(text) > _INIT_TEXT_LIMIT:
+        raise _unread_groups(where)
+    try:
+        entries = [
+            (normal_name(str(entry["pg_name"])), entry["ranks"], entry)
+            for entry in json.loads(text)
+        ]
+        numbers = [
+            (entry.get("group_size", len(ranks)), entry.get("backend_id"))
+            for _, ranks, entry in entries
+        ]
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        RecursionError,
+        AttributeError,
+    ) as error:
+        raise _unread_groups(where) from error
+    groups: list[InitialGroup] = []
+    for (name, ranks, _), (size, pointer) in zip(entries, numbers, strict=True):
+        members = _ranks(ranks, f"{where}: group {name!r}")
+        if type(size) is not int or not 0 <= size < 2**31:
+            raise TraceError(f"{where}: group {name!r}", f"has {size!r:.40} ranks")
+        groups.append(
+            InitialGroup(
+                name=name,
+                ranks=members,
+                size=len(members) or size,
+                pointer=pointer if type(pointer) is int else None,
+            )
+        )
     return groups
 
 
@@ -134,6 +187,10 @@ def init_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
         for name, purpose, ranks in groups
     ]
     return repr([json.dumps(entries)])
+
+
+def _unread_groups(where: str) -> TraceError:
+    return TraceError(where, "its process groups cannot be read", _INIT_HINT)
 
 
 def inline_group(

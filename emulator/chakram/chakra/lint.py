@@ -34,6 +34,7 @@ class ProblemKind(StrEnum):
     SELF_MESSAGE = "self-message"
     CYCLE = "cycle"
     MISMATCH = "mismatch"
+    LOST_COMMUNICATION = "lost-communication"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,8 @@ def check_trace_set(
                 problems.extend(_node_problems(graph, node, groups, len(graphs)))
         problems.extend(_cycle(graph))
     problems.extend(_group_problems(groups, used, len(graphs)))
+    if not used:
+        problems.extend(_lost_communication(graphs))
     return problems
 
 
@@ -118,6 +121,27 @@ def require_replayable(
 
 def _is_member(rank: int, group: ProcessGroup | None) -> bool:
     return group is not None and rank in group.ranks
+
+
+def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[Problem]:
+    """Yield a problem of a set without communication in which PyTorch did some.
+
+    chakra_converter makes communication of the kernels of a GPU only; a run with gloo
+    has none.  Which group an operation belongs to is not in what is left of it.
+    """
+    for rank in sorted(graphs):
+        graph = graphs[rank]
+        for position in range(len(graph)):
+            if graph.node(position).name.startswith("c10d::"):
+                yield Problem(
+                    kind=ProblemKind.LOST_COMMUNICATION,
+                    rank=rank,
+                    where=graph.locate(position),
+                    found="is communication on a CPU, of which the converter made no "
+                    "communication node; no other node of the set communicates either",
+                    hint="replay the host traces (JSON) that it was converted from",
+                )
+                return
 
 
 def _node_problems(

@@ -48,6 +48,10 @@ class WarningKind(StrEnum):
     DIVIDED_SIZES = "divided-sizes"
     UNTYPED_COLLECTIVE = "untyped-collective"
     UNORDERED_KERNELS = "unordered-kernels"
+    NO_TIMES = "no-times"
+    GROUP_OF_POINTER = "group-of-pointer"
+    GROUP_INFERRED = "group-inferred"
+    UNKNOWN_COMMUNICATION = "unknown-communication"
 
 
 CORRECTIONS: Final = frozenset(
@@ -80,6 +84,8 @@ class ReadOptions:
             1000, as the name says, but 1 in files of the text converter.
         uncorrected: What is left as the file has it, of what producers are known to
             write differently; see ``CORRECTIONS``.
+        unnamed_group: Process group of operations that name none, as those of gloo in
+            host traces of PyTorch.
         record_limit_bytes: Length of a record above which a file is refused.
         node_limit: Number of nodes of one rank above which a file is refused.
     """
@@ -89,6 +95,7 @@ class ReadOptions:
     drop_missing_dependencies: bool = False
     duration_unit_ns: int | None = None
     uncorrected: frozenset[WarningKind] = frozenset()
+    unnamed_group: str | None = None
     record_limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES
     node_limit: int = 10_000_000
 

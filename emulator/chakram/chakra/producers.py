@@ -23,6 +23,7 @@ class Producer(StrEnum):
 
     STAGE = "STAGE"
     PYTORCH = "PyTorch converter"
+    PYTORCH_HOST = "PyTorch"
     TEXT = "text converter"
     MSCCL = "MSCCL converter"
     GENERATOR = "Chakra generator"

@@ -22,6 +22,8 @@ from chakram.chakra.json_records import (
 )
 from chakram.chakra.linked import linked_records
 from chakram.chakra.options import ReadOptions
+from chakram.chakra.pytorch.kineto import Profile, read_profile
+from chakram.chakra.pytorch.reader import read_host_trace
 from chakram.errors import GarbageTrace, TraceError, TruncatedTrace, UnsupportedTrace
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
 _CONVERT = "convert it with chakra_converter, or take the .et that its producer wrote"
+
+_INSTEAD: Final[Mapping[Form, str]] = {
+    Form.KINETO: "give the host trace of the run; its profile is found beside it, or "
+    "named (kineto)",
+}
+"""What to give in the place of some forms."""
 
 RecordsOf: TypeAlias = "Callable[[Iterable[bytes], str], Iterator[tuple[int, bytes]]]"
 
@@ -59,6 +67,14 @@ class ReadTrace:
     sha256: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadProfile:
+    """What one rank's profile says, and the SHA-256 of its (decompressed) bytes."""
+
+    profile: Profile
+    sha256: str
+
+
 def read_trace(path: Path, rank: int, options: ReadOptions | None = None) -> ReadTrace:
     """Return the trace of one rank from one file.
 
@@ -79,6 +95,7 @@ def read_stream(
     source: str,
     options: ReadOptions | None = None,
     zero_is_a_group: bool = False,
+    profile_of: Callable[[int], ReadProfile] | None = None,
 ) -> ReadTrace:
     """Return the trace of one rank from a stream of bytes.
 
@@ -88,16 +105,30 @@ def read_stream(
         source: Name of the stream, for messages.
         options: How to read.
         zero_is_a_group: Whether a group file defines a group ``0``.
+        profile_of: Gives the profile of a rank; only asked for a PyTorch host trace.
 
     Raises:
         TraceError: If it is no trace that is read.
     """
     options = options or ReadOptions()
     digest = hashlib.sha256()
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    if form is Form.PYTORCH_HOST:
+        profile = None if profile_of is None else profile_of(rank)
+        trace = read_host_trace(
+            _hashed(chunks, digest),
+            rank=rank,
+            source=source,
+            options=options,
+            zero_is_a_group=zero_is_a_group,
+            profile=None if profile is None else profile.profile,
+        )
+        if profile is not None:
+            digest.update(profile.sha256.encode())
+        return ReadTrace(trace=trace, sha256=digest.hexdigest())
     decoder = RankDecoder(
         rank=rank, source=source, options=options, zero_is_a_group=zero_is_a_group
     )
-    form, chunks = _recognised(_plain(_chunks(stream), source))
     records = _records(form, _hashed(chunks, digest), source, options, decoder)
     for offset, body in records:
         decoder.take(offset, body)
@@ -119,6 +150,22 @@ def records_of(
     return _records(form, chunks, source, options)
 
 
+def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
+    """Return the profile of one rank from a stream of bytes, gzipped or not.
+
+    Raises:
+        TraceError: If it is no profile.
+    """
+    digest = hashlib.sha256()
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    if form is not Form.KINETO:
+        raise UnsupportedTrace(
+            source, f"this is {form.value}, not a Kineto profile", "see trace.kineto"
+        )
+    profile = read_profile(_hashed(chunks, digest), source)
+    return ReadProfile(profile=profile, sha256=digest.hexdigest())
+
+
 def form_of(stream: ByteSource, source: str) -> Form:
     """Return the form of a file.
 
@@ -135,7 +182,8 @@ def refuse_form(form: Form, source: str) -> NoReturn:
     Raises:
         UnsupportedTrace: Always.
     """
-    raise UnsupportedTrace(source, f"this is {form.value}; it is not read", _CONVERT)
+    hint = _INSTEAD.get(form, _CONVERT)
+    raise UnsupportedTrace(source, f"this is {form.value}; it is not read", hint)
 
 
 def _records(

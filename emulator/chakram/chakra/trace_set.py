@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
 from chakram.chakra.options import ReadOptions, TraceWarning
+from chakram.chakra.profiles import find_profiles
 from chakram.chakra.reader import ReadTrace, read_stream
 from chakram.core.groups import WORLD, ProcessGroup, world_group
 from chakram.errors import TraceError
@@ -60,6 +61,7 @@ def load_trace_set(
     *,
     bytes_per_element: int | None = None,
     comm_groups: str | Path | None = None,
+    kineto: str | Path | None = None,
     prefix: str | None = None,
     options: ReadOptions | None = None,
     on_rank: Callable[[int, int], None] | None = None,
@@ -71,6 +73,8 @@ def load_trace_set(
             ``chakram.chakra.finding``.
         bytes_per_element: What one unit of a stored size is worth; see ``ReadOptions``.
         comm_groups: The group file, where it does not stand beside the traces.
+        kineto: The profiles of PyTorch host traces, where they are not found beside
+            them; see ``chakram.chakra.profiles``.
         prefix: Which set, where the folder or archive holds several.
         options: How to read; *bytes_per_element* goes before what stands in it.
         on_rank: Called with (ranks read, ranks in all) after every file.
@@ -81,7 +85,10 @@ def load_trace_set(
     options = options or ReadOptions()
     if bytes_per_element is not None:
         options = replace(options, bytes_per_element=bytes_per_element)
-    with find_trace_set(path, prefix) as found:
+    with (
+        find_trace_set(path, prefix) as found,
+        find_profiles(found, Path(kineto) if kineto else None) as profiles,
+    ):
         file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
         traces: dict[int, ReadTrace] = {}
         for rank, name in found.files.items():
@@ -92,9 +99,16 @@ def load_trace_set(
                     source=f"{found.store.place}/{name}",
                     options=options,
                     zero_is_a_group="0" in file_groups,
+                    profile_of=None if profiles is None else profiles.read,
                 )
             if on_rank is not None:
                 on_rank(len(traces), len(found.files))
+        if kineto and profiles is not None and not profiles.used:
+            raise TraceError(
+                found.place,
+                "has no use for profiles (kineto)",
+                "they are for PyTorch host traces; other traces have times themselves",
+            )
         return assemble(name=found.place, traces=traces, file_groups=file_groups)
 
 

@@ -58,6 +58,10 @@ class TraceFiles(Model):
     """What one unit of a stored size is worth; None: the sizes are bytes."""
     comm_groups: FilePath | None = None
     """Group file, where it does not lie beside the traces."""
+    kineto: FilePath | None = None
+    """Profiles of PyTorch host traces, where they are not found beside them."""
+    unnamed_group: Name | None = None
+    """Process group of operations that name none: gloo's in PyTorch host traces."""
     dependencies: Literal["auto", "data", "control", "both"] = "auto"
     """Which edges of the trace order its nodes."""
     drop_missing_dependencies: bool = Field(default=False, strict=True)

@@ -182,12 +182,14 @@ def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> Trac
     return load_trace_set(
         trace.path,
         comm_groups=trace.comm_groups,
+        kineto=trace.kineto,
         options=ReadOptions(
             bytes_per_element=trace.bytes_per_element,
             dependencies=DependencyPolicy(trace.dependencies),
             drop_missing_dependencies=trace.drop_missing_dependencies,
             duration_unit_ns=trace.duration_unit_ns,
             uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
+            unnamed_group=trace.unnamed_group,
         ),
         on_rank=on_rank,
     )

@@ -1,0 +1,1 @@
+"""PyTorch's host execution traces, read without a converter."""

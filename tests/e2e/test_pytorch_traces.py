@@ -1,0 +1,165 @@
+"""PyTorch's host traces, replayed with their recorded splits.
+
+What every rank must send every other one is read from the JSON once more, by a few
+lines that share nothing with the reader; the groups are those that the traces' authors
+tell of.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.accounts import check_complete
+from tests.e2e.runs import completed, fabric, star, write_experiment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chakram.observe.run_results import RunResults
+
+RANKS = 8
+MOE = "pytorch_moe_gloo_8r/host_et_json.tar.gz"
+DLRM = "pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz"
+
+Bytes = Counter[tuple[int, int]]
+"""Bytes from rank to rank."""
+
+
+def nodes(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield rank and node of all nodes in an archive of ``<name>_<rank>.json``."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.name.endswith(".json") and "/._" not in member.name:
+                rank = int(member.name.removesuffix(".json").rpartition("_")[2])
+                file = archive.extractfile(member)
+                assert file is not None
+                for node in json.load(file)["nodes"]:
+                    yield rank, node
+
+
+def add(found: Bytes, rank: int, members: list[int], buffer: Any, splits: Any) -> None:
+    """Add what one rank sends: *splits* count rows of *buffer*, none are even ones."""
+    splits = splits or [1] * len(members)
+    row_bytes = buffer[3] * buffer[4] / sum(splits)
+    for peer, rows in zip(members, splits, strict=True):
+        if rows and peer != rank:
+            found[rank, peer] += round(rows * row_bytes)
+
+
+def moe_bytes(path: Path) -> Bytes:
+    """All of its all_to_alls are among the ranks of one copy of the experts, EP = 4."""
+    found: Bytes = Counter()
+    for rank, node in nodes(path):
+        if node["name"] == "c10d::alltoall_base_":
+            _, sent, _, _, in_splits, *_ = node["inputs"]["values"]
+            copy = rank // 4
+            add(found, rank, list(range(4 * copy, 4 * copy + 4)), sent, in_splits)
+    return found
+
+
+def dlrm_bytes(path: Path) -> Bytes:
+    """All of its all_to_alls are among all ranks."""
+    found: Bytes = Counter()
+    for rank, node in nodes(path):
+        values = node["inputs"]
+        if node["name"] == "record_param_comms" and "all_to_all" in str(values[4:5]):
+            add(found, rank, list(range(RANKS)), values[0], values[5])
+    return found
+
+
+def carried(results: RunResults) -> Bytes:
+    """What the flows of all_to_alls carried from rank to rank."""
+    found: Bytes = Counter()
+    flows = results.table("flows", "collective", "src", "dst", "bytes")
+    for row in flows.to_pylist():
+        if row["collective"].startswith("all_to_all"):
+            found[row["src"], row["dst"]] += row["bytes"]
+    return found
+
+
+def reduced(results: RunResults) -> Counter[tuple[str, int]]:
+    """Group and size of the all_reduces."""
+    return Counter(
+        (record.identity.key.group, record.identity.size_bytes)
+        for record in results.collectives()
+        if record.identity.op == "all_reduce"
+    )
+
+
+def experiment(
+    folder: Path, trace: Path, ports: dict[str, object], **collectives: str
+) -> Path:
+    job = {
+        "name": "job",
+        "trace": {"path": str(trace)},
+        "compute": {"from": "trace", "scale": "1/100"},
+    }
+    return write_experiment(folder, [job], ports, collectives=collectives)
+
+
+def check_moe(results: RunResults, trace: Path) -> None:
+    check_complete(results, ranks=RANKS)
+    assert carried(results) == moe_bytes(trace)
+    # Two parameters of each of a rank's experts, weight and bias of two layers each,
+    # over its two copies; those of attention and gate over all ranks.
+    assert reduced(results) == Counter(
+        {
+            **{("world", size): 1 for size in (16_384, 256, 2_048, 32)},
+            **{
+                (group, size): count
+                for group in "3456"
+                for size, count in ((32_768, 4), (512, 2), (256, 2))
+            },
+        }
+    )
+
+
+def test_a_mixture_of_experts_sends_its_recorded_splits(
+    tmp_path: Path, chakram_data: Path, kind: str
+) -> None:
+    trace = chakram_data / "traces" / MOE
+    path = experiment(tmp_path, trace, fabric(kind, RANKS))
+    results = completed(path).results
+    check_moe(results, trace)
+    # The profile beside the traces gives the computation its time.
+    assert all(rank.compute_ns > 0 for rank in results.ranks())
+
+
+@pytest.mark.parametrize("algorithm", ["direct", "pairwise"])
+def test_a_simulated_mixture_of_experts_does_so_too(
+    tmp_path: Path, chakram_data: Path, algorithm: str
+) -> None:
+    trace = chakram_data / "traces" / MOE
+    ports = star(RANKS, rate="10Gbit")
+    path = experiment(tmp_path, trace, ports, all_to_all_v=algorithm)
+    results = completed(path, verb="simulate").results
+    check_moe(results, trace)
+    ideals_ns = results.ideals()
+    for record in results.collectives():
+        key = record.identity.key
+        if record.identity.op == "all_to_all_v":
+            assert ideals_ns[key] <= record.duration_ns * 1.001
+
+
+def test_a_simulated_dlrm_sends_its_recorded_splits(
+    tmp_path: Path, chakram_data: Path
+) -> None:
+    trace = chakram_data / "traces" / DLRM
+    path = experiment(tmp_path, trace, star(RANKS, rate="10Gbit"))
+    results = completed(path, verb="simulate").results
+    check_complete(results, ranks=RANKS)
+    assert carried(results) == dlrm_bytes(trace)
+    # Everybody sends rank 3 the most: 1,664 of 3,392 elements in one exchange.
+    received = Counter[int]()
+    for (_, dst), nbytes in carried(results).items():
+        received[dst] += nbytes
+    assert max(received, key=received.__getitem__) == 3
+    assert reduced(results) == Counter(
+        {("world", size): 1 for size in (1_576_964, 448, 907_840)}
+    )
