@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import chakram
+from chakram.cli.algorithms import app as algorithms_app
 from chakram.cli.certs import certs
 from chakram.cli.doctor import doctor
 from chakram.cli.fabric import app as fabric_app
@@ -61,6 +62,7 @@ app.command()(simulate)
 app.command()(plan)
 app.add_typer(trace_app)
 app.add_typer(fabric_app)
+app.add_typer(algorithms_app)
 app.command()(certs)
 app.command()(doctor)
 

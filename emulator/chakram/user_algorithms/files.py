@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chakram.core.algorithms import UserAlgorithm
 from chakram.core.algorithms.buffers import BufferProgram, carry_out
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from fractions import Fraction
 
-    from chakram.core.algorithms import AlgorithmSource, UserAlgorithm
+    from chakram.core.algorithms import AlgorithmSource
     from chakram.core.algorithms.listed import ListedAlgorithm
 
-__all__ = ["load_source", "load_sources"]
+__all__ = ["load_source", "load_sources", "user_algorithm_at"]
 
 
 def load_sources(
@@ -35,6 +36,15 @@ def load_sources(
         ScheduleError: If one cannot be read.
     """
     return {user: load_source(user) for user in dict.fromkeys(users)}
+
+
+def user_algorithm_at(place: str) -> UserAlgorithm:
+    """Return the algorithm that *place* looks like, without a look at it."""
+    path, _, function = place.rpartition(":")
+    if path and function.isidentifier():
+        return UserAlgorithm(kind="python", path=path, function=function)
+    kinds = {".xml": "msccl", ".json": "mscclpp"}
+    return UserAlgorithm(kind=kinds.get(Path(place).suffix, "chakra"), path=place)
 
 
 def load_source(user: UserAlgorithm) -> AlgorithmSource:
@@ -88,6 +98,10 @@ class BufferSource:
         assert self._listed is not None  # there was no problem
         return turned(self._listed, root)
 
+    def made_for(self) -> tuple[CollectiveOp | None, int | None]:
+        """Return the collective and number of ranks that it was written for."""
+        return self._program.op, self._program.nranks
+
     def warnings(self) -> list[str]:
         """Return nothing: what was checked needs no words."""
         return []
@@ -124,6 +138,10 @@ class ChakraSource:
             op, name=self._user.name, root=0, size_scale=size_scale
         )
         return turned(listed, root)
+
+    def made_for(self) -> tuple[CollectiveOp | None, int | None]:
+        """Return the collective, if the files say it, and the number of ranks."""
+        return self._bodies.op, self._bodies.nranks
 
     def warnings(self) -> list[str]:
         """Return what files with bytes do not tell."""

@@ -74,6 +74,10 @@ class PythonSource:
         refuse_problems(where, check_schedule(given, nranks=nranks, root=root))
         return listed_from(given, name=self._user.name, nranks=nranks, root=root)
 
+    def made_for(self) -> tuple[CollectiveOp | None, int | None]:
+        """Return that it may be for any collective of any group."""
+        return None, None
+
     def warnings(self) -> list[str]:
         """Return nothing: what was checked needs no words."""
         return []

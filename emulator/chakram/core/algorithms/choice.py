@@ -60,6 +60,9 @@ class AlgorithmSource(Protocol):
             ScheduleError: If the algorithm is not for that, or wrong.
         """
 
+    def made_for(self) -> tuple[CollectiveOp | None, int | None]:
+        """Return the collective and number of ranks that it is for; None: any."""
+
     def warnings(self) -> list[str]:
         """Return what a reader of results should know of it."""
 

@@ -1,0 +1,257 @@
+"""``chakram algorithms``: which there are, what they do, whether yours is right."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from chakram.cli.options import Json, print_json
+from chakram.errors import ConfigError
+from chakram.units import format_size, format_time, parse_rate, parse_size, parse_time
+
+if TYPE_CHECKING:
+    from chakram.controller.algorithm_summary import AlgorithmSummary
+    from chakram.core.collectives import CollectiveOp
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="algorithms",
+    help="Show collective algorithms; check your own.",
+    no_args_is_help=True,
+)
+
+Op = Annotated[
+    str | None, typer.Option("--op", help="The collective, e.g. all_reduce.")
+]
+Ranks = Annotated[
+    int | None, typer.Option("--nranks", min=2, max=1024, help="Ranks of the group.")
+]
+Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root.")]
+Size = Annotated[
+    str, typer.Option("--size", help="What one rank contributes, e.g. 1MiB.")
+]
+Rate = Annotated[
+    str, typer.Option("--rate", help="Rate of every port, for the ideal time.")
+]
+Delay = Annotated[
+    str, typer.Option("--delay", help="Delay of every link, for the ideal time.")
+]
+
+_SIZE, _RATE, _DELAY = "1MiB", "100Gbit", "500ns"
+_MOST_STEPS = 64
+"""Steps that a table shows; ``--json`` has all."""
+
+
+@app.command("list")
+def list_(op: Op = None, as_json: Json = False) -> None:
+    """List the algorithms of every collective, with their parameters."""
+    from chakram.core.algorithms import algorithm_names, parameters_of
+    from chakram.core.collectives import CollectiveOp
+
+    ops = list(CollectiveOp) if op is None else [_op(op)]
+    rows = [
+        (
+            each.value,
+            name,
+            {
+                parameter.name: parameter.text(parameter.default)  # type: ignore[arg-type]
+                for parameter in parameters_of(each, name)
+            },
+        )
+        for each in ops
+        for name in algorithm_names(each)
+    ]
+    if as_json:
+        print_json(
+            [
+                {"op": each, "algorithm": name, "parameters": parameters}
+                for each, name, parameters in rows
+            ]
+        )
+        return
+    table = Table("collective", "algorithm", "parameters", box=SIMPLE, pad_edge=False)
+    last = None
+    for each, name, parameters in rows:
+        table.add_row(
+            "" if each == last else each,
+            name,
+            ", ".join(f"{key}={value}" for key, value in parameters.items()),
+        )
+        last = each
+    table.caption = "parameters with their defaults; see chakram algorithms show NAME"
+    Console().print(table)
+
+
+@app.command()
+def show(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="E.g. ring or ring(channels=2).")
+    ],
+    op: Op = None,
+    nranks: Ranks = 8,
+    root: Root = 0,
+    size: Size = _SIZE,
+    rate: Rate = _RATE,
+    delay: Delay = _DELAY,
+    as_json: Json = False,
+) -> None:
+    """Show the steps of an algorithm: transfers, bytes, and the time it needs."""
+    from chakram.core.algorithms import algorithm_fitting
+    from chakram.core.schedule_check import check_schedule
+    from chakram.user_algorithms.refusal import refuse_problems
+
+    which = _op(op) if op is not None else _op_with(name)
+    nranks = nranks or 8
+    how = algorithm_fitting(which, name, nranks=nranks)
+    _check_root(root, nranks)
+    refuse_problems(
+        f"{how.name} for {which} of {nranks} ranks",
+        check_schedule(how, nranks=nranks, root=root),
+    )
+    from chakram.controller.algorithm_summary import summarise_algorithm
+
+    summary = summarise_algorithm(
+        how,
+        nranks=nranks,
+        root=root,
+        input_bytes=parse_size(size, where="--size"),
+        rate_bps=parse_rate(rate, where="--rate"),
+        delay_ns=parse_time(delay, where="--delay"),
+    )
+    _print(summary, as_json=as_json)
+
+
+@app.command()
+def check(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="MSCCL .xml, MSCCL++ .json, mine.py:function, or a folder of .et.",
+        ),
+    ],
+    op: Op = None,
+    nranks: Ranks = None,
+    root: Root = 0,
+    size: Size = _SIZE,
+    rate: Rate = _RATE,
+    delay: Delay = _DELAY,
+    as_json: Json = False,
+) -> None:
+    """Check an algorithm of your own, as an experiment does before it runs."""
+    from fractions import Fraction
+
+    from chakram.controller.algorithm_summary import summarise_algorithm
+    from chakram.user_algorithms.files import load_source, user_algorithm_at
+
+    source = load_source(user_algorithm_at(place))
+    own_op, own_ranks = source.made_for()
+    which = _op(op) if op is not None else own_op
+    ranks = nranks if nranks is not None else own_ranks
+    if which is None or ranks is None:
+        missing = "--op" if which is None else "--nranks"
+        raise ConfigError(
+            missing, "is missing", f"{place} does not say what it is made for"
+        )
+    _check_root(root, ranks)
+    how = source.listed(which, nranks=ranks, root=root, size_scale=Fraction(1))
+    summary = summarise_algorithm(
+        how,
+        nranks=ranks,
+        root=root,
+        input_bytes=parse_size(size, where="--size"),
+        rate_bps=parse_rate(rate, where="--rate"),
+        delay_ns=parse_time(delay, where="--delay"),
+        warnings=source.warnings(),
+    )
+    _print(summary, as_json=as_json)
+
+
+def _op(name: str) -> CollectiveOp:
+    from chakram.config.mistakes import suggest
+    from chakram.core.collectives import CollectiveOp
+
+    known = [each.value for each in CollectiveOp]
+    if name not in known:
+        raise ConfigError(
+            "--op", f"there is no collective {name!r}", suggest(name, known)
+        )
+    return CollectiveOp(name)
+
+
+def _op_with(name: str) -> CollectiveOp:
+    """Return the only collective with an algorithm of that name."""
+    from chakram.core.algorithms import algorithm_names
+    from chakram.core.collectives import CollectiveOp
+
+    family = name.partition("(")[0]
+    found = [each for each in CollectiveOp if family in algorithm_names(each)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise ConfigError(
+            name, "there is no such algorithm", "see chakram algorithms list"
+        )
+    raise ConfigError(
+        "--op", "is missing", f"{family} is an algorithm of {', '.join(found)}"
+    )
+
+
+def _check_root(root: int, nranks: int) -> None:
+    if root >= nranks:
+        raise ConfigError("--root", f"{root} is not one of {nranks} positions")
+
+
+def _print(summary: AlgorithmSummary, *, as_json: bool) -> None:
+    if as_json:
+        print_json(asdict(summary))
+        return
+    console = Console()
+    table = Table(
+        box=SIMPLE,
+        pad_edge=False,
+        title=f"{summary.op}: {summary.algorithm}, {summary.nranks} ranks of "
+        f"{format_size(summary.input_bytes)}",
+        title_justify="left",
+    )
+    for name in ("step", "transfers", "bytes", "busiest rank", "largest"):
+        table.add_column(name, justify="right")
+    for step in summary.steps[:_MOST_STEPS]:
+        table.add_row(
+            str(step.step),
+            str(step.transfers),
+            format_size(step.bytes),
+            format_size(step.busiest_bytes),
+            format_size(step.largest_bytes),
+        )
+    if len(summary.steps) > _MOST_STEPS:
+        table.caption = f"and {len(summary.steps) - _MOST_STEPS} more steps (--json)"
+    console.print(table)
+    facts = Table(box=None, show_header=False)
+    for fact, value in (
+        ("promise", "kept: " + summary.checked),
+        ("channels", str(summary.channels)),
+        ("queue pairs", str(summary.queue_pairs)),
+        (
+            "sent",
+            f"{format_size(summary.bytes)} in {summary.transfers} transfers; "
+            f"{format_size(summary.busiest_bytes)} by the busiest rank",
+        ),
+        ("ideal", f"{format_time(summary.ideal_ns)} alone on one switch"),
+        (
+            "ceiling",
+            "none"
+            if summary.ceiling_ns is None
+            else f"{format_time(summary.ceiling_ns)}, which no algorithm beats",
+        ),
+    ):
+        facts.add_row(fact, value)
+    console.print(facts)
+    for warning in summary.warnings:
+        console.print(f"warning: {warning}", markup=False, highlight=False)

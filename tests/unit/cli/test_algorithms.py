@@ -1,0 +1,96 @@
+"""``chakram algorithms``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chakram.cli import main
+from chakram.core.algorithms import algorithm_names
+from chakram.core.collectives import CollectiveOp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAR = """
+from chakram.core.schedule import Transfer
+
+def star(op, nranks, root):
+    for leaf in range(1, nranks):
+        yield Transfer(step=0, src=leaf, dst=0, chunk=0, reduce=True)
+    for leaf in range(1, nranks):
+        yield Transfer(step=1, src=0, dst=leaf, chunk=0)
+
+def half(op, nranks, root):
+    yield Transfer(step=0, src=1, dst=0, chunk=0, reduce=True)
+"""
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["algorithms", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_list_names_every_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {(row["op"], row["algorithm"]) for row in printed(capsys, "list")}
+    assert found == {
+        (op.value, name) for op in CollectiveOp for name in algorithm_names(op)
+    }
+    (only,) = printed(capsys, "list", "--op", "barrier")
+    assert only["parameters"] == {}
+
+
+def test_show_counts_what_a_ring_does(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = printed(
+        capsys,
+        *("show", "ring(channels=2)", "--op", "all_reduce", "--nranks", "4"),
+        *("--size", "1MiB", "--rate", "100Gbit", "--delay", "0s"),
+    )
+    assert [step["transfers"] for step in shown["steps"]] == [8] * 6
+    assert shown["busiest_bytes"] == 6 * (1 << 18)
+    assert shown["queue_pairs"] == 8
+    assert shown["channels"] == 2
+    # Bytes at line rate, and not much more: headers, and a packet stored per step.
+    assert 8 * shown["busiest_bytes"] / 100 < shown["ideal_ns"]
+    assert shown["ideal_ns"] < 1.05 * 8 * shown["busiest_bytes"] / 100
+    assert shown["ceiling_ns"] <= shown["ideal_ns"]
+
+
+def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["algorithms", "show", "dissemination"]) == 0
+    assert "promise" in capsys.readouterr().out
+    assert main(["algorithms", "list"]) == 0
+    assert "halving_doubling" in capsys.readouterr().out
+
+
+def test_check_tells_whether_an_algorithm_of_ones_own_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(STAR)
+    what = ["--op", "all_reduce", "--nranks", "3"]
+    shown = printed(capsys, "check", f"{path}:star", *what)
+    assert shown["transfers"] == 4
+    assert shown["algorithm"] == "python:mine.py:star"
+    assert main(["algorithms", "check", f"{path}:half", *what]) == 2
+    assert "position 1 ends with [1] of chunk 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show", "ring"], "--op: is missing (ring is an algorithm of all_reduce"),
+        (["show", "rign"], "rign: there is no such algorithm"),
+        (["show", "tree", "--op", "all_reduc"], "--op: there is no collective"),
+        (["show", "tree", "--op", "reduce", "--root", "8"], "8 is not one of 8"),
+        (["check", "none.xml"], "none.xml: cannot be read"),
+        (["check", "none/"], "none/: cannot be read"),
+    ],
+)
+def test_what_cannot_be_shown_is_told(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["algorithms", *arguments]) == 2
+    assert told in capsys.readouterr().err
