@@ -60,12 +60,15 @@ class FoundSet:
 
 
 @contextmanager
-def find_trace_set(path: str | Path, prefix: str | None = None) -> Iterator[FoundSet]:
+def find_trace_set(
+    path: str | Path, prefix: str | None = None, *, only: int | None = None
+) -> Iterator[FoundSet]:
     """Find a set; its store is open inside the ``with`` block.
 
     Args:
         path: What the user wrote; see above.
         prefix: Which set, where the folder or archive holds several.
+        only: The one rank that is wanted; the others may be missing.
 
     Raises:
         TraceError: If there is none, are several, or a rank is missing.
@@ -84,7 +87,7 @@ def find_trace_set(path: str | Path, prefix: str | None = None) -> Iterator[Foun
         ) from error
     wanted = prefix or wanted
     try:
-        yield _choose(store, place, wanted, named_json=".json" in path.name)
+        yield _choose(store, place, wanted, named_json=".json" in path.name, only=only)
     finally:
         store.close()
 
@@ -145,7 +148,12 @@ def _pattern(name: str) -> str:
 
 
 def _choose(
-    store: Store, place: Path, wanted: str | None, *, named_json: bool
+    store: Store,
+    place: Path,
+    wanted: str | None,
+    *,
+    named_json: bool,
+    only: int | None,
 ) -> FoundSet:
     binary, json = _sets(store)
     if not binary and not json:
@@ -175,7 +183,7 @@ def _choose(
         )
     (prefix,) = fitting
     files = sets[prefix]
-    _check_ranks(files, f"{store.place}/{prefix}")
+    _check_ranks(files, f"{store.place}/{prefix}", only)
     return FoundSet(
         store=store,
         prefix=prefix,
@@ -237,8 +245,16 @@ def _fits(prefix: str, wanted: str | None) -> bool:
     return fnmatchcase(prefix, wanted) or fnmatchcase(prefix, f"*/{wanted}")
 
 
-def _check_ranks(files: Mapping[int, str], where: str) -> None:
-    """Refuse a set in which a rank below the highest has no file."""
+def _check_ranks(files: Mapping[int, str], where: str, only: int | None) -> None:
+    """Refuse a set that lacks a rank below its highest, or lacks the *only* one."""
+    if only is not None:
+        if only not in files:
+            raise TraceError(
+                where,
+                f"has no file of rank {only}",
+                f"it has rank {_some(list(map(str, sorted(files))))}",
+            )
+        return
     if max(files) + 1 == len(files):
         return
     missing = list(islice((rank for rank in count() if rank not in files), _SHOWN))

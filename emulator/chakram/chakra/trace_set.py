@@ -13,6 +13,7 @@ from chakram.chakra.options import ReadOptions, TraceWarning
 from chakram.chakra.profiles import find_profiles
 from chakram.chakra.reader import ReadTrace, read_stream
 from chakram.core.groups import WORLD, ProcessGroup, world_group
+from chakram.core.replication import replicate
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from chakram.chakra.finding import FoundSet
     from chakram.chakra.messages import Metadata
     from chakram.chakra.reader import ByteSource
+    from chakram.core.replication import Replication
     from chakram.core.trace import TraceGraph
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
@@ -40,6 +42,7 @@ class TraceSet:
         warnings: What is odd in the files; see ``lint`` for what is wrong in them.
         producer: Which tool wrote it, as far as one can tell.
         schema: What the files say of their schema.
+        notes: What was made of the files, in sentences, that results have to say.
     """
 
     name: str
@@ -49,6 +52,7 @@ class TraceSet:
     warnings: tuple[TraceWarning, ...]
     producer: str
     schema: str
+    notes: tuple[str, ...] = ()
 
     @property
     def nranks(self) -> int:
@@ -110,6 +114,69 @@ def load_trace_set(
                 "they are for PyTorch host traces; other traces have times themselves",
             )
         return assemble(name=found.place, traces=traces, file_groups=file_groups)
+
+
+def load_replicated(
+    path: str | Path,
+    replication: Replication,
+    *,
+    rank: int = 0,
+    comm_groups: str | Path | None = None,
+    prefix: str | None = None,
+    options: ReadOptions | None = None,
+) -> TraceSet:
+    """Return the trace set in which every rank has the trace of one.
+
+    Args:
+        path: As for ``load_trace_set``; files of other ranks need not be there.
+        replication: How many ranks, and their groups.
+        rank: Whose trace it is.
+        comm_groups: As for ``load_trace_set``, as the rest.
+        prefix: See there.
+        options: See there.
+
+    Raises:
+        TraceError: If the trace is not found, not readable, or cannot be replicated.
+    """
+    with find_trace_set(path, prefix, only=rank) as found:
+        file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
+        name = found.files[rank]
+        with found.store.open(name) as stream:
+            read = read_stream(
+                stream,
+                rank=rank,
+                source=f"{found.store.place}/{name}",
+                options=options or ReadOptions(),
+                zero_is_a_group="0" in file_groups,
+            )
+        members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
+        members |= file_groups
+        highest = max((max(ranks) for ranks in members.values()), default=0)
+        # Nobody says how many ranks there were: files and groups hint at it.
+        recorded_ranks = max(max(found.files), highest, rank) + 1
+        groups = {
+            name: ProcessGroup(name=name, ranks=ranks)
+            for name, ranks in members.items()
+        }
+        for name, ranks in read.trace.groups.items():
+            if not ranks and name not in groups:
+                groups[name] = ProcessGroup(
+                    name=name, ranks=world_group(recorded_ranks).ranks
+                )
+        replicas = replicate(
+            read.trace.graph, groups, replication, recorded_ranks=recorded_ranks
+        )
+        digest = hashlib.sha256(f"{rank} {read.sha256} {replication}".encode())
+        return TraceSet(
+            name=f"{found.place}.{rank}",
+            graphs=replicas.graphs,
+            groups=replicas.groups,
+            digest=digest.hexdigest(),
+            warnings=tuple(read.trace.warnings),
+            producer=read.trace.producer,
+            schema=_schema(read.trace.metadata),
+            notes=replicas.notes,
+        )
 
 
 def assemble(

@@ -8,6 +8,7 @@ reading tells everything.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 from chakram.config.collectives import check_collectives
@@ -19,7 +20,7 @@ from chakram.config.fabric_checks import (
     port_rate,
     smallest_mtu,
 )
-from chakram.config.jobs import Job
+from chakram.config.jobs import Job, TraceFiles
 from chakram.config.mistakes import Location, Mistake
 from chakram.config.synth import SynthTrace
 from chakram.config.transport import (
@@ -28,6 +29,7 @@ from chakram.config.transport import (
     Transport,
     largest_path_mtu,
 )
+from chakram.core.replication import ALL
 from chakram.errors import ConfigError
 from chakram.units import format_size
 
@@ -52,6 +54,8 @@ def check_jobs(jobs: tuple[Job, ...]) -> list[Mistake]:
         mistakes += _check_roofline(job, where)
         if isinstance(job.trace, SynthTrace):
             mistakes += _check_synth(job.trace, (*where, "trace"))
+        else:
+            mistakes += _check_replication(job.trace, (*where, "trace"))
         mistakes += _check_order(job, (*where, "placement", "order"))
         mistakes += _check_ports(job, (*where, "placement"))
     if all(job.is_background for job in jobs):
@@ -127,6 +131,53 @@ def _check_synth(trace: SynthTrace, where: Location) -> list[Mistake]:
     ]
 
 
+def _check_replication(trace: TraceFiles, where: Location) -> list[Mistake]:
+    if trace.replicate is None:
+        return [
+            Mistake(
+                location=(*where, name),
+                found="means nothing without replicate",
+                hint="add replicate, e.g. replicate: 64, or remove it",
+            )
+            for name in ("rank", "dimensions", "groups", "peer_offset")
+            if getattr(trace, name) not in (0, {}, None)
+        ]
+    mistakes = []
+    ranks = prod(trace.dimensions.values())
+    if trace.dimensions and ranks != trace.replicate:
+        sizes = " x ".join(map(str, trace.dimensions.values()))
+        mistakes.append(
+            Mistake(
+                location=(*where, "dimensions"),
+                found=f"make {sizes} = {ranks} ranks, and replicate is "
+                f"{trace.replicate}",
+                hint="their product must be replicate",
+            )
+        )
+    for group, names in trace.groups.items():
+        unknown = [
+            name for name in names if name != ALL and name not in trace.dimensions
+        ]
+        if unknown:
+            known = ", ".join([*trace.dimensions, ALL])
+            mistakes.append(
+                Mistake(
+                    location=(*where, "groups", group),
+                    found=f"there is no dimension {unknown[0]!r}",
+                    hint=f"choose from {known}",
+                )
+            )
+    return mistakes
+
+
+def _known_ranks(job: Job) -> int | None:
+    """Return how many ranks a job has; None if that stands in its files."""
+    if isinstance(job.trace, SynthTrace):
+        # Where ranks is not what the degrees make, that is told.
+        return job.trace.nranks
+    return job.trace.replicate
+
+
 def _check_order(job: Job, where: Location) -> list[Mistake]:
     order = job.placement.order
     if order == "linear":
@@ -140,11 +191,12 @@ def _check_order(job: Job, where: Location) -> list[Mistake]:
                 hint="name every rank once",
             )
         ]
-    if isinstance(job.trace, SynthTrace) and set(order) != set(range(job.trace.nranks)):
+    ranks = _known_ranks(job)
+    if ranks is not None and set(order) != set(range(ranks)):
         return [
             Mistake(
                 location=where,
-                found=f"does not name the ranks 0 to {job.trace.nranks - 1}",
+                found=f"does not name the ranks 0 to {ranks - 1}",
                 hint="name every rank once, or write order: linear",
             )
         ]
@@ -250,11 +302,11 @@ def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:
     next_port = 0
     used = 0
     for index, job in enumerate(jobs):
-        if not isinstance(job.trace, SynthTrace):
-            return mistakes  # how many ranks it has stands in its files
+        ranks = _known_ranks(job)
+        if ranks is None:
+            return mistakes
         placement = job.placement
-        # Where ranks is not what the degrees make, that is told.
-        needed = -(-job.trace.nranks // placement.ranks_per_port)
+        needed = -(-ranks // placement.ranks_per_port)
         if placement.ports is not None or placement.pattern != "packed":
             # Names may stand for several ports; and who comes after is not known.
             named = placement.ports or ()

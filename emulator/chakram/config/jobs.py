@@ -35,6 +35,9 @@ from chakram.config.synth import (
     SynthTrace,
 )
 
+MAX_RANKS = 65_536
+"""Of a replicated trace."""
+
 Correction: TypeAlias = Literal[
     "element-sizes",
     "cycle-durations",
@@ -47,6 +50,42 @@ Correction: TypeAlias = Literal[
     "unordered-kernels",
 ]
 """What is corrected in traces of known producers, by the kind of its warning."""
+
+
+def _groups(value: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise problem(
+            f"{value!r} is not a mapping of groups", "e.g. {'1': tp, '2': dp}"
+        )
+    found: dict[str, tuple[str, ...]] = {}
+    for key, names in value.items():
+        listed = (names,) if isinstance(names, str) else names
+        if not isinstance(listed, list | tuple) or not all(
+            isinstance(name, str) for name in listed
+        ):
+            raise problem(
+                f"{names!r} is no name of a dimension", "e.g. tp, [tp, dp] or all"
+            )
+        found[str(key)] = tuple(listed)
+    return found
+
+
+GroupDimensions = Annotated[
+    dict[str, tuple[str, ...]],
+    PlainValidator(_groups),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "additionalProperties": {
+                "anyOf": [
+                    {"type": "string"},
+                    {"type": "array", "items": {"type": "string"}},
+                ]
+            },
+        }
+    ),
+]
+"""Names of dimensions by the name of a process group."""
 
 
 class TraceFiles(Model):
@@ -72,6 +111,19 @@ class TraceFiles(Model):
     uncorrected: tuple[Correction, ...] = ()
     """What is left as the trace has it, of what its producer is known to write
     differently."""
+
+    replicate: Whole | None = Field(default=None, ge=2, le=MAX_RANKS)
+    """So many ranks do what the trace of one says; None: every rank has its own."""
+    rank: Whole = Field(default=0, ge=0, le=MAX_RANKS)
+    """The one that is replicated."""
+    dimensions: dict[Name, Annotated[Whole, Field(ge=1, le=MAX_RANKS)]] = Field(
+        default_factory=dict
+    )
+    """Sizes of the dimensions of replicated ranks, innermost first."""
+    groups: GroupDimensions = Field(default_factory=dict)
+    """By process group of a replicated trace: a dimension, several, or ``all``."""
+    peer_offset: int | None = Field(default=None, ge=-MAX_RANKS, le=MAX_RANKS)
+    """How many ranks further go messages of a replicated trace that name no rank."""
 
 
 def _trace_tag(value: Any) -> str | None:

@@ -15,7 +15,7 @@ from chakram.chakra.options import (
 )
 from chakram.chakra.synth_set import synthesized_trace_set
 from chakram.chakra.synthesize import synthesize
-from chakram.chakra.trace_set import load_trace_set
+from chakram.chakra.trace_set import load_replicated, load_trace_set
 from chakram.config.dcqcn import dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import available_ports, port_rate, smallest_mtu
@@ -35,6 +35,7 @@ from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import PortPlan, RunSettings, TransportPlan
 from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import MAX_SHARDS, QueuePairLayout
+from chakram.core.replication import Replication
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.cores import data_plane_cores
@@ -164,7 +165,11 @@ def load_jobs(
                 digest=traces.digest,
                 nodes=sum(map(len, traces.graphs.values())),
                 lowered=lowered,
-                warnings=(*merge_warnings(traces.warnings).values(), *lowered.warnings),
+                warnings=(
+                    *traces.notes,
+                    *merge_warnings(traces.warnings).values(),
+                    *lowered.warnings,
+                ),
                 size_scale=str(job.size_scale),
                 placement=_placement(job.placement),
             )
@@ -179,19 +184,33 @@ def _trace_set(job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:
 
 
 def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:
-    return load_trace_set(
+    options = ReadOptions(
+        bytes_per_element=trace.bytes_per_element,
+        dependencies=DependencyPolicy(trace.dependencies),
+        drop_missing_dependencies=trace.drop_missing_dependencies,
+        duration_unit_ns=trace.duration_unit_ns,
+        uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
+        unnamed_group=trace.unnamed_group,
+    )
+    if trace.replicate is None:
+        return load_trace_set(
+            trace.path,
+            comm_groups=trace.comm_groups,
+            kineto=trace.kineto,
+            options=options,
+            on_rank=on_rank,
+        )
+    return load_replicated(
         trace.path,
-        comm_groups=trace.comm_groups,
-        kineto=trace.kineto,
-        options=ReadOptions(
-            bytes_per_element=trace.bytes_per_element,
-            dependencies=DependencyPolicy(trace.dependencies),
-            drop_missing_dependencies=trace.drop_missing_dependencies,
-            duration_unit_ns=trace.duration_unit_ns,
-            uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
-            unnamed_group=trace.unnamed_group,
+        Replication(
+            nranks=trace.replicate,
+            dimensions=trace.dimensions,
+            groups=trace.groups,
+            peer_offset=trace.peer_offset,
         ),
-        on_rank=on_rank,
+        rank=trace.rank,
+        comm_groups=trace.comm_groups,
+        options=options,
     )
 
 

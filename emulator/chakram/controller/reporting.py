@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import LoopbackFabric, NamespaceFabric
+from chakram.config.jobs import TraceFiles
 from chakram.controller.planning import (
     LoadedJob,
     experiment_warnings,
@@ -87,8 +88,9 @@ def manifest_of(
 def _jobs(experiment: Experiment, jobs: Sequence[LoadedJob]) -> dict[str, object]:
     settings = run_settings(experiment)
     described: dict[str, object] = {}
-    for job in jobs:
+    for config, job in zip(experiment.jobs, jobs, strict=True):
         own = settings.of(job.name)
+        trace = config.trace
         described[job.name] = {
             "ranks": job.nranks,
             "offset_ns": own.offset_ns,
@@ -97,6 +99,9 @@ def _jobs(experiment: Experiment, jobs: Sequence[LoadedJob]) -> dict[str, object
             else settings.iterations_of(job.name),
             "order": own.order,
             "policy": own.policy,
+            "replicated_rank": trace.rank
+            if isinstance(trace, TraceFiles) and trace.replicate is not None
+            else None,
         }
     return described
 

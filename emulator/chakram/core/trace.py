@@ -302,6 +302,41 @@ class TraceGraph:
         )
         return graph
 
+    def replica(
+        self,
+        rank: int,
+        *,
+        group_names: Mapping[str, str],
+        messages: Mapping[int, tuple[int, int]],
+        splits: Mapping[int, Splits],
+    ) -> TraceGraph:
+        """Return the same nodes as those of another rank.
+
+        Args:
+            rank: The other one.
+            group_names: By name of a group here, its name there.
+            messages: By position of a send or receive, its peer and tag there.
+            splits: By position of an uneven all_to_all, its splits there.
+        """
+        graph = self._sharing_columns(rank)
+        graph._group_names = [group_names.get(name, name) for name in self._group_names]
+        if messages:
+            rows = len(self._comm_bytes)
+            graph._peers = _filled(self._peers, rows)
+            graph._tags = _filled(self._tags, rows)
+            for position, (peer, tag) in messages.items():
+                graph._peers[self._comm_rows[position]] = peer
+                graph._tags[self._comm_rows[position]] = tag
+        if splits:
+            graph._split_positions = array("q", sorted(splits))
+            graph._split_offsets = array("q", [0])
+            graph._split_bytes = array("q")
+            for position in graph._split_positions:
+                for row in splits[position]:
+                    graph._split_bytes.extend(row)
+                graph._split_offsets.append(len(graph._split_bytes))
+        return graph
+
     def _sharing_columns(self, rank: int) -> TraceGraph:
         """Return a graph of *rank* with the very columns of this one."""
         graph = TraceGraph(rank=rank, source=self.source)
@@ -350,6 +385,11 @@ class TraceGraph:
 def _optional(column: Sequence[int], position: int) -> int | None:
     value = column[position] if position < len(column) else NO_VALUE
     return None if value == NO_VALUE else value
+
+
+def _filled(column: array[int], rows: int) -> array[int]:
+    """Return a copy of a column with a value, or none, in every row."""
+    return column + array("q", [NO_VALUE]) * (rows - len(column))
 
 
 class TraceGraphBuilder:

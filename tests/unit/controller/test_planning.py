@@ -420,3 +420,40 @@ def test_faults_of_flows_that_are_not_there_are_refused(fault: str, found: str) 
         build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
 
     assert found in str(caught.value)
+
+
+def test_a_replicated_trace_says_so(tmp_path: Path) -> None:
+    write(tmp_path / "t", moe(ranks=2, ep=2, dp=1))
+    text = EXPERIMENT.replace(
+        "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}",
+        f"{{path: {tmp_path / 't'}, replicate: 4, rank: 1}}",
+    )
+    (job,) = load_jobs(parse_experiment(text))
+    assert job.nranks == 4
+    assert job.warnings[0].startswith("REPLICATED: all 4 ranks do what the trace of ")
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        ("rank: 1", "trace.rank: means nothing without replicate"),
+        (
+            "replicate: 8, dimensions: {tp: 2, dp: 3}",
+            "dimensions: make 2 x 3 = 6 ranks, and replicate is 8",
+        ),
+        (
+            "replicate: 4, dimensions: {tp: 4}, groups: {'1': pp}",
+            "there is no dimension 'pp' (choose from tp, all)",
+        ),
+        ("replicate: 4, groups: [tp]", "['tp'] is not a mapping of groups"),
+        ("replicate: 4, groups: {1: 3}", "3 is no name of a dimension"),
+        ("replicate: 8", "needs ports 0 to 7, and the fabric has 4"),
+    ],
+)
+def test_mistakes_of_replication_are_told(trace: str, expected: str) -> None:
+    text = EXPERIMENT.replace(
+        "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}", f"{{path: x, {trace}}}"
+    )
+    with pytest.raises(ConfigError) as error:
+        parse_experiment(text)
+    assert expected in str(error.value)
