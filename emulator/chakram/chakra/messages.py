@@ -126,6 +126,8 @@ def decode_node(body: bytes, where: str) -> Node:
     return node
 
 
+# What the library lets through of values that it did not expect, ParseError aside.
+_NOT_JSON_OF_A_MESSAGE = (TypeError, ValueError, AttributeError, OverflowError)
 _Message = TypeVar("_Message", et_pb2.GlobalMetadata, et_pb2.Node)
 
 
@@ -161,8 +163,7 @@ def encode_json_node(members: Mapping[str, Any], where: str) -> bytes:
 def _encode_json(members: Mapping[str, Any], message: _Message, where: str) -> bytes:
     try:
         ParseDict(dict(members), message, ignore_unknown_fields=True)
-    except (ParseError, TypeError, ValueError, AttributeError) as error:
-        # Anything but the expected type fails inside the library in its own ways.
+    except (ParseError, *_NOT_JSON_OF_A_MESSAGE) as error:
         reason = str(error).partition("\n")[0][:120]
         raise GarbageTrace(
             where, f"this is no Chakra message in JSON: {reason}", "is it damaged?"

@@ -72,6 +72,7 @@ def test_the_jsonizer_writes_numbers_as_texts_and_leaves_zeros_out() -> None:
         ({"id": "x"}, "no Chakra message in JSON"),
         ({"id": "-1"}, "no Chakra message in JSON"),
         ({"dataDeps": 5}, "no Chakra message in JSON"),
+        ({"id": float("inf")}, "no Chakra message in JSON"),
         ({"attr": [5]}, "no Chakra message in JSON"),
         ({"attr": [{"name": "x", "int64List": [5]}]}, "no Chakra message in JSON"),
         ({"name": ["n"]}, "no Chakra message in JSON"),
