@@ -1,13 +1,16 @@
 """One measurement of the engine, in a process of its own; prints JSON.
 
-``python engine.py KIND NETNS...`` drives all ports itself, as a data-plane process
-does. ``CHAKRAM_COMPILED`` decides which form of the code runs.
+``python engine.py KIND ITERATIONS NETNS...`` drives all ports itself, as a data-plane
+process does, or, for the kinds of two ranks, one port in each of two processes that
+keep to a core each. ``CHAKRAM_COMPILED`` decides which form of the code runs.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import os
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -15,9 +18,9 @@ from ipaddress import IPv4Network
 from statistics import median
 
 from chakram._compiled import status
-from chakram.core.groups import ProcessGroup, world_group
+from chakram.core.groups import world_group
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
-from chakram.core.program import Operation
+from chakram.core.program import Operation, RankProgram
 from chakram.errors import RunFailed
 from chakram.fabric.topology import single_switch
 from chakram.testing.plans import (
@@ -35,24 +38,26 @@ from chakram_agent.shard import build_plane
 
 BULK_BYTES = 128 << 20
 MESSAGE_BYTES = 1024
-GROUPS = 64
-MESSAGES_PER_GROUP = 30
+QUEUE_PAIRS = 64
+MESSAGES_PER_QUEUE_PAIR = 100
 ALL_REDUCE_BYTES = 64 * 1024
 LIMIT_S = 60
 
 
 def plan_of(
-    rows: list[list[Operation]],
-    groups: list[ProcessGroup],
+    programs: list[RankProgram],
     netns: list[str],
     transport: TransportPlan,
     settings: RunSettings,
 ) -> AgentPlan:
-    """Return the plan of ranks with these operations, one per namespace."""
-    programs = [program(rank, groups, each) for rank, each in enumerate(rows)]
-    topology = single_switch(len(rows), None)
+    """Return the plan of *programs*; the ranks of each job are on all namespaces."""
+    topology = single_switch(len(netns), None)
     (plan,) = make_plan(
-        programs, topology, transport=transport, settings=settings
+        programs,
+        topology,
+        transport=transport,
+        settings=settings,
+        first_ports={each.job: 0 for each in programs},
     ).agents
     ports = [
         replace(port, open="udp:eth0", netns=where)
@@ -61,12 +66,13 @@ def plan_of(
     return replace(plan, ports=tuple(ports))
 
 
-def run(plan: AgentPlan) -> DataPlane:
-    """Carry out *plan* in this process."""
+def run(plan: AgentPlan, start_ns: int | None = None) -> DataPlane:
+    """Carry out *plan* in this process, at *start_ns* or at once."""
     plane = build_plane(plan, Policy(allow=(IPv4Network("198.18.0.0/15"),)))
     gc.collect()
     gc.freeze()
-    start_ns = time.monotonic_ns() + 5_000_000
+    if start_ns is None:
+        start_ns = time.monotonic_ns() + 5_000_000
     plane.arm(start_ns)
     try:
         while not plane.finished():
@@ -82,6 +88,35 @@ def run(plan: AgentPlan) -> DataPlane:
     return plane
 
 
+def run_apart(plan: AgentPlan) -> DataPlane:
+    """Carry out *plan*, of two ports, in two processes; return that of the first."""
+    cores = sorted(os.sched_getaffinity(0))
+    start_ns = time.monotonic_ns() + 300_000_000
+    child = os.fork()
+    mine = 0 if child else 1
+    os.sched_setaffinity(0, {cores[mine % len(cores)]})
+    port = plan.ports[mine]
+    ranks = tuple(rank for rank in plan.ranks if rank.port == port.number)
+    part = replace(plan, ranks=ranks, ports=(port,))
+    if not child:
+        status = 1
+        try:
+            run(part, start_ns)
+            status = 0
+        finally:
+            os._exit(status)
+    try:
+        plane = run(part, start_ns)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        _, status = os.waitpid(child, 0)
+    if status:
+        raise RunFailed("bench", "the process of the other port failed")
+    return plane
+
+
 def durations_ns(plane: DataPlane, warmup: int) -> list[int]:
     """Return how long each measured iteration took, from first to last rank."""
     spans: dict[int, list[int]] = {}
@@ -93,28 +128,35 @@ def durations_ns(plane: DataPlane, warmup: int) -> list[int]:
 
 def bulk(netns: list[str], iterations: int) -> float:
     """Return the goodput of one long message after the other, in bit/s."""
+    return 8e9 * BULK_BYTES / one_way(netns, [BULK_BYTES], iterations, jobs=1)
+
+
+def messages(netns: list[str], iterations: int) -> float:
+    """Return how many messages of one packet are acknowledged per second."""
+    sizes = [MESSAGE_BYTES] * MESSAGES_PER_QUEUE_PAIR
+    elapsed_ns = one_way(netns, sizes, iterations, jobs=QUEUE_PAIRS)
+    return 1e9 * QUEUE_PAIRS * len(sizes) / elapsed_ns
+
+
+def one_way(netns: list[str], sizes: list[int], iterations: int, *, jobs: int) -> float:
+    """Return how long messages take from the first port to the second, in ns.
+
+    Every job has one queue pair there, and posts all its messages at once.
+    """
     world = [world_group(2)]
-    rows: list[list[Operation]] = [[send(1, BULK_BYTES)], [receive(0, BULK_BYTES)]]
+    sends = [send(1, size, number=number) for number, size in enumerate(sizes)]
+    receives = [receive(0, size, number=number) for number, size in enumerate(sizes)]
+    programs = [
+        program(rank, world, rows, job=f"job{job}")
+        for job in range(jobs)
+        for rank, rows in enumerate((sends, receives))
+    ]
     transport = TransportPlan(
         max_burst_packets=15, window_bytes=1 << 20, ack_interval_packets=60
     )
     settings = RunSettings(warmup=1, measured=iterations)
-    plane = run(plan_of(rows, world, netns[:2], transport, settings))
-    return 8e9 * BULK_BYTES / median(durations_ns(plane, 1))
-
-
-def messages(netns: list[str], iterations: int) -> float:
-    """Return how many messages of one packet arrive per second."""
-    groups = [ProcessGroup(name=f"g{each}", ranks=(0, 1)) for each in range(GROUPS)]
-    rows: list[Operation] = [
-        collective("all_to_all", 2 * MESSAGE_BYTES, group=group.name, number=number)
-        for number in range(MESSAGES_PER_GROUP)
-        for group in groups
-    ]
-    settings = RunSettings(warmup=1, measured=iterations)
-    plan = plan_of([rows, rows], groups, netns[:2], TransportPlan(), settings)
-    plane = run(plan)
-    return 1e9 * 2 * len(rows) / median(durations_ns(plane, 1))
+    plane = run_apart(plan_of(programs, netns[:2], transport, settings))
+    return median(durations_ns(plane, 1))
 
 
 def all_reduce(netns: list[str], iterations: int) -> float:
@@ -124,12 +166,11 @@ def all_reduce(netns: list[str], iterations: int) -> float:
         collective("all_reduce", ALL_REDUCE_BYTES, algorithm="ring"),
         collective("barrier", number=1, after=[0]),
     ]
+    world = [world_group(count)]
+    programs = [program(rank, world, rows) for rank in range(count)]
     settings = RunSettings(warmup=10, measured=iterations)
-    plan = plan_of(
-        [rows] * count, [world_group(count)], netns, TransportPlan(), settings
-    )
     spans: dict[int, list[int]] = {}
-    for line in run(plan).lines:
+    for line in run(plan_of(programs, netns, TransportPlan(), settings)).lines:
         for row in share_rows(line.endpoint.records):
             if row.operation == 0:
                 spans.setdefault(row.iteration, []).extend((row.start_ns, row.end_ns))
