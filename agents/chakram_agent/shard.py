@@ -55,7 +55,7 @@ REPORT_ROWS = 4096
 STALLED_NS = 1_000_000_000
 """Without progress for so long, reports say who waits for whom."""
 LONGEST_WAIT_NS = 50_000_000
-_NICE = -5
+_NICE = -20
 GOODBYE_S = 1.0
 """How long the last words may take."""
 
