@@ -103,6 +103,11 @@ def chain(n: int, p: int, size: int) -> int:
     return 0 if p == n - 1 else size
 
 
+def below(n: int, p: int) -> int:
+    """Positions for which *p* stands in a binomial tree, itself included."""
+    return min(p & -p, n - p) if p else n
+
+
 def hierarchical(rails: int) -> Form:
     """Whole nodes only."""
 
@@ -154,6 +159,15 @@ FORMS: dict[tuple[CollectiveOp, str], Form] = {
     (A2A, "pairwise"): Form(lambda n: n - 1, ring(1)),
     (BC, "ring"): Form(lambda n: n - 2 + 8, chain),
     (BC, "ring(chunks=1)"): Form(lambda n: n - 1, chain),
+    (BC, "ring(channels=2,chunks=4,order=ascending/ascending)"): Form(
+        lambda n: n - 2 + 4, chain
+    ),
+    (CollectiveOp.SCATTER, "tree"): Form(
+        log2_up, lambda n, p, size: size // n * (below(n, p) - 1)
+    ),
+    (CollectiveOp.GATHER, "tree"): Form(
+        log2_up, lambda n, p, size: size * below(n, p) if p else 0
+    ),
 }
 # A number that all sizes up to 33, their powers of two and all chunks divide.
 DIVISIBLE = 2**7 * 3**4 * 5**2 * 7 * 11 * 13 * 17 * 19 * 23 * 29 * 31

@@ -26,8 +26,9 @@ def test_every_algorithm_meets_its_postcondition_from_every_root(
 def test_every_algorithm_meets_its_postcondition_in_larger_groups(
     op: CollectiveOp, name: str, nranks: int
 ) -> None:
-    roots = (0, nranks // 2, nranks - 1) if op in ROOTED else (0,)
-    for root in roots:
+    every = nranks in (17, 32, 33)  # the others are alike, and take their time
+    some = range(nranks) if every else (0, nranks // 2, nranks - 1)
+    for root in some if op in ROOTED else (0,):
         assert check_schedule(algorithm(op, name), nranks=nranks, root=root) == []
 
 

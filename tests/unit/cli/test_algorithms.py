@@ -86,7 +86,7 @@ def test_check_tells_whether_an_algorithm_of_ones_own_is_right(
         (["show", "tree", "--op", "all_reduc"], "--op: there is no collective"),
         (["show", "tree", "--op", "reduce", "--root", "8"], "8 is not one of 8"),
         (["check", "none.xml"], "none.xml: cannot be read"),
-        (["check", "none/"], "none/: cannot be read"),
+        (["check", "none/"], "none: holds no sets of files"),
     ],
 )
 def test_what_cannot_be_shown_is_told(

@@ -65,7 +65,13 @@ from chakram.core.algorithms.ring import (
     RingAllReduce,
     RingReduceScatter,
 )
-from chakram.core.algorithms.tree import TreeAllReduce, TreeBroadcast, TreeReduce
+from chakram.core.algorithms.tree import (
+    TreeAllReduce,
+    TreeBroadcast,
+    TreeGather,
+    TreeReduce,
+    TreeScatter,
+)
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 
@@ -118,10 +124,9 @@ def _whole(name: str, default: int, most: int) -> WholeParameter:
 _CHANNELS = _whole("channels", 1, MAX_CHANNELS)
 _CHUNKS = _whole("chunks", 1, MAX_CHUNKS)
 _ORDER = OrdersParameter(name="order", default=(ASCENDING,), most=MAX_CHANNELS)
-_ONE_ORDER = OrdersParameter(name="order", default=(ASCENDING,), most=1)
 _NODE = (_whole("ranks_per_node", RANKS_PER_NODE, MAX_RANKS_PER_NODE),)
 _RING = (_CHANNELS, _CHUNKS, _ORDER)
-_CHAIN = (_whole("chunks", CHAIN_CHUNKS, MAX_CHUNKS), _ONE_ORDER)
+_CHAIN = (_CHANNELS, _whole("chunks", CHAIN_CHUNKS, MAX_CHUNKS), _ORDER)
 
 
 def _ring(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
@@ -140,13 +145,6 @@ def _ring(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
 def _both_ways(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
     def make(*, name: str, channels: int, chunks: int) -> Algorithm:
         return kind(name=name, channels=channels, chunks=chunks, orders=BOTH_WAYS)
-
-    return make
-
-
-def _chain(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    def make(*, name: str, chunks: int, order: Any) -> Algorithm:
-        return kind(name=name, chunks=chunks, order=order[0])
 
     return make
 
@@ -214,11 +212,13 @@ _FAMILIES: tuple[_Family, ...] = (
     _Family("direct", CollectiveOp.ALL_TO_ALL_V, _uneven(DirectAllToAll)),
     _Family("pairwise", CollectiveOp.ALL_TO_ALL_V, _uneven(PairwiseAllToAll)),
     _Family("tree", CollectiveOp.BROADCAST, _plain(TreeBroadcast)),
-    _Family("ring", CollectiveOp.BROADCAST, _chain(ChainBroadcast), _CHAIN),
+    _Family("ring", CollectiveOp.BROADCAST, _ring(ChainBroadcast), _CHAIN),
     _Family("tree", CollectiveOp.REDUCE, _plain(TreeReduce)),
-    _Family("ring", CollectiveOp.REDUCE, _chain(ChainReduce), _CHAIN),
+    _Family("ring", CollectiveOp.REDUCE, _ring(ChainReduce), _CHAIN),
     _Family("direct", CollectiveOp.GATHER, _plain(DirectGather)),
+    _Family("tree", CollectiveOp.GATHER, _plain(TreeGather)),
     _Family("direct", CollectiveOp.SCATTER, _plain(DirectScatter)),
+    _Family("tree", CollectiveOp.SCATTER, _plain(TreeScatter)),
     _Family("direct", CollectiveOp.SEND_RECV, _plain(DirectSendReceive)),
     _Family("dissemination", CollectiveOp.BARRIER, _plain(DisseminationBarrier)),
 )

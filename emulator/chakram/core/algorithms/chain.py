@@ -18,6 +18,7 @@ from chakram.core.algorithms.parts import Scheduled
 from chakram.core.algorithms.rank_order import (
     ASCENDING,
     RankOrder,
+    Ring,
     ring_of,
     unfit_order,
 )
@@ -37,13 +38,16 @@ class ChainAlgorithm(Scheduled):
 
     Attributes:
         name: Its canonical name, parameters included.
-        chunks: Pieces of the buffer.
-        order: Rank order; the row begins with the root, or with who follows it.
+        channels: Rows; each carries its share of the buffer.
+        chunks: Pieces of a channel's share.
+        orders: Rank order of each channel, over again if there are more channels; a
+            row begins with the root, or with who follows it.
     """
 
     name: str = "ring"
+    channels: int = 1
     chunks: int = CHAIN_CHUNKS
-    order: RankOrder = ASCENDING
+    orders: tuple[RankOrder, ...] = (ASCENDING,)
 
     @property
     @abstractmethod
@@ -52,47 +56,57 @@ class ChainAlgorithm(Scheduled):
 
     def unfit(self, nranks: int) -> str | None:
         """Return why an order that is written out does not fit the group."""
-        return unfit_order(self.order, nranks)
+        found = (unfit_order(order, nranks) for order in self.orders)
+        return next((text for text in found if text is not None), None)
 
     def nchunks(self, nranks: int) -> int:
-        """Return the number of pieces."""
-        return self.chunks
+        """Return the number of pieces, those of channel 0 first."""
+        return self.channels * self.chunks
 
     def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
         """Return the size of one chunk; they differ by at most one byte."""
-        return part_bytes(input_bytes, nparts=self.chunks, part=chunk)
+        return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield all chunks to the next in the row, unless *position* is its last."""
-        return self._link(self._index(position, nranks, root), nranks, root)
+        """Yield all chunks to the next in each row, unless *position* is its last."""
+        return self._links(position, nranks, root, back=0)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield all chunks of the one before, unless *position* is the first."""
-        return self._link(self._index(position, nranks, root) - 1, nranks, root)
+        return self._links(position, nranks, root, back=1)
 
     @abstractmethod
     def _start(self) -> int:
-        """Return how many places after the root the row begins."""
+        """Return how many places after the root a row begins."""
 
-    def _index(self, position: int, nranks: int, root: int) -> int:
-        ring = ring_of(self.order, nranks)
-        behind = ring.index_of[position] - ring.index_of[root] - self._start()
-        return behind % nranks
+    def _ring(self, channel: int, nranks: int) -> Ring:
+        return ring_of(self.orders[channel % len(self.orders)], nranks)
 
-    def _link(self, index: int, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what the one at *index* of the row sends to the one after it."""
-        if not 0 <= index < nranks - 1:
-            return
-        ring = ring_of(self.order, nranks)
-        place = ring.index_of[root] + self._start() + index
-        for chunk in range(self.chunks):
-            yield Transfer(
-                step=index + chunk,
-                src=ring.places[place % nranks],
-                dst=ring.places[(place + 1) % nranks],
-                chunk=chunk,
-                reduce=self.op == CollectiveOp.REDUCE,
-            )
+    def _links(
+        self, position: int, nranks: int, root: int, *, back: int
+    ) -> Iterator[Transfer]:
+        """Yield what *position*, or who is *back* before it, hands on in each row."""
+        found: list[tuple[Ring, int, int]] = []
+        for channel in range(self.channels):
+            ring = self._ring(channel, nranks)
+            first = ring.index_of[root] + self._start()
+            index = (ring.index_of[position] - first) % nranks - back
+            if 0 <= index < nranks - 1:
+                found.append((ring, channel, index))
+        # All channels take turns, and steps ascend whatever a channel's index is.
+        for step in range(nranks - 1 + self.chunks):
+            for ring, channel, index in found:
+                chunk = step - index
+                if 0 <= chunk < self.chunks:
+                    place = ring.index_of[root] + self._start() + index
+                    yield Transfer(
+                        step=step,
+                        src=ring.places[place % nranks],
+                        dst=ring.places[(place + 1) % nranks],
+                        chunk=channel * self.chunks + chunk,
+                        reduce=self.op == CollectiveOp.REDUCE,
+                        channel=channel,
+                    )
 
 
 @dataclass(frozen=True, slots=True)

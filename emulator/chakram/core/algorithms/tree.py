@@ -5,6 +5,10 @@ sends to the one 2**s further, so n ranks take ceil(log2 n) steps.  A reduce is 
 mirror image.  The whole buffer moves as one chunk: good for small buffers, where steps
 cost more than bytes.
 
+In a scatter the root hands everybody the parts of all below it, the largest half first;
+a gather is the mirror image.  Both need few messages, and parts that lie deep in the
+tree move more than once.
+
 Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication
 operations in MPICH, 2005.
 """
@@ -14,7 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.parts import WholeBuffer
+from chakram.core.algorithms.parts import (
+    OneBufferPerRank,
+    OnePartPerRank,
+    WholeBuffer,
+)
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import Transfer
 
@@ -93,6 +101,92 @@ class TreeAllReduce(WholeBuffer):
         yield from _from_parent(position, nranks, 0, first=_nsteps(nranks))
 
 
+@dataclass(frozen=True, slots=True)
+class TreeScatter(OnePartPerRank):
+    """From the root to all, the parts of everybody below at once."""
+
+    @property
+    def name(self) -> str:
+        """Return ``tree``."""
+        return "tree"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.SCATTER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* hands on, to the farthest first."""
+        return _handed_down(position, nranks, root)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer by which *position* gets its part."""
+        return _handed_by_parent(position, nranks, root)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGather(OneBufferPerRank):
+    """From all to the root, the shards of everybody below at once."""
+
+    @property
+    def name(self) -> str:
+        """Return ``tree``."""
+        return "tree"
+
+    @property
+    def op(self) -> CollectiveOp:
+        """Return the collective that it does."""
+        return CollectiveOp.GATHER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer of what *position* has collected."""
+        return _mirrored(
+            _handed_by_parent(position, nranks, root), nranks, reduce=False
+        )
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what comes to *position*, from the nearest first."""
+        return _mirrored(_handed_down(position, nranks, root), nranks, reduce=False)
+
+
+def _handed_down(position: int, nranks: int, root: int) -> Iterator[Transfer]:
+    """Yield what *position* hands on in a scatter.
+
+    With b the lowest bit of a position (counted from the root), it stands for itself
+    and the b - 1 after it.
+    """
+    relative = (position - root) % nranks
+    steps = _nsteps(nranks)
+    reach = (relative & -relative).bit_length() - 1 if relative else steps
+    for level in range(reach - 1, -1, -1):
+        below = relative + (1 << level)
+        if below < nranks:
+            yield _handed(position, below, level, nranks, root)
+
+
+def _handed_by_parent(position: int, nranks: int, root: int) -> Iterator[Transfer]:
+    relative = (position - root) % nranks
+    if relative:
+        level = (relative & -relative).bit_length() - 1
+        parent = (relative - (1 << level) + root) % nranks
+        yield _handed(parent, relative, level, nranks, root)
+
+
+def _handed(src: int, below: int, level: int, nranks: int, root: int) -> Transfer:
+    """Return the transfer of the parts of *below* and of those for whom it stands."""
+    parts = [
+        (part + root) % nranks
+        for part in range(below, min(below + (1 << level), nranks))
+    ]
+    return Transfer(
+        step=_nsteps(nranks) - 1 - level,
+        src=src,
+        dst=(below + root) % nranks,
+        chunk=parts[0],
+        further=tuple(parts[1:]),
+    )
+
+
 def _nsteps(nranks: int) -> int:
     return (nranks - 1).bit_length()
 
@@ -121,8 +215,10 @@ def _from_parent(
         )
 
 
-def _mirrored(transfers: Iterator[Transfer], nranks: int) -> Iterator[Transfer]:
-    """Yield the transfers of the reduce that is this broadcast backwards."""
+def _mirrored(
+    transfers: Iterator[Transfer], nranks: int, *, reduce: bool = True
+) -> Iterator[Transfer]:
+    """Yield the transfers backwards: a reduce of a broadcast, a gather of a scatter."""
     last = _nsteps(nranks) - 1
     for transfer in reversed(list(transfers)):
         yield Transfer(
@@ -130,5 +226,6 @@ def _mirrored(transfers: Iterator[Transfer], nranks: int) -> Iterator[Transfer]:
             src=transfer.dst,
             dst=transfer.src,
             chunk=transfer.chunk,
-            reduce=True,
+            reduce=reduce,
+            further=transfer.further,
         )
