@@ -78,6 +78,8 @@ SETS: dict[str, tuple[str, ...]] = {
     "json_variants/stage_json_backend_pp2_dp2_4r": IN_ELEMENTS,
     "json_variants/chakra_jsonizer/all_to_all_4npus": (),
     "json_variants/chakra_jsonizer/moe_mixtral_ep4_tp2_8r": IN_ELEMENTS,
+    "pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz": (),
+    "pytorch_moe_gloo_8r/host_et_json.tar.gz": (),
     "pytorch_moe_gloo_8r/converted_et.tar.gz": (),
     "pytorch_moe_gloo_8r/linked_json_ranks01.tar.gz": (),
     **{f"edge_synthetic/{name}": () for name in _EDGES},

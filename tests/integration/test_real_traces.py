@@ -190,9 +190,7 @@ SETS = [
         nodes=5_388,
         comm={},
         producer="PyTorch converter",
-        warnings=frozenset(
-            {WarningKind.MISSING_CONTROL_DEPENDENCY, WarningKind.NO_COMMUNICATION}
-        ),
+        warnings=frozenset({WarningKind.MISSING_CONTROL_DEPENDENCY}),
         problems=frozenset({ProblemKind.LOST_COMMUNICATION}),
         groups=6,
     ),

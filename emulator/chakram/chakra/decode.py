@@ -198,13 +198,6 @@ class RankDecoder:
                 self._source,
                 "this is the body of one custom collective, not a workload",
             )
-        elif producer == Producer.PYTORCH and not builder.communications:
-            self._warn(
-                WarningKind.NO_COMMUNICATION,
-                self._source,
-                "nothing communicates: runs of gloo leave no kernels, but their host "
-                "traces (.json) tell",
-            )
         return RankTrace(
             graph=graph,
             metadata=self._metadata or Metadata(),

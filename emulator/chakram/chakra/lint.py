@@ -139,7 +139,7 @@ def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[Problem]:
                     where=graph.locate(position),
                     found="is communication on a CPU, of which the converter made no "
                     "communication node; no other node of the set communicates either",
-                    hint="replay the host traces (JSON) that it was converted from",
+                    hint="replay the host traces (JSON) that it was made from",
                 )
                 return
 

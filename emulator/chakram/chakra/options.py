@@ -42,7 +42,6 @@ class WarningKind(StrEnum):
     NO_PEER = "no-peer"
     SCALED_BYTES = "scaled-bytes"
     COLLECTIVE_BODY = "collective-body"
-    NO_COMMUNICATION = "no-communication"
     ELEMENT_SIZES = "element-sizes"
     CYCLE_DURATIONS = "cycle-durations"
     DIVIDED_SIZES = "divided-sizes"
