@@ -14,7 +14,7 @@ from chakram.core.algorithms import algorithm
 from chakram.core.collectives import CollectiveOp
 from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.program import CollectiveOperation, ComputeOperation, SendOperation
-from chakram.core.schedule import rank_schedule, transfer_bytes
+from chakram.core.schedule import rank_schedule, transfer_bytes, uneven_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -107,12 +107,17 @@ def _collective_rows(
 ) -> Iterator[_Row]:
     nranks = len(ranks)
     how = algorithm(operation.op, operation.algorithm)
-    share = rank_schedule(
-        how, position=ranks.index(rank), nranks=nranks, root=operation.root
+    position, splits = ranks.index(rank), operation.splits
+    share = (
+        rank_schedule(how, position=position, nranks=nranks, root=operation.root)
+        if splits is None
+        else uneven_schedule(how, splits, position=position)
     )
     for each in share.sends:
-        size = transfer_bytes(
-            how, each, nranks=nranks, input_bytes=operation.input_bytes
+        size = (
+            transfer_bytes(how, each, nranks=nranks, input_bytes=operation.input_bytes)
+            if splits is None
+            else splits.sent_bytes[each.peer]
         )
         needed = (share.receives[index] for index in each.needs)
         yield (

@@ -147,6 +147,12 @@ def records_of(
     """
     options = options or ReadOptions()
     form, chunks = _recognised(_plain(_chunks(stream), source))
+    if form is Form.PYTORCH_HOST:
+        raise UnsupportedTrace(
+            source,
+            f"this is {form.value}, which has no records to pass on",
+            "it is read as it is; Chakra's schema has no place for its splits",
+        )
     return _records(form, chunks, source, options)
 
 

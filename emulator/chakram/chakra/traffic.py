@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from chakram.core.groups import ProcessGroup
+    from chakram.core.splits import Splits
     from chakram.core.trace import TraceGraph
 
 __all__ = ["MATRIX_RANKS", "PATH_MTU", "Traffic", "Work", "measure_traffic"]
@@ -101,6 +102,7 @@ class _Share(NamedTuple):
     group: str
     size_bytes: int
     root: int
+    splits: Splits | None
 
 
 def measure_traffic(
@@ -133,7 +135,8 @@ def measure_traffic(
                 group = node.group or WORLD
                 # A collective without a size moves nothing that could be counted.
                 size_bytes = max(0, node.comm_bytes)
-                shares[_Share(node.op, group, size_bytes, node.root or 0)] += 1
+                root, splits = node.root or 0, node.splits
+                shares[_Share(node.op, group, size_bytes, root, splits)] += 1
             elif node.kind in (NodeKind.SEND, NodeKind.RECEIVE):
                 of = _of(traffic, node.kind.name.lower(), None)
                 of.sizes[node.comm_bytes] += 1
@@ -171,6 +174,13 @@ def _collective(
         nranks=nranks,
     )
     of.algorithms.add(how.name)
+    if share.splits is not None:
+        # Whichever algorithm it is, every part goes straight to where it belongs.
+        own = group.position(rank)
+        for peer, size_bytes in enumerate(share.splits.sent_bytes[:nranks]):
+            if peer != own and size_bytes:
+                _send(traffic, of, rank, group.ranks[peer], size_bytes, count)
+        return
     for transfer in how.sends(group.position(rank), nranks=nranks, root=share.root):
         size_bytes = transfer_bytes(
             how, transfer, nranks=nranks, input_bytes=share.size_bytes

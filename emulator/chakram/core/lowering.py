@@ -20,6 +20,7 @@ from chakram.core.algorithms import (
     UserAlgorithm,
     algorithm,
     algorithm_fitting,
+    algorithm_names,
     chosen,
     user_algorithms,
 )
@@ -38,7 +39,7 @@ from chakram.core.program import (
 )
 from chakram.core.splits import Splits, mean_bytes, scaled_bytes
 from chakram.core.trace import NodeKind
-from chakram.errors import ConfigError, MatchingError, TraceError
+from chakram.errors import ConfigError, MatchingError, ScheduleError, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -546,6 +547,12 @@ class _Lowering:
         which = chosen(op, choice, size_bytes=size_bytes, nranks=nranks)
         if isinstance(which, str):
             return algorithm_fitting(op, which, nranks=nranks).name
+        if op == CollectiveOp.ALL_TO_ALL_V:
+            raise ScheduleError(
+                f"collectives.{op}",
+                f"{which.name[:60]!r} is a list of transfers, which knows no splits",
+                f"choose from {', '.join(algorithm_names(op))}",
+            )
         key = (op, which.name, nranks, root)
         if key not in self._listed:
             self._listed[key] = self._options.sources[which].listed(

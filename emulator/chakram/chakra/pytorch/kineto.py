@@ -115,7 +115,9 @@ def _take_mark(
     events.starts.append(_time_ns(event, "ts", where))
     events.durations.append(_time_ns(event, "dur", where))
     thread = event.get("tid")
-    events.threads.append(thread if type(thread) is int else -1)
+    if not isinstance(thread, int) or not 0 <= thread < _MOST_NS:
+        thread = -1
+    events.threads.append(thread)
     events.functions.append(-1 if function is None else function)
     events.is_operation.append(event.get("cat") == _OPERATION)
 
@@ -148,7 +150,7 @@ def _profile(
         before = streams.get(stream, Span(start_ns - begin_ns, 0))
         streams[stream] = Span(
             min(before.start_ns, start_ns - begin_ns),
-            before.duration_ns + duration_ns,
+            min(before.duration_ns + duration_ns, _MOST_NS),
         )
     return profile
 

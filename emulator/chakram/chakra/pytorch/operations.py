@@ -40,6 +40,7 @@ WAIT: Final = "wait"
 """What the host does with a transfer that it began before."""
 
 _MOST_RANKS: Final = 1 << 20
+_MOST_TAG: Final = 1 << 62
 _HINT: Final = "is the file whole, and written by PyTorch?"
 
 _OPS: Final[Mapping[str, CollectiveOp | str]] = {
@@ -136,7 +137,7 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
         or split_sizes(node.attributes.get("out_split_size") or [], node.where),
         group=_group(node, group),
         ranks=_stated_ranks(node, node.inputs[place + 3 : place + 6]),
-        rank=root if isinstance(root, int) else None,
+        rank=_position(root),
         tag=arguments.get("tag", 0),
         sequence=sequence[0] if isinstance(sequence, list) and sequence else sequence,
         is_async=is_async,
@@ -179,7 +180,7 @@ def from_c10d(node: HostNode) -> Communication | None:
         out_splits=split_sizes(arguments.get("output_split_sizes", []), node.where),
         group=None,
         ranks=(),
-        rank=rank if isinstance(rank, int) else None,
+        rank=_position(rank),
         tag=arguments.get("tag", 0),
         sequence=None,
         # Without a word of it the dispatcher's caller waits: nothing else would.
@@ -204,7 +205,7 @@ def _communication(
     is_async: bool | None,
     per_peer: bool,
 ) -> Communication:
-    size_bytes = total_bytes(sent)
+    size_bytes = total_bytes(sent, node.where)
     splits: Splits | None = None
     if op is CollectiveOp.ALL_TO_ALL:
         if in_splits or out_splits:
@@ -222,9 +223,9 @@ def _communication(
             size_bytes = sum(splits.sent_bytes)
     elif op is CollectiveOp.SCATTER:
         # Only the root has an input; what all have is the part that they receive.
-        size_bytes = total_bytes(received)
+        size_bytes = total_bytes(received, node.where)
     elif op == "recv":
-        size_bytes = total_bytes(received or sent)
+        size_bytes = total_bytes(received or sent, node.where)
     elif op is CollectiveOp.BARRIER:
         size_bytes = 0
     return Communication(
@@ -234,7 +235,7 @@ def _communication(
         group=group,
         ranks=ranks,
         rank=rank if op in ROOTED or op in ("send", "recv") else None,
-        tag=tag if isinstance(tag, int) and tag >= 0 else 0,
+        tag=tag if type(tag) is int and 0 <= tag < _MOST_TAG else 0,
         sequence=sequence,
         is_async=is_async,
     )
@@ -275,6 +276,11 @@ def _counted(node: HostNode, attribute: str) -> list[Tensor]:
     if not isinstance(elements, int) or elements <= 0 or size is None:
         return []
     return [Tensor(elements, size)]
+
+
+def _position(value: Any) -> int | None:
+    """Return a position in a group; a sender that is not known is -1 or so."""
+    return value if type(value) is int and 0 <= value < _MOST_RANKS else None
 
 
 def _is_list(types: Sequence[Any], index: int) -> bool:

@@ -33,6 +33,7 @@ from chakram.chakra.pytorch.operations import (
     from_record,
 )
 from chakram.chakra.pytorch.order import HostOrder
+from chakram.chakra.pytorch.values import check_size
 from chakram.core.collectives import CollectiveOp
 from chakram.core.trace import NodeKind, TraceGraphBuilder
 from chakram.errors import TraceError, UnsupportedTrace
@@ -333,6 +334,7 @@ class _Reader:
             size_bytes = what.size_bytes
             if what.op is CollectiveOp.SCATTER:
                 size_bytes *= groups.size(what, group, node.where)
+                check_size(size_bytes, node.where)
             self._builder.add(
                 kind=NodeKind.COLLECTIVE,
                 name=what.op.value,
@@ -343,7 +345,7 @@ class _Reader:
                 **columns,
             )
             return
-        if what.rank is None or what.rank < 0:
+        if what.rank is None:
             raise TraceError(
                 node.where,
                 f"is a {what.op} that does not say with whom",

@@ -77,9 +77,24 @@ def tensors(value: Any, where: str) -> list[Tensor]:
     return found
 
 
-def total_bytes(found: Sequence[Tensor]) -> int:
-    """Return the bytes of all tensors together."""
-    return sum(each.size_bytes for each in found)
+def total_bytes(found: Sequence[Tensor], where: str) -> int:
+    """Return the bytes of all tensors together.
+
+    Raises:
+        TraceError: At *where*, if that is more than there can be.
+    """
+    return check_size(sum(each.size_bytes for each in found), where)
+
+
+def check_size(size_bytes: int, where: str) -> int:
+    """Return a size that may be.
+
+    Raises:
+        TraceError: At *where*, if it is more than there can be.
+    """
+    if size_bytes > _MOST_BYTES:
+        raise TraceError(where, f"communicates {size_bytes} bytes", _HINT)
+    return size_bytes
 
 
 def split_sizes(value: Any, where: str) -> list[int]:

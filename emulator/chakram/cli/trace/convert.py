@@ -14,7 +14,9 @@ from chakram.cli.trace.loading import (
     Dependencies,
     DropMissing,
     Force,
+    Kineto,
     TracePath,
+    UnnamedGroup,
     load,
     reading_bar,
 )
@@ -84,6 +86,8 @@ def to_messages(
     comm_groups: CommGroups = None,
     dependencies: Dependencies = "auto",
     drop_missing_dependencies: DropMissing = False,
+    kineto: Kineto = None,
+    unnamed_group: UnnamedGroup = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -95,7 +99,13 @@ def to_messages(
     refuse_existing(out, force=force)
     algorithms = dict(_algorithms(algorithm or ()))
     traces = load(
-        path, bytes_per_element, comm_groups, dependencies, drop_missing_dependencies
+        path,
+        bytes_per_element,
+        comm_groups,
+        dependencies,
+        drop_missing_dependencies,
+        kineto=kineto,
+        unnamed_group=unnamed_group,
     )
     require_replayable(traces.graphs, traces.groups)
     lines = p2p_csv(

@@ -13,8 +13,10 @@ from chakram.cli.trace.loading import (
     Dependencies,
     DropMissing,
     DurationUnit,
+    Kineto,
     TracePath,
     Uncorrected,
+    UnnamedGroup,
     load,
     warning_lines,
 )
@@ -32,6 +34,8 @@ def lint(
     drop_missing_dependencies: DropMissing = False,
     duration_unit: DurationUnit = None,
     uncorrected: Uncorrected = None,
+    kineto: Kineto = None,
+    unnamed_group: UnnamedGroup = None,
     as_json: Json = False,
 ) -> None:
     """Check whether a trace set can be replayed.
@@ -48,6 +52,8 @@ def lint(
         drop_missing_dependencies,
         duration_unit,
         uncorrected,
+        kineto,
+        unnamed_group,
     )
     problems = check_trace_set(traces.graphs, traces.groups)
     notes: tuple[str, ...] = ()

@@ -24,8 +24,10 @@ __all__ = [
     "DropMissing",
     "DurationUnit",
     "Force",
+    "Kineto",
     "TracePath",
     "Uncorrected",
+    "UnnamedGroup",
     "load",
     "reading_bar",
     "warning_lines",
@@ -61,6 +63,20 @@ DurationUnit = Annotated[
         "but 1ns in files of the text converter."
     ),
 ]
+Kineto = Annotated[
+    Path | None,
+    typer.Option(
+        help="Profiles of PyTorch host traces, if not found beside them: folder, "
+        "archive or prefix."
+    ),
+]
+UnnamedGroup = Annotated[
+    str | None,
+    typer.Option(
+        help="Process group of operations that name none (gloo's, in PyTorch host "
+        "traces)."
+    ),
+]
 Uncorrected = Annotated[
     list[str] | None,
     typer.Option(
@@ -78,6 +94,8 @@ def load(
     drop_missing_dependencies: bool,
     duration_unit: str | None = None,
     uncorrected: list[str] | None = None,
+    kineto: Path | None = None,
+    unnamed_group: str | None = None,
 ) -> TraceSet:
     """Return the trace set that the options of a verb name."""
     from chakram.chakra.options import (
@@ -106,6 +124,7 @@ def load(
         return load_trace_set(
             path,
             comm_groups=comm_groups,
+            kineto=kineto,
             options=ReadOptions(
                 bytes_per_element=bytes_per_element,
                 dependencies=DependencyPolicy(dependencies),
@@ -114,6 +133,7 @@ def load(
                 if duration_unit is None
                 else parse_time(duration_unit, where="--duration-unit"),
                 uncorrected=frozenset(map(WarningKind, uncorrected or ())),
+                unnamed_group=unnamed_group,
             ),
             on_rank=on_rank,
         )

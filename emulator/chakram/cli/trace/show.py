@@ -15,8 +15,10 @@ from chakram.cli.trace.loading import (
     DropMissing,
     DurationUnit,
     Force,
+    Kineto,
     TracePath,
     Uncorrected,
+    UnnamedGroup,
     load,
     reading_bar,
 )
@@ -36,6 +38,8 @@ def show(
     drop_missing_dependencies: DropMissing = False,
     duration_unit: DurationUnit = None,
     uncorrected: Uncorrected = None,
+    kineto: Kineto = None,
+    unnamed_group: UnnamedGroup = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write a page with plots, one file that needs no network."),
@@ -55,6 +59,8 @@ def show(
         drop_missing_dependencies,
         duration_unit,
         uncorrected,
+        kineto,
+        unnamed_group,
     )
     summary = _summary(traces)
     if html is not None:

@@ -1,0 +1,171 @@
+"""Sets of host traces: their profiles beside them, and how all ranks fit together."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.lint import ProblemKind, check_trace_set
+from chakram.chakra.options import WarningKind
+from chakram.chakra.p2p import p2p_csv
+from chakram.chakra.reader import records_of
+from chakram.chakra.trace_set import load_trace_set
+from chakram.chakra.traffic import measure_traffic
+from chakram.core.lowering import LoweringOptions, lower_job
+from chakram.errors import MatchingError, TraceError, UnsupportedTrace
+from chakram.testing.graphs import job, label
+from tests.unit.chakra.pytorch.hosts import (
+    all_to_all,
+    event,
+    groups,
+    node,
+    text,
+)
+
+MATRIX = ((1, 2, 3), (0, 5, 6), (7, 0, 9))
+"""Elements of four bytes from rank to rank."""
+
+WORLD = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 3}
+
+
+def host(rank: int, matrix: tuple[tuple[int, ...], ...] = MATRIX) -> bytes:
+    column = [row[rank] for row in matrix]
+    return text(
+        groups(WORLD),
+        node(4, "aten::mm", rf_id=40),
+        all_to_all(5, sum(matrix[rank]), sum(column), matrix[rank], column),
+    )
+
+
+def profile(rank: int) -> bytes:
+    events = [event(40, 100, 10 + rank), event(50, 200, 1)]
+    return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+
+
+def write_hosts(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for rank in range(3):
+        (folder / f"host_{rank}.json").write_bytes(host(rank))
+    return folder
+
+
+def write_profiles(folder: Path, name: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for rank in range(3):
+        (folder / f"{name}_{rank}.json").write_bytes(profile(rank))
+    return folder
+
+
+def durations(path: Path, kineto: Path | None = None) -> list[int]:
+    traces = load_trace_set(path, kineto=kineto)
+    return [graph.node(0).duration_ns for graph in traces.graphs.values()]
+
+
+TIMES = [10_000, 11_000, 12_000]
+
+
+@pytest.mark.parametrize("name", ["kineto", "device", "kineto_rank"])
+def test_profiles_lie_in_the_folder_of_the_traces(tmp_path: Path, name: str) -> None:
+    write_hosts(tmp_path / "traces")
+    assert durations(write_profiles(tmp_path / "traces", name)) == TIMES
+
+
+def test_profiles_lie_in_a_folder_beside(tmp_path: Path) -> None:
+    write_profiles(tmp_path / "kineto_json", "device")
+    assert durations(write_hosts(tmp_path / "host")) == TIMES
+
+
+def test_profiles_lie_in_an_archive_beside(tmp_path: Path) -> None:
+    folder = write_profiles(tmp_path / "profiles", "device")
+    with tarfile.open(tmp_path / "kineto.tar.gz", "w:gz") as archive:
+        archive.add(folder, "profiles")
+    assert durations(write_hosts(tmp_path / "host")) == TIMES
+
+
+def test_profiles_are_named(tmp_path: Path) -> None:
+    profiles = write_profiles(tmp_path / "somewhere", "run7")
+    assert durations(write_hosts(tmp_path / "host"), profiles) == TIMES
+
+
+def test_the_digest_tells_traces_with_profiles_from_those_without(
+    tmp_path: Path,
+) -> None:
+    path = write_hosts(tmp_path / "host")
+    before = load_trace_set(path)
+    assert {warning.kind for warning in before.warnings} == {WarningKind.NO_TIMES}
+    write_profiles(tmp_path / "kineto", "device")
+    assert load_trace_set(path).digest != before.digest
+
+
+def test_a_rank_without_profile_is_refused(tmp_path: Path) -> None:
+    profiles = write_profiles(tmp_path / "kineto", "device")
+    (profiles / "device_2.json").unlink()
+    with pytest.raises(TraceError, match="holds profiles, but none of rank 2"):
+        load_trace_set(write_hosts(tmp_path / "host"))
+
+
+def test_host_traces_given_for_profiles_are_refused(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path / "host")
+    with pytest.raises(UnsupportedTrace, match="not a Kineto profile"):
+        load_trace_set(path, kineto=path)
+
+
+def test_other_traces_have_no_use_for_profiles(tmp_path: Path) -> None:
+    (tmp_path / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
+    profiles = write_profiles(tmp_path / "profiles", "device")
+    with pytest.raises(TraceError, match="has no use for profiles"):
+        load_trace_set(tmp_path / "t.0.json", kineto=profiles)
+
+
+def test_traffic_and_lists_of_messages_have_the_recorded_splits(
+    tmp_path: Path,
+) -> None:
+    traces = load_trace_set(write_hosts(tmp_path / "host"))
+    wanted = {
+        (src, dst): 4 * part
+        for src, row in enumerate(MATRIX)
+        for dst, part in enumerate(row)
+        if src != dst and part
+    }
+    traffic = measure_traffic(traces.graphs, traces.groups)
+    assert traffic.matrix is not None
+    assert {
+        (src, dst): nbytes
+        for src in range(3)
+        for dst, nbytes in enumerate(traffic.row(src))
+        if nbytes
+    } == wanted
+    lines = [line.decode().split(",") for line in p2p_csv(traces.graphs, traces.groups)]
+    assert {(int(a), int(b)): int(c) for _, a, b, c, *_ in lines[1:]} == wanted
+
+
+def test_ranks_that_disagree_are_refused_with_both_places(tmp_path: Path) -> None:
+    folder = write_hosts(tmp_path / "host")
+    other = ((1, 2, 3), (0, 5, 6), (7, 1, 9))
+    (folder / "host_2.json").write_bytes(host(2, other))
+    traces = load_trace_set(folder)
+    with pytest.raises(MatchingError) as caught:
+        lower_job("j", traces.graphs, traces.groups, LoweringOptions())
+    assert "host_2.json" in str(caught.value)
+    assert "host_1.json" in str(caught.value)
+    assert "sends 4 bytes to rank 1, which expects 0 from rank 2" in str(caught.value)
+
+
+def test_records_are_not_made_of_what_the_schema_cannot_hold(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path / "host") / "host_0.json"
+    with (
+        path.open("rb") as file,
+        pytest.raises(UnsupportedTrace, match="no place for its splits"),
+    ):
+        next(iter(records_of(file, source="host_0.json")))
+
+
+def test_communication_that_a_converter_lost_is_a_problem() -> None:
+    lost = {**label(1), "name": "c10d::allreduce_"}
+    (problem,) = check_trace_set(job([lost], [label(1)]), {})
+    assert problem.kind is ProblemKind.LOST_COMMUNICATION
+    assert "host traces" in problem.hint
+    assert not check_trace_set(job([label(1)]), {})
