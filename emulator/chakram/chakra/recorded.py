@@ -1,6 +1,6 @@
 """Splits of expert-parallel all-to-alls that were recorded somewhere.
 
-Three forms, told apart by the ending of the name:
+Four forms, told apart by what is at the path:
 
 * ``.json``: ``{"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}``: for each
   dispatch a row per source.  A row has a number per rank of the group, or per expert
@@ -8,8 +8,12 @@ Three forms, told apart by the ending of the name:
   ``bytes``.
 * ``.csv``: lines ``dispatch,source,count,count,...`` of tokens; a line that does not
   begin with a number is a heading.
-* anything else that is a file: the matrix of alltoallv of nccl-tests, a row per
-  source, bytes, separated by white space.
+* a folder or archive: a trace set whose all-to-alls have splits, PyTorch host traces
+  among them.  Those of groups of as many ranks count, by group, then in their order;
+  the way back, which is the transposed of the way there, does not count again, nor
+  does backward where it mirrors forward.
+* any other file: the matrix of alltoallv of nccl-tests, a row per source, bytes,
+  separated by white space.
 """
 
 from __future__ import annotations
@@ -17,11 +21,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from chakram.chakra.trace_set import load_trace_set
+from chakram.core.matching import match_ranks
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_ARCHIVES = (".tar", ".tar.gz", ".tgz")
 _LIMIT_BYTES = 64 * 2**20
 _LARGEST = 2**50
 
@@ -39,6 +46,8 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
     Raises:
         TraceError: If the file cannot be read or does not fit the group.
     """
+    if path.is_dir() or path.name.endswith(_ARCHIVES):
+        return _from_traces(path, nranks)
     try:
         with path.open("rb") as file:
             raw = file.read(_LIMIT_BYTES + 1)
@@ -69,6 +78,33 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
         _matrix(rows, f"{path}: dispatch {number}", nranks, unit_bytes)
         for number, rows in enumerate(dispatches)
     )
+
+
+def _from_traces(path: Path, nranks: int) -> tuple[Matrix, ...]:
+    traces = load_trace_set(path)
+    splits = match_ranks(traces.graphs, traces.groups).splits
+    by_group: dict[str, list[Matrix]] = {}
+    for identity in sorted(splits):
+        there = tuple(row.sent_bytes for row in splits[identity])
+        matrices = by_group.setdefault(identity.group, [])
+        back = tuple(zip(*matrices[-1], strict=True)) if matrices else None
+        if len(there) == nranks and there != back:
+            matrices.append(there)
+    found: list[Matrix] = []
+    for matrices in by_group.values():
+        # Backward repeats the exchanges of forward, the last layer first.
+        mirrored = len(matrices) % 2 == 0 and matrices == matrices[::-1]
+        found += matrices[: len(matrices) // 2] if mirrored else matrices
+    if not found:
+        sizes = sorted({len(rows) for rows in splits.values()})
+        raise TraceError(
+            str(path),
+            f"has no all-to-all with splits between {nranks} ranks",
+            f"it has some between {', '.join(map(str, sizes))}"
+            if sizes
+            else "was it made by something that keeps splits?",
+        )
+    return tuple(found)
 
 
 def _from_json(

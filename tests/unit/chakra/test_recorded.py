@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.recorded import read_splits
+from chakram.chakra.synthesize import synthesize
+from chakram.chakra.writer import write_trace_set
+from chakram.config.synth import MoeTrace
 from chakram.errors import TraceError
 
 
@@ -77,3 +80,59 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
     (tmp_path / "x.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TraceError, match="is not text"):
         read_splits(tmp_path / "x.json", nranks=2, token_bytes=1)
+
+
+def write_moe(folder: Path, **parameters: object) -> None:
+    trace = MoeTrace.model_validate({"synth": "moe", "ep": 2, "dp": 1, **parameters})
+    made = synthesize(trace)
+    write_trace_set(
+        folder,
+        prefix="moe",
+        graphs=made.graphs(),
+        groups=made.groups,
+        producer=made.producer,
+    )
+
+
+def test_splits_of_a_trace_set_give_its_dispatches_once(tmp_path: Path) -> None:
+    # Forward and backward of three layers are twelve all-to-alls, three of them
+    # dispatches of forward.
+    routing = {"law": "log_normal", "seed": 3}
+    write_moe(tmp_path / "a", layers=3, experts=4, routing=routing)
+    recorded = read_splits(tmp_path / "a", nranks=2, token_bytes=1)
+    assert len(set(recorded)) == len(recorded) == 3
+    # A trace that replays them has the same.
+    again = {"law": "recorded", "splits": str(tmp_path / "a")}
+    write_moe(tmp_path / "b", layers=3, experts=4, routing=again)
+    assert read_splits(tmp_path / "b", nranks=2, token_bytes=1) == recorded
+
+
+def test_a_trace_set_without_such_splits_is_refused(tmp_path: Path) -> None:
+    write_moe(tmp_path / "even", layers=1)
+    with pytest.raises(TraceError, match="no all-to-all with splits between 2 ranks"):
+        read_splits(tmp_path / "even", nranks=2, token_bytes=1)
+    write_moe(
+        tmp_path / "hot", layers=1, routing={"law": "zero_rank", "target": 1}, experts=4
+    )
+    with pytest.raises(TraceError, match="it has some between 2"):
+        read_splits(tmp_path / "hot", nranks=4, token_bytes=1)
+
+
+@pytest.mark.parametrize(
+    ("archive", "nranks", "skew"),
+    [
+        ("pytorch_moe_gloo_8r/host_et_json.tar.gz", 4, 1.3),
+        ("pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz", 8, 3.0),
+    ],
+)
+def test_splits_of_real_runs_are_read(
+    chakram_data: Path, archive: str, nranks: int, skew: float
+) -> None:
+    recorded = read_splits(
+        chakram_data / "traces" / archive, nranks=nranks, token_bytes=1
+    )
+    worst = 0.0
+    for matrix in recorded:
+        received = [sum(column) for column in zip(*matrix, strict=True)]
+        worst = max(worst, max(received) * nranks / sum(received))
+    assert worst > skew

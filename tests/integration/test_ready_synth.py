@@ -1,0 +1,39 @@
+"""The ready experiments with made-up traces, simulated once each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chakram.cli import main
+from tests.support import REPO_ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "ops"),
+    [
+        ("moe-hot-expert", {"all_reduce", "all_to_all_v"}),
+        ("dense-3d", {"all_reduce", "all_gather", "reduce_scatter", "send_recv"}),
+        ("kv-cache", {"all_reduce", "send_recv"}),
+        ("incast", {"send_recv"}),
+        ("permutation", {"send_recv"}),
+    ],
+)
+def test_a_ready_experiment_with_a_made_up_trace_can_be_simulated(
+    name: str,
+    ops: set[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = ("iterations.warmup=0", "iterations.measured=1", "predict=[ideal]")
+    arguments = ["simulate", str(REPO_ROOT / f"configs/{name}.yaml"), "--json"]
+    for each in settings:
+        arguments += ["--set", each]
+    code = main([*arguments, "--runs", str(tmp_path)])
+    told = capsys.readouterr()
+    assert code == 0, told.err
+    document = json.loads(told.out)
+    assert ops <= {row["collective"] for row in document["results"]}
