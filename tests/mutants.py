@@ -346,7 +346,12 @@ def main(form: str, seed: str, count: str, folder: str) -> None:
         limit = pages * resource.getpagesize() + MEMORY_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     told = judge_many(Path(folder), form, int(seed), int(count))
-    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # Not getrusage: its maximum is also that of the process which started this one.
+    status = dict(
+        line.split(":\t", 1)
+        for line in Path("/proc/self/status").read_text().splitlines()
+    )
+    peak_kib = int(status["VmHWM"].split()[0])
     sys.stdout.write(json.dumps({**told, "peak_bytes": peak_kib * 1024}))
 
 

@@ -68,7 +68,8 @@ NAMED = [
     ("gzip", truncate, {"TruncatedTrace"}),
     ("stage", truncate, {"TruncatedTrace"}),
     ("feeder", truncate, {"TruncatedTrace"}),
-    ("linked", truncate, {"TruncatedTrace"}),
+    # Its start alone looks like a host trace.
+    ("linked", truncate, {"TruncatedTrace", "UnsupportedTrace"}),
     ("groups", truncate, {"TraceError"}),
     (
         "binary",
