@@ -58,6 +58,17 @@ class FoundSet:
         """The set, for messages."""
         return f"{self.store.place}/{self.prefix}"
 
+    def paths(self) -> list[Path]:
+        """Return the files on disk that hold the set: its own, or their archive."""
+        store = Path(self.store.place)
+        if not store.is_dir():
+            return [store]
+        names = [*self.files.values()]
+        if self.group_file is not None:
+            names.append(self.group_file)
+        paths = [store / name for name in names]
+        return paths if self.group_path is None else [*paths, self.group_path]
+
 
 @contextmanager
 def find_trace_set(

@@ -17,6 +17,7 @@ __all__ = [
     "ExperimentPath",
     "Json",
     "Overrides",
+    "PlanFile",
     "Runs",
     "print_json",
     "read_experiment",
@@ -37,6 +38,15 @@ Overrides = Annotated[
 Runs = Annotated[
     Path | None,
     typer.Option("--runs", help="Folder of run directories, instead of the file's."),
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="Take the programs from a saved plan (`chakram plan --save`), "
+        "not from the traces.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 

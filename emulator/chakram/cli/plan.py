@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
@@ -23,21 +25,33 @@ __all__ = ["plan"]
 
 
 def plan(
-    experiment: ExperimentPath, overrides: Overrides = None, as_json: Json = False
+    experiment: ExperimentPath,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the programs there; `run` and `simulate` take them with --plan "
+            "and need not read the traces again.",
+        ),
+    ] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
 ) -> None:
     """Show what an experiment would do, without doing it."""
     settings, _ = read_experiment(experiment, overrides)
     quiet = as_json or not sys.stderr.isatty()
     with ProgressReporter(quiet=quiet) as progress:
         progress.phase("reading traces")
-        summary = _summary(settings, progress)
+        summary = _summary(settings, progress, save)
     if as_json:
         print(json.dumps(asdict(summary), indent=2))
         return
     _show(summary)
 
 
-def _summary(settings: Experiment, progress: ProgressReporter) -> PlanSummary:
+def _summary(
+    settings: Experiment, progress: ProgressReporter, save: Path | None
+) -> PlanSummary:
     from chakram.controller.plan_summary import summarise_plan
     from chakram.controller.planning import (
         build_plan,
@@ -47,6 +61,10 @@ def _summary(settings: Experiment, progress: ProgressReporter) -> PlanSummary:
     )
 
     jobs = load_jobs(settings)
+    if save is not None:
+        from chakram.controller.saved_plans import save_plan
+
+        save_plan(save, settings, jobs)
     progress.phase("placing ranks")
     ports = planned_ports(settings, jobs)
     return summarise_plan(

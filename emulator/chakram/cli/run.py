@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import ExperimentPath, Json, Overrides, Runs, read_experiment
+from chakram.cli.options import (
+    ExperimentPath,
+    Json,
+    Overrides,
+    PlanFile,
+    Runs,
+    read_experiment,
+)
 from chakram.cli.outcome import show_outcome
 from chakram.cli.progress import ProgressReporter
 
@@ -33,6 +40,7 @@ def run(
             metavar="ADDRESS", help="Serve metrics there, e.g. 127.0.0.1:9464."
         ),
     ] = None,
+    plan: PlanFile = None,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
@@ -43,7 +51,13 @@ def run(
     settings, text = read_experiment(experiment, changes)
     with ProgressReporter(quiet=as_json) as progress:
         outcome = asyncio.run(
-            _run(settings, text, folder=runs or settings.runs, progress=progress)
+            _run(
+                settings,
+                text,
+                folder=runs or settings.runs,
+                plan_file=plan,
+                progress=progress,
+            )
         )
     show_outcome(outcome, as_json=as_json)
 
@@ -53,6 +67,7 @@ async def _run(
     text: str,
     *,
     folder: Path,
+    plan_file: Path | None,
     progress: ProgressReporter,
 ) -> RunOutcome:
     from chakram.controller.shell import run_experiment
@@ -67,4 +82,5 @@ async def _run(
         lab_name=settings.lab_name,
         listener=None if listen is None else open_listener(listen),
         progress=progress,
+        plan_file=plan_file,
     )

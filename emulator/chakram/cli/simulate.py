@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.cli.options import ExperimentPath, Json, Overrides, Runs, read_experiment
+from chakram.cli.options import (
+    ExperimentPath,
+    Json,
+    Overrides,
+    PlanFile,
+    Runs,
+    read_experiment,
+)
 from chakram.cli.outcome import show_outcome
 from chakram.cli.progress import ProgressReporter
 
@@ -17,6 +24,7 @@ __all__ = ["simulate"]
 def simulate(
     experiment: ExperimentPath,
     runs: Runs = None,
+    plan: PlanFile = None,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
@@ -30,5 +38,6 @@ def simulate(
             experiment_text=text,
             runs_directory=runs or settings.runs,
             progress=progress,
+            plan_file=plan,
         )
     show_outcome(outcome, as_json=as_json)

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.plan import AgentPlan, RankPlan
 
-__all__ = ["decode_plan", "encode_plan", "parse_plan", "plan_bytes"]
+__all__ = [
+    "decode_plan",
+    "encode_operation",
+    "encode_plan",
+    "parse_plan",
+    "plan_bytes",
+]
 
 
 def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
@@ -130,7 +136,7 @@ def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.Ra
                 for group in program.groups
             ],
             operations=[
-                _encode_operation(operation) for operation in program.operations
+                encode_operation(operation) for operation in program.operations
             ],
             algorithms=[places[how] for how in program.algorithms],
         ),
@@ -153,7 +159,8 @@ def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.Ra
     )
 
 
-def _encode_operation(operation: Operation) -> pb.Operation:
+def encode_operation(operation: Operation) -> pb.Operation:
+    """Return the message of an operation."""
     message = pb.Operation(
         node_id=operation.node_id,
         name=operation.name,

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from chakram.control.messages import pb
     from chakram.core.algorithms.listed import ListedAlgorithm
 
-__all__ = ["decode_plan"]
+__all__ = ["decode_group", "decode_operation", "decode_plan"]
 
 MAX_PORTS = 1024
 MAX_RANKS = 4096
@@ -183,9 +183,9 @@ def _program(
     program = RankProgram(
         job=name_text("job", message.job),
         rank=between("rank", message.rank, 0, MAX_NAMES),
-        groups=rows("groups", message.groups, _group, most=MAX_GROUPS),
+        groups=rows("groups", message.groups, decode_group, most=MAX_GROUPS),
         operations=rows(
-            "operations", message.operations, _operation, most=MAX_OPERATIONS
+            "operations", message.operations, decode_operation, most=MAX_OPERATIONS
         ),
         algorithms=tuple(listed[place] for place in message.algorithms),
     )
@@ -199,7 +199,8 @@ def _program(
     return program
 
 
-def _group(message: pb.ProcessGroup) -> ProcessGroup:
+def decode_group(message: pb.ProcessGroup) -> ProcessGroup:
+    """Return the process group of a message; Fault if it is wrong."""
     check_count("ranks", message.ranks, MAX_NAMES)
     try:
         return ProcessGroup(
@@ -209,7 +210,8 @@ def _group(message: pb.ProcessGroup) -> ProcessGroup:
         raise Fault("ranks", str(error)) from None
 
 
-def _operation(message: pb.Operation) -> Operation:
+def decode_operation(message: pb.Operation) -> Operation:
+    """Return the operation of a message; Fault if it is wrong."""
     node_id = message.node_id if message.HasField("node_id") else None
     name = text("name", message.name)
     dependencies = tuple(message.dependencies)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from google.protobuf.message import DecodeError
 
 from chakram.control import chakram_pb2 as pb
+from chakram.control import plan_file_pb2 as plan_pb
 from chakram.errors import PeerError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __all__ = [
     "PROTOCOL_VERSION",
     "decode_message",
     "pb",
+    "plan_pb",
 ]
 
 PROTOCOL_VERSION = 2

@@ -65,6 +65,7 @@ __all__ = [
     "load_jobs",
     "lowering_options",
     "most_iterations",
+    "placement_options",
     "planned_ports",
     "ports_needed",
     "queue_pair_layout",
@@ -171,7 +172,7 @@ def load_jobs(
                     *lowered.warnings,
                 ),
                 size_scale=str(job.size_scale),
-                placement=_placement(job.placement),
+                placement=placement_options(job.placement),
             )
         )
     return loaded
@@ -340,7 +341,8 @@ def most_iterations(experiment: Experiment) -> int:
     )
 
 
-def _placement(placement: Placement) -> PlacementOptions:
+def placement_options(placement: Placement) -> PlacementOptions:
+    """Return how the ranks of a job are placed."""
     order = placement.order
     return PlacementOptions(
         order=None if isinstance(order, str) else order,

@@ -18,7 +18,6 @@ from chakram.controller.observer import Observer, Progress
 from chakram.controller.planning import (
     LoadedJob,
     build_plan,
-    load_jobs,
     most_iterations,
     planned_ports,
     ports_needed,
@@ -27,6 +26,7 @@ from chakram.controller.planning import (
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
 from chakram.controller.predictions import bounds, simulate_apart
 from chakram.controller.reporting import Reference, manifest_of
+from chakram.controller.saved_plans import jobs_of
 from chakram.controller.session import Session
 from chakram.controller.worlds import World, open_world
 from chakram.core.resolve import OperationTable
@@ -83,6 +83,7 @@ async def run_experiment(
     lab_name: str,
     listener: socket.socket | None,
     progress: Progress,
+    plan_file: Path | None = None,
 ) -> RunOutcome:
     """Bring the fabric up, replay, collect, tear down.
 
@@ -93,6 +94,7 @@ async def run_experiment(
         lab_name: Prefix of whatever is made on this machine.
         listener: Where metrics are served while the run goes; None: nowhere.
         progress: Told how far it is.
+        plan_file: A saved plan to take programs from, instead of the traces.
 
     Returns:
         The outcome, also of a run that ended early: what was recorded is kept.
@@ -111,6 +113,7 @@ async def run_experiment(
                 listener,
                 progress,
                 interrupts,
+                plan_file,
             )
         except asyncio.CancelledError:
             if interrupts.name is None:
@@ -129,9 +132,10 @@ async def _run(
     listener: socket.socket | None,
     progress: Progress,
     interrupts: Interrupts,
+    plan_file: Path | None,
 ) -> RunOutcome:
-    progress.phase("reading traces")
-    jobs = await asyncio.to_thread(load_jobs, experiment)
+    progress.phase("reading traces" if plan_file is None else "reading the plan")
+    jobs = await asyncio.to_thread(jobs_of, experiment, plan_file)
     started = datetime.now(UTC)
     run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     # What does not fit onto the fabric is said before anything is made for it.

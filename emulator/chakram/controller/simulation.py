@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from chakram.controller.planning import (
     build_plan,
-    load_jobs,
     most_iterations,
     ports_needed,
     simulated_ports,
@@ -17,6 +16,7 @@ from chakram.controller.planning import (
 )
 from chakram.controller.predictions import bounds
 from chakram.controller.reporting import Reference, manifest_of
+from chakram.controller.saved_plans import jobs_of
 from chakram.controller.shell import RunOutcome
 from chakram.core.resolve import LinkRecord
 from chakram.errors import ChakramError, ConfigError, RunInterrupted
@@ -44,15 +44,23 @@ def simulate_experiment(
     experiment_text: str,
     runs_directory: Path,
     progress: Progress,
+    plan_file: Path | None = None,
 ) -> RunOutcome:
     """Run an experiment in virtual time, all its iterations.
+
+    Args:
+        experiment: What to run.
+        experiment_text: Its file, word for word, for the run directory.
+        runs_directory: Folder of all run directories.
+        progress: Told how far it is.
+        plan_file: A saved plan to take programs from, instead of the traces.
 
     Raises:
         ConfigError: If nobody told the topology of an external fabric.
         ChakramError: If the experiment cannot be planned, or does not end.
     """
-    progress.phase("reading traces")
-    jobs = load_jobs(experiment)
+    progress.phase("reading traces" if plan_file is None else "reading the plan")
+    jobs = jobs_of(experiment, plan_file)
     topology = topology_from_config(experiment.fabric, nports=ports_needed(jobs))
     if topology is None:
         raise ConfigError(

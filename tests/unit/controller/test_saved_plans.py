@@ -1,0 +1,132 @@
+"""Saved plans: what a run from one is, and when one does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.synthesize import synthesize
+from chakram.chakra.writer import write_trace_set
+from chakram.config.experiment import Experiment, load_experiment
+from chakram.config.synth import MoeTrace
+from chakram.controller.planning import build_plan, load_jobs, planned_ports
+from chakram.controller.saved_plans import jobs_of, load_plan, save_plan
+from chakram.errors import PlanError
+
+EXPERIMENT = """
+version: 1
+name: saved
+jobs:
+  - {name: moe, trace: {path: traces}, compute: {from: trace}}
+collectives: {all_reduce: ring}
+iterations: {warmup: 0, measured: 1}
+fabric:
+  kind: namespaces
+  switch: kernel
+  topology: {single_switch: {hosts: 4}}
+  links: {host: {rate: 1Gbit}}
+transport: {congestion_control: fixed_rate}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with an experiment and its traces."""
+    synthesis = synthesize(MoeTrace(synth="moe", ranks=4, ep=2, dp=2, layers=2))
+    write_trace_set(
+        tmp_path / "traces",
+        prefix="moe",
+        graphs=synthesis.graphs(),
+        groups=synthesis.groups,
+        producer=synthesis.producer,
+    )
+    (tmp_path / "e.yaml").write_text(EXPERIMENT)
+    return tmp_path
+
+
+def experiment_in(folder: Path, **overrides: str) -> Experiment:
+    changed = {key.replace("__", "."): value for key, value in overrides.items()}
+    return load_experiment(folder / "e.yaml", overrides=changed)
+
+
+def saved(folder: Path) -> Path:
+    experiment = experiment_in(folder)
+    save_plan(folder / "p.plan", experiment, load_jobs(experiment))
+    return folder / "p.plan"
+
+
+def test_a_run_from_a_saved_plan_is_the_run_from_the_traces(folder: Path) -> None:
+    path = saved(folder)
+    experiment = experiment_in(folder)
+    of_traces, of_file = jobs_of(experiment, None), jobs_of(experiment, path)
+    plans = [
+        build_plan(experiment, jobs, planned_ports(experiment, jobs), "run")
+        for jobs in (of_traces, of_file)
+    ]
+    assert plans[0] == plans[1]
+    for field in ("name", "trace", "producer", "digest", "nodes", "warnings"):
+        assert getattr(of_file[0], field) == getattr(of_traces[0], field)
+
+
+def test_fabric_transport_and_placement_may_change(folder: Path) -> None:
+    experiment = experiment_in(
+        folder,
+        fabric__links__host__rate="2Gbit",
+        transport__window="32KiB",
+        iterations__measured="7",
+        jobs__0__placement__ranks_per_port="2",
+    )
+    (job,) = load_plan(saved(folder), experiment)
+    assert job.placement.ranks_per_port == 2
+
+
+def test_traces_that_are_gone_are_not_missed(folder: Path) -> None:
+    path = saved(folder)
+    for trace in (folder / "traces").iterdir():
+        trace.unlink()
+    assert load_plan(path, experiment_in(folder))[0].nranks == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"jobs__0__compute__scale": "2"},
+        {"jobs__0__size_scale": "1/2"},
+        {"collectives__all_reduce": "tree"},
+        {"iterations__sync": "free"},
+        {"jobs__0__trace__dependencies": "both"},
+    ],
+)
+def test_a_plan_for_other_programs_is_refused(
+    folder: Path, change: dict[str, str]
+) -> None:
+    path = saved(folder)
+    with pytest.raises(PlanError, match="was saved for another trace, or for other"):
+        load_plan(path, experiment_in(folder, **change))
+
+
+def test_a_plan_of_other_jobs_is_refused(folder: Path) -> None:
+    path = saved(folder)
+    with pytest.raises(PlanError, match="has the jobs moe, the experiment has other"):
+        load_plan(path, experiment_in(folder, jobs__0__name="other"))
+
+
+def test_a_plan_is_refused_once_a_trace_has_changed(folder: Path) -> None:
+    path = saved(folder)
+    trace = folder / "traces" / "moe.2.et"
+    trace.write_bytes(trace.read_bytes() + b"\x00")
+    with pytest.raises(PlanError, match=r"moe\.2\.et has changed since it was saved"):
+        load_plan(path, experiment_in(folder))
+
+
+def test_a_plan_that_is_not_there_is_told_of(folder: Path) -> None:
+    with pytest.raises(PlanError, match="cannot be read: No such file"):
+        load_plan(folder / "p.plan", experiment_in(folder))
+
+
+def test_a_plan_that_cannot_be_written_is_told_of(folder: Path) -> None:
+    experiment = experiment_in(folder)
+    with pytest.raises(PlanError, match="cannot be written: No such file"):
+        save_plan(folder / "no" / "p.plan", experiment, load_jobs(experiment))
+    assert not (folder / "no").exists()
