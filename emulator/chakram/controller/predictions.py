@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import random
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING
@@ -30,7 +31,18 @@ if TYPE_CHECKING:
     from chakram.core.splits import Matrix
     from chakram.fabric.topology import Topology
 
-__all__ = ["Bounds", "bounds", "durations", "simulate", "simulate_apart"]
+__all__ = [
+    "Bounds",
+    "FlowIdeal",
+    "bounds",
+    "durations",
+    "flow_ideal",
+    "simulate",
+    "simulate_apart",
+]
+
+FlowIdeal = Callable[[str, int, int, int], int]
+"""Ideal time in ns of one message: of job, sender, receiver and size in bytes."""
 
 Bounds = tuple[dict[CollectiveKey, int], dict[CollectiveKey, int]]
 """Ideal and ceiling times in ns, by collective."""
@@ -100,6 +112,29 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
                         )
                     )
     return ideals, ceilings
+
+
+def flow_ideal(plan: Plan, topology: Topology) -> FlowIdeal:
+    """Return what says how long each message would take alone on the fabric."""
+    host_of_port = {port.number: port.host for port in plan.ports()}
+    hosts: dict[str, dict[int, str]] = {}
+    for rank in plan.ranks():
+        of_job = hosts.setdefault(rank.program.job, {})
+        of_job[rank.program.rank] = host_of_port[rank.port]
+    models = {job: fabric_model(topology, of_job) for job, of_job in hosts.items()}
+    transport = plan.agents[0].transport
+
+    def ideal(job: str, src: int, dst: int, size_bytes: int) -> int:
+        return message_ideal_ns(
+            src=src,
+            dst=dst,
+            size_bytes=size_bytes,
+            fabric=models[job],
+            path_mtu=transport.path_mtu,
+            verb=transport.verb,
+        )
+
+    return ideal
 
 
 def _collective_bounds(

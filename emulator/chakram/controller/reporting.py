@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import ExternalFabric, TopologySettings
+    from chakram.controller.predictions import FlowIdeal
     from chakram.core.plan import TransportPlan
     from chakram.core.resolve import CollectiveKey
 
@@ -35,11 +36,19 @@ __all__ = [
 
 @dataclass(slots=True)
 class Reference:
-    """What measured times are compared with, in ns by collective."""
+    """What measured times are compared with, in ns by collective.
+
+    Attributes:
+        ideals: The same schedules alone on the fabric.
+        ceilings: What no algorithm beats.
+        predictions: What models say, by source.
+        flow_ideal: What says how long a message takes alone; None if nobody knows.
+    """
 
     ideals: dict[CollectiveKey, int] = field(default_factory=dict)
     ceilings: dict[CollectiveKey, int] = field(default_factory=dict)
     predictions: dict[str, dict[CollectiveKey, int]] = field(default_factory=dict)
+    flow_ideal: FlowIdeal | None = None
 
 
 def manifest_of(

@@ -24,7 +24,7 @@ from chakram.controller.planning import (
     transport_plan,
 )
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
-from chakram.controller.predictions import bounds, simulate_apart
+from chakram.controller.predictions import bounds, flow_ideal, simulate_apart
 from chakram.controller.reporting import Reference, manifest_of
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.session import Session
@@ -333,6 +333,7 @@ class _Run:
             ideals, ceilings = await asyncio.to_thread(bounds, plan, world.topology)
             self.reference.ideals.update(ideals)
             self.reference.ceilings.update(ceilings)
+            self.reference.flow_ideal = flow_ideal(plan, world.topology)
         if "simulate" in wanted and world.kind != "loopback":
             self._progress.phase("simulating")
             self.reference.predictions["simulate"] = dict(
@@ -398,6 +399,7 @@ class _Run:
             links=links,
             ideal=self.reference.ideals,
             ceiling=self.reference.ceilings,
+            flow_ideal=self.reference.flow_ideal,
             predictions=self.reference.predictions,
             banners=(
                 *self._directory.manifest.banners,

@@ -14,7 +14,7 @@ from chakram.controller.planning import (
     simulated_ports,
     transport_plan,
 )
-from chakram.controller.predictions import bounds
+from chakram.controller.predictions import bounds, flow_ideal
 from chakram.controller.reporting import Reference, manifest_of
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.shell import RunOutcome
@@ -89,6 +89,7 @@ def simulate_experiment(
     directory.begin(plan)
     reference = Reference()
     reference.ideals, reference.ceilings = bounds(plan, topology)
+    reference.flow_ideal = flow_ideal(plan, topology)
     total = most_iterations(experiment)
     progress.phase("simulating")
     progress.iterations(0, total)
@@ -113,6 +114,7 @@ def simulate_experiment(
         links=_links(topology, result.link_bytes),
         ideal=reference.ideals,
         ceiling=reference.ceilings,
+        flow_ideal=reference.flow_ideal,
     )
     summary = open_run(directory.path).summary()
     return RunOutcome(

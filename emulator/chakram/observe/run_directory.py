@@ -40,10 +40,11 @@ from chakram.observe.tables import (
     collectives_table,
     links_table,
     ranks_table,
+    with_ideals,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -215,6 +216,7 @@ class RunDirectory:
         ideal: Mapping[CollectiveKey, int] | None = None,
         ceiling: Mapping[CollectiveKey, int] | None = None,
         predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
+        flow_ideal: Callable[[str, int, int, int], int] | None = None,
         **changes: Any,
     ) -> None:
         """Write the last rows, merge the parts and say how the run ended.
@@ -227,6 +229,8 @@ class RunDirectory:
             ideal: By collective, its ideal time in ns.
             ceiling: By collective, the time that no algorithm beats, in ns.
             predictions: By source (e.g. ``simulate``) and collective, the time in ns.
+            flow_ideal: Returns the ideal time in ns of a message, from its job, its
+                sender, its receiver and its size in bytes.
             changes: Further fields of the manifest.
         """
         if self._joiner is not None:
@@ -245,6 +249,8 @@ class RunDirectory:
             for name, table in self._tables.items():
                 if name == "collectives":
                     table.merge(lambda part: _with_references(part, references))
+                elif name == "flows":
+                    table.merge(lambda part: with_ideals(part, flow_ideal))
                 elif name == "links":
                     table.append(links_table(links))
                     table.merge()

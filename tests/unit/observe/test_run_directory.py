@@ -8,6 +8,7 @@ from array import array
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -103,6 +104,36 @@ def test_a_run_becomes_seven_files(tmp_path: Path) -> None:
     assert manifest.rows == {"flows": 116, "collectives": 16, "ranks": 16, "links": 0}
     assert (directory.path / "experiment.yaml").read_text() == "version: 1\n"
     assert len(json.loads((directory.path / "plan.json").read_text())["ranks"]) == 4
+
+
+def test_every_message_is_told_its_own_ideal(tmp_path: Path) -> None:
+    def ideal(job: str, src: int, dst: int, size_bytes: int) -> int:
+        return len(job) * 10**12 + src * 10**10 + dst * 10**8 + size_bytes
+
+    directory = begin(tmp_path)
+    for iteration in range(4):
+        directory.add(small_rows(iteration))
+        directory.flush()
+    directory.finish(ended=STARTED, flow_ideal=ideal)
+    rows = _flows(directory)
+    assert len(rows) == 116
+    assert len({row["bytes"] for row in rows}) > 1
+    assert [row["ideal_ns"] for row in rows] == [
+        ideal(row["job"], row["src"], row["dst"], row["bytes"]) for row in rows
+    ]
+
+
+def test_without_a_fabric_no_message_has_an_ideal(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+    directory.finish(ended=STARTED)
+    (column,) = {row["ideal_ns"] for row in _flows(directory)}
+    assert column is None
+
+
+def _flows(directory: RunDirectory) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = open_run(directory.path).table("flows").to_pylist()
+    return rows
 
 
 def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
