@@ -51,12 +51,15 @@ class Profiles:
 
 
 @contextmanager
-def find_profiles(found: FoundSet, given: Path | None) -> Iterator[Profiles | None]:
+def find_profiles(
+    found: FoundSet, given: Path | None, *, only: int | None = None
+) -> Iterator[Profiles | None]:
     """Find the profiles of a set; their store is open inside the ``with`` block.
 
     Args:
         found: The set.
         given: Where they are, if the user said so.
+        only: The only rank whose profile is needed; None: all are.
 
     Raises:
         TraceError: If what was given is not there.
@@ -75,7 +78,7 @@ def find_profiles(found: FoundSet, given: Path | None) -> Iterator[Profiles | No
         if given is None:
             yield None
             return
-        profiles = stack.enter_context(find_trace_set(given))
+        profiles = stack.enter_context(find_trace_set(given, only=only))
         yield Profiles(profiles.store, profiles.files)
 
 

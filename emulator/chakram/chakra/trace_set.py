@@ -122,6 +122,7 @@ def load_replicated(
     *,
     rank: int = 0,
     comm_groups: str | Path | None = None,
+    kineto: str | Path | None = None,
     prefix: str | None = None,
     options: ReadOptions | None = None,
 ) -> TraceSet:
@@ -132,13 +133,17 @@ def load_replicated(
         replication: How many ranks, and their groups.
         rank: Whose trace it is.
         comm_groups: As for ``load_trace_set``, as the rest.
+        kineto: See there.
         prefix: See there.
         options: See there.
 
     Raises:
         TraceError: If the trace is not found, not readable, or cannot be replicated.
     """
-    with find_trace_set(path, prefix, only=rank) as found:
+    with (
+        find_trace_set(path, prefix, only=rank) as found,
+        find_profiles(found, Path(kineto) if kineto else None, only=rank) as profiles,
+    ):
         file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
         name = found.files[rank]
         with found.store.open(name) as stream:
@@ -148,6 +153,7 @@ def load_replicated(
                 source=f"{found.store.place}/{name}",
                 options=options or ReadOptions(),
                 zero_is_a_group="0" in file_groups,
+                profile_of=None if profiles is None else profiles.read,
             )
         members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
         members |= file_groups

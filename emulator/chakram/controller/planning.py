@@ -211,6 +211,7 @@ def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> Trac
         ),
         rank=trace.rank,
         comm_groups=trace.comm_groups,
+        kineto=trace.kineto,
         options=options,
     )
 

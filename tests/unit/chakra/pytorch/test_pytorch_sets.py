@@ -12,9 +12,11 @@ from chakram.chakra.lint import ProblemKind, check_trace_set
 from chakram.chakra.options import WarningKind
 from chakram.chakra.p2p import p2p_csv
 from chakram.chakra.reader import records_of
-from chakram.chakra.trace_set import load_trace_set
+from chakram.chakra.trace_set import load_replicated, load_trace_set
 from chakram.chakra.traffic import measure_traffic
+from chakram.core.job_check import check_job
 from chakram.core.lowering import LoweringOptions, lower_job
+from chakram.core.replication import Replication
 from chakram.errors import MatchingError, TraceError, UnsupportedTrace
 from chakram.testing.graphs import job, label
 from tests.unit.chakra.pytorch.hosts import (
@@ -118,6 +120,16 @@ def test_other_traces_have_no_use_for_profiles(tmp_path: Path) -> None:
     profiles = write_profiles(tmp_path / "profiles", "device")
     with pytest.raises(TraceError, match="has no use for profiles"):
         load_trace_set(tmp_path / "t.0.json", kineto=profiles)
+
+
+def test_one_rank_with_its_profile_stands_for_all(tmp_path: Path) -> None:
+    folder = write_profiles(write_hosts(tmp_path / "host"), "device")
+    traces = load_replicated(folder, Replication(nranks=6), rank=2)
+    assert [graph.node(0).duration_ns for graph in traces.graphs.values()] == (
+        [12_000] * 6
+    )
+    programs = lower_job("j", traces.graphs, traces.groups, LoweringOptions()).programs
+    assert check_job(programs) == []
 
 
 def test_traffic_and_lists_of_messages_have_the_recorded_splits(
