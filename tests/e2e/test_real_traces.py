@@ -21,6 +21,7 @@ from chakram.core.program import (
 from chakram.core.schedule_check import sent_bytes
 from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.e2e.runs import completed, fabric, write_experiment
+from tests.raw_traces import expected_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,3 +133,30 @@ def test_a_mixture_of_experts_sends_what_its_programs_say(
     assert all(record.compute_ns > 0 for record in results.ranks())
     if kind == "namespaces":
         check_links(results)
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_nodes_replay_on_a_fabric(
+    tmp_path: Path, chakram_data: Path, netns: None
+) -> None:
+    path = chakram_data / "traces/stage/moe_mixtral_32layers_ep8_pp4_32r.tar.gz"
+    job = {
+        "name": "mixtral",
+        "trace": {"path": str(path), "bytes_per_element": 2},
+        "compute": {"from": "none"},
+        "size_scale": "1/4096",
+    }
+    # Bruck moves as much as a ring, in fewer steps.
+    experiment = write_experiment(
+        tmp_path,
+        [job],
+        fabric("namespaces", 32),
+        collectives={"all_gather": "bruck", "all_to_all": "direct"},
+    )
+
+    results = completed(experiment).results
+
+    check_complete(results, ranks=32)
+    carried = sum(nbytes for _, nbytes in sent(results).values())
+    assert carried == expected_bytes(path, ranks=32, unit=2, scale="1/4096")
+    check_links(results)
