@@ -24,6 +24,7 @@ from chakram.cli.algorithms import app as algorithms_app
 from chakram.cli.certs import certs
 from chakram.cli.doctor import doctor
 from chakram.cli.fabric import app as fabric_app
+from chakram.cli.interference import interference
 from chakram.cli.plan import plan
 from chakram.cli.run import run
 from chakram.cli.simulate import simulate
@@ -59,6 +60,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(simulate)
+app.command()(interference)
 app.command()(plan)
 app.add_typer(trace_app)
 app.add_typer(fabric_app)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chakram.cli.interference import Alone, Interference, run_apart_and_together
 from chakram.cli.options import (
     ExperimentPath,
     Json,
@@ -41,6 +42,8 @@ def run(
         ),
     ] = None,
     plan: PlanFile = None,
+    alone: Alone = None,
+    interference: Interference = False,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
@@ -49,26 +52,25 @@ def run(
     changes += [] if lab is None else [f"lab={lab}"]
     changes += [] if metrics is None else [f"metrics={metrics}"]
     settings, text = read_experiment(experiment, changes)
-    with ProgressReporter(quiet=as_json) as progress:
-        outcome = asyncio.run(
-            _run(
-                settings,
-                text,
-                folder=runs or settings.runs,
-                plan_file=plan,
-                progress=progress,
-            )
-        )
-    show_outcome(outcome, as_json=as_json)
+    folder = runs or settings.runs
+
+    def run_one(job: str | None) -> RunOutcome:
+        with ProgressReporter(quiet=as_json) as progress:
+            return asyncio.run(_run(settings, text, folder, plan, progress, job))
+
+    if interference:
+        run_apart_and_together(settings, run_one, as_json=as_json)
+    else:
+        show_outcome(run_one(alone), as_json=as_json)
 
 
 async def _run(
     settings: Experiment,
     text: str,
-    *,
     folder: Path,
     plan_file: Path | None,
     progress: ProgressReporter,
+    alone: str | None,
 ) -> RunOutcome:
     from chakram.controller.shell import run_experiment
     from chakram.observe.exporter import open_listener
@@ -83,4 +85,5 @@ async def _run(
         listener=None if listen is None else open_listener(listen),
         progress=progress,
         plan_file=plan_file,
+        alone=alone,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.cli.interference import Alone, Interference, run_apart_and_together
 from chakram.cli.options import (
     ExperimentPath,
     Json,
@@ -25,6 +26,8 @@ def simulate(
     experiment: ExperimentPath,
     runs: Runs = None,
     plan: PlanFile = None,
+    alone: Alone = None,
+    interference: Interference = False,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
@@ -32,12 +35,18 @@ def simulate(
     settings, text = read_experiment(experiment, overrides)
     from chakram.controller.simulation import simulate_experiment
 
-    with ProgressReporter(quiet=as_json) as progress:
-        outcome: RunOutcome = simulate_experiment(
-            settings,
-            experiment_text=text,
-            runs_directory=runs or settings.runs,
-            progress=progress,
-            plan_file=plan,
-        )
-    show_outcome(outcome, as_json=as_json)
+    def run_one(job: str | None) -> RunOutcome:
+        with ProgressReporter(quiet=as_json) as progress:
+            return simulate_experiment(
+                settings,
+                experiment_text=text,
+                runs_directory=runs or settings.runs,
+                progress=progress,
+                plan_file=plan,
+                alone=job,
+            )
+
+    if interference:
+        run_apart_and_together(settings, run_one, as_json=as_json)
+    else:
+        show_outcome(run_one(alone), as_json=as_json)

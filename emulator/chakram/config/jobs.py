@@ -6,7 +6,14 @@ import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+from pydantic import (
+    Discriminator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Tag,
+    WithJsonSchema,
+)
 
 from chakram.config.mistakes import tag_of
 from chakram.config.quantities import (
@@ -70,9 +77,14 @@ def _groups(value: object) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def _listed(groups: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    return {name: list(dimensions) for name, dimensions in groups.items()}
+
+
 GroupDimensions = Annotated[
     dict[str, tuple[str, ...]],
     PlainValidator(_groups),
+    PlainSerializer(_listed),
     WithJsonSchema(
         {
             "type": "object",
@@ -220,6 +232,8 @@ _PORT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,80}")
 Ports = Annotated[
     tuple[int | str, ...],
     PlainValidator(_ports),
+    # A tuple of unions beside None is more than the usual serializer takes.
+    PlainSerializer(list, return_type=list),
     WithJsonSchema(
         {
             "type": "array",

@@ -29,6 +29,7 @@ from chakram.core.burst_rule import (
     window_bytes,
 )
 from chakram.core.collectives import CollectiveOp
+from chakram.core.job_alone import job_alone
 from chakram.core.job_check import check_job
 from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.placement import PlacementOptions, place
@@ -64,7 +65,6 @@ __all__ = [
     "external_ports",
     "load_jobs",
     "lowering_options",
-    "most_iterations",
     "placement_options",
     "planned_ports",
     "ports_needed",
@@ -332,16 +332,6 @@ def run_settings(experiment: Experiment) -> RunSettings:
     )
 
 
-def most_iterations(experiment: Experiment) -> int:
-    """Return the iterations of the job that has most of those that have an end."""
-    settings = run_settings(experiment)
-    return max(
-        settings.iterations_of(job.name)
-        for job in experiment.jobs
-        if not job.is_background
-    )
-
-
 def placement_options(placement: Placement) -> PlacementOptions:
     """Return how the ranks of a job are placed."""
     order = placement.order
@@ -471,6 +461,7 @@ def build_plan(
     run_id: str,
     *,
     shards: Mapping[str, int] | None = None,
+    alone: str | None = None,
 ) -> Plan:
     """Return the plan of a run over *ports*.
 
@@ -480,6 +471,8 @@ def build_plan(
         ports: All ports, in the order in which ranks are placed on them.
         run_id: Name of the run.
         shards: Data-plane processes by agent; None: as ``shards_of`` has them.
+        alone: The one job that has the fabric to itself, where it is placed beside the
+            others; None: all.
 
     Raises:
         PlanError: If the ranks do not fit onto the ports.
@@ -496,6 +489,8 @@ def build_plan(
         near=_near(experiment, len(ports)),
     )
     _check_faults(experiment, jobs)
+    if alone is not None:
+        plan = job_alone(plan, alone)
     problems = check_plan(plan)
     if problems:
         raise PlanError(f"plan {run_id}", problems[0], _more(len(problems)))

@@ -12,6 +12,7 @@ from chakram.controller.planning import (
     experiment_warnings,
     run_settings,
 )
+from chakram.core.job_alone import settings_alone
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
 from chakram.units import format_rate, format_size
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import ExternalFabric, TopologySettings
     from chakram.controller.predictions import FlowIdeal
-    from chakram.core.plan import TransportPlan
+    from chakram.core.plan import RunSettings, TransportPlan
     from chakram.core.resolve import CollectiveKey
 
 __all__ = [
@@ -59,12 +60,18 @@ def manifest_of(
     run_id: str,
     started: datetime,
     world: str | None = None,
+    alone: str | None = None,
 ) -> RunManifest:
-    """Return what stands in ``run.json`` when a run begins."""
+    """Return what stands in ``run.json`` when a run begins; *alone*: of that job."""
+    settings = run_settings(experiment)
+    if alone is not None:
+        jobs = [job for job in jobs if job.name == alone]
+        settings = settings_alone(settings, alone)
     scales = {str(job.size_scale) for job in experiment.jobs}
     return RunManifest(
         run_id=run_id,
         name=experiment.name,
+        case=None if alone is None else f"{alone} alone",
         world=world or experiment.fabric.kind,
         started_at=started.isoformat(timespec="seconds"),
         fabric=describe_fabric(experiment.fabric),
@@ -85,7 +92,7 @@ def manifest_of(
             }
             for job in jobs
         },
-        jobs=_jobs(experiment, jobs),
+        jobs=_jobs(experiment, jobs, settings),
         experiment=experiment.model_dump(mode="json", by_alias=True),
         versions=provenance.versions(),
         compiled=provenance.compiled(),
@@ -94,12 +101,14 @@ def manifest_of(
     )
 
 
-def _jobs(experiment: Experiment, jobs: Sequence[LoadedJob]) -> dict[str, object]:
-    settings = run_settings(experiment)
+def _jobs(
+    experiment: Experiment, jobs: Sequence[LoadedJob], settings: RunSettings
+) -> dict[str, object]:
     described: dict[str, object] = {}
-    for config, job in zip(experiment.jobs, jobs, strict=True):
+    traces = {job.name: job.trace for job in experiment.jobs}
+    for job in jobs:
         own = settings.of(job.name)
-        trace = config.trace
+        trace = traces[job.name]
         described[job.name] = {
             "ranks": job.nranks,
             "offset_ns": own.offset_ns,

@@ -18,7 +18,6 @@ from chakram.controller.observer import Observer, Progress
 from chakram.controller.planning import (
     LoadedJob,
     build_plan,
-    most_iterations,
     planned_ports,
     ports_needed,
     transport_plan,
@@ -84,6 +83,7 @@ async def run_experiment(
     listener: socket.socket | None,
     progress: Progress,
     plan_file: Path | None = None,
+    alone: str | None = None,
 ) -> RunOutcome:
     """Bring the fabric up, replay, collect, tear down.
 
@@ -95,6 +95,7 @@ async def run_experiment(
         listener: Where metrics are served while the run goes; None: nowhere.
         progress: Told how far it is.
         plan_file: A saved plan to take programs from, instead of the traces.
+        alone: The one job that is run, where it is placed beside the others; None: all.
 
     Returns:
         The outcome, also of a run that ended early: what was recorded is kept.
@@ -114,6 +115,7 @@ async def run_experiment(
                 progress,
                 interrupts,
                 plan_file,
+                alone,
             )
         except asyncio.CancelledError:
             if interrupts.name is None:
@@ -133,13 +135,20 @@ async def _run(
     progress: Progress,
     interrupts: Interrupts,
     plan_file: Path | None,
+    alone: str | None,
 ) -> RunOutcome:
     progress.phase("reading traces" if plan_file is None else "reading the plan")
     jobs = await asyncio.to_thread(jobs_of, experiment, plan_file)
     started = datetime.now(UTC)
     run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     # What does not fit onto the fabric is said before anything is made for it.
-    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), run_id=run_id)
+    plan = build_plan(
+        experiment,
+        jobs,
+        planned_ports(experiment, jobs),
+        run_id=run_id,
+        alone=alone,
+    )
     if experiment.fabric.kind != "loopback":
         refuse_neighbours_on_one_port(plan)
     directory = RunDirectory.create(
@@ -150,6 +159,7 @@ async def _run(
             transport_plan(experiment),
             run_id=run_id,
             started=started,
+            alone=alone,
         ),
         started=started,
         experiment_text=experiment_text,
@@ -164,6 +174,8 @@ async def _run(
         progress,
         interrupts,
         served=listener is not None,
+        alone=alone,
+        iterations=max(plan.iterations_of().values()),
     )
     server = None if listener is None else MetricsServer(metrics, listener)
     try:
@@ -224,7 +236,10 @@ class _Run:
         interrupts: Interrupts,
         *,
         served: bool,
+        alone: str | None,
+        iterations: int,
     ) -> None:
+        self._alone = alone
         self._interrupts = interrupts
         self._served = served
         self._experiment = experiment
@@ -237,7 +252,7 @@ class _Run:
             directory,
             metrics,
             progress,
-            most_iterations(experiment),
+            iterations,
         )
         self._world: World | None = None
         self._counters: tuple[
@@ -265,7 +280,13 @@ class _Run:
                 )
             )
             self._world = world
-            plan = build_plan(experiment, self._jobs, world.ports, run_id=self._run_id)
+            plan = build_plan(
+                experiment,
+                self._jobs,
+                world.ports,
+                run_id=self._run_id,
+                alone=self._alone,
+            )
             await self._predict(plan, world)
             agents = {agent.agent for agent in plan.agents}
             clients: dict[str, AgentClient] = {}
@@ -287,7 +308,7 @@ class _Run:
                 clocks=clocks,
                 observer=self._observer,
                 hang_timeout_ns=experiment.hang_timeout_ns,
-                iterations_of=_iterations_of(plan),
+                iterations_of=plan.iterations_of(),
                 duration_limit_ns=experiment.stop_if.duration_ns,
             )
             self._progress.phase("preparing agents")
@@ -411,16 +432,6 @@ class _Run:
         self._show_links(links)
         self._metrics.set_state(self._directory.manifest.status)
         self._metrics.set_end_time(time.time())
-
-
-def _iterations_of(plan: Plan) -> dict[int, int]:
-    """Return by number of the rank the iterations of all that have an end."""
-    return {
-        rank.number: agent.settings.iterations_of(rank.program.job)
-        for agent in plan.agents
-        for rank in agent.ranks
-        if not agent.settings.of(rank.program.job).is_background
-    }
 
 
 def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from chakram.controller.planning import (
     build_plan,
-    most_iterations,
     ports_needed,
     simulated_ports,
     transport_plan,
@@ -45,6 +44,7 @@ def simulate_experiment(
     runs_directory: Path,
     progress: Progress,
     plan_file: Path | None = None,
+    alone: str | None = None,
 ) -> RunOutcome:
     """Run an experiment in virtual time, all its iterations.
 
@@ -54,6 +54,7 @@ def simulate_experiment(
         runs_directory: Folder of all run directories.
         progress: Told how far it is.
         plan_file: A saved plan to take programs from, instead of the traces.
+        alone: The one job that is run, where it is placed beside the others; None: all.
 
     Raises:
         ConfigError: If nobody told the topology of an external fabric.
@@ -72,7 +73,7 @@ def simulate_experiment(
     run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     ports = simulated_ports(experiment, topology)
     transport = transport_plan(experiment)
-    plan = build_plan(experiment, jobs, ports, run_id=run_id)
+    plan = build_plan(experiment, jobs, ports, run_id=run_id, alone=alone)
     directory = RunDirectory.create(
         runs_directory,
         manifest=manifest_of(
@@ -82,6 +83,7 @@ def simulate_experiment(
             run_id=run_id,
             started=started,
             world="simulate",
+            alone=alone,
         ),
         started=started,
         experiment_text=experiment_text,
@@ -90,7 +92,7 @@ def simulate_experiment(
     reference = Reference()
     reference.ideals, reference.ceilings = bounds(plan, topology)
     reference.flow_ideal = flow_ideal(plan, topology)
-    total = most_iterations(experiment)
+    total = max(plan.iterations_of().values())
     progress.phase("simulating")
     progress.iterations(0, total)
     try:

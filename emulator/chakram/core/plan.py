@@ -223,3 +223,12 @@ class Plan:
             (port for agent in self.agents for port in agent.ports),
             key=lambda port: port.number,
         )
+
+    def iterations_of(self) -> dict[int, int]:
+        """Return by number the iterations of all ranks whose job has an end."""
+        return {
+            rank.number: agent.settings.iterations_of(rank.program.job)
+            for agent in self.agents
+            for rank in agent.ranks
+            if not agent.settings.of(rank.program.job).is_background
+        }

@@ -19,7 +19,6 @@ from chakram.controller.planning import (
     experiment_warnings,
     external_ports,
     load_jobs,
-    most_iterations,
     planned_ports,
     ports_needed,
     queue_pair_layout,
@@ -340,7 +339,6 @@ def test_jobs_have_settings_of_their_own() -> None:
         JobSettings(job="c", is_background=True),
     )
     assert settings.iterations_of("a") == 5
-    assert most_iterations(two_jobs()) == 8
 
 
 def test_jobs_are_placed_by_pattern_and_may_share_ports() -> None:

@@ -1,0 +1,197 @@
+"""``chakram interference``, and ``--interference`` of ``run`` and ``simulate``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.cli.options import Json
+from chakram.errors import ConfigError, RunDirectoryError
+from chakram.units import about_size, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from chakram.config.experiment import Experiment
+    from chakram.controller.shell import RunOutcome
+    from chakram.core.interference import Factor, JobInterference
+
+__all__ = ["Alone", "Interference", "interference", "run_apart_and_together"]
+
+LEAST_OVERLAP = 0.9
+"""A job that shared its fabric for less of its time is told."""
+
+_WIDTH = 110
+"""Columns of what is written to a file or a pipe."""
+
+FILE = "interference.json"
+"""What the directory of the run of all jobs gets."""
+
+Alone = Annotated[
+    str | None,
+    typer.Option(
+        "--alone",
+        metavar="JOB",
+        help="Only this job, on the ports that it has beside the others.",
+    ),
+]
+Interference = Annotated[
+    bool,
+    typer.Option(
+        "--interference",
+        help="Every job alone, then all together; say how much longer each takes.",
+    ),
+]
+
+
+def interference(
+    together: Annotated[
+        Path, typer.Argument(metavar="TOGETHER", help="Run directory of all jobs.")
+    ],
+    alone: Annotated[
+        list[Path],
+        typer.Argument(metavar="ALONE...", help="Run directories of one job each."),
+    ],
+    as_json: Json = False,
+) -> None:
+    """Compare jobs that shared a fabric with each alone."""
+    from chakram.observe.run_results import open_run
+
+    directories: dict[str, Path] = {}
+    for path in alone:
+        jobs = {record.job for record in open_run(path).ranks()}
+        if len(jobs) != 1:
+            raise RunDirectoryError(
+                str(path),
+                f"is a run of {len(jobs)} jobs",
+                "a job alone is run by `chakram run --alone JOB`",
+            )
+        directories[jobs.pop()] = path
+    _show(together, directories, as_json=as_json)
+
+
+def run_apart_and_together(
+    experiment: Experiment,
+    run_one: Callable[[str | None], RunOutcome],
+    *,
+    as_json: bool,
+) -> None:
+    """Run every job alone and then all of them; print how they got in each other's way.
+
+    Args:
+        experiment: Its jobs.
+        run_one: Runs one job, or all where it is None.
+        as_json: Print JSON instead of tables.
+
+    Raises:
+        ChakramError: Why one of the runs is not complete.
+    """
+    names = [job.name for job in experiment.jobs]
+    if len(names) < 2:
+        raise ConfigError("jobs", "there is one", "--interference needs at least two")
+    directories: dict[str, Path] = {}
+    for name in names:
+        outcome = run_one(name)
+        if outcome.error is not None:
+            raise outcome.error
+        directories[name] = outcome.directory
+    outcome = run_one(None)
+    if outcome.error is not None:
+        raise outcome.error
+    if not as_json:
+        print(outcome.table)
+    _show(outcome.directory, directories, as_json=as_json)
+
+
+def _show(
+    together: Path,
+    alone: Mapping[str, Path],
+    *,
+    as_json: bool,
+) -> None:
+    from chakram.core.interference import interference as compared
+    from chakram.observe.run_results import open_run
+
+    results = open_run(together)
+    found = compared(
+        results.measurements(),
+        {job: open_run(path).measurements() for job, path in alone.items()},
+        endless=[
+            name
+            for name, job in results.manifest.jobs.items()
+            if job["iterations"] is None
+        ],
+    )
+    document = {
+        "together": str(together),
+        "alone": {job: str(path) for job, path in alone.items()},
+        "jobs": [asdict(job) for job in found],
+        "notes": _notes(found),
+    }
+    text = json.dumps(document, indent=2)
+    (together / FILE).write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        print(text)
+    else:
+        _print(found)
+
+
+def _notes(found: Sequence[JobInterference]) -> list[str]:
+    """Return what a reader has to know before any factor."""
+    notes = []
+    for job in found:
+        if job.bound:
+            notes.append(
+                f"GENERATOR-BOUND: job {job.job}: {job.bound} of {job.verdicts} "
+                "collectives waited for this generator; factors marked * are not the "
+                "network's"
+            )
+        if job.overlap < LEAST_OVERLAP:
+            notes.append(
+                f"job {job.job}: others were at work for {job.overlap:.0%} of its time "
+                "only; repeat: until_others_end keeps them there"
+            )
+    return notes
+
+
+def _print(found: Sequence[JobInterference]) -> None:
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Column, Table
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDTH)
+    for note in _notes(found):
+        console.print(f"!! {note}", highlight=False, soft_wrap=True)
+    table = Table(Column("interference", overflow="fold"), box=SIMPLE, pad_edge=False)
+    for name in ("size", "alone", "together", "factor", "p99 factor", "n"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for job in found:
+        what = f"job {job.job}: iteration, {job.overlap:.0%} of it beside others"
+        table.add_row(what, "", *_cells(job.factor, is_bound=bool(job.bound)))
+        for each in job.collectives:
+            table.add_row(
+                f"  {each.op} {each.algorithm}, {each.nranks} ranks",
+                about_size(each.size_bytes),
+                *_cells(each.factor, is_bound=bool(each.bound)),
+            )
+    table.caption = (
+        "factor: mean time together over mean time alone, and its standard error"
+    )
+    console.print(table)
+
+
+def _cells(factor: Factor, *, is_bound: bool) -> tuple[str, ...]:
+    mark = " *" if is_bound else ""
+    return (
+        format_time(factor.alone_ns),
+        format_time(factor.together_ns),
+        f"{factor.factor:.3f} \u00b1 {factor.spread:.3f}{mark}",
+        f"{factor.p99_factor:.3f}",
+        f"{factor.alone_samples}/{factor.together_samples}",
+    )
