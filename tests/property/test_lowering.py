@@ -1,95 +1,21 @@
 """Laws of matching, ordering and lowering, on random jobs.
 
-A random job is a sequence of events that could really have happened: collectives of
-random groups, messages, computations.  Every rank gets its share, with random
-dependencies on what it did before; then the ids are shuffled, so that neither file
-order nor id order says what came first.
+``chakram.testing.random_traces`` says what a random job is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import ProcessGroup
 from chakram.core.job_check import check_job
 from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.program import CollectiveOperation
 from chakram.errors import MatchingError
-from chakram.testing.graphs import collective, compute, job, receive, send
-
-OPS = [CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_GATHER, CollectiveOp.ALL_TO_ALL]
-
-
-@dataclass
-class RandomJob:
-    graphs: dict
-    groups: dict[str, ProcessGroup]
-
-
-@st.composite
-def jobs(draw: st.DrawFn, *, distinct: bool) -> RandomJob:
-    """Return a job; *distinct*: no two collectives, or messages, look alike."""
-    nranks = draw(st.integers(1, 5))
-    groups = {
-        name: ProcessGroup(name=name, ranks=tuple(ranks))
-        for name in "abc"
-        if (
-            ranks := draw(st.lists(st.integers(0, nranks - 1), min_size=1, unique=True))
-        )
-    }
-    nevents = draw(st.integers(1, 14))
-    ids = draw(st.permutations(range(nevents)))
-    done: list[list[int]] = [[] for _ in range(nranks)]
-    rows: list[list] = [[] for _ in range(nranks)]
-
-    def after(rank: int) -> list[int]:
-        if not done[rank]:
-            return []
-        return draw(st.lists(st.sampled_from(done[rank]), max_size=3, unique=True))
-
-    for event, node_id in enumerate(ids):
-        size = event + 1 if distinct else draw(st.integers(1, 2))
-        kind = draw(st.sampled_from(["collective", "message", "compute"]))
-        new: dict[int, dict] = {}
-        if kind == "collective":
-            group = groups[draw(st.sampled_from(sorted(groups)))]
-            op = draw(st.sampled_from(OPS))
-            new = {
-                rank: collective(
-                    node_id,
-                    op,
-                    size=size,
-                    group=group.name,
-                    after=after(rank),
-                    name=f"e{event}",
-                )
-                for rank in group.ranks
-            }
-        elif kind == "message" and nranks > 1:
-            src, dst = draw(st.permutations(range(nranks)))[:2]
-            tag = event if distinct else 0
-            new = {
-                src: send(node_id, dst, size=size, tag=tag, after=after(src)),
-                dst: receive(node_id, src, size=size, tag=tag, after=after(dst)),
-            }
-        else:
-            rank = draw(st.integers(0, nranks - 1))
-            new = {
-                rank: compute(
-                    node_id, after=after(rank), duration_ns=draw(st.integers(0, 1))
-                )
-            }
-        for rank, row in new.items():
-            done[rank].append(node_id)
-            rows[rank].append(row)
-    shuffled = [draw(st.permutations(mine)) for mine in rows]
-    return RandomJob(graphs=job(*shuffled), groups=groups)
-
+from chakram.testing.random_traces import RandomJob, random_jobs
 
 options = st.builds(
     LoweringOptions,
@@ -101,7 +27,7 @@ options = st.builds(
 )
 
 
-@given(jobs(distinct=True), options)
+@given(random_jobs(distinct=True), options)
 def test_a_job_that_could_have_happened_becomes_programs_that_end(
     random_job: RandomJob, how: LoweringOptions
 ) -> None:
@@ -109,7 +35,7 @@ def test_a_job_that_could_have_happened_becomes_programs_that_end(
     assert check_job(programs) == []
 
 
-@given(jobs(distinct=False), options)
+@given(random_jobs(distinct=False), options)
 def test_a_job_is_refused_or_becomes_programs_that_end(
     random_job: RandomJob, how: LoweringOptions
 ) -> None:
@@ -120,7 +46,7 @@ def test_a_job_is_refused_or_becomes_programs_that_end(
     assert check_job(programs) == []
 
 
-@given(jobs(distinct=True), options)
+@given(random_jobs(distinct=True), options)
 def test_lowering_keeps_every_dependency(
     random_job: RandomJob, how: LoweringOptions
 ) -> None:
@@ -143,7 +69,7 @@ def test_lowering_keeps_every_dependency(
                 assert other_row is None or other_row in in_program[row]
 
 
-@given(jobs(distinct=True), st.booleans())
+@given(random_jobs(distinct=True), st.booleans())
 def test_collectives_of_a_group_run_one_at_a_time_in_one_order(
     random_job: RandomJob, barrier: bool
 ) -> None:
@@ -160,7 +86,7 @@ def test_collectives_of_a_group_run_one_at_a_time_in_one_order(
                 assert rows[group, number - 1] in in_program[row]
 
 
-@given(jobs(distinct=True))
+@given(random_jobs(distinct=True))
 def test_the_barrier_comes_after_everything(random_job: RandomJob) -> None:
     for program in lower_job(
         "j", random_job.graphs, random_job.groups, LoweringOptions()
