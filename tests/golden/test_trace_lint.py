@@ -81,6 +81,8 @@ SETS: dict[str, tuple[str, ...]] = {
     "pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz": (),
     "pytorch_moe_gloo_8r/host_et_json.tar.gz": (),
     "pytorch_moe_gloo_8r/converted_et.tar.gz": (),
+    "pytorch_moe_gloo_8r/kineto_device_json.tar.gz": (),
+    "chakra_tests/1.0.2-chakra.0.0.4.tgz": (),
     "pytorch_moe_gloo_8r/linked_json_ranks01.tar.gz": (),
     **{f"edge_synthetic/{name}": () for name in _EDGES},
 }

@@ -194,6 +194,9 @@ def _choose(
         )
     (prefix,) = fitting
     files = sets[prefix]
+    if sets is json and len(files) == 1:
+        # A number at the end of a lone file may be that of a version.
+        files = {0: next(iter(files.values()))}
     _check_ranks(files, f"{store.place}/{prefix}", only)
     return FoundSet(
         store=store,

@@ -180,6 +180,11 @@ def test_what_holds_no_traces_is_refused(tmp_path: Path) -> None:
 FEEDER = '{"workload_graph": [{"Id": 1, "NodeType": 4}]}'
 
 
+def test_a_lone_json_trace_may_have_any_number(tmp_path: Path) -> None:
+    (tmp_path / "1.0.2-chakra.0.0.4.json").write_text(FEEDER)
+    assert list(load_trace_set(tmp_path).graphs) == [0]
+
+
 @pytest.mark.parametrize("name", ["w.0.json", "w_0.json"])
 def test_json_traces_are_found_like_binary_ones(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(FEEDER)
