@@ -126,7 +126,7 @@ def test_reading_a_group_file_undoes_writing_it(
 
 COUNTS = st.integers(0, 2**53)
 MICROSECONDS = st.integers(0, 2**40).map(lambda us: us * 1_000)
-# The schema has no numbers for these two.
+# The schema has no number for the one, and the number of all_to_all for the other.
 OPS = st.sampled_from(
     sorted(set(CollectiveOp) - {CollectiveOp.SEND_RECV, CollectiveOp.ALL_TO_ALL_V})
 )

@@ -151,7 +151,7 @@ def records_of(
         raise UnsupportedTrace(
             source,
             f"this is {form.value}, which has no records to pass on",
-            "it is read as it is; Chakra's schema has no place for its splits",
+            "everything but a conversion to other forms reads it as it is",
         )
     return _records(form, chunks, source, options)
 

@@ -44,6 +44,7 @@ _COMM_TYPES: Final[Mapping[CollectiveOp, int]] = {
     CollectiveOp.SCATTER: 4,
     CollectiveOp.BROADCAST: 5,
     CollectiveOp.ALL_TO_ALL: 6,
+    CollectiveOp.ALL_TO_ALL_V: 6,
     CollectiveOp.REDUCE_SCATTER: 7,
     CollectiveOp.BARRIER: 9,
 }
@@ -64,8 +65,7 @@ def encode_trace(
             node at the end.
 
     Raises:
-        ValueError: If a collective is of a kind that the schema has no number for, as
-            an all_to_all_v is, for whose splits it has no place.
+        ValueError: If a collective is of a kind that the schema has no number for.
     """
     metadata = Metadata(version=SCHEMA_VERSION, attributes={"producer": producer})
     yield frame(encode_metadata(metadata))

@@ -12,8 +12,10 @@ from chakram.chakra.trace_set import load_trace_set
 from chakram.chakra.writer import encode_trace, write_trace_set
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup, world_group
+from chakram.core.splits import Splits
 from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
 from chakram.errors import RunDirectoryError
+from chakram.testing.graphs import collective, trace
 from tests.trace_bytes import read
 
 
@@ -124,3 +126,15 @@ def test_the_numbers_of_node_types_are_those_of_the_schema() -> None:
 
     for node_type in NodeType:
         assert et_pb2.NodeType.Value(f"{node_type.name}_NODE") == node_type
+
+
+def test_an_uneven_all_to_all_keeps_its_splits() -> None:
+    splits = Splits((1, 2, 3), (0, 2, 9))
+    rows = [
+        collective(1, CollectiveOp.ALL_TO_ALL_V, size=6, splits=splits),
+        collective(2, CollectiveOp.ALL_TO_ALL, size=6, splits=splits),
+    ]
+    written = b"".join(encode_trace(trace(0, rows), producer="test"))
+    nodes = list(read(written).graph.nodes())
+    assert [node.splits for node in nodes] == [splits, splits]
+    assert {node.op for node in nodes} == {CollectiveOp.ALL_TO_ALL}

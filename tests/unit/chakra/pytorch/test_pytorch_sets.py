@@ -166,11 +166,11 @@ def test_ranks_that_disagree_are_refused_with_both_places(tmp_path: Path) -> Non
     assert "sends 4 bytes to rank 1, which expects 0 from rank 2" in str(caught.value)
 
 
-def test_records_are_not_made_of_what_the_schema_cannot_hold(tmp_path: Path) -> None:
+def test_records_are_not_passed_on_where_there_are_none(tmp_path: Path) -> None:
     path = write_hosts(tmp_path / "host") / "host_0.json"
     with (
         path.open("rb") as file,
-        pytest.raises(UnsupportedTrace, match="no place for its splits"),
+        pytest.raises(UnsupportedTrace, match="no records to pass on"),
     ):
         next(iter(records_of(file, source="host_0.json")))
 
