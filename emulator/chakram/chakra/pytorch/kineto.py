@@ -10,6 +10,7 @@ there are kernels, only they are computation: the host runs ahead of its device.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -45,6 +46,8 @@ class Profile:
         kernels: Of operations that launched any: by stream, first start and sum.
         threads: Of operations and labels: the thread that they ran on.
         spans: Of operations and labels: start and whole duration.
+        names: Of operations and labels: how they are called.
+        process: The number of the process that ran them; None where none is stated.
         has_ids: Whether any event has the id of a record function.
     """
 
@@ -53,6 +56,8 @@ class Profile:
     kernels: dict[int, dict[int, Span]] = field(default_factory=dict)
     threads: dict[int, int] = field(default_factory=dict)
     spans: dict[int, Span] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    process: int | None = None
     has_ids: bool = False
 
 
@@ -64,6 +69,8 @@ class _Events:
         self.durations = array("q")
         self.threads = array("q")
         self.functions = array("q")
+        self.names: list[str] = []
+        self.process: int | None = None
         self.is_operation = bytearray()
 
 
@@ -119,6 +126,11 @@ def _take_mark(
         thread = -1
     events.threads.append(thread)
     events.functions.append(-1 if function is None else function)
+    # Few names are different.
+    events.names.append(sys.intern(str(event.get("name", ""))))
+    process = event.get("pid")
+    if events.process is None and isinstance(process, int):
+        events.process = process
     events.is_operation.append(event.get("cat") == _OPERATION)
 
 
@@ -128,7 +140,7 @@ def _profile(
     function_of: Mapping[int, int],
     kernels: list[tuple[int, int, int, int]],
 ) -> Profile:
-    profile = Profile(source=source)
+    profile = Profile(source=source, process=events.process)
     begin_ns = min(
         (*events.starts, *(start_ns for _, _, start_ns, _ in kernels)), default=0
     )
@@ -139,6 +151,7 @@ def _profile(
         profile.has_ids = True
         start_ns = events.starts[index] - begin_ns
         profile.threads[function] = events.threads[index]
+        profile.names[function] = events.names[index]
         profile.spans[function] = Span(start_ns, events.durations[index])
         if events.is_operation[index]:
             profile.own[function] = Span(start_ns, own_ns[index])

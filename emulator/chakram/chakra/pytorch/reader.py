@@ -141,6 +141,7 @@ class _Reader:
             zero_is_a_group=self._zero_is_a_group,
             profile=self._profile,
         )
+        self._check_process(scanner.members.get("pid"))
         self._build(self._transfers(), groups)
         for kind, where, found in groups.warnings:
             self._warn(kind, where, found)
@@ -178,6 +179,17 @@ class _Reader:
     def _take_work(self, offset: int, raw: Mapping[str, Any]) -> None:
         assert self._profile is not None  # who calls it has looked
         rf_id = quick_rf_id(raw)
+        if rf_id is None:
+            return
+        called = self._profile.names.get(rf_id, raw["name"])
+        if called != raw["name"]:
+            raise TraceError(
+                f"{self._source}: offset {offset}: node {raw.get('id')}",
+                f"is {raw['name'][:60]!r}, but {called[:60]!r} in the profile "
+                f"{self._profile.source}",
+                "is it the profile of this run and rank? name the right one (kineto), "
+                "or move it away",
+            )
         if rf_id in self._profile.kernels or (
             not self._profile.kernels and rf_id in self._profile.own
         ):
@@ -189,6 +201,19 @@ class _Reader:
                     name=node.name[:_LONGEST_NAME],
                     rf_id=node.rf_id,
                 )
+            )
+
+    def _check_process(self, process: object) -> None:
+        """Refuse the profile of another process: ranks of one run do much alike."""
+        profile = self._profile
+        if profile is None or None in (process, profile.process):
+            return
+        if process != profile.process:
+            raise TraceError(
+                self._source,
+                f"is the trace of process {process}, but {profile.source} is the "
+                f"profile of process {profile.process}",
+                "a profile must have the number of its rank in its name",
             )
 
     def _transfers(self) -> list[Transfer]:

@@ -163,10 +163,12 @@ def event(
     *,
     thread: int = 1,
     category: str = "cpu_op",
+    name: str = "aten::mm",
+    process: int = 1,
 ) -> dict[str, Any]:
     """An event of the CPU; its external id is its record function's and a million."""
     return {
-        "ph": "X", "cat": category, "name": "e", "pid": 1, "tid": thread,
+        "ph": "X", "cat": category, "name": name, "pid": process, "tid": thread,
         "ts": start_us, "dur": duration_us,
         "args": {"External id": rf_id + 1_000_000, "Record function id": rf_id},
     }  # fmt: skip

@@ -266,11 +266,11 @@ def test_operations_of_the_cpu_take_the_time_of_their_own() -> None:
     )
     trace = read(
         groups(WORLD),
-        node(4, "aten::linear", rf_id=40),
+        node(4, "aten::mm", rf_id=40),
         node(41, "aten::mm", parent=4, rf_id=41),
         all_reduce(45, 1, rf_id=50),
         node(46, "gloo:all_reduce", [tensor(1)], ["Tensor(float)"], rf_id=51),
-        node(60, "aten::add", rf_id=60),
+        node(60, "aten::mm", rf_id=60),
         profiled=profiled,
     )
     found = list(trace.graph.nodes())
@@ -300,7 +300,7 @@ def test_where_there_are_kernels_only_they_compute_each_on_its_stream() -> None:
         groups(WORLD),
         node(4, "aten::mm", rf_id=40),
         record(5, "allreduce", [tensor(1)], rf_id=50, sequence=1),
-        node(6, "aten::add", rf_id=60),
+        node(6, "aten::mm", rf_id=60),
         profiled=profiled,
     )
     found = list(trace.graph.nodes())
@@ -319,6 +319,18 @@ def test_a_profile_without_ids_is_said_to_have_no_times() -> None:
     trace = read(groups(WORLD), all_reduce(5, 1), profiled=profile(event(0, 1, 2)))
     assert [each.kind for each in trace.warnings] == [WarningKind.NO_TIMES]
     assert "Record function id" in trace.warnings[0].found
+
+
+def test_the_profile_of_another_run_is_refused() -> None:
+    other = profile(event(40, 1, 2, name="aten::add"))
+    with pytest.raises(TraceError, match=r"node 4: is 'aten::mm', but 'aten::add' in"):
+        read(groups(WORLD), node(4, "aten::mm", rf_id=40), profiled=other)
+
+
+def test_the_profile_of_another_rank_is_refused() -> None:
+    other = profile(event(40, 1, 2, process=7))
+    with pytest.raises(TraceError, match=r"of process 1, but device\.0\.json is"):
+        read(groups(WORLD), node(4, "aten::mm", rf_id=40), profiled=other)
 
 
 def done(*threads: int, splits: dict[int, int] | None = None) -> dict[str, object]:
