@@ -7,7 +7,7 @@ communication, and the profile, not the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.decode import RankTrace
@@ -16,6 +16,7 @@ from chakram.chakra.json_scan import JsonScanner
 from chakram.chakra.messages import Metadata
 from chakram.chakra.options import ReadOptions, TraceWarning, WarningKind
 from chakram.chakra.producers import Producer
+from chakram.chakra.pytorch.graph import HostGraph, Work
 from chakram.chakra.pytorch.groups import GroupFinder, Transfer
 from chakram.chakra.pytorch.host import (
     C10D,
@@ -27,36 +28,19 @@ from chakram.chakra.pytorch.host import (
     quick_rf_id,
 )
 from chakram.chakra.pytorch.operations import (
-    WAIT,
     Communication,
     from_c10d,
     from_record,
 )
-from chakram.chakra.pytorch.order import HostOrder
-from chakram.chakra.pytorch.values import check_size
-from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind, TraceGraphBuilder
 from chakram.errors import TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from chakram.chakra.pytorch.kineto import Profile, Span
+    from chakram.chakra.pytorch.kineto import Profile
+    from chakram.core.trace import TraceGraph
 
 _LONGEST_NAME = 200
-# Ids of a node's parts on further streams; PyTorch counts its nodes from 1.
-_STREAM_SHIFT = 40
-_MOST_ID = 1 << _STREAM_SHIFT
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compute:
-    """A node that took time."""
-
-    node_id: int
-    offset: int
-    name: str
-    rf_id: int
 
 
 def read_host_trace(
@@ -112,10 +96,9 @@ class _Reader:
         self._dispatched: list[HostNode] = []
         self._labels: list[tuple[int, int]] = []
         self._first_label: str | None = None
-        self._computes: list[_Compute] = []
+        self._work: list[Work] = []
         self._initial: list[InitialGroup] = []
         self._warnings: dict[WarningKind, TraceWarning] = {}
-        self._builder = TraceGraphBuilder(rank=rank, source=source)
 
     def read(self, chunks: Iterable[bytes]) -> RankTrace:
         scanner = JsonScanner(chunks, source=self._source)
@@ -142,13 +125,14 @@ class _Reader:
             profile=self._profile,
         )
         self._check_process(scanner.members.get("pid"))
-        self._build(self._transfers(), groups)
+        graph = self._build(self._transfers(), groups)
+        self._say_what_takes_no_time()
         for kind, where, found in groups.warnings:
             self._warn(kind, where, found)
-        if not len(self._builder):
+        if not len(graph):
             self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")
         return RankTrace(
-            graph=self._builder.build(),
+            graph=graph,
             metadata=Metadata(attributes={"schema": schema}),
             producer=Producer.PYTORCH_HOST,
             groups=groups.members,
@@ -194,8 +178,8 @@ class _Reader:
             not self._profile.kernels and rf_id in self._profile.own
         ):
             node = host_node(raw, offset=offset, source=self._source)
-            self._computes.append(
-                _Compute(
+            self._work.append(
+                Work(
                     node_id=node.node_id,
                     offset=offset,
                     name=node.name[:_LONGEST_NAME],
@@ -269,25 +253,27 @@ class _Reader:
                 at += 1
             yield own
 
-    def _build(self, transfers: Sequence[Transfer], groups: GroupFinder) -> None:
+    def _build(self, transfers: Sequence[Transfer], groups: GroupFinder) -> TraceGraph:
+        """Return the graph of what was sorted out."""
+        graph = HostGraph(
+            rank=self._rank, source=self._source, groups=groups, profile=self._profile
+        )
         names = groups.names_of(transfers)
-        order = HostOrder()
-        items: list[tuple[int, _Compute | tuple[Transfer, str | None]]] = [
-            (each.node_id, each) for each in self._computes
+        items: list[tuple[int, Work | tuple[Transfer, str | None]]] = [
+            (each.node_id, each) for each in self._work
         ]
         items += [
             (each.node.node_id, (each, group))
             for each, group in zip(transfers, names, strict=True)
         ]
-        for node_id, item in sorted(items, key=lambda pair: pair[0]):
-            if node_id >= _MOST_ID:
-                raise TraceError(
-                    self._source, f"has node id {node_id}", f"below {_MOST_ID} they are"
-                )
-            if isinstance(item, _Compute):
-                self._add_compute(order, item)
+        for _, item in sorted(items, key=lambda pair: pair[0]):
+            if isinstance(item, Work):
+                graph.add_work(item)
             else:
-                self._add_transfer(order, groups, *item)
+                graph.add_transfer(*item)
+        return graph.build()
+
+    def _say_what_takes_no_time(self) -> None:
         profile = self._profile
         if profile is None:
             self._warn(
@@ -303,111 +289,6 @@ class _Reader:
                 "its events have no 'Record function id', so computation takes no "
                 "time; record it with PyTorch 2.1 or later",
             )
-
-    def _add_compute(self, order: HostOrder, item: _Compute) -> None:
-        assert self._profile is not None  # else there are no such items
-        kernels = self._profile.kernels.get(item.rf_id)
-        parts: Iterable[tuple[int | None, Span]]
-        if kernels is None:
-            parts = [(None, self._profile.own[item.rf_id])]
-        else:
-            parts = sorted(kernels.items())
-        for number, (stream, span) in enumerate(parts):
-            if not span.duration_ns:
-                continue
-            node_id = item.node_id | number << _STREAM_SHIFT
-            self._builder.add(
-                node_id=node_id,
-                kind=NodeKind.COMPUTE,
-                name=item.name,
-                dependencies=order.compute(node_id, stream),
-                file_offset=item.offset,
-                duration_ns=span.duration_ns,
-                start_ns=span.start_ns,
-                stream=stream,
-            )
-
-    def _add_transfer(
-        self,
-        order: HostOrder,
-        groups: GroupFinder,
-        transfer: Transfer,
-        group: str | None,
-    ) -> None:
-        node, what = transfer.node, transfer.what
-        columns: dict[str, Any] = {
-            "node_id": node.node_id,
-            "file_offset": node.offset,
-            **self._times(transfer),
-        }
-        if what.op == WAIT:
-            after = order.wait(node.node_id, group=what.group, sequence=what.sequence)
-            if after is not None:
-                self._builder.add(
-                    kind=NodeKind.PASS, name=WAIT, dependencies=after, **columns
-                )
-            return
-        after = order.transfer(
-            node.node_id,
-            group=what.group,
-            sequence=what.sequence,
-            is_async=what.is_async is not False,
-        )
-        columns["dependencies"] = after
-        columns["group"] = group
-        if isinstance(what.op, CollectiveOp):
-            size_bytes = what.size_bytes
-            if what.op is CollectiveOp.SCATTER:
-                size_bytes *= groups.size(what, group, node.where)
-                check_size(size_bytes, node.where)
-            self._builder.add(
-                kind=NodeKind.COLLECTIVE,
-                name=what.op.value,
-                op=what.op,
-                comm_bytes=size_bytes,
-                root=what.rank,
-                splits=what.splits,
-                **columns,
-            )
-            return
-        if what.rank is None:
-            raise TraceError(
-                node.where,
-                f"is a {what.op} that does not say with whom",
-                "a receive from any source cannot be replayed",
-            )
-        kind = NodeKind.SEND if what.op == "send" else NodeKind.RECEIVE
-        self._builder.add(
-            kind=kind,
-            name=what.op,
-            comm_bytes=what.size_bytes,
-            peer=groups.global_rank(what.rank, group, node.where),
-            tag=what.tag,
-            **columns,
-        )
-
-    def _times(self, transfer: Transfer) -> dict[str, Any]:
-        """Return how long a transfer took and on which stream, if that is known."""
-        profile = self._profile
-        if profile is None:
-            return {}
-        label = () if transfer.label is None else (transfer.label,)
-        rf_ids = (*label, *transfer.rf_ids)
-        for rf_id in rf_ids:
-            for stream, span in profile.kernels.get(rf_id, {}).items():
-                return {
-                    "duration_ns": span.duration_ns,
-                    "start_ns": span.start_ns,
-                    "stream": stream,
-                }
-        for rf_id in rf_ids:
-            whole = profile.spans.get(rf_id)
-            if whole is not None:
-                return {
-                    "duration_ns": whole.duration_ns,
-                    "start_ns": whole.start_ns,
-                }
-        return {}
 
     def _unknown(self, node: HostNode) -> None:
         self._warn(
