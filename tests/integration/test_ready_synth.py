@@ -18,6 +18,7 @@ from tests.support import REPO_ROOT
         ("moe-hot-expert", {"all_reduce", "all_to_all_v"}),
         ("dense-3d", {"all_reduce", "all_gather", "reduce_scatter", "send_recv"}),
         ("kv-cache", {"all_reduce", "send_recv"}),
+        ("moe-mix", {"all_reduce", "all_to_all"}),
         ("incast", {"send_recv"}),
         ("permutation", {"send_recv"}),
     ],

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.synth.grid import GroupTable, RankGrid
+from chakram.chakra.synth.layer_settings import LayerSettings
 from chakram.chakra.synth.layers import (
     CONTEXT,
     EXPERT,
     TENSOR,
     LayerProgram,
-    LayerSettings,
 )
 from chakram.chakra.synth.program import RankSynthesizer, Synthesis, both
 from chakram.chakra.synth.vocabulary import VocabularyProgram

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.synth.gradients import GradientSettings, GradientSums
 from chakram.chakra.synth.grid import GroupTable, RankGrid
+from chakram.chakra.synth.layer_settings import LayerSettings
 from chakram.chakra.synth.layers import (
     CONTEXT,
     EXPERT,
     TENSOR,
     LayerProgram,
-    LayerSettings,
 )
 from chakram.chakra.synth.pipeline import (
     all_forward_all_backward,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from chakram.chakra.synth.layers import BACKWARD_FACTOR
 
 if TYPE_CHECKING:
-    from chakram.chakra.synth.layers import LayerProgram, LayerSettings
+    from chakram.chakra.synth.layer_settings import LayerSettings
+    from chakram.chakra.synth.layers import LayerProgram
     from chakram.chakra.synth.program import After, RankSynthesizer
 
 LOSS_SUMS = ("maximum", "target", "sum")
