@@ -32,6 +32,7 @@ from chakram.errors import ChakramError, PeerError, RunFailed
 from chakram.fabric.netns import in_namespace
 from chakram.fabric.process import die_with_parent
 from chakram.replay.endpoint import Endpoint
+from chakram.replay.local import connect_local
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane, Line
 from chakram_agent.dataplane.memory import MemoryNetwork
@@ -72,6 +73,7 @@ def build_plane(plan: AgentPlan, policy: Policy) -> DataPlane:
     try:
         for port in plan.ports:
             lines.append(_open_line(port, plan, policy, network))  # noqa: PERF401 - closed if one fails
+        connect_local([line.endpoint for line in lines])
     except BaseException:
         for line in lines:
             line.port.close()

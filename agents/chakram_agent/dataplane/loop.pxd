@@ -56,5 +56,7 @@ cdef class DataPlane:
     cpdef object wait(self, long long limit_ns)
     @cython.locals(line=Line)
     cpdef bint finished(self)
+    @cython.locals(line=Line)
+    cdef object _wake(self, Endpoint endpoint)
     cdef object _poll(self, long long timeout_ns)
     cdef object _note_lag(self, long long lag_ns)

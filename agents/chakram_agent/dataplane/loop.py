@@ -202,6 +202,8 @@ class DataPlane:
             if due_ns > 0:
                 self._note_lag(now_ns - due_ns)
             line.endpoint.advance(now_ns)
+            if line.endpoint.woken:
+                self._wake(line.endpoint)
             if line.send(now_ns):
                 active = True
             line.wake_ns = (
@@ -210,6 +212,13 @@ class DataPlane:
         if active:
             self._active_ns = monotonic_ns()
             self.busy_ns += self._active_ns - began_ns
+
+    def _wake(self, endpoint: Endpoint) -> None:
+        """See to the lines whose ranks got messages from within the host."""
+        for line in self.lines:
+            if line.endpoint in endpoint.woken:
+                line.wake_ns = 0
+        endpoint.woken = []
 
     def watch(self, descriptor: int) -> None:
         """Wake up from ``wait`` when *descriptor* is readable, too."""

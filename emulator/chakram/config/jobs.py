@@ -22,6 +22,7 @@ from chakram.config.quantities import (
     FilePath,
     Model,
     Name,
+    Rate,
     Ratio,
     Time,
     Whole,
@@ -289,6 +290,10 @@ class Placement(Model):
     ``random``: any, by ``seed``."""
     ports: Ports | None = None
     """Ports that may be taken, in order; None: all that no earlier job uses."""
+    same_host: Literal["fabric", "skip"] = "fabric"
+    """``skip``: messages between ranks of one host do not go through its ports."""
+    local_rate_bps: Rate | None = Field(default=None, alias="local_rate")
+    """What each rank sends within its host, with ``skip``; None: it takes no time."""
 
 
 class Job(Model):

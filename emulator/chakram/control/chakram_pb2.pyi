@@ -815,6 +815,7 @@ class QueuePairPlan(_message.Message):
     SEND_PSN_FIELD_NUMBER: _builtins.int
     RECEIVE_PSN_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    LOCAL_RATE_BPS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     channel: _builtins.int
     peer_rank: _builtins.int
@@ -826,6 +827,8 @@ class QueuePairPlan(_message.Message):
     send_psn: _builtins.int
     receive_psn: _builtins.int
     index: _builtins.int
+    local_rate_bps: _builtins.int
+    """0: no time"""
     def __init__(
         self,
         *,
@@ -840,12 +843,15 @@ class QueuePairPlan(_message.Message):
         send_psn: _builtins.int = ...,
         receive_psn: _builtins.int = ...,
         index: _builtins.int = ...,
+        local_rate_bps: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps", "local_rate_bps", b"local_rate_bps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "group", b"group", "index", b"index", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps", "channel", b"channel", "group", b"group", "index", b"index", "local_rate_bps", b"local_rate_bps", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__local_rate_bps: _TypeAlias = _typing.Literal["local_rate_bps"]  # noqa: Y015
+    _WhichOneofArgType__local_rate_bps: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__local_rate_bps) -> _WhichOneofReturnType__local_rate_bps | None: ...
 
 Global___QueuePairPlan: _TypeAlias = QueuePairPlan  # noqa: Y015
 

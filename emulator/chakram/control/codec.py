@@ -153,6 +153,7 @@ def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.Ra
                 send_psn=pair.send_psn,
                 receive_psn=pair.receive_psn,
                 index=pair.index,
+                local_rate_bps=pair.local_rate_bps,
             )
             for pair in rank.queue_pairs
         ],

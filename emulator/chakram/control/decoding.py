@@ -170,6 +170,11 @@ def _queue_pair(message: pb.QueuePairPlan) -> QueuePairPlan:
         send_psn=between("send_psn", message.send_psn, 0, 2**24 - 1),
         receive_psn=between("receive_psn", message.receive_psn, 0, 2**24 - 1),
         index=between("index", message.index, 0, 2**16),
+        local_rate_bps=(
+            between("local_rate_bps", message.local_rate_bps, 0, MAX_RATE_BPS)
+            if message.HasField("local_rate_bps")
+            else None
+        ),
     )
 
 

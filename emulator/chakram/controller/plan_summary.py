@@ -206,6 +206,9 @@ def summarise_plan(
             messages += share.messages
             payload += share.payload_bytes
             port_bytes[rank.port] = port_bytes.get(rank.port, 0) + share.wire_bytes
+        port_bytes[rank.port] = port_bytes.get(rank.port, 0) - _within_host_bytes(
+            rank, shares
+        )
     return PlanSummary(
         jobs=tuple(_job_line(job) for job in jobs),
         collectives=tuple(
@@ -342,6 +345,44 @@ def _job_line(job: LoadedJob) -> JobLine:
             for program in job.programs
         ),
     )
+
+
+def _within_host_bytes(rank: RankPlan, shares: _Shares) -> int:
+    """Return what of a rank's messages does not go through its port."""
+    local = {
+        pair.peer_rank for pair in rank.queue_pairs if pair.local_rate_bps is not None
+    }
+    if not local:
+        return 0
+    groups = {group.name: group for group in rank.program.groups}
+    total = 0
+    for operation in rank.program.operations:
+        if isinstance(operation, SendOperation) and operation.peer in local:
+            total += shares.of_message(operation.size_bytes).wire_bytes
+        elif isinstance(operation, CollectiveOperation):
+            members = groups[operation.group].ranks
+            nranks = len(members)
+            position = members.index(rank.program.rank)
+            how = algorithm_of(
+                operation.op,
+                operation.algorithm,
+                nranks=nranks,
+                root=operation.root,
+                listed=rank.program.algorithms,
+            )
+            for send in how.sends(position, nranks=nranks, root=operation.root):
+                if members[send.dst] not in local:
+                    continue
+                size = (
+                    transfer_bytes(
+                        how, send, nranks=nranks, input_bytes=operation.input_bytes
+                    )
+                    if operation.splits is None
+                    else operation.splits.sent_bytes[send.dst]
+                )
+                if size or operation.splits is None:
+                    total += shares.of_message(size).wire_bytes
+    return total
 
 
 def _least_iteration_ns(plan: Plan, port_bytes: dict[int, int]) -> int | None:

@@ -341,6 +341,9 @@ def placement_options(placement: Placement) -> PlacementOptions:
         first_port=placement.first_port,
         pattern=placement.pattern,
         ports=placement.ports,
+        local_rate_bps=(
+            None if placement.same_host == "fabric" else placement.local_rate_bps or 0
+        ),
     )
 
 
@@ -487,6 +490,7 @@ def build_plan(
         run_id=run_id,
         layout=queue_pair_layout(experiment),
         near=_near(experiment, len(ports)),
+        host_of=_host_of(experiment),
     )
     _check_faults(experiment, jobs)
     if alone is not None:
@@ -495,6 +499,15 @@ def build_plan(
     if problems:
         raise PlanError(f"plan {run_id}", problems[0], _more(len(problems)))
     return plan
+
+
+def _host_of(experiment: Experiment) -> Callable[[PortPlan], str]:
+    """Return what tells the host of a port; of ours every one has one port."""
+    fabric = experiment.fabric
+    if not isinstance(fabric, ExternalFabric):
+        return lambda port: str(port.number)
+    names = [host.name for host in fabric.hosts for _ in host.ports]
+    return lambda port: names[port.number]
 
 
 def _near(experiment: Experiment, nports: int) -> Callable[[PortPlan], str]:

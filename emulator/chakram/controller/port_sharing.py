@@ -24,13 +24,14 @@ def refuse_neighbours_on_one_port(plan: Plan) -> None:
     """
     for rank in plan.ranks():
         for pair in rank.queue_pairs:
-            if pair.remote_port == rank.port:
+            if pair.remote_port == rank.port and pair.local_rate_bps is None:
                 job = rank.program.job
                 raise PlanError(
                     f"job {job}: placement",
                     f"ranks {rank.program.rank} and {pair.peer_rank} share port "
                     f"{rank.port}, and what they send to each other (group "
                     f"{pair.group!r}) would never reach the fabric",
-                    "give each a port of its own (ranks_per_port: 1), or use fabric "
-                    "kind loopback",
+                    "give each a port of its own (ranks_per_port: 1), leave what they "
+                    "exchange off the fabric (placement.same_host: skip), or use "
+                    "fabric kind loopback",
                 )

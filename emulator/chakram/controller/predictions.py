@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm_of
@@ -58,8 +59,17 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
     for rank in plan.ranks():
         by_job.setdefault(rank.program.job, []).append(rank)
     for job, ranks in by_job.items():
-        model = fabric_model(
-            topology, {rank.program.rank: host_of_port[rank.port] for rank in ranks}
+        model = replace(
+            fabric_model(
+                topology,
+                {rank.program.rank: host_of_port[rank.port] for rank in ranks},
+            ),
+            local_bps={
+                (rank.program.rank, pair.peer_rank): pair.local_rate_bps
+                for rank in ranks
+                for pair in rank.queue_pairs
+                if pair.local_rate_bps is not None
+            },
         )
         # Most collectives of a job are the same but for their number.
         known: dict[tuple[object, ...], tuple[int, int | None]] = {}

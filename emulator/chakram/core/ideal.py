@@ -11,7 +11,8 @@ which it became so, then of (step, turn).  A transfer takes
 and no port receives, and no switch passes on through its uplinks together, more than
 its rate: perfect balance.  The collective ends when the acknowledgement of its last
 transfer is back, as it does for a sender that measures.  Acknowledgements compete with
-nothing; windows, bursts and hosts cost nothing; ranks of one port need no network.
+nothing; windows, bursts and hosts cost nothing; ranks of one port need no network, and
+messages that stay within a host by choice take their bytes at the rate that was chosen.
 
 For a ring all_reduce of n ranks with chunks of c wire bytes on ports of rate r that is
 
@@ -39,7 +40,7 @@ are not considered.)
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -106,12 +107,15 @@ class FabricModel:
         uplinks_bps: By switch, the rate of all its links to other switches together;
             None where one of them is unlimited.
         path: The path between two different ports.
+        local_bps: Rates of messages that stay within a host, 0: no time; by source and
+            destination.
     """
 
     port_of: Mapping[int, int]
     ports: tuple[PortModel, ...]
     uplinks_bps: Mapping[str, int | None]
     path: Callable[[int, int], PathModel]
+    local_bps: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 class _Lines:
@@ -201,6 +205,13 @@ def ideal_ns(
                 if matrix is None
                 else matrix[transfer.src][transfer.dst]
             )
+            within = (ranks[transfer.src], ranks[transfer.dst])
+            if within in fabric.local_bps:
+                flight = flights[index] = _within(
+                    fabric, lines, within, ready_ns=now_ns, nbytes=size_bytes
+                )
+                heappush(events, (flight.head_ns, index))
+                continue
             flight = flights[index] = _depart(
                 fabric,
                 lines,
@@ -268,6 +279,8 @@ def message_ideal_ns(
     It is what a flow's completion time is compared with: posted to acknowledged.
     """
     lines = _Lines()
+    if (src, dst) in fabric.local_bps:
+        return _within(fabric, lines, (src, dst), ready_ns=0, nbytes=size_bytes).tail_ns
     flight = _depart(
         fabric,
         lines,
@@ -277,6 +290,24 @@ def message_ideal_ns(
         packet_bytes=first_packet_wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
     )
     return _arrive(fabric, lines, flight) + _way_back_ns(fabric, flight)
+
+
+def _within(
+    fabric: FabricModel,
+    lines: _Lines,
+    ranks: tuple[int, int],
+    *,
+    ready_ns: int,
+    nbytes: int,
+) -> _Flight:
+    """Carry one message within a host; nothing else is in its way but its own rank."""
+    src, dst = ranks
+    rate_bps = fabric.local_bps[src, dst] or None
+    there_ns = lines.occupy(("within", src), ready_ns, nbytes, rate_bps)
+    here = fabric.port_of[src]
+    return _Flight(
+        ports=(here, here), nbytes=nbytes, head_ns=there_ns, tail_ns=there_ns
+    )
 
 
 def _depart(
@@ -350,12 +381,12 @@ def ceiling_ns(
     *matrix* is, of an all_to_all_v, the bytes from each position to each.
 
     Returns:
-        Nanoseconds; None where nothing bounds it: no bytes, ports without a rate, or
-        all ranks on one port.
+        Nanoseconds; None where nothing bounds it: no bytes, ports without a rate, all
+        ranks on one port, or messages that pass from port to port within a host.
     """
     ports = [fabric.port_of[rank] for rank in ranks]
     members = Counter(ports)
-    if len(members) == 1:
+    if len(members) == 1 or _has_ways_between_ports(fabric, ranks):
         return None
 
     def time_ns(payload_bytes: int, rate_bps: int | None) -> int:
@@ -381,6 +412,15 @@ def ceiling_ns(
         total_bytes = 2 * (len(members) - 1) * input_bytes
         bounds_ns.append(time_ns(total_bytes, sum(rate for rate in rates_bps if rate)))
     return max(bounds_ns) or None
+
+
+def _has_ways_between_ports(fabric: FabricModel, ranks: Sequence[int]) -> bool:
+    """Return whether messages of a group pass from port to port within a host."""
+    group = frozenset(ranks) if fabric.local_bps else frozenset()
+    return any(
+        src in group and dst in group and fabric.port_of[src] != fabric.port_of[dst]
+        for src, dst in fabric.local_bps
+    )
 
 
 def _uneven_crossing_bytes(ports: Sequence[int], matrix: Matrix) -> dict[int, int]:

@@ -41,6 +41,8 @@ class PlacementOptions:
         pattern: In which order ports are taken, one of ``PATTERNS``.
         ports: Numbers or names of the ports that may be taken, in order; None: all that
             no earlier job has.
+        local_rate_bps: Rate at which messages between ranks of one host take their
+            time, 0: no time; None: they go through the ports as others do.
     """
 
     order: tuple[int, ...] | None = None
@@ -48,6 +50,7 @@ class PlacementOptions:
     first_port: int | None = None
     pattern: str = "packed"
     ports: tuple[int | str, ...] | None = None
+    local_rate_bps: int | None = None
 
     def __post_init__(self) -> None:
         if self.pattern not in PATTERNS:
@@ -65,6 +68,7 @@ def place(
     run_id: str,
     layout: QueuePairLayout | None = None,
     near: Callable[[PortPlan], str] = lambda port: port.agent,
+    host_of: Callable[[PortPlan], str] = lambda port: str(port.number),
 ) -> Plan:
     """Return the plan of a run.
 
@@ -78,20 +82,34 @@ def place(
         run_id: Name of the run.
         layout: Queue pairs between two ranks; None: the usual.
         near: What a port hangs on, for patterns.
+        host_of: The host that a port belongs to, for messages that stay within it.
 
     Raises:
         PlanError: If a rank stands in two places or in none, or there are too few
             ports.
     """
     seats = _seats(programs_by_job, ports, options, near, settings.seed)
-    shard_of = _shards(seats, shards)
+    rates_bps = {
+        job: option.local_rate_bps
+        for job, option in options.items()
+        if option.local_rate_bps is not None
+    }
+    shard_of = _shards(seats, shards, host_of if rates_bps else _its_number)
     places = {
         (program.job, program.rank): Place(
             number=number, program=program, port=port, shard=shard_of[port.number]
         )
         for number, (program, port) in enumerate(seats)
     }
-    queue_pairs = connect(programs_by_job, places, seed=settings.seed, layout=layout)
+    queue_pairs = connect(
+        programs_by_job,
+        places,
+        seed=settings.seed,
+        layout=layout,
+        local_rate=lambda job, a, b: (
+            rates_bps.get(job) if host_of(a) == host_of(b) else None
+        ),
+    )
     return _assemble(places, queue_pairs, transport, settings, shards, run_id)
 
 
@@ -211,21 +229,30 @@ def _order(
     return option.order
 
 
+def _its_number(port: PortPlan) -> str:
+    return str(port.number)
+
+
 def _shards(
-    seats: Iterable[tuple[RankProgram, PortPlan]], shards: Mapping[str, int]
+    seats: Iterable[tuple[RankProgram, PortPlan]],
+    shards: Mapping[str, int],
+    together: Callable[[PortPlan], str],
 ) -> dict[int, int]:
     """Return the shard of every port: each agent's ranks are spread evenly.
 
-    Ranks of one port stay together, for they share its pacing.
+    Ranks of one port stay together, for they share its pacing; so do ports that belong
+    *together*, for their ranks' messages go from one to the other within the process.
     """
-    ranks_on: dict[int, int] = {}
-    agent_of: dict[int, str] = {}
+    ranks_on: dict[str, int] = {}
+    ports_of: dict[str, dict[int, PortPlan]] = {}
     for _, port in seats:
-        ranks_on[port.number] = ranks_on.get(port.number, 0) + 1
-        agent_of[port.number] = port.agent
+        key = together(port)
+        ranks_on[key] = ranks_on.get(key, 0) + 1
+        ports_of.setdefault(key, {})[port.number] = port
     loads: dict[str, list[int]] = {}
     shard_of: dict[int, int] = {}
-    for number, agent in agent_of.items():
+    for key, ports in ports_of.items():
+        agent = next(iter(ports.values())).agent
         count = shards.get(agent, 1)
         if not 1 <= count <= MAX_SHARDS:
             raise PlanError(
@@ -235,8 +262,8 @@ def _shards(
             )
         load = loads.setdefault(agent, [0] * count)
         shard = min(range(count), key=load.__getitem__)
-        load[shard] += ranks_on[number]
-        shard_of[number] = shard
+        load[shard] += ranks_on[key]
+        shard_of |= dict.fromkeys(ports, shard)
     return shard_of
 
 

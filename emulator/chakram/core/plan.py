@@ -54,6 +54,9 @@ class QueuePairPlan:
     receive_psn: int
     index: int = 0
     """Which of the queue pairs between the same two it is; see ``TransportPlan``."""
+    local_rate_bps: int | None = None
+    """Its messages stay within the host and take their bytes at this rate, 0: no time;
+    None: they go through the port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -105,7 +105,10 @@ def _where(rank: RankPlan, end: QueuePairPlan) -> str:
 def _seen_from(rank: RankPlan, end: QueuePairPlan) -> tuple[object, ...]:
     """Return what one end says of itself."""
     return (
-        (rank.program.job, end.group, end.channel, end.index, end.source_port),
+        (
+            (rank.program.job, end.group, end.channel, end.index),
+            (end.source_port, end.local_rate_bps),
+        ),
         (rank.program.rank, rank.port, end.qpn, end.send_psn),
         (end.peer_rank, end.remote_port, end.remote_qpn, end.receive_psn),
     )

@@ -23,7 +23,7 @@ from chakram.core.program import (
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.collectives import CollectiveOp
@@ -92,6 +92,7 @@ def connect(
     *,
     seed: int,
     layout: QueuePairLayout | None = None,
+    local_rate: Callable[[str, PortPlan, PortPlan], int | None] | None = None,
 ) -> dict[tuple[str, int], list[QueuePairPlan]]:
     """Return the queue pairs of every (job, rank).
 
@@ -100,6 +101,8 @@ def connect(
         places: Where every (job, rank) is.
         seed: Of the first PSNs.
         layout: How many for each two peers, and their source ports; None: the usual.
+        local_rate: Of a job and two ports, the rate of messages that stay within a
+            host (0: no time), None if they do not; None: none do.
 
     Raises:
         PlanError: If the programs do not agree about their groups, name ranks that
@@ -128,6 +131,9 @@ def connect(
             for index in range(layout.count)
         ):
             a, b = places[job, low], places[job, high]
+            local_rate_bps = local_rate and local_rate(job, a.port, b.port)
+            if local_rate_bps is not None and index:
+                continue  # nothing is divided where there is no fabric
             a_qpn, b_qpn = next_qpn(a), next_qpn(b)
             source_port = next(listed, 0) or source_port_of(a_qpn, b_qpn)
             name = f"{seed}/{job}/{group}/{channel}"
@@ -152,6 +158,7 @@ def connect(
                         send_psn=send_psn,
                         receive_psn=receive_psn,
                         index=index,
+                        local_rate_bps=local_rate_bps,
                     )
                 )
     return ends

@@ -22,12 +22,21 @@ cdef class Endpoint:
     cdef dict _replay_of_qpn
     cdef dict _bundle_of_qpn
     cdef dict _peer_of_qpn
+    cdef list _arrivals
+    cdef long long _turn
+    cdef dict _links
+    cdef dict _lanes
+    cdef readonly list local_pairs
+    cdef public list woken
 
     cpdef arm(self, long long start_ns)
+    @cython.locals(engine=PortEngine, arrivals=list)
+    cpdef advance(self, long long now_ns)
     @cython.locals(
         engine=PortEngine, replay=Replay, timer_ns="long long", next_ns="long long"
     )
-    cpdef advance(self, long long now_ns)
+    cdef _serve(self, long long now_ns)
+    cpdef expect(self, long long due_ns, object qpn, object event)
     @cython.locals(replay=Replay)
     cdef _dispatch(self, object qpn, object event, long long now_ns)
     cpdef long long next_timer_ns(self)

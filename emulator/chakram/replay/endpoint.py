@@ -16,6 +16,7 @@ the retransmissions of others.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.core.faults import FaultAction, PacketFault
@@ -23,6 +24,7 @@ from chakram.core.plan import POINT_TO_POINT
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
 from chakram.replay.bundle import Bundle
+from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
 from chakram.roce import congestion
 from chakram.roce.constants import NEVER, Verb
@@ -72,25 +74,33 @@ class Endpoint:
         destinations: (address, UDP port), by ``Burst.destination``.
         records: Rows so far; the shell takes them from time to time.
         replays: One per rank.
+        local_pairs: Queue pairs whose messages stay within the host.
+        woken: Endpoints of the process that got such a message since the shell looked.
 
     Raises:
         PlanError: If the plan contradicts itself.
     """
 
     __slots__ = (
+        "_arrivals",
         "_awaited",
         "_bundle_of_qpn",
         "_computing_calls",
         "_failure",
         "_finished",
+        "_lanes",
+        "_links",
         "_peer_of_qpn",
         "_replay_of_qpn",
         "_timer_ns",
+        "_turn",
         "destinations",
         "engine",
+        "local_pairs",
         "port",
         "records",
         "replays",
+        "woken",
     )
 
     def __init__(
@@ -110,6 +120,13 @@ class Endpoint:
         self._timer_ns = NEVER
         self._finished = 0
         self._computing_calls = 0
+        # What comes from ranks of the same host: (time, turn, qpn, event), by time.
+        self._arrivals: list[tuple[int, int, int, Event]] = []
+        self._turn = 0
+        self._links: dict[int, LocalLink] = {}
+        self._lanes: dict[int, Lane] = {}
+        self.local_pairs: list[QueuePairPlan] = []
+        self.woken: list[Endpoint] = []
         self.replays: list[Replay] = []
         # Those that have an end; the run does not wait for the others.
         self._awaited: list[Replay] = []
@@ -141,7 +158,18 @@ class Endpoint:
                 if not replay.is_background:
                     self._awaited.append(replay)
                 send_orders: dict[str, SendOrder] = {}
+                lane = Lane()
                 for pair in rank.queue_pairs:
+                    self._replay_of_qpn[pair.qpn] = replay
+                    self._peer_of_qpn[pair.qpn] = (
+                        rank.program.job,
+                        rank.program.rank,
+                        pair.peer_rank,
+                    )
+                    if pair.local_rate_bps is not None:
+                        self.local_pairs.append(pair)
+                        self._lanes[pair.qpn] = lane
+                        continue
                     address = (pair.remote_address, port.udp_port)
                     destination = destination_of.setdefault(
                         address, len(destination_of)
@@ -152,12 +180,6 @@ class Endpoint:
                         None
                         if pair.group == POINT_TO_POINT
                         else send_orders.setdefault(pair.group, SendOrder()),
-                    )
-                    self._replay_of_qpn[pair.qpn] = replay
-                    self._peer_of_qpn[pair.qpn] = (
-                        rank.program.job,
-                        rank.program.rank,
-                        pair.peer_rank,
                     )
                 self._bundle_of_qpn |= _bundles(rank, transport)
         except (ValueError, TypeError) as error:
@@ -187,6 +209,19 @@ class Endpoint:
             qpn, event = entry
             self._dispatch(qpn, event, now_ns)
             entry = engine.next_event()
+        self._serve(now_ns)
+        arrivals = self._arrivals
+        while arrivals and arrivals[0][0] <= now_ns:
+            while arrivals and arrivals[0][0] <= now_ns:
+                _, _, qpn, event = heappop(arrivals)
+                self._dispatch(qpn, event, now_ns)
+            self._serve(now_ns)
+        if arrivals and arrivals[0][0] < self._timer_ns:
+            self._timer_ns = arrivals[0][0]
+
+    def _serve(self, now_ns: int) -> None:
+        """Handle the timers of all replays; post what they have to send."""
+        engine = self.engine
         timer_ns = _NEVER
         for replay in self.replays:
             if replay.next_timer_ns() <= now_ns:
@@ -198,7 +233,9 @@ class Endpoint:
             while post is not None:
                 qpn, immediate, size_bytes, order = post
                 bundle = self._bundle_of_qpn.get(qpn)
-                if bundle is None:
+                if self._links and qpn in self._links:
+                    self._links[qpn].carry(immediate, size_bytes, now_ns)
+                elif bundle is None:
                     engine.post_send(qpn, immediate, size_bytes, now_ns, order)
                 else:
                     for part_qpn, part_id, part_bytes in bundle.post(
@@ -207,6 +244,17 @@ class Endpoint:
                         engine.post_send(part_qpn, part_id, part_bytes, now_ns, order)
                 post = replay.next_post()
         self._timer_ns = timer_ns
+
+    def link(self, pair: QueuePairPlan, other: Endpoint) -> None:
+        """Let the messages of a queue pair of the host go to *other*, maybe itself."""
+        self._links[pair.qpn] = LocalLink(self, other, pair, self._lanes[pair.qpn])
+
+    def expect(self, due_ns: int, qpn: int, event: Event) -> None:
+        """Take an event that happens to a queue pair of the host at *due_ns*."""
+        self._turn += 1
+        heappush(self._arrivals, (due_ns, self._turn, qpn, event))
+        if due_ns < self._timer_ns:
+            self._timer_ns = due_ns
 
     def _dispatch(self, qpn: int, event: Event, now_ns: int) -> None:
         replay = self._replay_of_qpn[qpn]
@@ -386,6 +434,8 @@ def _bundles(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
         )
     qpns_of: dict[tuple[str, int, int], list[int]] = {}
     for pair in sorted(rank.queue_pairs, key=lambda pair: pair.index):
+        if pair.local_rate_bps is not None:
+            continue
         key = (pair.group, pair.channel, pair.peer_rank)
         qpns_of.setdefault(key, []).append(pair.qpn)
     bundles: dict[int, Bundle] = {}

@@ -219,6 +219,10 @@ class VirtualFabric:
             self._forward(burst, receiver, wires, 0)
             burst = engine.next_burst(now_ns)
         self._wake(index)
+        if endpoint.woken:
+            for other in endpoint.woken:
+                self._wake(self._endpoints.index(other))
+            endpoint.woken = []
 
     def _forward(
         self, burst: Burst, receiver: int, wires: list[Wire], crossed: int

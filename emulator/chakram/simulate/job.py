@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError, RunFailed
 from chakram.replay.endpoint import Endpoint
+from chakram.replay.local import connect_local
 from chakram.simulate.bursts import burst_packets_for, longest_path, plan_traffic
 from chakram.simulate.engine import VirtualFabric, Wire
 from chakram.simulate.marking import EcnMarker
@@ -106,6 +107,7 @@ def simulate_plan(
                 rng=rng,
             )
         )
+    connect_local(endpoints)
     wires = _wires(topology, ecn=plan.agents[0].transport.ecn, rng=rng)
     fabric = VirtualFabric(
         endpoints=endpoints,

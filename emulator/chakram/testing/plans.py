@@ -29,7 +29,7 @@ from chakram.fabric.topology import single_switch
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chakram.core.plan import Plan
     from chakram.core.program import Operation
@@ -183,6 +183,8 @@ def make_plan(
     topology: Topology,
     *,
     ranks_per_port: int = 1,
+    local_rate_bps: int | None = None,
+    host_of: Callable[[PortPlan], str] = lambda port: str(port.number),
     first_ports: Mapping[str, int] | None = None,
     agents: int = 1,
     transport: TransportPlan | None = None,
@@ -195,6 +197,9 @@ def make_plan(
         programs: Of all ranks of all jobs.
         topology: The fabric.
         ranks_per_port: Ranks that share a host.
+        local_rate_bps: Rate of messages within a host, 0: no time; None: they go
+            through the ports.
+        host_of: Which host a port belongs to.
         first_ports: By job, the host that its first rank is on; else the jobs come one
             after the other.
         agents: Among how many the hosts are dealt out.
@@ -205,7 +210,9 @@ def make_plan(
     by_job: dict[str, list[RankProgram]] = {}
     for each in programs:
         by_job.setdefault(each.job, []).append(each)
-    usual = PlacementOptions(ranks_per_port=ranks_per_port)
+    usual = PlacementOptions(
+        ranks_per_port=ranks_per_port, local_rate_bps=local_rate_bps
+    )
     return place(
         by_job,
         fabric_ports(topology, agents=agents),
@@ -217,6 +224,7 @@ def make_plan(
         settings or RunSettings(warmup=0, measured=1),
         shards={},
         run_id="run",
+        host_of=host_of,
         layout=layout,
     )
 

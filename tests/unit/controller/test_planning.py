@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -232,6 +233,68 @@ def test_a_plan_is_summed_up_exactly() -> None:
     # Four groups of two, and a barrier in which every rank meets every other one.
     assert summary.queue_pairs == 4 + 6
     assert summary.iterations == 22
+
+
+def test_what_stays_within_a_host_is_not_the_ports_work() -> None:
+    text = EXPERIMENT.replace("layers: 1", "layers: 1, dense: 0B")
+
+    def shared(same_host: str) -> PlanSummary:
+        return summary_of(
+            parse_experiment(
+                text,
+                overrides={
+                    "jobs.0.placement": f"{{ranks_per_port: 2, same_host: {same_host}}}"
+                },
+            )
+        )
+
+    fabric, skipped = shared("fabric"), shared("skip")
+    assert skipped.payload_bytes == fabric.payload_bytes
+    assert 0 < skipped.busiest_port_bytes < fabric.busiest_port_bytes
+    # Of the three others that a rank talks to, one shares its port.
+    assert skipped.busiest_port_bytes < 0.6 * fabric.busiest_port_bytes
+
+
+def test_ports_of_an_external_host_are_one_host() -> None:
+    hosts = [
+        {
+            "name": f"h{host}",
+            "agent": f"192.0.2.{host + 1}:7411",
+            "ports": [
+                {
+                    "open": f"udp:eth{port}",
+                    "address": f"198.18.{host}.{port + 1}/24",
+                    "netns": f"/run/netns/port{port}",
+                }
+                for port in range(2)
+            ],
+        }
+        for host in range(2)
+    ]
+    experiment = parse_experiment(
+        EXPERIMENT,
+        overrides={
+            "jobs.0.placement": "{same_host: skip, local_rate: 400Gbit}",
+            "fabric": json.dumps(
+                {
+                    "kind": "external",
+                    "defaults": {"rate": "10Gbit"},
+                    "hosts": hosts,
+                    "tls": {"ca": "a", "cert": "b", "key": "c"},
+                }
+            ),
+        },
+    )
+    jobs = load_jobs(experiment)
+    plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    rates = {
+        (rank.program.rank, pair.peer_rank): pair.local_rate_bps
+        for rank in plan.ranks()
+        for pair in rank.queue_pairs
+    }
+    assert rates[0, 1] == rates[3, 2] == 400 * 10**9
+    assert rates[0, 2] is None
+    assert [rank.shard for rank in plan.ranks()] == [0, 0, 0, 0]
 
 
 def test_ranks_that_do_not_fit_are_refused_when_a_trace_is_read(tmp_path: Path) -> None:

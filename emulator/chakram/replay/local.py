@@ -1,0 +1,87 @@
+"""Messages between ranks of one host that never meet the fabric, as over NVLink.
+
+They take their bytes at a rate, one after the other from each rank, and arrive; both
+ends hear of them as of messages that went through a port.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.errors import PlanError
+from chakram.roce.events import MessageReceived, SendCompleted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.core.plan import QueuePairPlan
+    from chakram.replay.endpoint import Endpoint
+
+__all__ = ["Lane", "LocalLink", "connect_local"]
+
+_BITS_PER_BYTE_NS = 8 * 10**9
+
+
+class Lane:
+    """The way out of one rank within its host; ``free_ns``: when it is free again."""
+
+    __slots__ = ("free_ns",)
+
+    def __init__(self) -> None:
+        self.free_ns = 0
+
+
+class LocalLink:
+    """One direction of a queue pair within a host."""
+
+    __slots__ = ("_lane", "_pair", "_receiver", "_sender")
+
+    def __init__(
+        self, sender: Endpoint, receiver: Endpoint, pair: QueuePairPlan, lane: Lane
+    ) -> None:
+        self._sender = sender
+        self._receiver = receiver
+        self._pair = pair
+        self._lane = lane
+
+    def carry(self, immediate: int, size_bytes: int, now_ns: int) -> None:
+        """Bring a message to its receiver, and its sender to know of it."""
+        rate_bps = self._pair.local_rate_bps
+        due_ns = now_ns
+        if rate_bps:
+            begin_ns = max(now_ns, self._lane.free_ns)
+            due_ns = begin_ns - (-size_bytes * _BITS_PER_BYTE_NS // rate_bps)
+            self._lane.free_ns = due_ns
+        self._receiver.expect(
+            due_ns,
+            self._pair.remote_qpn,
+            MessageReceived(immediate, size_bytes, 0, 0, due_ns, due_ns),
+        )
+        self._sender.expect(
+            due_ns,
+            self._pair.qpn,
+            SendCompleted(
+                immediate, size_bytes, now_ns, now_ns, due_ns, 0, 0, 0, None, 0
+            ),
+        )
+        if self._receiver is not self._sender:
+            self._sender.woken.append(self._receiver)
+
+
+def connect_local(endpoints: Sequence[Endpoint]) -> None:
+    """Connect the queue pairs of hosts among all *endpoints* of a process.
+
+    Raises:
+        PlanError: If the other end of one is elsewhere.
+    """
+    by_port = {endpoint.port.number: endpoint for endpoint in endpoints}
+    for endpoint in endpoints:
+        for pair in endpoint.local_pairs:
+            other = by_port.get(pair.remote_port)
+            if other is None:
+                raise PlanError(
+                    f"plan: port {endpoint.port.number}",
+                    f"port {pair.remote_port} of the same host is served elsewhere",
+                    "ports of a host with same_host: skip share a shard",
+                )
+            endpoint.link(pair, other)
