@@ -46,6 +46,7 @@ def conversation(verb: Verb) -> list[bytes]:
     encoders = (_encoder(_LEFT, _RIGHT), _encoder(_RIGHT, _LEFT))
     for number, size in enumerate((0, 1, 255, 256, 257, 2_000)):
         ports[0].post_send(_LEFT_QPN, number, size, 0)
+        ports[1].post_send(_RIGHT_QPN, number, size, 0)
     busy = True
     while busy:
         busy = False
