@@ -41,6 +41,7 @@ from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.dataplane.routes import refuse_loopback_route
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.policy import Policy
+from chakram_agent.sampling import Sampler
 from chakram_agent.tally import Tally
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Shard:
         self._plan: AgentPlan | None = None
         self._plane: DataPlane | None = None
         self._tally: Tally | None = None
+        self._sampler: Sampler | None = None
         self._armed = False
         self._stopping = False
         self._finished = False
@@ -166,6 +168,9 @@ class Shard:
         self._plane = build_plane(self._plan, policy)
         self._plane.watch(self._pipe.fileno())
         self._tally = Tally(self._plane, self._counters, shard=setup.shard)
+        self._sampler = Sampler(
+            self._plane, self._plan, bin_ns=self._plan.settings.sample_bin_ns
+        )
         # Everything that lives now lives until the end: no collection need look at it.
         gc.collect()
         gc.freeze()
@@ -220,11 +225,14 @@ class Shard:
         if self._tally is not None and now_ns >= self._next_tally_ns:
             self._next_tally_ns = now_ns + TALLY_NS
             self._tally.turn()
+        if self._sampler is not None:
+            self._sampler.turn(now_ns)
         failure = plane.failure()
         if failure is not None:
             raise RunFailed("shard", failure)
         if plane.finished():
             self._finished = True
+            self._finish_samples(now_ns)
             self._report(plane, now_ns)
             self._finish_tally()
             self._tell(pb.ShardReport(finished=pb.ShardFinished()))
@@ -271,6 +279,8 @@ class Shard:
     def _report_rows(self, plane: DataPlane) -> None:
         """Hand over new rows."""
         rows = RecordRows()
+        if self._sampler is not None:
+            rows.extend(self._sampler.rows.take())
         for line in plane.lines:
             if len(line.endpoint.records):
                 rows.extend(line.endpoint.records.take())
@@ -285,6 +295,10 @@ class Shard:
             for line in self._plane.lines
             for sentence in line.endpoint.waiting_for()
         )
+
+    def _finish_samples(self, now_ns: int) -> None:
+        if self._sampler is not None:
+            self._sampler.finish(now_ns)
 
     def _finish_tally(self) -> None:
         if self._tally is not None:
@@ -313,6 +327,7 @@ class Shard:
             return
         plane = self._plane
         if plane is not None and self._armed and not self._finished:
+            self._finish_samples(time.monotonic_ns())
             # Beyond the bound the rest is lost; the reason why has been said.
             with suppress(RunFailed):
                 self._report(plane, time.monotonic_ns())

@@ -70,6 +70,15 @@ class AgentSettings(Model):
     """Data-plane processes per agent; None: one less than its cores."""
 
 
+class Records(Model):
+    """What stands in the run directory."""
+
+    sample_bin_ns: Time = Field(
+        default=10_000_000, alias="sample_bin", ge=0, le=3600 * 10**9
+    )
+    """Time between two samples of ports and queue pairs; 0s: none are taken."""
+
+
 class Metrics(Model):
     """Where Prometheus finds the run."""
 
@@ -116,6 +125,7 @@ class Experiment(Model):
     metrics: Annotated[
         Metrics, BeforeValidator(_metrics, json_schema_input_type=Metrics | str)
     ] = Metrics()
+    records: Records = Records()
     runs: WorkingPath = Path("runs")
     """Folder of the run directories."""
     hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)

@@ -495,19 +495,25 @@ class Records(_message.Message):
     FLOWS_FIELD_NUMBER: _builtins.int
     SHARES_FIELD_NUMBER: _builtins.int
     ITERATIONS_FIELD_NUMBER: _builtins.int
+    QUEUE_PAIRS_FIELD_NUMBER: _builtins.int
+    PORTS_FIELD_NUMBER: _builtins.int
     flows: _builtins.bytes
     shares: _builtins.bytes
     iterations: _builtins.bytes
+    queue_pairs: _builtins.bytes
+    ports: _builtins.bytes
     def __init__(
         self,
         *,
         flows: _builtins.bytes = ...,
         shares: _builtins.bytes = ...,
         iterations: _builtins.bytes = ...,
+        queue_pairs: _builtins.bytes = ...,
+        ports: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flows", b"flows", "iterations", b"iterations", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flows", b"flows", "iterations", b"iterations", "ports", b"ports", "queue_pairs", b"queue_pairs", "shares", b"shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1273,6 +1279,7 @@ class RunSettings(_message.Message):
     HANG_TIMEOUT_NS_FIELD_NUMBER: _builtins.int
     JOBS_FIELD_NUMBER: _builtins.int
     FAULTS_FIELD_NUMBER: _builtins.int
+    SAMPLE_BIN_NS_FIELD_NUMBER: _builtins.int
     warmup: _builtins.int
     measured: _builtins.int
     sync: _builtins.str
@@ -1280,6 +1287,7 @@ class RunSettings(_message.Message):
     drop_ratio: _builtins.float
     seed: _builtins.int
     hang_timeout_ns: _builtins.int
+    sample_bin_ns: _builtins.int
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSettings]: ...
     @_builtins.property
@@ -1296,10 +1304,11 @@ class RunSettings(_message.Message):
         hang_timeout_ns: _builtins.int = ...,
         jobs: _abc.Iterable[Global___JobSettings] | None = ...,
         faults: _abc.Iterable[Global___PacketFault] | None = ...,
+        sample_bin_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_ratio", b"drop_ratio", "faults", b"faults", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "jobs", b"jobs", "measured", b"measured", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_ratio", b"drop_ratio", "faults", b"faults", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "jobs", b"jobs", "measured", b"measured", "sample_bin_ns", b"sample_bin_ns", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

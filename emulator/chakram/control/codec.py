@@ -96,6 +96,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             seed=settings.seed,
             hang_timeout_ns=settings.hang_timeout_ns,
             faults=encode_faults(settings.faults),
+            sample_bin_ns=settings.sample_bin_ns,
             jobs=[
                 pb.JobSettings(
                     job=job.job,

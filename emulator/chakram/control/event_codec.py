@@ -26,6 +26,8 @@ from chakram.core.counters import TOTAL_SLOTS
 from chakram.core.records import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
+    PORT_FIELDS,
+    QUEUE_PAIR_FIELDS,
     SHARE_FIELDS,
     RecordRows,
 )
@@ -81,6 +83,8 @@ def encode_rows(rows: RecordRows) -> pb.Records:
         flows=pack_numbers(rows.flows),
         shares=pack_numbers(rows.shares),
         iterations=pack_numbers(rows.iterations),
+        queue_pairs=pack_numbers(rows.queue_pairs),
+        ports=pack_numbers(rows.ports),
     )
 
 
@@ -96,6 +100,10 @@ def decode_rows(message: pb.Records, *, where: str) -> RecordRows:
         iterations=unpack_numbers(
             message.iterations, per_row=len(ITERATION_FIELDS), where=where
         ),
+        queue_pairs=unpack_numbers(
+            message.queue_pairs, per_row=len(QUEUE_PAIR_FIELDS), where=where
+        ),
+        ports=unpack_numbers(message.ports, per_row=len(PORT_FIELDS), where=where),
     )
 
 

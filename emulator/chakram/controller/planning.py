@@ -326,6 +326,7 @@ def run_settings(experiment: Experiment) -> RunSettings:
         gap_ns=iterations.gap_ns,
         drop_ratio=experiment.faults.drop,
         faults=tuple(each.fault() for each in experiment.faults.packets),
+        sample_bin_ns=experiment.records.sample_bin_ns,
         seed=experiment.seed,
         hang_timeout_ns=experiment.hang_timeout_ns,
         jobs=job_settings(experiment),

@@ -161,6 +161,8 @@ class RunSettings:
     """Share of received packets that ports drop at random."""
     faults: tuple[PacketFault, ...] = ()
     """What else ports do to packets on purpose."""
+    sample_bin_ns: int = 10_000_000
+    """Time between two samples of a port or queue pair; 0: none are taken."""
     seed: int = 1
     hang_timeout_ns: int = 30 * 10**9
     """Without any progress of a rank for so long, the run is declared hung."""

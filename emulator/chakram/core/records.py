@@ -62,6 +62,59 @@ ITERATION_FIELDS = (
 )
 """One iteration of one rank."""
 
+QUEUE_PAIR_FIELDS = (
+    "time_ns",
+    "rank",  # number in the plan
+    "peer",  # likewise
+    "qpn",
+    "rate_bps",  # 0: not limited by congestion control
+    "target_bps",  # 0: there is none
+    "alpha",  # in parts of SHARE_UNIT; -1: there is none
+    "data_frames_tx",
+    "data_frames_rx",
+    "data_frames_retransmitted",
+    "retransmitted_nak",
+    "retransmitted_timeout",
+    "retransmitted_rnr",
+    "frame_sequence_error",
+    "tx_bytes",
+    "rx_bytes",
+    "message_tx",
+    "message_complete_rx",
+    "message_fail",
+    "ecn_ce_rx",
+    "cnp_tx",
+    "cnp_rx",
+    "ack_tx",
+    "ack_rx",
+    "nak_tx",
+    "nak_rx",
+)
+"""One sample of one queue pair.
+
+Counts are from the start of the run on. Names are those of the RoCEv2 metrics of the
+Open Traffic Generator models where they have one.
+"""
+
+PORT_FIELDS = (
+    "time_ns",
+    "port",  # number in the plan
+    "tx_bytes",  # layer 2 without FCS
+    "rx_bytes",
+    "tx_packets",
+    "rx_packets",
+    "socket_drops",
+    "send_retries",
+    "invalid_packets",
+    "injected_drops",
+    "injected_disturbances",
+    "generator_wait_ns",
+)
+"""One sample of one port; counts are from the start of the run on."""
+
+SHARE_UNIT = 1 << 20
+"""Shares are integers in parts of it."""
+
 CAUSE_START = 0
 CAUSE_OPERATION = 1
 CAUSE_MESSAGE = 2
@@ -69,24 +122,33 @@ CAUSE_MESSAGE = 2
 
 @dataclass(slots=True)
 class RecordRows:
-    """Rows of the three tables, flat: every table is one array of int64."""
+    """Rows of the tables, flat: every table is one array of int64."""
 
     flows: array[int] = field(default_factory=lambda: array("q"))
     shares: array[int] = field(default_factory=lambda: array("q"))
     iterations: array[int] = field(default_factory=lambda: array("q"))
+    queue_pairs: array[int] = field(default_factory=lambda: array("q"))
+    ports: array[int] = field(default_factory=lambda: array("q"))
 
     def extend(self, other: RecordRows) -> None:
         """Append all rows of *other*."""
         self.flows.extend(other.flows)
         self.shares.extend(other.shares)
         self.iterations.extend(other.iterations)
+        self.queue_pairs.extend(other.queue_pairs)
+        self.ports.extend(other.ports)
 
     def take(self) -> RecordRows:
         """Return the rows collected so far and start anew."""
         taken = RecordRows(
-            flows=self.flows, shares=self.shares, iterations=self.iterations
+            flows=self.flows,
+            shares=self.shares,
+            iterations=self.iterations,
+            queue_pairs=self.queue_pairs,
+            ports=self.ports,
         )
         self.flows, self.shares, self.iterations = array("q"), array("q"), array("q")
+        self.queue_pairs, self.ports = array("q"), array("q")
         return taken
 
     def __len__(self) -> int:
@@ -94,4 +156,6 @@ class RecordRows:
             len(self.flows) // len(FLOW_FIELDS)
             + len(self.shares) // len(SHARE_FIELDS)
             + len(self.iterations) // len(ITERATION_FIELDS)
+            + len(self.queue_pairs) // len(QUEUE_PAIR_FIELDS)
+            + len(self.ports) // len(PORT_FIELDS)
         )

@@ -10,9 +10,12 @@
         collectives.parquet   one row per collective and iteration
         ranks.parquet         one row per rank and iteration
         links.parquet         one row per direction of a link
+        queue_pairs.parquet   one row per sample of a queue pair
+        ports.parquet         one row per sample of a port
 
-While a run goes, the first three tables grow in parts (``chakram.observe.parts``).  The
-columns stand in ``chakram.observe.tables`` and in docs/reference/run-directory.md.
+While a run goes, all tables but that of links grow in parts
+(``chakram.observe.parts``).  The columns stand in ``chakram.observe.tables`` and in
+docs/reference/run-directory.md.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from chakram.observe.parts import PartedTable
 from chakram.observe.tables import (
     SCHEMAS,
     FlowTables,
+    SampleTables,
     collectives_table,
     links_table,
     ranks_table,
@@ -83,6 +87,8 @@ class RunDirectory:
         self._pending_flows: list[pa.Table] = []
         self._pending_collectives: list[CollectiveRecord] = []
         self._pending_ranks: list[RankRecord] = []
+        self._pending_samples: dict[str, list[pa.Table]] = {}
+        self._sample_tables: SampleTables | None = None
         self._operations: OperationTable | None = None
         self._joiner: CollectiveJoiner | None = None
         self._flow_tables: FlowTables | None = None
@@ -157,6 +163,7 @@ class RunDirectory:
             operations, warmup=warmup, offsets_ns=offsets_ns
         )
         self._flow_tables = FlowTables(operations, warmup=warmup, offsets_ns=offsets_ns)
+        self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns)
         with _explained(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"
             (self.path / "plan.json").write_text(text, encoding="utf-8")
@@ -173,11 +180,16 @@ class RunDirectory:
             self._operations is None
             or self._joiner is None
             or self._flow_tables is None
+            or self._sample_tables is None
         ):
             raise ValueError("rows came before the plan")
         try:
             completed = self._joiner.add(rows)
             flows = self._flow_tables.table(rows.flows)
+            samples = {
+                "queue_pairs": self._sample_tables.queue_pairs(rows.queue_pairs),
+                "ports": self._sample_tables.ports(rows.ports),
+            }
             ranks = rank_records(
                 rows.iterations,
                 self._operations,
@@ -187,6 +199,9 @@ class RunDirectory:
         except (ValueError, pa.ArrowException) as error:
             raise PeerError("records of an agent", f"do not fit: {error}") from error
         self._pending_flows.append(flows)
+        for name, table in samples.items():
+            if table.num_rows:
+                self._pending_samples.setdefault(name, []).append(table)
         self._pending_collectives += completed
         self._pending_ranks += ranks
         if sum(table.num_rows for table in self._pending_flows) >= FLOWS_PER_PART:
@@ -202,6 +217,9 @@ class RunDirectory:
                 collectives_table(self._pending_collectives)
             )
             self._tables["ranks"].append(ranks_table(self._pending_ranks))
+            for name, tables in self._pending_samples.items():
+                self._tables[name].append(pa.concat_tables(tables))
+        self._pending_samples = {}
         self._pending_flows = []
         self._pending_collectives = []
         self._pending_ranks = []

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.records import FLOW_FIELDS
+from chakram.core.records import (
+    FLOW_FIELDS,
+    PORT_FIELDS,
+    QUEUE_PAIR_FIELDS,
+    SHARE_UNIT,
+)
 from chakram.core.resolve import columns
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Sequence
 
+    from chakram.core.plan import Plan
     from chakram.core.resolve import (
         CollectiveRecord,
         LinkRecord,
@@ -126,7 +132,39 @@ LINKS = pa.schema(
 )
 """One row per direction of a link."""
 
-SCHEMAS = {"flows": FLOWS, "collectives": COLLECTIVES, "ranks": RANKS, "links": LINKS}
+QUEUE_PAIRS = pa.schema(
+    [
+        ("time_ns", pa.int64()),
+        ("job", _NAME),
+        ("rank", pa.int32()),
+        ("peer", pa.int32()),
+        ("qpn", pa.int64()),
+        ("rate_bps", pa.int64()),
+        ("target_bps", pa.int64()),
+        ("alpha", pa.float64()),
+        *((name, pa.int64()) for name in QUEUE_PAIR_FIELDS[7:]),
+    ]
+)
+"""One row per sample of a queue pair; counts are from the start of the run on."""
+
+PORTS = pa.schema(
+    [
+        ("time_ns", pa.int64()),
+        ("port", pa.int32()),
+        ("host", _NAME),
+        *((name, pa.int64()) for name in PORT_FIELDS[2:]),
+    ]
+)
+"""One row per sample of a port; likewise."""
+
+SCHEMAS = {
+    "flows": FLOWS,
+    "collectives": COLLECTIVES,
+    "ranks": RANKS,
+    "links": LINKS,
+    "queue_pairs": QUEUE_PAIRS,
+    "ports": PORTS,
+}
 
 
 class FlowTables:
@@ -221,6 +259,61 @@ def with_ideals(
     times = [None if ideal is None else ideal(*kind) for kind in kinds]
     column = pc.take(pa.array(times, pa.int64()), number)
     return flows.append_column("ideal_ns", column)
+
+
+class SampleTables:
+    """Turns samples of queue pairs and ports into tables.
+
+    Args:
+        plan: What they were taken of.
+        offsets_ns: By rank number, what to add to the times of its clock.
+    """
+
+    def __init__(self, plan: Plan, *, offsets_ns: Sequence[int] = ()) -> None:
+        ranks, ports = plan.ranks(), plan.ports()
+        self._jobs = _names([rank.program.job for rank in ranks])
+        self._ranks = pa.array([rank.program.rank for rank in ranks], pa.int32())
+        offset_of = dict(enumerate(offsets_ns))
+        port_offset = {rank.port: offset_of.get(rank.number, 0) for rank in ranks}
+        self._rank_offsets = pa.array(
+            [offset_of.get(rank.number, 0) for rank in ranks], pa.int64()
+        )
+        # Ports are numbered without gaps, but not all of them have ranks.
+        self._hosts = _names([port.host for port in ports])
+        self._port_offsets = pa.array(
+            [port_offset.get(port.number, 0) for port in ports], pa.int64()
+        )
+
+    def queue_pairs(self, rows: array[int]) -> pa.Table:
+        """Return the table of *rows* (of ``QUEUE_PAIR_FIELDS``)."""
+        made = {
+            name: _int64(column)
+            for name, column in columns(rows, QUEUE_PAIR_FIELDS).items()
+        }
+        rank = made["rank"]
+        made["time_ns"] = pc.add(made["time_ns"], pc.take(self._rank_offsets, rank))
+        made["job"] = pc.take(self._jobs, rank)
+        made["peer"] = pc.take(self._ranks, made["peer"])
+        made["rank"] = pc.take(self._ranks, rank)
+        has_alpha = pc.greater_equal(made["alpha"], 0)
+        made["alpha"] = pc.if_else(
+            has_alpha, pc.divide(pc.cast(made["alpha"], pa.float64()), SHARE_UNIT), None
+        )
+        return _in_order(made, QUEUE_PAIRS)
+
+    def ports(self, rows: array[int]) -> pa.Table:
+        """Return the table of *rows* (of ``PORT_FIELDS``)."""
+        made = {
+            name: _int64(column) for name, column in columns(rows, PORT_FIELDS).items()
+        }
+        port = made["port"]
+        made["time_ns"] = pc.add(made["time_ns"], pc.take(self._port_offsets, port))
+        made["host"] = pc.take(self._hosts, port)
+        return _in_order(made, PORTS)
+
+
+def _in_order(made: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    return pa.table([made[item.name].cast(item.type) for item in schema], schema=schema)
 
 
 def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:

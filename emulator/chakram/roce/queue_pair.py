@@ -313,6 +313,8 @@ class QueuePair:
             timeouts=requester.timeouts,
             ce=responder.ce,
             rate_bps=rate_bps if rate_bps > 0 else None,
+            target_bps=getattr(self._congestion_control, "target_bps", None),
+            alpha=getattr(self._congestion_control, "alpha", None),
             failure=responder.failure,
         )
 

@@ -46,6 +46,8 @@ class QueuePairStatistics:
         timeouts: Times that no ACK came.
         ce: Data packets that came marked "congestion experienced".
         rate_bps: What congestion control allows now; None: no limit.
+        target_bps: What it wants to return to; None: it has no such thing.
+        alpha: How congested it takes the path to be, 0 to 1; None: likewise.
         failure: Why the queue pair is in the error state; None: it is not.
     """
 
@@ -79,6 +81,8 @@ class QueuePairStatistics:
     timeouts: int
     ce: int
     rate_bps: int | None
+    target_bps: int | None
+    alpha: float | None
     failure: str | None
 
 

@@ -14,7 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS, RecordRows
+from chakram.core.records import (
+    FLOW_FIELDS,
+    ITERATION_FIELDS,
+    PORT_FIELDS,
+    QUEUE_PAIR_FIELDS,
+    SHARE_FIELDS,
+    SHARE_UNIT,
+    RecordRows,
+)
 from chakram.core.resolve import (
     CollectiveKey,
     LinkRecord,
@@ -61,7 +69,9 @@ WORLD = CollectiveKey("moe", "world", 0)
 EP1 = CollectiveKey("moe", "ep1", 0)
 
 
-def begin(parent: Path, **fields: object) -> RunDirectory:
+def begin(
+    parent: Path, *, offsets_ns: tuple[int, ...] = (), **fields: object
+) -> RunDirectory:
     manifest = RunManifest(
         run_id="r1",
         name="quick start",
@@ -74,7 +84,7 @@ def begin(parent: Path, **fields: object) -> RunDirectory:
         parent, manifest=manifest, started=STARTED, experiment_text="version: 1\n"
     )
     directory.update(**fields)
-    directory.begin(small_plan())
+    directory.begin(small_plan(), offsets_ns=offsets_ns)
     return directory
 
 
@@ -84,7 +94,7 @@ def files(path: Path) -> list[str]:
     )
 
 
-def test_a_run_becomes_seven_files(tmp_path: Path) -> None:
+def test_a_run_becomes_nine_files(tmp_path: Path) -> None:
     directory = begin(tmp_path / "runs")
     for iteration in range(4):
         directory.add(small_rows(iteration))
@@ -96,12 +106,21 @@ def test_a_run_becomes_seven_files(tmp_path: Path) -> None:
         "flows.parquet",
         "links.parquet",
         "plan.json",
+        "ports.parquet",
+        "queue_pairs.parquet",
         "ranks.parquet",
         "run.json",
     ]
     manifest = open_run(directory.path).manifest
     assert manifest.status == "complete"
-    assert manifest.rows == {"flows": 116, "collectives": 16, "ranks": 16, "links": 0}
+    assert manifest.rows == {
+        "flows": 116,
+        "collectives": 16,
+        "ranks": 16,
+        "links": 0,
+        "queue_pairs": 0,
+        "ports": 0,
+    }
     assert (directory.path / "experiment.yaml").read_text() == "version: 1\n"
     assert len(json.loads((directory.path / "plan.json").read_text())["ranks"]) == 4
 
@@ -290,6 +309,37 @@ def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
     assert len(found.banners) == 2
 
 
+def test_samples_become_tables_on_the_controllers_clock(tmp_path: Path) -> None:
+    directory = begin(tmp_path, offsets_ns=(0, 1_000, 0, 0))
+    directory.add(
+        RecordRows(
+            queue_pairs=array(
+                "q",
+                row_of(
+                    QUEUE_PAIR_FIELDS,
+                    time_ns=5,
+                    rank=1,
+                    peer=2,
+                    qpn=77,
+                    alpha=SHARE_UNIT // 4,
+                    cnp_rx=3,
+                )
+                + row_of(QUEUE_PAIR_FIELDS, time_ns=6, alpha=-1),
+            ),
+            ports=array("q", row_of(PORT_FIELDS, time_ns=7, port=1, tx_bytes=9)),
+        )
+    )
+    directory.finish(ended=STARTED)
+    results = open_run(directory.path)
+
+    first, second = results.table("queue_pairs").to_pylist()
+    assert (first["time_ns"], first["rank"], first["peer"]) == (1_005, 1, 2)
+    assert (first["qpn"], first["alpha"], first["cnp_rx"]) == (77, 0.25, 3)
+    assert (second["time_ns"], second["alpha"]) == (6, None)
+    (port,) = results.table("ports").to_pylist()
+    assert (port["time_ns"], port["port"], port["tx_bytes"]) == (1_007, 1, 9)
+
+
 def test_links_come_back(tmp_path: Path) -> None:
     links = [
         LinkRecord(
@@ -330,6 +380,8 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         RecordRows(flows=array("q", row_of(FLOW_FIELDS, rank=9))),
         RecordRows(shares=array("q", row_of(SHARE_FIELDS, operation=99))),
         RecordRows(iterations=array("q", row_of(ITERATION_FIELDS, rank=-1))),
+        RecordRows(queue_pairs=array("q", row_of(QUEUE_PAIR_FIELDS, peer=9))),
+        RecordRows(ports=array("q", row_of(PORT_FIELDS, port=77))),
         # A cause that does not exist.
         RecordRows(flows=array("q", row_of(FLOW_FIELDS, operation=1, cause_kind=7))),
     ],

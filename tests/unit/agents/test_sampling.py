@@ -1,0 +1,140 @@
+"""What is sampled of ports and queue pairs, when, and how much at most."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from chakram.core.plan import AgentPlan, RunSettings
+from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.replay.endpoint import Endpoint
+from chakram.testing.plans import collective, world_plan
+from chakram_agent import sampling
+from chakram_agent.sampling import Sampler
+
+BIN_NS = 10_000_000
+
+
+def made(nranks: int = 2) -> tuple[Any, AgentPlan]:
+    """Return a data plane without wires, and what it executes."""
+    plan, _ = world_plan(
+        [collective("all_gather", 8)],
+        nranks=nranks,
+        rate_bps=None,
+        settings=RunSettings(warmup=0, measured=2),
+    )
+    (agent,) = plan.agents
+    lines = [
+        SimpleNamespace(
+            endpoint=Endpoint(
+                port=port,
+                ranks=[rank for rank in agent.ranks if rank.port == port.number],
+                transport=agent.transport,
+                settings=agent.settings,
+                rank_numbers=agent.numbers(),
+                rng=random.Random(1),
+            ),
+            port=SimpleNamespace(socket_drops=3, send_retries=4),
+            received_bytes=50,
+        )
+        for port in agent.ports
+    ]
+    return SimpleNamespace(lines=lines), agent
+
+
+def rows(values: Any, fields: tuple[str, ...]) -> list[dict[str, int]]:
+    width = len(fields)
+    return [
+        dict(zip(fields, values[start : start + width], strict=True))
+        for start in range(0, len(values), width)
+    ]
+
+
+def send(plane: Any, now_ns: int) -> None:
+    """Let all endpoints send what they have to send to nobody."""
+    for line in plane.lines:
+        line.endpoint.arm(now_ns)
+        line.endpoint.advance(now_ns)
+        while line.endpoint.engine.next_burst(now_ns) is not None:
+            pass
+
+
+def test_what_has_changed_is_sampled_once_a_bin() -> None:
+    plane, plan = made()
+    sampler = Sampler(plane, plan, bin_ns=BIN_NS)
+    sampler.turn(0)
+    assert rows(sampler.rows.take().queue_pairs, QUEUE_PAIR_FIELDS) == []
+    send(plane, 1)
+    sampler.turn(BIN_NS - 1)
+    assert len(sampler.rows) == 0
+    sampler.turn(BIN_NS)
+    taken = sampler.rows.take()
+
+    pairs = rows(taken.queue_pairs, QUEUE_PAIR_FIELDS)
+    assert {(row["rank"], row["peer"]) for row in pairs} == {(0, 1), (1, 0)}
+    for row in pairs:
+        assert row["time_ns"] == BIN_NS
+        assert (row["data_frames_tx"], row["message_tx"], row["tx_bytes"]) == (1, 1, 8)
+        assert (row["rate_bps"], row["alpha"]) == (0, -1)
+    ports = rows(taken.ports, PORT_FIELDS)
+    assert [row["port"] for row in ports] == [0, 1]
+    assert {row["tx_packets"] for row in ports} == {1}
+    assert {row["rx_bytes"] for row in ports} == {50}
+    assert {(row["socket_drops"], row["send_retries"]) for row in ports} == {(3, 4)}
+    sampler.turn(2 * BIN_NS)
+    assert len(sampler.rows) == 0
+
+
+def test_at_the_end_nothing_is_left_out() -> None:
+    plane, plan = made()
+    sampler = Sampler(plane, plan, bin_ns=BIN_NS)
+    sampler.turn(0)
+    send(plane, 1)
+    sampler.finish(2)
+
+    assert len(rows(sampler.rows.queue_pairs, QUEUE_PAIR_FIELDS)) == 2
+
+
+def test_without_bins_nothing_is_taken() -> None:
+    plane, plan = made()
+    sampler = Sampler(plane, plan, bin_ns=0)
+    send(plane, 1)
+    sampler.turn(BIN_NS)
+    sampler.finish(2 * BIN_NS)
+
+    assert len(sampler.rows) == 0
+
+
+def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "ROWS_PER_BIN", 1)
+    plane, plan = made()
+    sampler = Sampler(plane, plan, bin_ns=BIN_NS)
+    send(plane, 1)
+    seen = []
+    for turn in range(1, 4):
+        sampler.turn(turn * BIN_NS)
+        taken = rows(sampler.rows.take().queue_pairs, QUEUE_PAIR_FIELDS)
+        seen += [row["rank"] for row in taken]
+
+    assert sorted(seen) == [0, 1]
+
+
+def test_bins_get_longer_when_rows_get_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "ROWS_PER_BIN_LENGTH", 4)
+    plane, plan = made()
+    sampler = Sampler(plane, plan, bin_ns=BIN_NS)
+    times = []
+    for turn in range(60):
+        plane.lines[0].received_bytes += 1
+        sampler.turn(turn * BIN_NS)
+        times += [
+            row["time_ns"] for row in rows(sampler.rows.take().ports, PORT_FIELDS)
+        ]
+
+    gaps = sorted({(b - a) // BIN_NS for a, b in pairwise(times)})
+    assert gaps[:4] == [0, 1, 2, 4]
+    assert max(gaps) >= 8
