@@ -30,7 +30,7 @@ from chakram.chakra.framing import frame, read_records
 from chakram.chakra.groups import parse_group_file
 from chakram.chakra.lint import check_across_ranks, check_trace_set
 from chakram.chakra.options import ReadOptions
-from chakram.chakra.reader import ReadTrace, read_stream
+from chakram.chakra.reader import ReadTrace, read_profile_stream, read_stream
 from chakram.chakra.trace_set import assemble, load_trace_set
 from chakram.errors import ChakramError
 
@@ -55,12 +55,22 @@ FILES = {
         "pytorch_moe_gloo_8r/linked_json_ranks01.tar.gz/linked_json/linked_1.json"
     ],
     "host": ["pytorch_moe_gloo_8r/host_et_json.tar.gz/host_et_json/host_3.json"],
+    "kineto": [
+        "pytorch_moe_gloo_8r/kineto_device_json.tar.gz/kineto_device_json/device_2.json"
+    ],
     "groups": ["stage/moe_mixtral_ep4_tp2_8r/comm_group.json"],
     "tar": ["chakra_generator_1.0.0_4r/generator_4r.tar.gz"],
 }
 """Real files by form.  Two forms wrap another: gzip a binary file, tar a whole set."""
 
-JSON_FORMS = ("jsonizer", "feeder", "stage", "linked", "host", "groups")
+JSON_FORMS = ("jsonizer", "feeder", "stage", "linked", "host", "kineto", "groups")
+_ARRAYS = {
+    "feeder": "workload_graph",
+    "stage": "nodes",
+    "linked": "nodes",
+    "host": "nodes",
+    "kineto": "traceEvents",
+}
 _OPTIONS = ReadOptions(bytes_per_element=2)
 _LONGEST_JSON = 150_000
 
@@ -95,9 +105,9 @@ def shortened(form: str, data: bytes, length: int) -> bytes:
                 break
             kept.append(body)
         return b"".join(map(frame, kept))
-    if form in ("linked", "host", "stage", "feeder") and len(data) > length:
+    if form in _ARRAYS and len(data) > length:
         document = json.loads(data)
-        key = "workload_graph" if form == "feeder" else "nodes"
+        key = _ARRAYS[form]
         while len(json.dumps(document)) > length and len(document[key]) > 1:
             document[key] = document[key][: len(document[key]) // 2]
         return json.dumps(document).encode()
@@ -296,6 +306,9 @@ def judge(form: str, data: bytes, folder: Path) -> str:
     try:
         if form == "groups":
             parse_group_file(data, "comm_group.json")
+            return "unharmed"
+        if form == "kineto":
+            read_profile_stream(io.BytesIO(data), "w.0")
             return "unharmed"
         if form == "tar":
             path = folder / "set.tar.gz"

@@ -142,7 +142,7 @@ class RankDecoder:
                 f"the file has more than {len(self._builder)} nodes",
                 "raise the limit if that is meant",
             )
-        self._take_node(offset, decode_node(body, self._at(offset)))
+        self._take_node(offset, self._decoded(offset, body))
 
     def finish(self) -> RankTrace:
         """Return the graph and all that was noticed.
@@ -225,11 +225,20 @@ class RankDecoder:
             self._warn(
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
             )
-            first_name = decode_node(body, where).name
+            self._look_at_era(offset, body)
+            first_name = self._decoded(offset, body).name
         self._choose_unit_of_sizes(where)
         self._choose_unit_of_durations(where, first_name)
         self._choose_how_to_take()
         return first is FirstRecord.METADATA
+
+    def _decoded(self, offset: int, body: bytes) -> Node:
+        try:
+            return decode_node(body, self._at(offset))
+        except GarbageTrace:
+            # Where nothing shows today's schema, an old one is the better reason.
+            self._refuse_unknown_era(offset)
+            raise
 
     def _look_at_era(self, offset: int, body: bytes) -> None:
         """Refuse an old node; know today's from the first that shows it."""

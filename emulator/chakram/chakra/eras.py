@@ -105,6 +105,9 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
                 old_attribute = True
             elif 12 <= number <= 20 and wire_type == _VARINT and not has_metadata:
                 return NodeEra.FIRST
+            elif number in (6, 7) and wire_type == _LENGTH_DELIMITED:
+                # Shapes and types of inputs, where times are now.
+                return NodeEra.SECOND
             elif wire_type == _VARINT and not has_metadata:
                 if number == _FIELD_PARENT or (number == _FIELD_ID and value == 0):
                     proto2 = True

@@ -59,6 +59,7 @@ def test_an_attribute_in_the_place_of_the_version_is_old() -> None:
         (b"\x08\x01\x18\x03\x60\x05", NodeEra.FIRST),  # field 12 is a number
         (b"\x08\x01\x18\x04\x5a\x03\n\x01a", NodeEra.SECOND),  # attribute in 11
         (b"\x08\x01\x18\x04\x2a\x02[]\x52\x02[]", NodeEra.UNKNOWN),  # texts
+        (b"\x08\x01\x18\x04\x2a\x02[]\x32\x02[]", NodeEra.SECOND),  # of shapes
         (b"\x08\x01" + NAME + b"\x18\x03\x38\x05", NodeEra.UNKNOWN),
         (b"\x08\x01\x22\x01\x02", NodeEra.TODAY),  # packed control dependencies
         (b"\x08\x01\x2a\x01\x02", NodeEra.TODAY),  # packed data dependencies
