@@ -492,6 +492,28 @@ def test_schema_0_0_1_is_refused(chakram_data: Path) -> None:
         read_trace(path, 0)
 
 
+def test_pointers_of_a_host_trace_are_explained_by_it(
+    chakram_data: Path, tmp_path: Path
+) -> None:
+    # One rank of two, in a file whose name has no rank.
+    with tarfile.open(
+        chakram_data / "traces/chakra_tests/1.0.2-chakra.0.0.4.tgz"
+    ) as tar:
+        tar.extract("1.0.2-chakra.0.0.4.json", tmp_path, filter="data")
+    trace = read_trace(tmp_path / "1.0.2-chakra.0.0.4.json", 0).trace
+    nodes = list(trace.graph.nodes())
+    gathers = [node for node in nodes if node.kind is NodeKind.COLLECTIVE]
+    assert [node.op for node in gathers] == ["all_gather"] * 10
+    assert {node.comm_bytes for node in gathers} == {4}
+    assert {node.group for node in gathers} == {None}
+    # Each is waited for, and the next one follows the wait.
+    waits = [node for node in nodes if node.kind is NodeKind.PASS]
+    assert len(waits) == 10
+    assert all(
+        nodes[node.dependencies[0]].kind is NodeKind.PASS for node in gathers[1:]
+    )
+
+
 def test_profiles_are_refused_by_name(chakram_data: Path) -> None:
     path = chakram_data / "traces/pytorch_moe_gloo_8r/kineto_device_json.tar.gz"
     with pytest.raises(UnsupportedTrace, match=r"a Kineto profile.*the host trace"):

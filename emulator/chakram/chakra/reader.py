@@ -95,7 +95,7 @@ def read_stream(
     source: str,
     options: ReadOptions | None = None,
     zero_is_a_group: bool = False,
-    profile_of: Callable[[int], ReadProfile] | None = None,
+    profile_of: Callable[[int], ReadProfile | None] | None = None,
 ) -> ReadTrace:
     """Return the trace of one rank from a stream of bytes.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
 from chakram.chakra.options import ReadOptions, TraceWarning
-from chakram.chakra.profiles import find_profiles
+from chakram.chakra.profiles import Profiles
 from chakram.chakra.reader import ReadTrace, read_stream
 from chakram.core.groups import WORLD, ProcessGroup, world_group
 from chakram.core.replication import replicate
@@ -91,7 +91,7 @@ def load_trace_set(
         options = replace(options, bytes_per_element=bytes_per_element)
     with (
         find_trace_set(path, prefix) as found,
-        find_profiles(found, Path(kineto) if kineto else None) as profiles,
+        Profiles(found, Path(kineto) if kineto else None) as profiles,
     ):
         file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
         traces: dict[int, ReadTrace] = {}
@@ -103,16 +103,11 @@ def load_trace_set(
                     source=f"{found.store.place}/{name}",
                     options=options,
                     zero_is_a_group="0" in file_groups,
-                    profile_of=None if profiles is None else profiles.read,
+                    profile_of=profiles.read,
                 )
             if on_rank is not None:
                 on_rank(len(traces), len(found.files))
-        if kineto and profiles is not None and not profiles.used:
-            raise TraceError(
-                found.place,
-                "has no use for profiles (kineto)",
-                "they are for PyTorch host traces; other traces have times themselves",
-            )
+        profiles.require_use()
         return assemble(name=found.place, traces=traces, file_groups=file_groups)
 
 
@@ -142,7 +137,7 @@ def load_replicated(
     """
     with (
         find_trace_set(path, prefix, only=rank) as found,
-        find_profiles(found, Path(kineto) if kineto else None, only=rank) as profiles,
+        Profiles(found, Path(kineto) if kineto else None, only=rank) as profiles,
     ):
         file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
         name = found.files[rank]
@@ -153,8 +148,9 @@ def load_replicated(
                 source=f"{found.store.place}/{name}",
                 options=options or ReadOptions(),
                 zero_is_a_group="0" in file_groups,
-                profile_of=None if profiles is None else profiles.read,
+                profile_of=profiles.read,
             )
+        profiles.require_use()
         members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
         members |= file_groups
         highest = max((max(ranks) for ranks in members.values()), default=0)

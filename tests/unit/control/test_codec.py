@@ -213,6 +213,20 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
             "'all_regret' is no collective",
         ),
         (
+            "ranks[0].program.operations[0].collective.op = 'all_to_all_v'",
+            "ranks[0].program.operations: job job rank 0 operation 0: splits for other "
+            "than 2 ranks",
+        ),
+        (
+            "ranks[0].program.operations[0].collective.sent_bytes.extend([1, 2])",
+            "ranks[0].program.operations: job job rank 0 operation 0: all_reduce with "
+            "splits",
+        ),
+        (
+            "ranks[0].program.operations[0].collective.sent_bytes.append(-1)",
+            "ranks[0].program.operations[0].collective.sent_bytes: -1 is not in 0..",
+        ),
+        (
             "ranks[0].program.operations[0].ClearField('collective')",
             "plan run-1: ranks[0].program.operations[0].kind: an operation of no kind "
             "that this version knows",

@@ -16,6 +16,7 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
+from chakram.core.splits import Splits
 
 PAIR = ProcessGroup(name="g", ranks=(0, 1))
 
@@ -32,6 +33,11 @@ def together(number: int, *dependencies: int, size: int = 8) -> CollectiveOperat
         input_bytes=size,
         trace_bytes=size,
     )
+
+
+def uneven(sent: tuple[int, ...], received: tuple[int, ...]) -> CollectiveOperation:
+    op = CollectiveOp.ALL_TO_ALL_V
+    return replace(together(0), op=op, splits=Splits(sent, received))
 
 
 def message(kind: type, peer: int, *dependencies: int, number: int = 0, tag: int = 0):
@@ -86,6 +92,10 @@ def test_programs_that_fit_pass() -> None:
         (
             [program(0, together(0)), program(1, together(0, size=9))],
             "collective 0 of process group 'g': its members disagree",
+        ),
+        (
+            [program(0, uneven((1, 2), (1, 3))), program(1, uneven((4, 5), (2, 5)))],
+            "collective 0 of process group 'g': its members' splits disagree",
         ),
         (
             [program(0, message(SendOperation, 1)), program(1)],

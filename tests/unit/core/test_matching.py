@@ -7,6 +7,7 @@ import pytest
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
 from chakram.core.matching import CollectiveId, MessageId, match_ranks
+from chakram.core.splits import Splits
 from chakram.errors import MatchingError
 from chakram.testing.graphs import collective, compute, job, receive, send
 
@@ -233,3 +234,51 @@ def test_messages_that_do_not_fit_are_shown(
     sending: list, receiving: list, wanted: str
 ) -> None:
     assert wanted in refusal(sending, receiving)
+
+
+V = CollectiveOp.ALL_TO_ALL_V
+
+
+def test_an_uneven_all_to_all_has_splits_and_no_size_to_agree_on() -> None:
+    rows = (Splits((1, 2), (1, 4)), Splits((4, 8), (2, 8)))
+    ranks = [[collective(1, V, size=sum(row.sent_bytes), splits=row)] for row in rows]
+    matching = match_ranks(job(*ranks), {})
+    assert matching.splits == {CollectiveId("world", 0): rows}
+    even = match_ranks(job(*([collective(1, AG)] for _ in rows)), {})
+    assert even.splits == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        (
+            Splits((1, 2), (1, 4)),
+            Splits((4, 8), (3, 8)),
+            "t.0.et: offset 0: rank 0 node 1 'all_to_all_v-1': sends 2 bytes to rank "
+            "1, which expects 3 from rank 0 (t.1.et: offset 0: rank 1 node 1 "
+            "'all_to_all_v-1')",
+        ),
+        (
+            Splits((1, 2), (0, 4)),
+            Splits((4, 8), (2, 8)),
+            "sends 1 bytes to rank 0, which expects 0 from rank 0",
+        ),
+        (
+            Splits((1, 2, 3), (1, 4, 3)),
+            Splits((4, 8), (2, 8)),
+            "has splits for 3 ranks, but process group 'world' has 2",
+        ),
+    ],
+)
+def test_splits_that_do_not_fit_are_shown(
+    one: Splits, other: Splits, wanted: str
+) -> None:
+    ranks = [[collective(1, V, splits=row)] for row in (one, other)]
+    assert wanted in refusal(*ranks)
+
+
+def test_an_uneven_all_to_all_is_no_other_collective() -> None:
+    row = Splits((1, 2), (1, 4))
+    text = refusal([collective(1, V, splits=row)], [collective(1, AG, size=3)])
+    assert "rank 0 has all_to_all_v (t.0.et" in text
+    assert "rank 1 has all_gather of 3 bytes" in text

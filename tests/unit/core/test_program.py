@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chakram.core.collectives import CollectiveOp
@@ -14,6 +16,7 @@ from chakram.core.program import (
     SendOperation,
     check_program,
 )
+from chakram.core.splits import Splits
 
 GROUPS = (
     ProcessGroup(name="g", ranks=(0, 1)),
@@ -50,6 +53,10 @@ def message(kind: type = SendOperation, **more):
     return kind(**{**fields, **more})
 
 
+def uneven(sent: tuple[int, ...], received: tuple[int, ...]) -> CollectiveOperation:
+    return together(op=CollectiveOp.ALL_TO_ALL_V, splits=Splits(sent, received))
+
+
 def wait(*dependencies: int, duration_ns: int = 1) -> ComputeOperation:
     return ComputeOperation(
         node_id=None, name="w", dependencies=dependencies, duration_ns=duration_ns
@@ -70,6 +77,7 @@ def test_a_sound_program_has_no_problems() -> None:
             message(dependencies=(1,)),
             message(ReceiveOperation),
             together(number=1, dependencies=(0,), root=1),
+            replace(uneven((3, 2), (3, 0)), number=2),
         )
         == []
     )
@@ -88,6 +96,19 @@ def test_a_sound_program_has_no_problems() -> None:
         ([wait(duration_ns=-3)], "job j rank 0 operation 0: negative duration -3"),
         ([together(number=1)], "the collectives of 'g' are not numbered 0..0"),
         ([wait(1), wait(0)], "job j rank 0: dependencies form a cycle"),
+        (
+            [together(op=CollectiveOp.ALL_TO_ALL_V)],
+            "job j rank 0 operation 0: all_to_all_v without splits",
+        ),
+        (
+            [together(op=CollectiveOp.ALL_TO_ALL, splits=Splits((1, 2), (1, 0)))],
+            "job j rank 0 operation 0: all_to_all with splits",
+        ),
+        ([uneven((1,), (1,))], "splits for other than 2 ranks"),
+        ([uneven((1, 2), (1, 2, 3))], "splits for other than 2 ranks"),
+        ([uneven((), ())], "splits for other than 2 ranks"),
+        ([uneven((1, -1), (1, 0))], "a negative split"),
+        ([uneven((1, 2), (3, 2))], "keeps another part than it gets from itself"),
     ],
 )
 def test_every_problem_is_found(operations: list, wanted: str) -> None:

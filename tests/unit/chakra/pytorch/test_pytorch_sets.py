@@ -115,6 +115,16 @@ def test_host_traces_given_for_profiles_are_refused(tmp_path: Path) -> None:
         load_trace_set(path, kineto=path)
 
 
+def test_other_traces_do_not_mind_what_lies_beside(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
+    (tmp_path / "kineto").mkdir()
+    assert len(load_trace_set(folder).graphs[0]) == 1
+    with pytest.raises(TraceError, match="holds no files"):
+        load_trace_set(write_hosts(tmp_path / "host"))
+
+
 def test_other_traces_have_no_use_for_profiles(tmp_path: Path) -> None:
     (tmp_path / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
     profiles = write_profiles(tmp_path / "profiles", "device")
