@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chakram.chakra.messages import NodeType
+from chakram.chakra.synth.program import GroupDescription
 from chakram.chakra.trace_set import load_trace_set
 from chakram.chakra.writer import encode_trace, write_trace_set
 from chakram.core.collectives import CollectiveOp
@@ -138,3 +140,34 @@ def test_an_uneven_all_to_all_keeps_its_splits() -> None:
     nodes = list(read(written).graph.nodes())
     assert [node.splits for node in nodes] == [splits, splits]
     assert {node.op for node in nodes} == {CollectiveOp.ALL_TO_ALL}
+
+
+def test_ranks_are_written_one_at_a_time(tmp_path: Path) -> None:
+    happened: list[str] = []
+
+    def graphs() -> Iterator[TraceGraph]:
+        for rank in range(3):
+            happened.append(f"make {rank}")
+            yield trace(rank, [collective(1, CollectiveOp.ALL_REDUCE, size=1)])
+
+    write_trace_set(
+        tmp_path,
+        prefix="w",
+        graphs=graphs(),
+        groups=[],
+        producer="test",
+        on_rank=lambda done: happened.append(f"wrote {done}"),
+    )
+    assert happened == ["make 0", "wrote 1", "make 1", "wrote 2", "make 2", "wrote 3"]
+
+
+def test_a_file_may_tell_its_rank_s_groups(tmp_path: Path) -> None:
+    group = ProcessGroup(name="4", ranks=(0, 2))
+    graph = trace(0, [collective(1, CollectiveOp.ALL_REDUCE, group="4", size=1)])
+    described = [GroupDescription(group, "data")]
+    written = b"".join(encode_trace(graph, producer="test", groups=described))
+    made = read(written)
+    assert made.groups == {"4": (0, 2)}
+    assert b'"pg_desc": "data"' in written
+    assert len(made.graph) == 2
+    assert made.graph.kind(1) is NodeKind.PASS

@@ -7,6 +7,7 @@ same parameters, defaults and mistakes.
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -86,14 +87,8 @@ def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
     def verb(out: Path, replace: bool, as_json: bool, **values: Any) -> None:
         given: dict[str, str] = {}
         for name, value in values.items():
-            key = keys[name].key
-            if isinstance(value, list):
-                if value:
-                    given[key] = f"[{', '.join(value)}]"
-            elif value is not None:
-                given[key] = str(value).lower() if value is True else str(value)
-                if value is False:
-                    given[key] = "false"
+            if value is not None:
+                given[keys[name].key] = keys[name].as_yaml(value)
         _write(_trace(kind, given), out, replace=replace, as_json=as_json)
 
     parameters = [_parameter("out", _Out)]
@@ -130,8 +125,17 @@ class _Option:
             settings["param_decls"] = (option,)
             settings["metavar"] = _metavar(name, field)
         declarations = settings.pop("param_decls")
-        self.required = required
+        self._is_path = name == "splits"
         self.annotation = Annotated[base, typer.Option(*declarations, **settings)]
+
+    def as_yaml(self, value: str | bool | list[str]) -> str:
+        """Return a value of the option as a file would have it."""
+        if isinstance(value, list):
+            return f"[{', '.join(value)}]"
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        # A path may hold what means something in YAML.
+        return json.dumps(value) if self._is_path else value
 
 
 def _options(model: Any, prefix: str = "") -> dict[str, _Option]:

@@ -11,6 +11,8 @@ from chakram.chakra.synth.pipeline import (
     layers_of,
     one_forward_one_backward,
 )
+from chakram.chakra.synthesize import synthesize
+from chakram.config.synth import KINDS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.trace import NodeKind
 from tests.unit.chakra.synth.making import graph, make, names_before, ops, traffic
@@ -299,6 +301,40 @@ def test_stages_share_layers_as_evenly_as_can_be() -> None:
     shares = [layers_of(stage=stage, stages=4, layers=61) for stage in range(4)]
     assert [len(share) for share in shares] == [15, 15, 15, 16]
     assert [layer for share in shares for layer in share] == list(range(61))
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        ("dense", {"model": "llama-3-8b", "tp": 8, "pp": 4}),
+        ("dense", {"model": "gpt-3-175b", "tp": 2, "pp": 8, "bucket": "100MiB"}),
+        ("moe", {"model": "mixtral-8x7b", "tp": 4, "ep": 2, "pp": 2}),
+        ("moe", {"model": "deepseek-v3", "ep": 4, "pp": 4, "sequence": 64}),
+        ("moe", {"model": "gpt-oss-20b", "ep": 2, "cp": 2, "fsdp": 2}),
+    ],
+)
+def test_the_gradients_of_all_ranks_are_those_of_all_parameters(
+    kind: str, parameters: dict[str, Any]
+) -> None:
+    trace = KINDS[kind].model_validate(
+        {"synth": kind, "dp": 2, "gradient_bytes_per_element": 4, **parameters}
+    )
+    degrees, shape = trace.degrees, trace.shape
+    synthesis = synthesize(trace)
+    sums = {"data": 0, "expert data": 0, "sharded data": 0}
+    for rank in range(synthesis.nranks):
+        for node in synthesis.graph_of(rank).nodes():
+            if node.op is AR and node.group and node.comm_bytes > 100_000:
+                purpose = synthesis.purposes[node.group]
+                if purpose in sums:
+                    sums[purpose] += node.comm_bytes
+    copies = degrees["dp"] * degrees["cp"]
+    # Embedding and output are whole on each of the sharded ranks.
+    whole = 2 * shape.embedding_parameters * 4
+    dense = sums["data"] // (copies * degrees["ep"]) - whole * (degrees["fsdp"] - 1)
+    expert = sums["expert data"] // copies
+    tied = shape.embedding_parameters if shape.tied else 0
+    assert dense + expert == (shape.parameters + tied) * 4
 
 
 def test_the_set_is_what_its_files_would_give() -> None:
