@@ -34,7 +34,7 @@ from chakram.testing.plans import (
 )
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
-from chakram_agent.shard import build_plane
+from chakram_agent.shard import GARBAGE_THRESHOLD, build_plane
 
 BULK_BYTES = 128 << 20
 MESSAGE_BYTES = 1024
@@ -71,6 +71,7 @@ def run(plan: AgentPlan, start_ns: int | None = None) -> DataPlane:
     plane = build_plane(plan, Policy(allow=(IPv4Network("198.18.0.0/15"),)))
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
     if start_ns is None:
         start_ns = time.monotonic_ns() + 5_000_000
     plane.arm(start_ns)
