@@ -149,7 +149,14 @@ class Agent:
         shards = len({rank.shard for rank in limited.ranks})
         if self.state.phase is Phase.IDLE:
             self._plan = limited
-        self._dispatch(Prepare(session=session, run_id=plan.run_id, shards=shards))
+        self._dispatch(
+            Prepare(
+                session=session,
+                run_id=plan.run_id,
+                shards=shards,
+                goes_on=any(job.is_background for job in plan.settings.jobs),
+            )
+        )
         for note in notes:
             self._tell(LogLine(time_ns=time.monotonic_ns(), level="warning", text=note))
         await self._wait_until(

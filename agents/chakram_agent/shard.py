@@ -143,6 +143,8 @@ class Shard:
         self._armed = False
         self._stopping = False
         self._finished = False
+        self._goes_on = False
+        self._start_ns = 0
         self._progress = -1
         self._progress_ns = 0
         self._next_tally_ns = 0
@@ -169,6 +171,11 @@ class Shard:
         self._plan = decode_plan(setup.plan)
         self._plane = build_plane(self._plan, policy)
         self._plane.watch(self._pipe.fileno())
+        self._goes_on = any(
+            replay.is_background
+            for line in self._plane.lines
+            for replay in line.endpoint.replays
+        )
         self._tally = Tally(self._plane, self._counters, shard=setup.shard)
         self._sampler = Sampler(
             self._plane, self._plan, bin_ns=self._plan.settings.sample_bin_ns
@@ -221,10 +228,7 @@ class Shard:
         self._pipe.flush()
         if not self._armed:
             return
-        if self._finished:
-            # Ranks that are not waited for go on as long as others need them to.
-            if _rows(plane) >= REPORT_ROWS:
-                self._report_rows(plane)
+        if self._finished and not self._goes_on:
             return
         if self._tally is not None and now_ns >= self._next_tally_ns:
             self._next_tally_ns = now_ns + TALLY_NS
@@ -234,7 +238,8 @@ class Shard:
         failure = plane.failure()
         if failure is not None:
             raise RunFailed("shard", failure)
-        if plane.finished():
+        if not self._finished and now_ns >= self._start_ns and plane.finished():
+            # Ranks that are not waited for go on for as long as others need them to.
             self._finished = True
             self._finish_samples(now_ns)
             self._report(plane, now_ns)
@@ -249,6 +254,7 @@ class Shard:
             case "arm":
                 plane.arm(command.arm.start_ns)
                 self._armed = True
+                self._start_ns = command.arm.start_ns
                 self._progress_ns = command.arm.start_ns
             case "stop":
                 self._stopping = True
@@ -330,7 +336,8 @@ class Shard:
         if self._pipe.closed:
             return
         plane = self._plane
-        if plane is not None and self._armed and not self._finished:
+        ended = self._finished and not self._goes_on
+        if plane is not None and self._armed and not ended:
             self._finish_samples(time.monotonic_ns())
             # Beyond the bound the rest is lost; the reason why has been said.
             with suppress(RunFailed):

@@ -85,6 +85,8 @@ class Prepare:
     session: str
     run_id: str
     shards: int
+    goes_on: bool = False
+    """There are ranks that send for as long as those of other agents need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +238,7 @@ class AgentState:
     _live: set[int] = field(default_factory=set)
     _ready: set[int] = field(default_factory=set)
     _finished: set[int] = field(default_factory=set)
+    _goes_on: bool = False
     _releasing: bool = False
     """DRAINING leads to IDLE: nobody waits for a report."""
     _heartbeat_ns: int = 0
@@ -347,6 +350,7 @@ class AgentState:
         self.phase = Phase.PREPARING
         self.run_id = event.run_id
         self._shards = event.shards
+        self._goes_on = event.goes_on
         self._live = set(range(event.shards))
         return [StartShards(count=event.shards)]
 
@@ -410,7 +414,10 @@ class AgentState:
         return []
 
     def _lease_ns(self) -> int:
-        return TRAFFIC_LEASE_NS if self.phase in TRAFFIC else QUIET_LEASE_NS
+        has_traffic = self.phase in TRAFFIC or (
+            self.phase is Phase.DONE and self._goes_on
+        )
+        return TRAFFIC_LEASE_NS if has_traffic else QUIET_LEASE_NS
 
     # ---- the shards ------------------------------------------------------------------
 
@@ -468,7 +475,7 @@ class AgentState:
         self.run_id = self.start_ns = self.reason = None
         self._shards = 0
         self._live, self._ready, self._finished = set(), set(), set()
-        self._releasing = False
+        self._releasing = self._goes_on = False
         return [Release()]
 
     def _unexpected(self, asked: str, hint: str) -> UnexpectedEvent:

@@ -36,6 +36,37 @@ def test_two_jobs_share_a_fabric(tmp_path: Path, kind: str) -> None:
         assert sent["right"][rank] == (messages, nbytes // 2)
 
 
+def test_jobs_share_ports_and_repeat_each_in_its_own_way(tmp_path: Path) -> None:
+    jobs = [
+        moe(2) | {"name": "front", "start": "100ms"},
+        moe(2) | {"name": "back", "repeat": "until_others_end"},
+        moe(2) | {"name": "short", "repeat": 1, "placement": {"ports": [2, 3]}},
+    ]
+    # Ports 0 and 1 in one process, 2 and 3 in another: one has nobody to wait for soon.
+    experiment = write_experiment(
+        tmp_path,
+        jobs,
+        fabric("loopback", 4),
+        iterations={"warmup": 1, "measured": 2},
+        agents={"shards": 2},
+    )
+
+    results = completed(experiment).results
+
+    assert all(record.complete for record in results.collectives())
+    ranks = results.ranks()
+    first_ns = min(record.start_ns for record in ranks)
+    counts = defaultdict(set)
+    for record in ranks:
+        counts[record.job].add(record.iteration)
+        if record.job == "front":
+            assert record.start_ns - first_ns >= 10**8
+    assert counts["front"] == {0, 1, 2}
+    assert counts["short"] == {0, 1}
+    assert len(counts["back"]) > 3
+    assert results.manifest.jobs["back"]["iterations"] is None
+
+
 @pytest.mark.parametrize("sync", ["barrier", "free", "gap"])
 def test_iterations_follow_one_another(tmp_path: Path, sync: str) -> None:
     gap_ns = 20 * 10**6

@@ -129,6 +129,19 @@ def test_traffic_lives_on_heartbeats(phase: Phase) -> None:
     )
 
 
+def test_ranks_that_go_on_live_on_heartbeats() -> None:
+    state = AgentState()
+    prepare = Prepare(session="s", run_id="r", shards=1, goes_on=True)
+    handle_all(state, [ATTACH, prepare, ShardReady(shard=0), ARM])
+    handle_all(state, [Tick(now_ns=SECOND), ShardFinished(shard=0)])
+    assert state.phase is Phase.DONE
+    assert state.next_deadline_ns() == TRAFFIC_LEASE_NS
+    assert StopShards() in handle_all(state, [Tick(now_ns=4 * SECOND)])
+    handle_all(state, [ShardStopped(shard=0, reason=None)])
+    handle_all(state, [ATTACH])
+    assert state.next_deadline_ns() == QUIET_LEASE_NS
+
+
 @pytest.mark.parametrize("phase", [Phase.IDLE, Phase.PREPARED, Phase.DONE])
 def test_without_traffic_the_controller_may_be_slow(phase: Phase) -> None:
     state = state_in(phase)
