@@ -11,11 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
-from chakram.core.counters import slot
+from chakram.core.counters import distribution_slot, slot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chakram.roce.histogram import HistogramCounts
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.statistics import PortStatistics, QueuePairStatistics
     from chakram_agent.counters import SharedCounters
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Tally"]
 
 QUEUE_PAIRS_PER_TURN = 16
+TURNS_PER_DISTRIBUTION = 50
 
 _QUEUE_PAIR_COUNTERS = (
     ("messages_posted", "flows_started"),
@@ -93,10 +95,15 @@ class Tally:
             for pair in line.endpoint.engine.queue_pairs()
         ]
         self._next = 0
+        self._turns = 0
+        self._distributions: dict[tuple[str, int], HistogramCounts] = {}
 
     def turn(self) -> None:
         """Bring ports and the next few queue pairs up to date."""
         self._count_ports()
+        self._turns += 1
+        if self._turns % TURNS_PER_DISTRIBUTION == 0:
+            self._count_distributions()
         pairs = min(QUEUE_PAIRS_PER_TURN, len(self._pairs))
         for _ in range(pairs):
             self._count_pair(self._next)
@@ -107,6 +114,7 @@ class Tally:
         self._count_ports()
         for index in range(len(self._pairs)):
             self._count_pair(index)
+        self._count_distributions()
 
     def _count_ports(self) -> None:
         values = self._counters.values
@@ -137,6 +145,29 @@ class Tally:
         values[_SEND_RETRIES] += now[1] - retries
         values[_RX_BYTES] += now[2] - received
         self._sockets[index] = now
+
+    def _count_distributions(self) -> None:
+        """Bring the distributions up to date; each of them is some thirty numbers."""
+        self._count_distribution("generator_lag", -1, self._plane.lags.snapshot())
+        for index, line in enumerate(self._plane.lines):
+            engine = line.endpoint.engine
+            self._count_distribution("round_trip", index, engine.round_trips.snapshot())
+            self._count_distribution(
+                "pacing_error", index, engine.pacing_errors.snapshot()
+            )
+
+    def _count_distribution(self, name: str, index: int, now: HistogramCounts) -> None:
+        before = self._distributions.get((name, index))
+        if before == now:
+            return
+        self._distributions[name, index] = now
+        values = self._counters.values
+        first = distribution_slot(name)
+        for bucket, count in enumerate((*now.counts, now.sum_ns)):
+            if before is not None:
+                count -= (*before.counts, before.sum_ns)[bucket]
+            if count:
+                values[first + bucket] += count
 
     def _count_pair(self, index: int) -> None:
         pair, before = self._pairs[index]

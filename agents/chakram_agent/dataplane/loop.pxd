@@ -4,6 +4,7 @@ cimport cython
 
 from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
+from chakram.roce.histogram cimport Histogram
 from chakram.roce.port cimport PortEngine
 from chakram.roce.wire cimport WireEncoder
 from chakram_agent.dataplane.burst_port cimport Port
@@ -39,6 +40,7 @@ cdef class DataPlane:
     cdef readonly list lines
     cdef readonly long long busy_ns
     cdef readonly long long max_lag_ns
+    cdef readonly Histogram lags
     cdef readonly long long late_rounds
     cdef readonly long long rounds
     cdef object _epoll

@@ -15,6 +15,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NEVER
+from chakram.roce.histogram import Histogram
 from chakram.roce.wire import WireEncoder
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class DataPlane:
             packets flow the process spins, so its CPU time says nothing; if this is
             nearly all of the time, the process is what limits.
         max_lag_ns: The most that something due had to wait for the loop.
+        lags: How long everything due had to wait.
         late_rounds: Times that this was more than a millisecond.
         rounds: Rounds so far.
     """
@@ -158,6 +160,7 @@ class DataPlane:
         "_exact",
         "_line_of",
         "busy_ns",
+        "lags",
         "late_rounds",
         "lines",
         "max_lag_ns",
@@ -168,6 +171,7 @@ class DataPlane:
         self.lines = lines
         self.busy_ns = 0
         self.max_lag_ns = 0
+        self.lags = Histogram()
         self.late_rounds = 0
         self.rounds = 0
         self._epoll = select.epoll(max(1, len(lines)))
@@ -276,6 +280,7 @@ class DataPlane:
         return [descriptor for descriptor, _ in self._epoll.poll(timeout_s)]
 
     def _note_lag(self, lag_ns: int) -> None:
+        self.lags.add(lag_ns)
         self.max_lag_ns = max(self.max_lag_ns, lag_ns)
         if lag_ns > _LATE_NS:
             self.late_rounds += 1

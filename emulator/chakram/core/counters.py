@@ -11,6 +11,8 @@ one per name          ``COUNTER_NAMES``, found by ``slot(name)``
 28 per collective     flows by completion time: ``FCT_BUCKET_BOUNDS_NS`` and one more
                       for longer ones, not cumulative; ``fct_slot(op, bucket)``
 one per collective    sum of the completion times in ns; ``fct_sum_slot(op)``
+29 per distribution   of ``DISTRIBUTIONS``: its buckets, with the same bounds, and the
+                      sum of its times; ``distribution_slot(name)`` is the first
 ====================  ================================================================
 
 All slots count upwards, so the counters of several shards or agents simply add.
@@ -76,7 +78,16 @@ _OP_SLOTS = {
     op: len(COUNTER_NAMES) + index * (FCT_BUCKETS + 1) for index, op in enumerate(OPS)
 }
 
-TOTAL_SLOTS = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
+DISTRIBUTIONS = (
+    "round_trip",  # from a packet that asks for an acknowledgement to that
+    "pacing_error",  # how much later than its pace allowed a burst was offered
+    "generator_lag",  # how long something due waited for the loop
+)
+"""Names of the distributions of times beside those of completion, in order."""
+
+_FIRST_DISTRIBUTION = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
+
+TOTAL_SLOTS = _FIRST_DISTRIBUTION + len(DISTRIBUTIONS) * (FCT_BUCKETS + 1)
 """Length of the array."""
 
 
@@ -117,6 +128,15 @@ def fct_slot(op: CollectiveOp, bucket: int) -> int:
 def fct_sum_slot(op: CollectiveOp) -> int:
     """Return the index of the sum, in ns, of the completion times of *op*."""
     return _OP_SLOTS[op] + FCT_BUCKETS
+
+
+def distribution_slot(name: str) -> int:
+    """Return the index of the first bucket of a distribution; its sum is the last.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    return _FIRST_DISTRIBUTION + DISTRIBUTIONS.index(name) * (FCT_BUCKETS + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

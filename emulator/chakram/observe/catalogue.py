@@ -373,6 +373,23 @@ _AGENT_METRICS = (
     ),
     _agent("chakram_cpu_seconds_total", COUNTER, "CPU time of the data plane."),
     _agent(
+        "chakram_round_trip_seconds",
+        HISTOGRAM,
+        "Time from a packet that asked for an acknowledgement to that, of packets sent "
+        "once.",
+    ),
+    _agent(
+        "chakram_pacing_error_seconds",
+        HISTOGRAM,
+        "How much later than their pace allowed bursts of data were offered to the "
+        "wire, where a port or a queue pair has a rate.",
+    ),
+    _agent(
+        "chakram_generator_lag_seconds",
+        HISTOGRAM,
+        "How long something due waited for a round of the data plane.",
+    ),
+    _agent(
         "chakram_generator_lag_max_seconds",
         GAUGE,
         "The longest that something due had to wait for a round of the data plane.",

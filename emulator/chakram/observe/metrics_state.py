@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from chakram.core.bandwidth import bus_factor
 from chakram.core.collectives import CollectiveOp
 from chakram.core.counters import (
+    DISTRIBUTIONS,
     FCT_BUCKETS,
     TOTAL_SLOTS,
+    distribution_slot,
     fct_bucket,
     fct_histograms,
     slot,
@@ -273,6 +275,17 @@ class MetricsState:
                 for name, own in self._counts.items()
             }
             counters = list(self._counters.values())
+            by_agent = dict(self._counters)
+        for name in DISTRIBUTIONS:
+            first = distribution_slot(name)
+            for agent, counted in by_agent.items():
+                metric = f"chakram_{name}_seconds"
+                histograms.setdefault(metric, {})[self._full(metric, (agent,))] = (
+                    HistogramValues(
+                        tuple(counted[first : first + FCT_BUCKETS]),
+                        counted[first + FCT_BUCKETS] * 1e-9,
+                    )
+                )
         if counters:
             name = "chakram_flow_completion_seconds"
             histograms[name] = {

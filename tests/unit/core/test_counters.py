@@ -9,10 +9,12 @@ import pytest
 from chakram.core.collectives import CollectiveOp
 from chakram.core.counters import (
     COUNTER_NAMES,
+    DISTRIBUTIONS,
     FCT_BUCKET_BOUNDS_NS,
     FCT_BUCKETS,
     OPS,
     TOTAL_SLOTS,
+    distribution_slot,
     fct_bucket,
     fct_histograms,
     fct_slot,
@@ -26,6 +28,11 @@ def test_every_slot_is_used_exactly_once() -> None:
     slots = [slot(name) for name in COUNTER_NAMES]
     slots += [fct_slot(op, bucket) for op in OPS for bucket in range(FCT_BUCKETS)]
     slots += [fct_sum_slot(op) for op in OPS]
+    slots += [
+        distribution_slot(name) + bucket
+        for name in DISTRIBUTIONS
+        for bucket in range(FCT_BUCKETS + 1)
+    ]
     assert sorted(slots) == list(range(TOTAL_SLOTS))
 
 
@@ -69,3 +76,8 @@ def test_histograms_come_back_out_of_the_sum_of_shards() -> None:
 def test_counters_of_another_length_are_refused() -> None:
     with pytest.raises(ValueError, match="3 counters instead of"):
         sum_counters([[1, 2, 3]])
+
+
+def test_a_distribution_has_a_name() -> None:
+    with pytest.raises(ValueError, match="not in tuple"):
+        distribution_slot("age")

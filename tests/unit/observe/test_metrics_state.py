@@ -15,8 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from chakram.core.collectives import CollectiveOp
 from chakram.core.counters import (
     COUNTER_NAMES,
+    FCT_BUCKETS,
     OPS,
     TOTAL_SLOTS,
+    distribution_slot,
     fct_bucket,
     fct_slot,
     fct_sum_slot,
@@ -274,3 +276,16 @@ def test_series_grow_with_agents_within_their_budget() -> None:
     per_agent = count(11) - count(10)
     assert 0 < per_agent <= MAX_SERIES_PER_AGENT
     assert count(0) <= MAX_SERIES_PER_RUN
+
+
+def test_distributions_are_those_of_each_agent() -> None:
+    state = MetricsState("r")
+    values = array("q", bytes(8 * TOTAL_SLOTS))
+    first = distribution_slot("round_trip")
+    values[first + 3] = 7
+    values[first + FCT_BUCKETS] = 5_000_000
+    state.set_counters("h1", values)
+
+    found = state.snapshot().histograms["chakram_round_trip_seconds"]["r", "h1"]
+    assert found.counts[3] == sum(found.counts) == 7
+    assert found.sum_seconds == pytest.approx(0.005)
