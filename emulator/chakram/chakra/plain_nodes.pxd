@@ -54,6 +54,7 @@ cdef int _STRING
 cdef int _BYTES
 
 
+@cython.final
 cdef class PlainNodes:
     cdef object _builder
     cdef NodeIndex _index
@@ -138,43 +139,47 @@ cdef class PlainNodes:
                    wire_type="int", value="unsigned long long", at="Py_ssize_t",
                    stop="Py_ssize_t")
     cdef bint _read(self, const unsigned char* data, Py_ssize_t start,
-                    Py_ssize_t end) except -1
+                    Py_ssize_t end) noexcept
     @cython.locals(value="unsigned long long")
     cdef bint _read_ids(self, const unsigned char* data, Py_ssize_t stop,
-                        bint control) except -1
+                        bint control) noexcept
     @cython.locals(tag="unsigned long long", length="unsigned long long")
-    cdef bint _read_texts(self, const unsigned char* data, Py_ssize_t stop) except -1
+    cdef bint _read_texts(self, const unsigned char* data, Py_ssize_t stop) noexcept
     @cython.locals(name_at="Py_ssize_t", name_end="Py_ssize_t", value_at="Py_ssize_t",
                    value_end="Py_ssize_t", arm="int", number="unsigned long long",
                    tag="unsigned long long", field="unsigned long long",
                    wire_type="int", length="unsigned long long", at="Py_ssize_t",
                    end="Py_ssize_t", bit="int")
     cdef bint _read_attribute(self, const unsigned char* data, Py_ssize_t start,
-                              Py_ssize_t stop) except -1
+                              Py_ssize_t stop) noexcept
     @cython.locals(of_values="int", tag="unsigned long long",
                    length="unsigned long long", end="Py_ssize_t")
     cdef bint _read_list(self, const unsigned char* data, Py_ssize_t stop,
-                         int arm) except -1
+                         int arm) noexcept
     @cython.locals(number="long long")
-    cdef _set_number(self, int bit, int arm, unsigned long long stored)
+    cdef void _set_number(self, int bit, int arm,
+                          unsigned long long stored) noexcept
     @cython.locals(at="Py_ssize_t", value="unsigned long long", shift="int",
                    byte="unsigned long long")
-    cdef unsigned long long _varint(self, const unsigned char* data, Py_ssize_t end)
+    cdef unsigned long long _varint(self, const unsigned char* data,
+                                    Py_ssize_t end) noexcept
     @cython.locals(node_type="int", seen="int")
     cdef bint _mean(self, const unsigned char* data) except -1
     @cython.locals(needed="int")
-    cdef bint _mean_collective(self) except -1
+    cdef bint _mean_collective(self) noexcept
     @cython.locals(seen="int", own="long long", own_bit="int", other="long long",
                    other_bit="int")
-    cdef bint _mean_message(self) except -1
+    cdef bint _mean_message(self) noexcept
     @cython.locals(key="bytes")
     cdef int _group_number(self, const unsigned char* data) except -2
 
 
 @cython.locals(bits="unsigned char", at="Py_ssize_t")
-cdef bint _is_ascii(const unsigned char* data, Py_ssize_t start, Py_ssize_t end)
+cdef bint _is_ascii(const unsigned char* data, Py_ssize_t start,
+                    Py_ssize_t end) noexcept
 
-cdef int _wire_type_of(int arm)
+cdef int _wire_type_of(int arm) noexcept
 
 @cython.locals(bit="int", name="const unsigned char*", place="int")
-cdef int _attribute_bit(const unsigned char* data, Py_ssize_t at, Py_ssize_t length)
+cdef int _attribute_bit(const unsigned char* data, Py_ssize_t at,
+                        Py_ssize_t length) noexcept

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainNodes"]
 
-_ROWS = 512
+_ROWS = 256
 """Nodes that are given to the builder at once."""
-_EDGES = 4096
+_EDGES = 2048
 """Dependencies likewise.  A node with more than half of them is not plain."""
 
 _NO_VALUE = NO_VALUE

@@ -83,10 +83,8 @@ def producer_of(
         control_only: Whether all its dependencies are control dependencies.
         counts_groups: Whether its collectives state size and number of groups.
     """
-    count = min(len(graph), _NAMES_LOOK)
-    names = [graph.node(position).name for position in range(count)]
     if metadata is None:
-        old_text = bool(names) and is_text_converter(None, names[0])
+        old_text = bool(len(graph)) and is_text_converter(None, graph.name(0))
         return Producer.TEXT if old_text else Producer.UNKNOWN
     attributes = metadata.attributes
     if "producer" in attributes:
@@ -101,8 +99,9 @@ def producer_of(
         return Producer.PYTORCH
     if counts_groups:
         return Producer.FLINT
-    if not names or attributes:
+    if not len(graph) or attributes:
         return Producer.UNKNOWN
+    names = [graph.name(position) for position in range(min(len(graph), _NAMES_LOOK))]
     if all(_GENERATOR_NAME.fullmatch(name) for name in names):
         return Producer.GENERATOR
     if all(_EXAMPLE_NAME.fullmatch(name) for name in names):

@@ -11,6 +11,7 @@ cdef unsigned long long _WORD_MASK
 cdef unsigned long long _INDEX_FACTOR
 
 
+@cython.final
 cdef class NameTable:
     cdef bytearray _text
     cdef object _ends
@@ -26,6 +27,7 @@ cdef class NameTable:
                   Py_ssize_t end) except -1
 
 
+@cython.final
 cdef class NodeIndex:
     cdef int _bits
     cdef long long _count
@@ -37,7 +39,7 @@ cdef class NodeIndex:
     cpdef bint put(self, unsigned long long node_id) except -1
     cpdef int find(self, unsigned long long node_id) except -2
     @cython.locals(mask="unsigned long long", slot="unsigned long long")
-    cdef unsigned long long _slot(self, unsigned long long node_id)
+    cdef unsigned long long _slot(self, unsigned long long node_id) noexcept
     @cython.locals(ids="unsigned long long[::1]", positions="int[::1]",
                    old="Py_ssize_t", count="Py_ssize_t", slot="unsigned long long")
     cdef _grow(self)
@@ -64,8 +66,9 @@ cdef Py_ssize_t _fill_order(const unsigned long long[::1] ids,
 
 @cython.locals(at="Py_ssize_t", parent="Py_ssize_t", node_id="unsigned long long")
 cdef void _push(int[::1] heap, Py_ssize_t size, const unsigned long long[::1] ids,
-                int position)
+                int position) noexcept
 
 @cython.locals(at="Py_ssize_t", child="Py_ssize_t", position="int",
                node_id="unsigned long long")
-cdef void _pop(int[::1] heap, Py_ssize_t size, const unsigned long long[::1] ids)
+cdef void _pop(int[::1] heap, Py_ssize_t size,
+               const unsigned long long[::1] ids) noexcept

@@ -1,0 +1,161 @@
+"""What reading traces and saved plans costs, against the usual way of reading.
+
+The yardstick is how Chakra's own tools read: frame by frame, each decoded by protobuf
+in Python, and nothing done with it.  Both run in turn, and processor time is counted,
+so that ratios hold on a machine that others use too; what is printed are medians.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tarfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram._compiled import status
+from chakram.chakra.et_pb2 import GlobalMetadata, Node
+from chakram.chakra.options import ReadOptions
+from chakram.chakra.reader import read_trace
+from chakram.config.experiment import load_experiment
+from chakram.controller.planning import load_jobs
+from chakram.controller.saved_plans import load_plan, save_plan
+from tests.big_traces import write_big_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROUNDS = 7
+LARGE_SET = "moe_mixtral_32layers_ep8_pp4_32r.tar.gz"
+SMALL_SETS = (
+    "dense_llama_fsdp8_8r",
+    "dense_llama_legacyattr_tp2_dp2_4r",
+    "dense_llama_tp4_pp2_dp2_16r.tar.gz",
+    "moe_mixtral_ep4_fsdp2_tp1_8r",
+    "moe_mixtral_ep4_tp2_8r",
+)
+"""Of 120 to 360 nodes per file; opening one costs as much as 50 nodes."""
+
+
+def read_the_usual_way(files: Sequence[Path]) -> int:
+    """Decode every message of the files; return how many there are."""
+    count = 0
+    for path in files:
+        kind: type[GlobalMetadata | Node] = GlobalMetadata
+        with path.open("rb") as file:
+            while first := file.read(1):
+                length = first[0] & 0x7F
+                shift = 7
+                while first[0] > 0x7F:
+                    first = file.read(1)
+                    length |= (first[0] & 0x7F) << shift
+                    shift += 7
+                kind().ParseFromString(file.read(length))
+                kind = Node
+                count += 1
+    return count
+
+
+def ratio_of(work: Callable[[], object], files: Sequence[Path], name: str) -> float:
+    """Return how long *work* takes, as a multiple of the usual way; print both."""
+    ours, usual = [], []
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        count = read_the_usual_way(files)
+        middle = time.process_time()
+        work()
+        usual.append(middle - begin)
+        ours.append(time.process_time() - middle)
+    yardstick, mine = statistics.median(usual), statistics.median(ours)
+    print(  # noqa: T201 - the outcome of a benchmark
+        f"\n{name}: {count} messages, {mine / count * 1e6:.2f} us each, the usual way "
+        f"{yardstick / count * 1e6:.2f} us: {mine / yardstick:.2f} of it"
+    )
+    return mine / yardstick
+
+
+def files_of(name: str, data: Path, folder: Path) -> list[Path]:
+    """Return the files of a set, unpacked into *folder* if it is an archive."""
+    place = data / "traces" / "stage" / name
+    if place.is_file():
+        with tarfile.open(place) as archive:
+            archive.extractall(folder, filter="data")
+        place = folder / name.removesuffix(".tar.gz")
+    return sorted(place.glob("*.et"), key=lambda path: int(path.suffixes[-2][1:]))
+
+
+def read_all(files: Sequence[Path]) -> None:
+    options = ReadOptions(bytes_per_element=2)
+    for rank, path in enumerate(files):
+        read_trace(path, rank, options)
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if not status().is_compiled():
+        pytest.skip("what is measured is the compiled form")
+
+
+def test_graphs_of_a_large_set_cost_no_more_than_decoding(
+    chakram_data: Path, tmp_path: Path
+) -> None:
+    files = files_of(LARGE_SET, chakram_data, tmp_path)
+    assert ratio_of(lambda: read_all(files), files, LARGE_SET) < 1.5
+
+
+def test_graphs_of_small_sets_cost_little_more_than_decoding(
+    chakram_data: Path, tmp_path: Path
+) -> None:
+    sets = [files_of(name, chakram_data, tmp_path) for name in SMALL_SETS]
+    files = [file for files in sets for file in files]
+
+    def read_sets() -> None:
+        for each in sets:
+            read_all(each)
+
+    assert ratio_of(read_sets, files, "five small sets") < 1.5
+
+
+def test_a_graph_of_a_large_trace_costs_no_more_than_decoding(tmp_path: Path) -> None:
+    path = tmp_path / "big.0.et"
+    write_big_trace(path, 200_000)
+    assert ratio_of(lambda: read_all([path]), [path], "large trace") < 1.5
+
+
+EXPERIMENT = """\
+version: 1
+name: saved
+jobs:
+  - name: j
+    trace: {{path: {place}, bytes_per_element: 2}}
+    compute: {compute}
+fabric:
+  kind: namespaces
+  topology: {{single_switch: {{hosts: 32}}}}
+  links: {{host: {{rate: 1Gbit}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("compute", "limit"),
+    [
+        ("{from: trace}", 0.2),
+        # Every node of the trace becomes an operation, one in eight another one.
+        ("{from: roofline, peak: 989 TFLOPS, memory: 3.35 TB/s}", 0.6),
+    ],
+    ids=["trace", "roofline"],
+)
+def test_a_saved_plan_costs_a_part_of_decoding(
+    compute: str, limit: float, chakram_data: Path, tmp_path: Path
+) -> None:
+    files = files_of(LARGE_SET, chakram_data, tmp_path)
+    path = tmp_path / "e.yaml"
+    path.write_text(EXPERIMENT.format(place=files[0].parent, compute=compute))
+    experiment = load_experiment(path)
+    save_plan(tmp_path / "saved", experiment, load_jobs(experiment))
+    ratio = ratio_of(
+        lambda: load_plan(tmp_path / "saved", experiment), files, f"plan, {compute}"
+    )
+    assert ratio < limit
