@@ -53,7 +53,10 @@ leaves = st.one_of(
     st.text(max_size=4),
 )
 values = st.one_of(
-    leaves, st.lists(leaves, max_size=3), st.just({"name": "rf_id", "value": []})
+    leaves,
+    st.lists(leaves, max_size=3),
+    st.just({"name": "rf_id", "value": []}),
+    st.just([[[]], {}]),
 )
 
 

@@ -125,7 +125,8 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
     is_async = arguments.get("async_op")
     if is_async is None and isinstance(node.inputs[-1], bool):
         is_async = node.inputs[-1]
-    root = arguments.get("root_rank", rank)
+    named = {"send": "dst", "recv": "src"}.get(str(op), "root_rank")
+    root = arguments.get(named, rank)
     return _communication(
         node,
         op,
@@ -139,7 +140,7 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
         ranks=_stated_ranks(node, node.inputs[place + 3 : place + 6]),
         rank=_position(root),
         tag=arguments.get("tag", 0),
-        sequence=sequence[0] if isinstance(sequence, list) and sequence else sequence,
+        sequence=_sequence(sequence),
         is_async=is_async,
         per_peer=_is_list(node.types, 0) and place > 3,
     )
@@ -276,6 +277,16 @@ def _counted(node: HostNode, attribute: str) -> list[Tensor]:
     if not isinstance(elements, int) or elements <= 0 or size is None:
         return []
     return [Tensor(elements, size)]
+
+
+def _sequence(value: Any) -> object:
+    """Return what tells a transfer from others of its group; None if nothing does.
+
+    It is a number; since 2.3 a pair of it and of whether it counts messages.
+    """
+    if isinstance(value, list) and all(isinstance(each, int) for each in value):
+        return tuple(value)
+    return value if isinstance(value, int) else None
 
 
 def _position(value: Any) -> int | None:

@@ -188,6 +188,16 @@ def test_a_peer_outside_of_the_group_is_refused() -> None:
         )
 
 
+def test_collectives_and_messages_have_sequences_of_their_own() -> None:
+    found = nodes_of(
+        groups(WORLD),
+        record(5, "allreduce", [tensor(1)], sequence=[1, False]),
+        record(6, "send", [tensor(1)], sequence=[1, True], rank=1),
+        wait(7, [1, True]),
+    )
+    assert after(found, 7) == {6}
+
+
 def test_the_root_is_that_of_the_dispatcher() -> None:
     schema = (
         "c10d::broadcast_(Tensor[] tensors, __torch__.PG process_group, int root_rank, "
