@@ -99,19 +99,19 @@ TRACES = st.one_of(
     kind(
         "incast",
         ranks=st.integers(2, 5),
-        rounds=st.integers(1, 3),
+        repeats=st.integers(1, 3),
         rotate=st.booleans(),
         barrier=st.booleans(),
     ),
-    kind("permutation", ranks=st.integers(2, 6), rounds=st.integers(1, 3)),
+    kind("permutation", ranks=st.integers(2, 6), repeats=st.integers(1, 3)),
     kind(
         "all_to_all",
         ranks=st.integers(2, 4),
-        rounds=st.integers(1, 2),
+        repeats=st.integers(1, 2),
         one_at_a_time=st.booleans(),
         gap=st.sampled_from(["0s", "1ms"]),
     ),
-    kind("one_to_all", ranks=st.integers(2, 4), rounds=st.integers(1, 2)),
+    kind("one_to_all", ranks=st.integers(2, 4), repeats=st.integers(1, 2)),
     kind(
         "random_pairs",
         ranks=st.integers(2, 4),
@@ -261,7 +261,7 @@ def test_what_is_hot_gets_its_share_and_moves_on(
     bins = router(settings_, tokens=tokens, top_k=2).bins(dispatch)
     hot = 3 if law == "hot_expert" else (3 + dispatch // period) % 8
     assert abs(bins[hot] - share * tokens * 2) <= 1
-    assert bins[hot] == max(bins)
+    assert bins[hot] >= max(bins) - 1
 
 
 @given(period=st.integers(2, 6), length=st.integers(1, 2), dispatch=st.integers(0, 50))

@@ -214,22 +214,22 @@ def _pattern(trace: SynthTrace) -> Pattern:
         case IncastTrace():
             receivers = [
                 (trace.receiver + (number if trace.rotate else 0)) % trace.ranks
-                for number in range(trace.rounds)
+                for number in range(trace.repeats)
             ]
             senders = incast(
                 receivers=receivers, fan_in=trace.senders, nranks=trace.ranks
             )
-            rounds = [
-                [Message(sender, receiver, trace.size_bytes) for sender in round_]
-                for receiver, round_ in zip(receivers, senders, strict=True)
+            repeats = [
+                [Message(sender, receiver, trace.size_bytes) for sender in repeat]
+                for receiver, repeat in zip(receivers, senders, strict=True)
             ]
         case PermutationTrace():
-            rounds = [
+            repeats = [
                 [
                     Message(rank, destination, trace.size_bytes)
                     for rank, destination in enumerate(_permutation(trace, number))
                 ]
-                for number in range(trace.rounds)
+                for number in range(trace.repeats)
             ]
         case AllToAllTrace():
             # Neighbours first, so that no rank is everybody's first destination.
@@ -238,14 +238,14 @@ def _pattern(trace: SynthTrace) -> Pattern:
                 for rank in range(trace.ranks)
                 for away in range(1, trace.ranks)
             ]
-            rounds = [messages] * trace.rounds
+            repeats = [messages] * trace.repeats
         case OneToAllTrace():
             messages = [
                 Message(trace.sender, (trace.sender + away) % trace.ranks, size)
                 for size in [trace.size_bytes]
                 for away in range(1, trace.ranks)
             ]
-            rounds = [messages] * trace.rounds
+            repeats = [messages] * trace.repeats
         case RandomPairsTrace():
             messages = random_messages(
                 nranks=trace.ranks,
@@ -257,7 +257,7 @@ def _pattern(trace: SynthTrace) -> Pattern:
             return Pattern(
                 kind=trace.synth,
                 nranks=trace.ranks,
-                rounds=[messages],
+                repeats=[messages],
                 one_at_a_time=not trace.mean_gap_ns,
             )
         case _:
@@ -265,7 +265,7 @@ def _pattern(trace: SynthTrace) -> Pattern:
     return Pattern(
         kind=trace.synth,
         nranks=trace.ranks,
-        rounds=rounds,
+        repeats=repeats,
         barrier=trace.barrier,
         one_at_a_time=getattr(trace, "one_at_a_time", False),
         gap_ns=trace.gap_ns,

@@ -107,10 +107,10 @@ def test_what_is_given_beside_a_model_replaces_its_numbers() -> None:
         ("kv_cache", {"decode": 65_536}, "decode", "65537 ranks"),
         ("incast", {"ranks": 4, "fan_in": 4}, "fan_in", "more than 4 ranks"),
         ("incast", {"ranks": 4, "receiver": 4}, "receiver", "no rank 4"),
-        ("incast", {"ranks": 9, "rounds": 10**6}, "rounds", "8000000 messages"),
+        ("incast", {"ranks": 9, "repeats": 10**6}, "repeats", "8000000 messages"),
         ("permutation", {"ranks": 4, "order": "shift", "shift": 8}, "shift", "itself"),
         ("one_to_all", {"ranks": 2, "sender": 2}, "sender", "no rank 2"),
-        ("all_to_all", {"ranks": 4_000}, "rounds", "15996000 messages"),
+        ("all_to_all", {"ranks": 4_000}, "repeats", "15996000 messages"),
         (
             "random_pairs",
             {"ranks": 100, "messages": 100_000},

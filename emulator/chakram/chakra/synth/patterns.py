@@ -1,7 +1,7 @@
 """Patterns of messages, and of collectives, that fabrics are tested with.
 
-A pattern has rounds.  Within a round a rank posts its messages at once, or one after
-another, and the next round begins on a rank when its own of this one are done; with
+A pattern has repeats.  Within a repeat a rank posts its messages at once, or one after
+another, and the next repeat begins on a rank when its own of this one are done; with
 ``barrier`` all ranks begin it together.
 """
 
@@ -27,7 +27,7 @@ _NO_COMPUTATION = Roofline(peak_flops=1)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a round.
+    """One message of a repeat.
 
     Attributes:
         source: Rank that sends.
@@ -49,22 +49,22 @@ class Pattern:
     Attributes:
         kind: Kind of trace, for names.
         nranks: Number of ranks.
-        rounds: Messages of each round, in the order in which a rank posts them.
-        barrier: Whether all ranks begin a round together.
+        repeats: Messages of each repeat, in the order in which a rank posts them.
+        barrier: Whether all ranks begin a repeat together.
         one_at_a_time: Whether a rank posts a message when its last one is done.
-        gap_ns: Time between two rounds.
+        gap_ns: Time between two repeats.
     """
 
     kind: str
     nranks: int
-    rounds: Sequence[Sequence[Message]]
+    repeats: Sequence[Sequence[Message]]
     barrier: bool = False
     one_at_a_time: bool = False
     gap_ns: int = 0
 
 
 def incast(*, receivers: Sequence[int], fan_in: int, nranks: int) -> list[list[int]]:
-    """Return the senders of each round: the *fan_in* ranks behind the receiver."""
+    """Return the senders of each repeat: the *fan_in* ranks behind the receiver."""
     return [
         [(receiver + away) % nranks for away in range(1, fan_in + 1)]
         for receiver in receivers
@@ -92,9 +92,9 @@ def shifted(nranks: int, by: int) -> list[int]:
 def synthesize_pattern(pattern: Pattern) -> Synthesis:
     """Return a trace of the pattern."""
     by_rank: list[list[list[Message]]] = [
-        [[] for _ in pattern.rounds] for _ in range(pattern.nranks)
+        [[] for _ in pattern.repeats] for _ in range(pattern.nranks)
     ]
-    for number, messages in enumerate(pattern.rounds):
+    for number, messages in enumerate(pattern.repeats):
         for message in messages:
             by_rank[message.source][number].append(message)
             by_rank[message.destination][number].append(message)
@@ -105,17 +105,17 @@ def synthesize_pattern(pattern: Pattern) -> Synthesis:
         for number, messages in enumerate(by_rank[rank]):
             if number and pattern.gap_ns:
                 last = program.compute(
-                    f"round{number}.gap", last, duration_ns=pattern.gap_ns
+                    f"repeat{number}.gap", last, duration_ns=pattern.gap_ns
                 )
             if number and pattern.barrier:
                 last = program.collective(
-                    f"round{number}.barrier",
+                    f"repeat{number}.barrier",
                     last,
                     CollectiveOp.BARRIER,
                     group=WORLD,
                     input_bytes=0,
                 )
-            last = _add_round(pattern, program, number, messages, last)
+            last = _add_repeat(pattern, program, number, messages, last)
         return program.graph()
 
     return Synthesis(
@@ -123,7 +123,7 @@ def synthesize_pattern(pattern: Pattern) -> Synthesis:
     )
 
 
-def _add_round(
+def _add_repeat(
     pattern: Pattern,
     program: RankSynthesizer,
     number: int,
@@ -134,7 +134,7 @@ def _add_round(
     posted = waited = after
     for message in messages:
         if message.source != program.rank:
-            name = f"round{number}.receive{message.source}"
+            name = f"repeat{number}.receive{message.source}"
             received = program.receive(
                 name,
                 after,
@@ -144,7 +144,7 @@ def _add_round(
             )
             done = both(done, received)
             continue
-        name = f"round{number}.send{message.destination}"
+        name = f"repeat{number}.send{message.destination}"
         if message.gap_ns:
             # Gaps follow one another, whether or not what was posted is done.
             waited = program.compute(f"{name}.gap", waited, duration_ns=message.gap_ns)
@@ -184,10 +184,10 @@ class Stream:
 
     def groups(self, nranks: int) -> list[tuple[int, ...]]:
         """Return the members of every group."""
-        block = self.members * self.stride
+        span = self.members * self.stride
         return [
-            tuple(range(first + offset, first + offset + block, self.stride))
-            for first in range(0, nranks, block)
+            tuple(range(first + offset, first + offset + span, self.stride))
+            for first in range(0, nranks, span)
             for offset in range(self.stride)
         ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Block(NamedTuple):
+class Turn(NamedTuple):
     """One micro batch going forward or backward through a stage."""
 
     forward: bool
@@ -14,7 +14,7 @@ class Block(NamedTuple):
 
 def one_forward_one_backward(
     *, stage: int, stages: int, micro_batches: int
-) -> list[Block]:
+) -> list[Turn]:
     """Return the order of a stage in the 1F1B schedule.
 
     As many micro batches go forward first as there are stages behind, then forward and
@@ -23,19 +23,19 @@ def one_forward_one_backward(
     2.2).
     """
     ahead = min(stages - stage - 1, micro_batches)
-    order = [Block(True, number) for number in range(ahead)]
+    order = [Turn(True, number) for number in range(ahead)]
     for number in range(micro_batches - ahead):
-        order += [Block(True, ahead + number), Block(False, number)]
+        order += [Turn(True, ahead + number), Turn(False, number)]
     order += [
-        Block(False, number) for number in range(micro_batches - ahead, micro_batches)
+        Turn(False, number) for number in range(micro_batches - ahead, micro_batches)
     ]
     return order
 
 
-def all_forward_all_backward(*, micro_batches: int) -> list[Block]:
+def all_forward_all_backward(*, micro_batches: int) -> list[Turn]:
     """Return the order of every stage in GPipe's schedule (arXiv:1811.06965)."""
     return [
-        Block(forward, number)
+        Turn(forward, number)
         for forward in (True, False)
         for number in range(micro_batches)
     ]

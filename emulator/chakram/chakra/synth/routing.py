@@ -105,7 +105,7 @@ def apportion(total: int, weights: Sequence[float], *, cap: int) -> list[int]:
     Raises:
         ValueError: If the parts cannot take as much.
     """
-    # Integers keep it exact: no remainder is lost, and every machine rounds alike.
+    # Integers keep it exact: no remainder is lost, and every machine repeats alike.
     parts = {
         index: max(1, int(weight * _WEIGHT_UNIT))
         for index, weight in enumerate(weights)

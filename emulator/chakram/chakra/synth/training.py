@@ -32,7 +32,7 @@ from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
     from chakram.chakra.synth.models import ModelShape
-    from chakram.chakra.synth.pipeline import Block
+    from chakram.chakra.synth.pipeline import Turn
     from chakram.chakra.synth.program import After, Roofline
     from chakram.chakra.synth.routing import Router
     from chakram.core.trace import TraceGraph
@@ -202,21 +202,21 @@ class _RankTraining:
         last: After = ()
         before: After = ()
         scattered: After = ()
-        for block in self._order():
+        for turn in self._order():
             start = last
-            if block.forward:
-                last = self._forward(block, last, before)
+            if turn.forward:
+                last = self._forward(turn, last, before)
             else:
-                last, more = self._backward(block, last, before)
+                last, more = self._backward(turn, last, before)
                 scattered = both(scattered, more)
-            # What a block receives is posted when the block before it begins.
+            # What a turn receives is posted when the turn before it begins.
             before = start
         sums = both(self._expert_sums.finish(last), self._dense_sums.finish(last))
         last = self._program.compute("optimizer", both(last, scattered, sums))
         self._expert_sums.spread_weights(last)
         self._dense_sums.spread_weights(last)
 
-    def _order(self) -> list[Block]:
+    def _order(self) -> list[Turn]:
         count = self._settings.micro_batches
         if self._settings.pipeline == "gpipe":
             return all_forward_all_backward(micro_batches=count)
@@ -224,17 +224,17 @@ class _RankTraining:
             stage=self._stage, stages=self._stages, micro_batches=count
         )
 
-    def _prefix(self, block: Block) -> str:
-        return f"micro{block.micro_batch}." if self._settings.micro_batches > 1 else ""
+    def _prefix(self, turn: Turn) -> str:
+        return f"micro{turn.micro_batch}." if self._settings.micro_batches > 1 else ""
 
-    def _dispatch_number(self, block: Block, layer: int) -> int:
+    def _dispatch_number(self, turn: Turn, layer: int) -> int:
         shape = self._settings.shape
         with_experts = shape.layers - shape.dense_layers
-        return block.micro_batch * with_experts + layer - shape.dense_layers
+        return turn.micro_batch * with_experts + layer - shape.dense_layers
 
-    def _forward(self, block: Block, after: After, posted_after: After) -> After:
-        prefix = self._prefix(block)
-        last = self._receive(f"{prefix}forward", -1, block, after, posted_after)
+    def _forward(self, turn: Turn, after: After, posted_after: After) -> After:
+        prefix = self._prefix(turn)
+        last = self._receive(f"{prefix}forward", -1, turn, after, posted_after)
         if self._stage == 0:
             last = self._vocabulary.embed(prefix, last)
         weights = self._gather_weights(f"{prefix}forward", self._layers[:1], last)
@@ -246,21 +246,21 @@ class _RankTraining:
                 f"{prefix}layer{layer}.forward",
                 layer,
                 both(last, weights),
-                dispatch=self._dispatch_number(block, layer),
+                dispatch=self._dispatch_number(turn, layer),
             )
             weights = upcoming
         if self._stage == self._stages - 1:
             return self._vocabulary.loss(prefix, self._vocabulary.output(prefix, last))
-        self._send(f"{prefix}forward", 1, block, last)
+        self._send(f"{prefix}forward", 1, turn, last)
         return last
 
     def _backward(
-        self, block: Block, after: After, posted_after: After
+        self, turn: Turn, after: After, posted_after: After
     ) -> tuple[After, After]:
-        """Add a block; the second of the results is what only the optimizer awaits."""
-        prefix = self._prefix(block)
-        is_last = block.micro_batch == self._settings.micro_batches - 1
-        last = self._receive(f"{prefix}backward", 1, block, after, posted_after)
+        """Add a turn; the second of the results is what only the optimizer awaits."""
+        prefix = self._prefix(turn)
+        is_last = turn.micro_batch == self._settings.micro_batches - 1
+        last = self._receive(f"{prefix}backward", 1, turn, after, posted_after)
         if self._stage == self._stages - 1:
             last = self._vocabulary.output_backward(prefix, last)
             if is_last:
@@ -276,7 +276,7 @@ class _RankTraining:
                 name,
                 layer,
                 both(last, weights),
-                dispatch=self._dispatch_number(block, layer),
+                dispatch=self._dispatch_number(turn, layer),
             )
             weights = upcoming
             part = self._scatter_gradients(name, layer, last)
@@ -288,7 +288,7 @@ class _RankTraining:
             if is_last:
                 self._sum_vocabulary("embedding.gradients", last)
         else:
-            self._send(f"{prefix}backward", -1, block, last)
+            self._send(f"{prefix}backward", -1, turn, last)
         return last, scattered
 
     def _sum_layer(self, layer: int, after: After) -> None:
@@ -355,7 +355,7 @@ class _RankTraining:
         )
 
     def _receive(
-        self, name: str, away: int, block: Block, after: After, posted_after: After
+        self, name: str, away: int, turn: Turn, after: After, posted_after: After
     ) -> After:
         if not 0 <= self._stage + away < self._stages:
             return after
@@ -364,17 +364,17 @@ class _RankTraining:
             posted_after,
             source=self._neighbour(away),
             size_bytes=self._activation_bytes,
-            tag=block.micro_batch,
+            tag=turn.micro_batch,
         )
         return both(after, received)
 
-    def _send(self, name: str, away: int, block: Block, after: After) -> None:
+    def _send(self, name: str, away: int, turn: Turn, after: After) -> None:
         self._program.send(
             f"{name}.send",
             after,
             to=self._neighbour(away),
             size_bytes=self._activation_bytes,
-            tag=block.micro_batch,
+            tag=turn.micro_batch,
         )
 
     def _neighbour(self, away: int) -> int:

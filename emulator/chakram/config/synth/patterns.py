@@ -27,12 +27,12 @@ class PatternTrace(SynthTrace):
     """Number of ranks."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
     """Size of every message."""
-    rounds: Count = 1
+    repeats: Count = 1
     """How often the pattern comes."""
     barrier: Annotated[bool, Field(strict=True)] = True
-    """Whether all ranks begin a round together."""
+    """Whether all ranks begin a repeat together."""
     gap_ns: Time = Field(default=0, alias="gap")
-    """Time between two rounds."""
+    """Time between two repeats."""
 
     @property
     def nranks(self) -> int:
@@ -40,18 +40,18 @@ class PatternTrace(SynthTrace):
         return self.ranks
 
     @property
-    def messages_per_round(self) -> int:
-        """Messages of one round."""
+    def messages_per_repeat(self) -> int:
+        """Messages of one repeat."""
         return self.ranks
 
     def problems(self) -> list[SynthProblem]:
         """Return what does not fit together."""
-        count = self.messages_per_round * self.rounds
+        count = self.messages_per_repeat * self.repeats
         if count <= MAX_MESSAGES:
             return []
         return [
             SynthProblem(
-                "rounds",
+                "repeats",
                 f"{count} messages are too many",
                 f"at most {MAX_MESSAGES}; let iterations repeat the trace",
             )
@@ -67,7 +67,7 @@ class IncastTrace(PatternTrace):
     receiver: _Rank = 0
     """Rank that receives; the senders are those that follow it."""
     rotate: Annotated[bool, Field(strict=True)] = False
-    """Whether the next rank receives in the next round."""
+    """Whether the next rank receives in the next repeat."""
 
     @property
     def senders(self) -> int:
@@ -75,8 +75,8 @@ class IncastTrace(PatternTrace):
         return self.ranks - 1 if self.fan_in is None else self.fan_in
 
     @property
-    def messages_per_round(self) -> int:
-        """Messages of one round."""
+    def messages_per_repeat(self) -> int:
+        """Messages of one repeat."""
         return self.senders
 
     def problems(self) -> list[SynthProblem]:
@@ -99,11 +99,11 @@ class PermutationTrace(PatternTrace):
 
     synth: Literal["permutation"]
     order: Literal["random", "shift"] = "random"
-    """random: drawn, and drawn anew each round; shift: by so many ranks."""
+    """random: drawn, and drawn anew each repeat; shift: by so many ranks."""
     shift: Whole = Field(default=1, ge=1, le=MAX_RANKS)
     """How many ranks further a shift goes."""
     keep: Annotated[bool, Field(strict=True)] = False
-    """Whether all rounds have the permutation of the first."""
+    """Whether all repeats have the permutation of the first."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of the random numbers."""
 
@@ -129,8 +129,8 @@ class AllToAllTrace(PatternTrace):
     """Whether a rank posts a message when its last one is done."""
 
     @property
-    def messages_per_round(self) -> int:
-        """Messages of one round."""
+    def messages_per_repeat(self) -> int:
+        """Messages of one repeat."""
         return self.ranks * (self.ranks - 1)
 
 
@@ -245,8 +245,8 @@ class CollectivesTrace(SynthTrace):
         """Return what does not fit together."""
         found: list[SynthProblem] = []
         for number, stream in enumerate(self.streams):
-            block = (stream.members or self.ranks) * stream.stride
-            if self.ranks % block:
+            span = (stream.members or self.ranks) * stream.stride
+            if self.ranks % span:
                 found.append(
                     SynthProblem(
                         "streams",

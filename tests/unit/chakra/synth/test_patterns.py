@@ -29,15 +29,15 @@ def messages(made: TraceSet) -> Counter[tuple[int, int | None, int]]:
 
 
 def test_in_an_incast_all_senders_begin_together() -> None:
-    made = make("incast", ranks=6, fan_in=3, receiver=4, size="8KiB", rounds=2)
+    made = make("incast", ranks=6, fan_in=3, receiver=4, size="8KiB", repeats=2)
     assert messages(made) == {(5, 4, 8192): 2, (0, 4, 8192): 2, (1, 4, 8192): 2}
     for rank in (5, 0, 1):
-        before = names_before(made.graphs[rank], "round1.send4")
-        assert before == {"round0.send4", "round1.barrier"}
+        before = names_before(made.graphs[rank], "repeat1.send4")
+        assert before == {"repeat0.send4", "repeat1.barrier"}
 
 
 def test_an_incast_may_go_round() -> None:
-    made = make("incast", ranks=3, rounds=4, rotate=True, barrier=False)
+    made = make("incast", ranks=3, repeats=4, rotate=True, barrier=False)
     assert Counter(peer for _, peer, _ in messages(made).elements()) == {
         0: 4,
         1: 2,
@@ -47,7 +47,7 @@ def test_an_incast_may_go_round() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_in_a_permutation_all_send_and_all_receive(ranks: int) -> None:
-    made = make("permutation", ranks=ranks, rounds=5, barrier=False)
+    made = make("permutation", ranks=ranks, repeats=5, barrier=False)
     found = Counter(messages(made).elements())
     assert Counter(source for source, _, _ in found.elements()) == dict.fromkeys(
         range(ranks), 5
@@ -58,19 +58,19 @@ def test_in_a_permutation_all_send_and_all_receive(ranks: int) -> None:
 
 
 def test_a_permutation_is_drawn_anew_or_kept() -> None:
-    def rounds(**settings: Any) -> list[tuple[int | None, ...]]:
-        made = make("permutation", ranks=8, rounds=6, barrier=False, **settings)
+    def repeats(**settings: Any) -> list[tuple[int | None, ...]]:
+        made = make("permutation", ranks=8, repeats=6, barrier=False, **settings)
         rows = [
             [n.peer for n in made.graphs[rank].nodes() if n.kind is NodeKind.SEND]
             for rank in range(8)
         ]
         return [tuple(row[number] for row in rows) for number in range(6)]
 
-    assert len(set(rounds())) > 1
-    assert len(set(rounds(keep=True))) == 1
-    assert rounds(seed=1) == rounds(seed=1)
-    assert rounds(seed=1) != rounds(seed=2)
-    assert set(rounds(order="shift", shift=3)) == {(3, 4, 5, 6, 7, 0, 1, 2)}
+    assert len(set(repeats())) > 1
+    assert len(set(repeats(keep=True))) == 1
+    assert repeats(seed=1) == repeats(seed=1)
+    assert repeats(seed=1) != repeats(seed=2)
+    assert set(repeats(order="shift", shift=3)) == {(3, 4, 5, 6, 7, 0, 1, 2)}
 
 
 def test_every_derangement_is_as_likely() -> None:
@@ -91,9 +91,9 @@ def test_all_to_all_and_one_to_all_meet_everybody() -> None:
 
 def test_messages_may_go_one_at_a_time() -> None:
     together = graph("all_to_all", ranks=3)
-    assert names_before(together, "round0.send2") == set()
+    assert names_before(together, "repeat0.send2") == set()
     in_turn = graph("all_to_all", ranks=3, one_at_a_time=True)
-    assert names_before(in_turn, "round0.send2") == {"round0.send1"}
+    assert names_before(in_turn, "repeat0.send2") == {"repeat0.send1"}
 
 
 def test_random_pairs_send_as_many_messages_and_none_to_themselves() -> None:

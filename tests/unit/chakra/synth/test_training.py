@@ -154,7 +154,7 @@ ACTIVATIONS = 32 * 64 * 2
 
 def test_tensor_parallel_ranks_gather_and_scatter() -> None:
     found = traffic("dense", tp=4, dp=1, micro_batches=3, **MODEL)
-    # Each of two blocks gathers once forward and twice backward, scatters once each.
+    # Attention and network gather once forward and twice backward, scatter once each.
     assert found == {
         ("all_gather", ACTIVATIONS // 4, "tensor"): 3 * 2 * 6,
         ("reduce_scatter", ACTIVATIONS, "tensor"): 3 * 2 * 4,
