@@ -72,7 +72,7 @@ _ARRAYS = {
     "kineto": "traceEvents",
 }
 _OPTIONS = ReadOptions(bytes_per_element=2)
-_LONGEST_JSON = 150_000
+_LONGEST_JSON = 60_000
 
 
 def contents(traces: Path, name: str) -> bytes:

@@ -23,9 +23,9 @@ from chakram.chakra.finding import find_trace_set
 from chakram.chakra.framing import read_records
 
 ALGORITHMS = {
-    "all_reduce": "halving_doubling",
-    "all_gather": "ring",
-    "reduce_scatter": "ring",
+    "all_reduce": "tree",
+    "all_gather": "bruck",
+    "reduce_scatter": "recursive_halving",
     "all_to_all": "direct",
     "broadcast": "tree",
 }

@@ -34,13 +34,8 @@ from chakram.chakra.options import (
     WarningKind,
 )
 from chakram.chakra.plain_nodes import PlainNodes
-from chakram.chakra.producers import (
-    STAGE_SCHEMA,
-    Producer,
-    is_pytorch,
-    is_text_converter,
-    producer_of,
-)
+from chakram.chakra.producers import Producer, is_pytorch, producer_of
+from chakram.chakra.stored_units import check_unit_of_sizes, unit_of_durations
 from chakram.core.trace import TraceGraph, TraceGraphBuilder
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
@@ -48,9 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.chakra.messages import Node
-
-_CYCLE_NS = 1
-"""The text files are those of ASTRA-sim 1.0, whose clock has 1 GHz."""
 
 _ERA_LOOK = 64
 """Nodes at the start of a file in which an old schema is looked for."""
@@ -227,8 +219,13 @@ class RankDecoder:
             )
             self._look_at_era(offset, body)
             first_name = self._decoded(offset, body).name
-        self._choose_unit_of_sizes(where)
-        self._choose_unit_of_durations(where, first_name)
+        duration_unit_ns, oddity = unit_of_durations(
+            self._metadata, first_name, self._options
+        )
+        self._reader.duration_unit_ns = duration_unit_ns
+        for each in (check_unit_of_sizes(self._metadata, self._options, where), oddity):
+            if each is not None:
+                self._warn(each[0], where, each[1])
         self._choose_how_to_take()
         return first is FirstRecord.METADATA
 
@@ -258,51 +255,6 @@ class RankDecoder:
                 "Chakra schema 0.0.4 or later; read with today's, older nodes would "
                 "change their types",
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
-            )
-
-    def _choose_unit_of_sizes(self, where: str) -> None:
-        metadata, options = self._metadata, self._options
-        unit = options.bytes_per_element
-        stage = (
-            metadata is not None and metadata.attributes.get("schema") == STAGE_SCHEMA
-        )
-        if stage and unit is None:
-            if WarningKind.ELEMENT_SIZES not in options.uncorrected:
-                raise TraceError(
-                    where,
-                    "STAGE stores sizes as numbers of elements, and nobody said how "
-                    "many bytes one has",
-                    "say `bytes_per_element: 2` (or --bytes-per-element 2) for bf16",
-                )
-        elif stage and unit != 1:
-            self._warn(
-                WarningKind.ELEMENT_SIZES,
-                where,
-                "STAGE stores sizes as numbers of elements; they are multiplied by "
-                f"{unit} bytes",
-            )
-        elif unit not in (None, 1):
-            self._warn(
-                WarningKind.SCALED_BYTES,
-                where,
-                f"sizes are multiplied by {unit} bytes per element, although this "
-                "producer is not known to store elements",
-            )
-
-    def _choose_unit_of_durations(self, where: str, first_name: str) -> None:
-        options = self._options
-        if options.duration_unit_ns is not None:
-            self._reader.duration_unit_ns = options.duration_unit_ns
-        elif (
-            is_text_converter(self._metadata, first_name)
-            and WarningKind.CYCLE_DURATIONS not in options.uncorrected
-        ):
-            self._reader.duration_unit_ns = _CYCLE_NS
-            self._warn(
-                WarningKind.CYCLE_DURATIONS,
-                where,
-                "the text converter copies cycles into durations; one is taken for "
-                f"{_CYCLE_NS} ns",
             )
 
     def _choose_how_to_take(self) -> None:
