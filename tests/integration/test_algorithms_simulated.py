@@ -8,6 +8,7 @@ import pytest
 
 from chakram.core.algorithms import algorithm, algorithm_names
 from chakram.core.collectives import CollectiveOp
+from chakram.core.plan import RunSettings
 from chakram.core.plan_check import check_plan
 from chakram.core.schedule_check import received_bytes, sent_bytes
 from chakram.simulate.job import simulate_plan
@@ -60,3 +61,27 @@ def test_a_simulated_algorithm_ends_with_its_bytes(
         for p in range(nranks)
         for channel, _ in how.peers(p, nranks=nranks, root=0)
     }
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        (CollectiveOp.ALL_REDUCE, "ring(channels=2,chunks=4)"),
+        (CollectiveOp.ALL_TO_ALL, "direct"),
+        (CollectiveOp.BROADCAST, "ring"),
+    ],
+)
+def test_credits_cost_time_and_no_bytes(op: CollectiveOp, name: str) -> None:
+    def run(credits: int) -> tuple[int, int]:
+        plan, topology = world_plan(
+            [collective(op, SIZE, algorithm=name)],
+            nranks=4,
+            settings=RunSettings(warmup=0, measured=3, sync="free", credits=credits),
+        )
+        assert check_plan(plan) == []
+        result = simulate_plan(plan, topology, rng=random.Random(1))
+        return result.end_ns, sum(row.size_bytes for row in flow_rows(result.records))
+
+    (free_ns, free_bytes), (one_ns, one_bytes) = run(0), run(1)
+    assert free_bytes == one_bytes
+    assert one_ns > free_ns

@@ -293,6 +293,21 @@ def _check_dcqcn(settings: DcqcnSettings, line_rate_bps: int | None) -> list[Mis
     return []
 
 
+def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
+    """Check that credits cannot deadlock: collectives of a group must have an order."""
+    if transport.credits is None:
+        return []
+    return [
+        Mistake(
+            location=("jobs", index, "ordering"),
+            found="collectives that overlap may wait for each other's credits for ever",
+            hint="leave out transport.credits, or write ordering: serial",
+        )
+        for index, job in enumerate(jobs)
+        if job.ordering == "overlap"
+    ]
+
+
 def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:
     """Check that there is a port for every rank, as far as one knows already."""
     ports = available_ports(fabric)
@@ -368,6 +383,7 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("iterations",), check_iterations),
     (("fabric",), check_fabric),
     (("transport", "fabric"), check_transport),
+    (("transport", "jobs"), check_credits),
     (("jobs", "fabric"), check_places),
     (("predict", "fabric"), check_predictions),
 )

@@ -197,6 +197,9 @@ class Transport(Model):
     source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
     """UDP source ports: as adapters choose them, or a list that is used in turn."""
     queue_pairs: QueuePairs = QueuePairs()
+    credits: Whole | None = Field(default=None, ge=1, le=64)
+    """Messages of a collective that a rank may send to a peer, on one channel, before
+    the peer has taken them up; None: any number."""
     burst: Whole | None = Field(default=None, ge=1, le=64)
     """Packets that leave as one; None: chosen by the rate of the ports."""
 

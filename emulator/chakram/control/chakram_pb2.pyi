@@ -1280,6 +1280,7 @@ class RunSettings(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     FAULTS_FIELD_NUMBER: _builtins.int
     SAMPLE_BIN_NS_FIELD_NUMBER: _builtins.int
+    CREDITS_FIELD_NUMBER: _builtins.int
     warmup: _builtins.int
     measured: _builtins.int
     sync: _builtins.str
@@ -1288,6 +1289,8 @@ class RunSettings(_message.Message):
     seed: _builtins.int
     hang_timeout_ns: _builtins.int
     sample_bin_ns: _builtins.int
+    credits: _builtins.int
+    """0: no limit"""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSettings]: ...
     @_builtins.property
@@ -1305,10 +1308,11 @@ class RunSettings(_message.Message):
         jobs: _abc.Iterable[Global___JobSettings] | None = ...,
         faults: _abc.Iterable[Global___PacketFault] | None = ...,
         sample_bin_ns: _builtins.int = ...,
+        credits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drop_ratio", b"drop_ratio", "faults", b"faults", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "jobs", b"jobs", "measured", b"measured", "sample_bin_ns", b"sample_bin_ns", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "drop_ratio", b"drop_ratio", "faults", b"faults", "gap_ns", b"gap_ns", "hang_timeout_ns", b"hang_timeout_ns", "jobs", b"jobs", "measured", b"measured", "sample_bin_ns", b"sample_bin_ns", "seed", b"seed", "sync", b"sync", "warmup", b"warmup"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

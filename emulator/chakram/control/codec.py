@@ -95,6 +95,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             drop_ratio=settings.drop_ratio,
             seed=settings.seed,
             hang_timeout_ns=settings.hang_timeout_ns,
+            credits=settings.credits,
             faults=encode_faults(settings.faults),
             sample_bin_ns=settings.sample_bin_ns,
             jobs=[

@@ -351,6 +351,7 @@ def _settings(message: pb.RunSettings) -> RunSettings:
         hang_timeout_ns=between(
             "hang_timeout_ns", message.hang_timeout_ns, 1, MAX_TIME_NS
         ),
+        credits=between("credits", message.credits, 0, 64),
         jobs=rows("jobs", message.jobs, _job_settings, most=MAX_GROUPS),
         faults=rows("faults", message.faults, decode_fault, most=MAX_FAULTS),
         sample_bin_ns=between("sample_bin_ns", message.sample_bin_ns, 0, MAX_TIME_NS),

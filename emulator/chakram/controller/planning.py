@@ -324,6 +324,7 @@ def run_settings(experiment: Experiment) -> RunSettings:
         measured=iterations.measured,
         sync=iterations.sync,
         gap_ns=iterations.gap_ns,
+        credits=experiment.transport.credits or 0,
         drop_ratio=experiment.faults.drop,
         faults=tuple(each.fault() for each in experiment.faults.packets),
         sample_bin_ns=experiment.records.sample_bin_ns,

@@ -158,7 +158,7 @@ class CollectiveJoiner:
                 )
             gathering.packets += packets
             if wait_ns:
-                key = (src, step if cause == CAUSE_MESSAGE else _RELEASED_TOGETHER)
+                key = (src, step if cause >= CAUSE_MESSAGE else _RELEASED_TOGETHER)
                 if wait_ns > gathering.waits_ns.get(key, 0):
                     gathering.waits_ns[key] = wait_ns
 

@@ -6,7 +6,7 @@ input gives the same plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.core.plan import (
@@ -19,14 +19,18 @@ from chakram.core.plan import (
     TransportPlan,
 )
 from chakram.core.port_patterns import PATTERNS, named_ports, patterned
-from chakram.core.queue_pairs import MAX_SHARDS, Place, connect
+from chakram.core.queue_pairs import (
+    MAX_SHARDS,
+    Place,
+    QueuePairLayout,
+    connect,
+)
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chakram.core.program import RankProgram
-    from chakram.core.queue_pairs import QueuePairLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,8 @@ def place(
         )
         for number, (program, port) in enumerate(seats)
     }
+    if settings.credits:
+        layout = replace(layout or QueuePairLayout(), with_grants=True)
     queue_pairs = connect(
         programs_by_job,
         places,

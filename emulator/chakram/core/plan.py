@@ -167,6 +167,9 @@ class RunSettings:
     hang_timeout_ns: int = 30 * 10**9
     """Without any progress of a rank for so long, the run is declared hung."""
 
+    credits: int = 0
+    """Messages of a collective that a rank may send to a peer on one channel before the
+    peer has taken them up; 0: any number."""
     jobs: tuple[JobSettings, ...] = ()
     """Of the jobs that differ from the usual."""
 

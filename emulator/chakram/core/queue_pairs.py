@@ -34,6 +34,9 @@ SHARD_BITS = 6
 
 MAX_SHARDS = 1 << SHARD_BITS
 
+CREDIT_CHANNELS = 1 << 16
+"""Channels from here on carry grants, each for the channel so much below it."""
+
 FIRST_QUEUE_PAIR = 16
 """Smallest index of a queue pair; 0 and 1 are special on InfiniBand."""
 
@@ -71,6 +74,8 @@ class QueuePairLayout:
         count: Queue pairs for each (group, channel, pair of peers).
         source_ports: UDP source ports, given out in turn; empty: as adapters choose
             them, from the two queue pair numbers.
+        with_grants: Whether each (group, channel, pair of peers) of collectives has one
+            more for grants, on the channel ``CREDIT_CHANNELS`` further.
 
     Raises:
         ValueError: If a value is out of range.
@@ -78,6 +83,7 @@ class QueuePairLayout:
 
     count: int = 1
     source_ports: tuple[int, ...] = ()
+    with_grants: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.count <= MAX_COUNT:
@@ -127,8 +133,8 @@ def connect(
     for job, programs in programs_by_job.items():
         for group, channel, low, high, index in (
             (*pair, index)
-            for pair in _pairs(job, programs)
-            for index in range(layout.count)
+            for pair in _with_grants(_pairs(job, programs), layout.with_grants)
+            for index in range(layout.count if pair[1] < CREDIT_CHANNELS else 1)
         ):
             a, b = places[job, low], places[job, high]
             local_rate_bps = local_rate and local_rate(job, a.port, b.port)
@@ -167,6 +173,16 @@ def connect(
 def first_index(port: int) -> int:
     """Return the index of a port's first queue pair; the others count up from it."""
     return FIRST_QUEUE_PAIR + port * _FIRST_STRIDE % _FIRST_RANGE
+
+
+def _with_grants(
+    pairs: Iterator[tuple[str, int, int, int]], wanted: bool
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yield queue pairs, each followed by the one for its grants."""
+    for group, channel, low, high in pairs:
+        yield group, channel, low, high
+        if wanted and group != POINT_TO_POINT:
+            yield group, channel + CREDIT_CHANNELS, low, high
 
 
 def _pairs(

@@ -29,7 +29,7 @@ FLOW_FIELDS = (
     "cnp",  # congestion notifications that its queue pair got meanwhile
     "generator_wait_ns",
     "cause_kind",  # a CAUSE_* number
-    "cause_rank",  # CAUSE_MESSAGE: the rank that sent it
+    "cause_rank",  # CAUSE_MESSAGE: the rank that sent it; CAUSE_GRANT: that granted
     "cause_number",  # CAUSE_MESSAGE: its immediate; CAUSE_OPERATION: the operation
 )
 """One message between two ranks, written when its last byte was acknowledged."""
@@ -118,6 +118,7 @@ SHARE_UNIT = 1 << 20
 CAUSE_START = 0
 CAUSE_OPERATION = 1
 CAUSE_MESSAGE = 2
+CAUSE_GRANT = 3
 
 
 @dataclass(slots=True)

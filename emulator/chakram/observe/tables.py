@@ -60,7 +60,7 @@ FLOWS = pa.schema(
 )
 """One row per message."""
 
-CAUSES = ("start", "operation", "message")
+CAUSES = ("start", "operation", "message", "grant")
 """Names of the CAUSE_* numbers of ``chakram.core.records``."""
 
 COLLECTIVES = pa.schema(
@@ -219,8 +219,8 @@ class FlowTables:
         made["bytes"] = raw["size_bytes"]
         made["fct_ns"] = pc.subtract(raw["last_acked_ns"], raw["posted_ns"])
         made["cause"] = pc.take(self._causes, raw["cause_kind"])
-        # Only a message has a rank that sent it.
-        from_message = pc.equal(raw["cause_kind"], CAUSES.index("message"))
+        # Only a message or a grant has a rank that sent it.
+        from_message = pc.greater_equal(raw["cause_kind"], CAUSES.index("message"))
         made["cause_rank"] = pc.take(
             self._ranks, pc.if_else(from_message, raw["cause_rank"], None)
         )

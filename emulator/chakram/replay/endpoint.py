@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.plan import POINT_TO_POINT
+from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
 from chakram.replay.bundle import Bundle
@@ -176,9 +177,11 @@ class Endpoint:
                     )
                     self.engine.add_queue_pair(
                         _queue_pair(pair, destination, transport, congestion_settings),
-                        # Messages between two ranks have no steps to be ordered by.
+                        # Messages between two ranks, and grants, have no steps to be
+                        # ordered by.
                         None
                         if pair.group == POINT_TO_POINT
+                        or pair.channel >= CREDIT_CHANNELS
                         else send_orders.setdefault(pair.group, SendOrder()),
                     )
                 self._bundle_of_qpn |= _bundles(rank, transport)

@@ -12,6 +12,7 @@ from chakram.roce.events cimport MessageReceived, SendCompleted
 
 cdef long long _NEVER
 cdef object _BARRIER
+cdef int _CAUSE_GRANT
 cdef int _CAUSE_MESSAGE
 cdef int _CAUSE_OPERATION
 cdef int _CAUSE_START
@@ -50,6 +51,7 @@ cdef class Replay:
     cdef dict _active
     cdef EarlyMessages _early
     cdef long long _strays
+    cdef object _credits
     cdef dict _flows
     cdef object _posts
     cdef Activity _activity
@@ -101,6 +103,8 @@ cdef class Replay:
     )
     @cython.locals(released_by="Py_ssize_t")
     cdef _post_own(self, ActiveOperation active, Py_ssize_t send)
+    @cython.locals(flow=Flow)
+    cdef _take_grant(self, long long qpn, long long granted_ns)
     @cython.locals(expansion=Expansion, qpn="long long", immediate="long long")
     cdef _post(
         self, ActiveOperation active, Py_ssize_t send, long long ready_ns,

@@ -44,7 +44,13 @@ from chakram.core.program import (
     ComputeOperation,
     SendOperation,
 )
-from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
+from chakram.core.records import (
+    CAUSE_GRANT,
+    CAUSE_MESSAGE,
+    CAUSE_OPERATION,
+    CAUSE_START,
+)
+from chakram.replay.credits import Credits
 from chakram.replay.early import EarlyMessages
 from chakram.replay.expansion import Expander
 from chakram.replay.policies import preferences
@@ -69,6 +75,7 @@ __all__ = ["Replay"]
 _NEVER = NEVER
 _NOTHING = NOTHING
 _BARRIER = CollectiveOp.BARRIER
+_CAUSE_GRANT = CAUSE_GRANT
 _CAUSE_MESSAGE = CAUSE_MESSAGE
 _CAUSE_OPERATION = CAUSE_OPERATION
 _CAUSE_START = CAUSE_START
@@ -109,6 +116,7 @@ class Replay:
     __slots__ = (
         "_active",
         "_activity",
+        "_credits",
         "_durations_ns",
         "_early",
         "_expander",
@@ -188,6 +196,9 @@ class Replay:
         self._active: dict[int, ActiveOperation] = {}
         self._early = EarlyMessages()
         self._strays = 0
+        self._credits = (
+            Credits(settings.credits, plan.queue_pairs) if settings.credits else None
+        )
         self._flows: dict[int, Flow] = {}
         self._posts: deque[tuple[int, int, int, int]] = deque()
         self._activity = Activity()
@@ -219,6 +230,9 @@ class Replay:
             self._strays += 1
             return
         immediate = event.message_id
+        if self._credits is not None and self._credits.is_grant(qpn):
+            self._take_grant(qpn, received_ns)
+            return
         group = self._group_of_qpn[qpn]
         if group == self._point_to_point:
             key = -1 - (self._peer_of_qpn[qpn] << 32 | immediate)
@@ -240,6 +254,8 @@ class Replay:
         acked_ns = event.last_acked_ns
         if self._timers and self._timers[0][0] <= acked_ns:
             self._handle_timers_until(acked_ns, now_ns)
+        if self._credits is not None and self._credits.is_grant(qpn):
+            return
         flow = self._flows.pop(qpn << 32 | event.message_id)
         active = flow.active
         # From ready to posted nothing but the generator stands in the way.
@@ -286,13 +302,19 @@ class Replay:
             operations=self._operations,
             iteration=self.iteration,
             active=self._active.values(),
-            flows=self._flows.values(),
+            flows=[
+                flow
+                for key, flow in self._flows.items()
+                if self._credits is None or key not in self._credits.held_keys()
+            ],
             rank_of={
                 number: rank
                 for (job, rank), number in self._numbers.items()
                 if job == self.job
             },
         )
+        if self._credits is not None:
+            sentences += self._credits.waiting_for()
         if not sentences and not self.finished():
             sentences.append("computes, or waits for its start")
         strays = self.stray_messages()
@@ -468,6 +490,10 @@ class Replay:
         active.ce += ce
         if received_ns > active.end_ns:
             active.end_ns = received_ns
+        if self._credits is not None:
+            grant = self._credits.grant(qpn)
+            if grant is not None:
+                self._posts.append(grant)
         missing = active.missing_needs
         for send in expansion.dependents[receive]:
             missing[send] -= 1
@@ -516,14 +542,27 @@ class Replay:
         self._flows[qpn << 32 | immediate] = Flow(
             active, send, ready_ns, cause_kind, cause_rank, cause_number
         )
-        self._posts.append(
-            (
-                qpn,
-                immediate,
-                expansion.send_sizes[send],
-                active.first_order + expansion.send_steps[send],
-            )
+        post = (
+            qpn,
+            immediate,
+            expansion.send_sizes[send],
+            active.first_order + expansion.send_steps[send],
         )
+        if self._credits is None or not self._credits.holds(post):
+            self._posts.append(post)
+
+    def _take_grant(self, qpn: int, granted_ns: int) -> None:
+        """Let the next message go that waited for the peer of a queue pair."""
+        post = None if self._credits is None else self._credits.granted(qpn)
+        if post is None:
+            return
+        flow = self._flows[post[0] << 32 | post[1]]
+        if granted_ns > flow.ready_ns:
+            flow.ready_ns = granted_ns
+            flow.cause_kind = _CAUSE_GRANT
+            flow.cause_rank = flow.active.expansion.send_peers[flow.send]
+            flow.cause_number = 0
+        self._posts.append(post)
 
     def _end(self, active: ActiveOperation) -> None:
         """Record an operation of which every message is done."""

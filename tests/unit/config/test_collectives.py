@@ -171,3 +171,19 @@ def test_files_of_users_algorithms_start_at_the_experiment(tmp_path: Path) -> No
 )
 def test_a_users_algorithm_that_cannot_be_is_refused(choice: object, told: str) -> None:
     assert told in wrong(choice)
+
+
+def test_credits_need_collectives_in_one_order() -> None:
+    text = json.dumps(
+        {
+            "version": 1,
+            "name": "x",
+            "jobs": [{"name": "a", "trace": MOE, "ordering": "overlap"}],
+            "transport": {"credits": 4},
+            "fabric": {"kind": "loopback", "ports": 4, "rate": "1Gbit"},
+        }
+    )
+    with pytest.raises(ConfigError, match=r"jobs\[0\].ordering: collectives that over"):
+        parse_experiment(text)
+    serial = parse_experiment(text.replace("overlap", "serial"))
+    assert serial.transport.credits == 4

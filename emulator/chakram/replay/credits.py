@@ -1,0 +1,112 @@
+"""Receiver credits: how many messages a sender may have that are not granted yet.
+
+A receiver grants a message when it takes it up: when it has reached the collective the
+message belongs to, not when the message arrives.  So a rank that is late holds up those
+who send to it, as receive buffers do that are posted step by step.  A grant is an empty
+message on a queue pair of its own beside that of the messages
+(``chakram.core.queue_pairs``), so it costs what a small message costs.
+
+Only messages of collectives are counted.  Of one group these run one at a time, in one
+order on all members: what a receiver has not reached yet never holds up what it waits
+for, so credits cannot deadlock.  Messages from rank to rank have no such order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from chakram.core.plan import POINT_TO_POINT
+from chakram.core.queue_pairs import CREDIT_CHANNELS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.core.plan import QueuePairPlan
+
+__all__ = ["Credits", "Post"]
+
+Post = tuple[int, int, int, int]
+"""(qpn, immediate, size in bytes, order) of a message."""
+
+_IMMEDIATES = 1 << 32
+
+
+class Credits:
+    """The credits of one rank, towards all its peers.
+
+    Args:
+        credits: Messages that may be under way to each (group, channel, peer).
+        pairs: The queue pairs of the rank.
+    """
+
+    __slots__ = ("_data_of", "_grant_of", "_held", "_left", "_number", "_peer_of")
+
+    def __init__(self, credits: int, pairs: Sequence[QueuePairPlan]) -> None:
+        grants = {
+            (pair.group, pair.channel - CREDIT_CHANNELS, pair.peer_rank): pair.qpn
+            for pair in pairs
+            if pair.channel >= CREDIT_CHANNELS
+        }
+        data = {
+            (pair.group, pair.channel, pair.peer_rank): pair
+            for pair in pairs
+            if pair.channel < CREDIT_CHANNELS
+            and pair.index == 0
+            and pair.group != POINT_TO_POINT
+        }
+        self._grant_of = {
+            pair.qpn: grants[key] for key, pair in data.items() if key in grants
+        }
+        self._data_of = {grant: qpn for qpn, grant in self._grant_of.items()}
+        self._peer_of = {pair.qpn: pair.peer_rank for pair in data.values()}
+        self._left = dict.fromkeys(self._grant_of, credits)
+        self._held: dict[int, deque[Post]] = {}
+        self._number = 0
+
+    def is_grant(self, qpn: int) -> bool:
+        """Return whether a queue pair carries grants."""
+        return qpn in self._data_of
+
+    def holds(self, post: Post) -> bool:
+        """Use a credit for a message; True: there is none, and it is kept."""
+        qpn = post[0]
+        left = self._left.get(qpn)
+        if left is None:
+            return False
+        if left:
+            self._left[qpn] = left - 1
+            return False
+        self._held.setdefault(qpn, deque()).append(post)
+        return True
+
+    def granted(self, qpn: int) -> Post | None:
+        """Take a grant that came on *qpn*; return the message that it lets go."""
+        data = self._data_of[qpn]
+        held = self._held.get(data)
+        if held:
+            return held.popleft()
+        self._left[data] += 1
+        return None
+
+    def grant(self, qpn: int) -> Post | None:
+        """Return the grant for a message that came on *qpn* and was taken up."""
+        grant = self._grant_of.get(qpn)
+        if grant is None:
+            return None
+        self._number = (self._number + 1) % _IMMEDIATES
+        return (grant, self._number, 0, 0)
+
+    def held_keys(self) -> set[int]:
+        """Return what is held, as ``qpn << 32 | immediate``."""
+        return {
+            post[0] << 32 | post[1] for held in self._held.values() for post in held
+        }
+
+    def waiting_for(self) -> list[str]:
+        """Return for each peer how many messages it has not granted, as a clause."""
+        return [
+            f"holds {len(held)} message(s) until rank {self._peer_of[qpn]} grants them"
+            for qpn, held in self._held.items()
+            if held
+        ]
