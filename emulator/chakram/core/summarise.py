@@ -59,11 +59,10 @@ def summarise(
     measured = [record for record in measurements.collectives if record.measured]
     complete = [record for record in measured if record.complete]
     grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
-    jobs: dict[str, int] = {}
     for record in complete:
         identity = record.identity
         kind = (
-            jobs.setdefault(identity.key.job, len(jobs)),
+            identity.key.job,
             list(CollectiveOp).index(identity.op),
             identity.algorithm,
             identity.nranks,

@@ -74,7 +74,7 @@ def simulate_plan(
         topology: Hosts, switches and links.
         rng: For random faults and marks.
         warmup: Iterations before the measured ones, if not those of the plan.
-        measured: Measured iterations, if not those of the plan.
+        measured: Measured iterations, if not those of the plan or its jobs.
         burst_packets: Packets that cross a link as one, 1 being exact; None: 1 for all
             but large jobs, see ``chakram.simulate.bursts``.
         report: Called with the iterations done, now and then.
@@ -170,10 +170,13 @@ def _settings(
     agent: AgentPlan, warmup: int | None, measured: int | None
 ) -> RunSettings:
     settings = agent.settings
+    if warmup is None and measured is None:
+        return settings
     return replace(
         settings,
         warmup=settings.warmup if warmup is None else warmup,
         measured=settings.measured if measured is None else measured,
+        jobs=tuple(replace(job, iterations=None) for job in settings.jobs),
     )
 
 

@@ -404,6 +404,17 @@ def test_a_host_that_is_not_in_the_topology_is_refused() -> None:
 # Several jobs.
 
 
+def test_chosen_iterations_go_before_those_of_jobs() -> None:
+    settings = RunSettings(
+        warmup=1, measured=3, jobs=(JobSettings(job="job", iterations=9),)
+    )
+    plan, topology = world_plan([compute(10)], nranks=1, settings=settings)
+    rng = random.Random(1)
+    assert len(iteration_rows(simulate_plan(plan, topology, rng=rng).records)) == 9
+    short = simulate_plan(plan, topology, rng=rng, warmup=0, measured=2)
+    assert len(iteration_rows(short.records)) == 2
+
+
 def test_a_job_in_the_background_goes_on_until_the_others_have_ended() -> None:
     topology = single_switch(2, 10**9)
     world = world_group(2)
