@@ -22,25 +22,14 @@ _WEIGHT_UNIT = 2**60
 
 __all__ = ["LawRouter", "RecordedRouter", "Router", "apportion", "popularity"]
 
-LAWS = (
-    "balanced",
-    "hot_expert",
-    "hot_rank",
-    "zero_rank",
-    "rotating",
-    "burst",
-    "log_normal",
-    "recorded",
-)
-"""How tokens find experts."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkewLaw:
     """A law of skew with its parameters.
 
     Attributes:
-        law: One of ``LAWS``, except for ``recorded``.
+        law: ``balanced``, ``hot_expert``, ``hot_rank``, ``zero_rank``, ``rotating``,
+            ``burst`` or ``log_normal``.
         share: Part of all tokens' choices that goes to what is hot.
         target: The expert or rank that is hot, or gets nothing.
         period: Dispatches between two moves (``rotating``) or starts (``burst``).
