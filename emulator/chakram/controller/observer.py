@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.controller.state import Phase
-from chakram.core.counters import slot
+from chakram.core.counters import INJECTED, slot
 
 if TYPE_CHECKING:
     from chakram.control.events import CountersSnapshot
@@ -46,6 +46,7 @@ class Observer:
         began: Whether traffic has started.
         banners: What agents said that belongs on top of the results.
         samples_dropped: By agent, records that were lost on the way.
+        injected: By agent and fault, packets that ports disturbed on purpose.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Observer:
         self.began = False
         self.banners: list[str] = []
         self.samples_dropped: dict[str, int] = {}
+        self.injected: dict[str, dict[str, int]] = {}
         self._directory = directory
         self._metrics = metrics
         self._progress = progress
@@ -111,6 +113,9 @@ class Observer:
                 late_rounds=sum(load.late_rounds for load in snapshot.loads),
             )
         self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
+        self.injected[agent] = {
+            name: snapshot.values[slot(f"injected_{name}")] for name in INJECTED
+        }
 
     def agent_lost(self, agent: str) -> None:
         """The connection to an agent is gone."""

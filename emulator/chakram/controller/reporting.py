@@ -18,11 +18,12 @@ from chakram.observe.manifest import RunManifest
 from chakram.units import format_rate, format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import ExternalFabric, TopologySettings
+    from chakram.config.transport import Faults
     from chakram.controller.predictions import FlowIdeal
     from chakram.core.plan import RunSettings, TransportPlan
     from chakram.core.resolve import CollectiveKey
@@ -31,7 +32,9 @@ __all__ = [
     "Reference",
     "describe_fabric",
     "describe_transport",
+    "injected_banners",
     "manifest_of",
+    "sum_injected",
 ]
 
 
@@ -137,6 +140,23 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
         f"fault: {each.fault().describe()}" for each in experiment.faults.packets
     ]
     return tuple(banners)
+
+
+def sum_injected(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return by fault how many packets were disturbed; faults without any left out."""
+    totals: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            totals[name] = totals.get(name, 0) + count
+    return {name: count for name, count in totals.items() if count}
+
+
+def injected_banners(injected: Mapping[str, int], faults: Faults) -> tuple[str, ...]:
+    """Return what is to be said of the packets that were disturbed on purpose."""
+    if not faults.drop and not faults.packets:
+        return ()
+    found = ", ".join(f"{name} {count}" for name, count in injected.items())
+    return (f"fault: packets disturbed: {found or 'none, no packet fitted'}",)
 
 
 def describe_fabric(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:

@@ -24,7 +24,12 @@ from chakram.controller.planning import (
 )
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
 from chakram.controller.predictions import bounds, flow_ideal, simulate_apart
-from chakram.controller.reporting import Reference, manifest_of
+from chakram.controller.reporting import (
+    Reference,
+    injected_banners,
+    manifest_of,
+    sum_injected,
+)
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.session import Session
 from chakram.controller.worlds import World, open_world
@@ -413,6 +418,7 @@ class _Run:
         topology = self._world.topology if self._world is not None else None
         captures = self._world.captures if self._world is not None else None
         links = link_records(topology, before, after) if topology else []
+        injected = sum_injected(self._observer.injected.values())
         self._directory.finish(
             COMPLETE if error is None else PARTIAL if self.began else FAILED,
             ended=datetime.now(UTC),
@@ -425,9 +431,11 @@ class _Run:
             banners=(
                 *self._directory.manifest.banners,
                 *self._observer.banners,
+                *injected_banners(injected, self._experiment.faults),
                 *(captures.banners() if captures is not None else ()),
             ),
             samples_dropped=sum(self._observer.samples_dropped.values()),
+            injected=injected,
         )
         self._show_links(links)
         self._metrics.set_state(self._directory.manifest.status)

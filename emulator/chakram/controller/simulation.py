@@ -14,7 +14,12 @@ from chakram.controller.planning import (
     transport_plan,
 )
 from chakram.controller.predictions import bounds, flow_ideal
-from chakram.controller.reporting import Reference, manifest_of
+from chakram.controller.reporting import (
+    Reference,
+    injected_banners,
+    manifest_of,
+    sum_injected,
+)
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.shell import RunOutcome
 from chakram.core.resolve import LinkRecord
@@ -110,9 +115,15 @@ def simulate_experiment(
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
         raise stopped from None
     directory.add(result.records)
+    injected = sum_injected([result.injected])
     directory.finish(
         COMPLETE,
         ended=datetime.now(UTC),
+        injected=injected,
+        banners=(
+            *directory.manifest.banners,
+            *injected_banners(injected, experiment.faults),
+        ),
         links=_links(topology, result.link_bytes),
         ideal=reference.ideals,
         ceiling=reference.ceilings,

@@ -73,6 +73,9 @@ FCT_BUCKETS = len(FCT_BUCKET_BOUNDS_NS) + 1
 OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
 """The collectives in the order of their histograms."""
 
+INJECTED = ("drops", "delays", "duplicates", "reorders", "marks", "not_ready")
+"""What ports do to packets on purpose; each has a counter ``injected_...``."""
+
 _SLOTS = {name: index for index, name in enumerate(COUNTER_NAMES)}
 _OP_SLOTS = {
     op: len(COUNTER_NAMES) + index * (FCT_BUCKETS + 1) for index, op in enumerate(OPS)

@@ -65,6 +65,7 @@ class RunManifest:
         clocks: By agent.
         banners: Warnings that belong on top of every report.
         samples_dropped: Records lost on the way.
+        injected: By fault, how many packets ports have disturbed on purpose.
         rows: By table, how many rows it has.
     """
 
@@ -93,6 +94,7 @@ class RunManifest:
     clocks: Mapping[str, ClockReading] = field(default_factory=dict)
     banners: tuple[str, ...] = ()
     samples_dropped: int = 0
+    injected: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

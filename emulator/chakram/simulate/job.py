@@ -47,6 +47,7 @@ class SimulationResult:
         marked_packets: Packets marked "congestion experienced", likewise.
         burst_packets: Packets that crossed a link as one, at most.
         events: How many events were simulated.
+        injected: By fault, packets that ports disturbed on purpose.
     """
 
     records: RecordRows
@@ -55,6 +56,7 @@ class SimulationResult:
     marked_packets: dict[str, int]
     burst_packets: int
     events: int
+    injected: dict[str, int]
 
 
 def simulate_plan(
@@ -135,7 +137,21 @@ def simulate_plan(
         },
         burst_packets=burst_packets,
         events=fabric.events,
+        injected=_injected(endpoints),
     )
+
+
+def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
+    """Return what all ports have done to packets on purpose."""
+    counted = [endpoint.engine.statistics() for endpoint in endpoints]
+    return {
+        "drops": sum(each.faults_dropped for each in counted),
+        "delays": sum(each.faults_delayed for each in counted),
+        "duplicates": sum(each.faults_duplicated for each in counted),
+        "reorders": sum(each.faults_reordered for each in counted),
+        "marks": sum(each.faults_marked for each in counted),
+        "not_ready": sum(each.faults_not_ready for each in counted),
+    }
 
 
 def _wires(topology: Topology, *, ecn: int, rng: Random) -> dict[PortRef, Wire]:

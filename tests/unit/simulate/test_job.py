@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.algorithms import algorithm
+from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.ideal import ideal_ns
 from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
@@ -443,3 +444,20 @@ def test_a_job_in_the_background_goes_on_until_the_others_have_ended() -> None:
     assert front[0].start_ns == 1_000_000
     assert len(back) > 20
     assert max(row.start_ns for row in back) > max(row.start_ns for row in front)
+
+
+def test_what_ports_disturb_is_counted_and_everything_still_arrives() -> None:
+    faults = (
+        PacketFault(action=FaultAction.DROP, nth=2, source=0),
+        PacketFault(action=FaultAction.DUPLICATE, nth=1, destination=0, at_send=True),
+    )
+    plan, topology = world_plan(
+        [collective("all_gather", 50_000)],
+        nranks=2,
+        settings=RunSettings(warmup=0, measured=1, faults=faults),
+    )
+    result = simulate_plan(plan, topology, rng=random.Random(1))
+
+    found = {name: count for name, count in result.injected.items() if count}
+    assert found == {"drops": 1, "duplicates": 1}
+    assert [row.received_bytes for row in share_rows(result.records)] == [50_000] * 2

@@ -1,0 +1,28 @@
+"""What a run says of the faults that it made."""
+
+from __future__ import annotations
+
+from chakram.config.transport import Faults
+from chakram.controller.reporting import injected_banners, sum_injected
+
+LOSSY = Faults(drop=0.01)
+
+
+def test_agents_are_summed_and_zeros_left_out() -> None:
+    counts = [{"drops": 2, "marks": 0}, {"drops": 3, "delays": 1, "marks": 0}]
+
+    assert sum_injected(counts) == {"drops": 5, "delays": 1}
+    assert sum_injected([]) == {}
+
+
+def test_what_was_disturbed_is_said() -> None:
+    (banner,) = injected_banners({"drops": 5, "delays": 1}, LOSSY)
+
+    assert banner == "fault: packets disturbed: drops 5, delays 1"
+
+
+def test_a_fault_that_hit_nothing_is_not_passed_over() -> None:
+    (banner,) = injected_banners({}, LOSSY)
+
+    assert banner == "fault: packets disturbed: none, no packet fitted"
+    assert injected_banners({}, Faults()) == ()
