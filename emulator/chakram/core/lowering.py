@@ -38,8 +38,9 @@ from chakram.core.program import (
     SendOperation,
 )
 from chakram.core.splits import Splits, mean_bytes, scaled_bytes
+from chakram.core.start_times import check_starts, first_start_ns
 from chakram.core.trace import NodeKind
-from chakram.errors import ConfigError, MatchingError, ScheduleError, TraceError
+from chakram.errors import ConfigError, MatchingError, ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +152,7 @@ def lower_job(
     """
     warnings = []
     if options.order == "start_times":
-        warnings += _check_starts(graphs)
+        warnings += check_starts(graphs)
         graphs = {
             rank: graph.in_order_of_start_times() for rank, graph in graphs.items()
         }
@@ -194,36 +195,6 @@ def lower_job(
             *lowering.warnings(),
         ),
     )
-
-
-def _check_starts(graphs: Mapping[int, TraceGraph]) -> list[str]:
-    """Return what is odd in the recorded starts.
-
-    Raises:
-        TraceError: If a rank that does something has none.
-    """
-    without = 0
-    for rank in sorted(graphs):
-        graph = graphs[rank]
-        busy = [
-            position
-            for position in range(len(graph))
-            if graph.kind(position) != NodeKind.PASS
-        ]
-        unknown = [each for each in busy if graph.start_ns(each) is None]
-        if unknown and len(unknown) == len(busy):
-            raise TraceError(
-                graph.source,
-                f"rank {rank} has no recorded start times",
-                "order: dependencies needs none",
-            )
-        without += len(unknown)
-    if not without:
-        return []
-    return [
-        f"{without} nodes have no recorded start time: they start at the beginning of "
-        "each iteration"
-    ]
 
 
 def _without_instant(
@@ -350,7 +321,7 @@ class _Lowering:
     ) -> RankProgram:
         """Return the program of one rank."""
         collectives = self._ordering.collectives[graph.rank]
-        self._first_start_ns = _first_start_ns(graph) if self._keeps_starts else 0
+        self._first_start_ns = first_start_ns(graph) if self._keeps_starts else 0
         rows = self._rows(graph, order, collectives.keys() | messages.keys())
         row_of = {row.node.position: index for index, row in enumerate(rows)}
         if self._ordering.chained:
@@ -588,15 +559,3 @@ class _Lowering:
             input_bytes=0,
             trace_bytes=0,
         )
-
-
-def _first_start_ns(graph: TraceGraph) -> int:
-    """Return the earliest recorded start of a rank, 0 if it has none."""
-    return min(
-        (
-            start_ns
-            for position in range(len(graph))
-            if (start_ns := graph.start_ns(position)) is not None
-        ),
-        default=0,
-    )
