@@ -23,9 +23,15 @@ from chakram.control.events import (
     Progress,
     RecordBatch,
 )
+from chakram.core.algorithms import algorithm
+from chakram.core.algorithms.listed import listed_from
+from chakram.core.collectives import CollectiveOp
 from chakram.core.counters import fct_histograms, slot
+from chakram.core.groups import world_group
+from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
 from chakram.core.records import (
+    CAUSE_MESSAGE,
     FLOW_FIELDS,
     ITERATION_FIELDS,
     SHARE_FIELDS,
@@ -38,6 +44,7 @@ from chakram.errors import (
     PortInUse,
     UnexpectedEvent,
 )
+from chakram.testing.plans import collective, flow_rows, program
 from chakram_agent.policy import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from tests.agents import TIMEOUT_S, serving, until_the_end
@@ -108,6 +115,48 @@ async def test_two_shards_work_on_one_plan(tmp_path: Path) -> None:
         assert isinstance(events[-1], Finished)
         (*_, last) = (event for event in events if isinstance(event, CountersSnapshot))
         assert [load.shard for load in last.loads] == [0, 1]
+
+
+async def test_agents_need_nothing_but_the_plan_for_a_users_algorithm(
+    tmp_path: Path,
+) -> None:
+    """With credits, and two ranks on each port that talk past it."""
+    ring = algorithm(CollectiveOp.ALL_REDUCE, "ring(chunks=2)")
+    listed = listed_from(ring, name="user:ring", nranks=4)
+    world = world_group(4)
+    rows = [collective("all_reduce", 40_000, algorithm="user:ring")]
+    base = ring_plan(nranks=2)
+    plan = place(
+        {
+            "job": [
+                replace(program(rank, world, rows), algorithms=(listed,))
+                for rank in range(4)
+            ]
+        },
+        base.ports,
+        {"job": PlacementOptions(ranks_per_port=2, local_rate_bps=10**9)},
+        base.transport,
+        RunSettings(warmup=0, measured=3, credits=1),
+        shards={},
+        run_id=base.run_id,
+    )
+    async with (
+        serving(socket_in(tmp_path)) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await start(client, plan.agents[0])
+        events = await until_the_end(client)
+        assert isinstance(events[-1], Finished)
+    flows = RecordRows()
+    for event in events:
+        if isinstance(event, RecordBatch):
+            flows.extend(event.rows)
+    found = flow_rows(flows)
+    assert len(found) == 3 * len(listed.transfers)
+    # Ranks 0 and 1 share a port, as 2 and 3 do: no packet for what they exchange.
+    local = {(row.rank, row.peer) for row in found if row.packets == 0}
+    assert local == {(0, 1), (2, 3)}
+    assert {row.cause_kind for row in found} >= {CAUSE_MESSAGE}
 
 
 async def test_a_second_plan_follows_after_a_reset(tmp_path: Path) -> None:
