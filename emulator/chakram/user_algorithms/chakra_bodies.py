@@ -39,7 +39,7 @@ from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.bounded import read_bounded
 from chakram.user_algorithms.links import Links, refuse_unmatched
-from chakram.user_algorithms.msccl import (
+from chakram.user_algorithms.naming import (
     COLLECTIVES,
     MAX_CHANNELS,
     MAX_CHUNKS,

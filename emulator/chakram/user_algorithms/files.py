@@ -12,7 +12,8 @@ from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.bounded import read_bounded
 from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
-from chakram.user_algorithms.msccl import parse_msccl, program_of
+from chakram.user_algorithms.msccl import program_of
+from chakram.user_algorithms.msccl_xml import parse_msccl
 from chakram.user_algorithms.mscclpp import parse_mscclpp
 from chakram.user_algorithms.python_code import PythonSource
 from chakram.user_algorithms.refusal import refuse_problems

@@ -1,300 +1,22 @@
-"""MSCCL's XML: what the thread blocks of every GPU do, step by step.
-
-A thread block carries out its steps in order; it sends to one GPU and receives from one
-over one channel, so the k-th message that one end sends is the k-th that the other end
-receives.  A step may wait for a step of another thread block of its GPU (``depid``,
-``deps``).  The steps that there are:
-
-    s     send                          r     receive, store
-    rcs   receive, store, send          rrs   receive, add, send
-    rrc   receive, add, store           rrcs  receive, add, store, send
-    cpy   copy within the GPU           re    add within the GPU
-    nop   wait only
-
-Source: microsoft/msccl-tools, ``msccl/language/ir.py`` (what is written), and the
-interpreter of microsoft/msccl (what it means).
-"""
+"""What MSCCL's steps do, as actions on buffers with their messages matched."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
-from xml.parsers import expat
+from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.buffers import (
-    BufferProgram,
-    Layout,
-    layout_of,
-    place_buffers,
-)
-from chakram.core.algorithms.execution import MAX_ACTIONS, Action, Message
-from chakram.core.collectives import CollectiveOp
+from chakram.core.algorithms.buffers import BufferProgram, Layout, layout_of
+from chakram.core.algorithms.execution import Action, Message
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.links import Links, refuse_unmatched
+from chakram.user_algorithms.msccl_xml import READ, RECEIVE, SEND, WRITE
+from chakram.user_algorithms.naming import PARTED, Buffers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MAX_RANKS", "parse_msccl", "program_of"]
+    from chakram.user_algorithms.msccl_xml import MscclAlgorithm, Step, ThreadBlock
 
-MAX_RANKS = 1024
-MAX_CHUNKS = 1 << 16
-MAX_CHANNELS = 1 << 10
-
-COLLECTIVES = {
-    "allreduce": CollectiveOp.ALL_REDUCE,
-    "allgather": CollectiveOp.ALL_GATHER,
-    "reduce_scatter": CollectiveOp.REDUCE_SCATTER,
-    "reducescatter": CollectiveOp.REDUCE_SCATTER,
-    "alltoall": CollectiveOp.ALL_TO_ALL,
-    "broadcast": CollectiveOp.BROADCAST,
-    "reduce": CollectiveOp.REDUCE,
-}
-"""The collectives' names in MSCCL and MSCCL++."""
-
-PARTED = (
-    CollectiveOp.ALL_GATHER,
-    CollectiveOp.REDUCE_SCATTER,
-    CollectiveOp.ALL_TO_ALL,
-)
-"""Collectives whose chunks are the same number for each rank."""
-
-_TYPES = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
-_RECEIVE = frozenset({"r", "rcs", "rrs", "rrc", "rrcs"})
-_SEND = frozenset({"s", "rcs", "rrs", "rrcs"})
-_READ = frozenset({"s", "rrs", "rrc", "rrcs", "cpy", "re"})
-_WRITE = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})
-_PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step of a thread block; *line* is where it stands."""
-
-    line: int
-    kind: str
-    source: tuple[str, int]
-    destination: tuple[str, int]
-    count: int
-    waits_for: tuple[int, int] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThreadBlock:
-    """Steps that run one after another."""
-
-    number: int
-    send: int | None
-    receive: int | None
-    channel: int
-    steps: tuple[Step, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
-    """One rank."""
-
-    scratch: int
-    blocks: tuple[ThreadBlock, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MscclAlgorithm:
-    """A whole file."""
-
-    source: str
-    title: str
-    op: CollectiveOp
-    chunks: int
-    in_place: bool
-    gpus: tuple[Gpu, ...]
-
-
-class _Reader:
-    """Takes the elements as they come; anything unexpected ends it."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.StartDoctypeDeclHandler = self._refuse_doctype
-        self._open: list[str] = []
-        self._steps = 0
-        self._algo: Mapping[str, str] | None = None
-        self._gpus: dict[int, tuple[int, dict[int, ThreadBlock]]] = {}
-        self._gpu = 0
-        self._block: Mapping[str, str] = {}
-        self._block_steps: list[Step] = []
-
-    def read(self, text: bytes) -> MscclAlgorithm:
-        try:
-            self._parser.Parse(text, True)
-        except expat.ExpatError as error:
-            raise ScheduleError(
-                f"{self._source}:{error.lineno}",
-                f"is not XML: {expat.errors.messages.get(error.code, error)}",
-                "MSCCL algorithms are what msccl-tools write",
-            ) from None
-        return self._whole()
-
-    def _fail(self, found: str, hint: str | None = None) -> NoReturn:
-        line = self._parser.CurrentLineNumber
-        raise ScheduleError(f"{self._source}:{line}", found, hint)
-
-    def _refuse_doctype(self, *_: object) -> None:
-        self._fail(
-            "has a document type declaration",
-            "MSCCL algorithms need none; delete it",
-        )
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        parent = self._open[-1] if self._open else None
-        if tag not in _PARENTS or _PARENTS[tag] != parent:
-            self._fail(
-                f"<{tag[:40]}> does not belong here",
-                "MSCCL has algo, gpu, tb and step, one inside the other",
-            )
-        self._open.append(tag)
-        if tag == "algo":
-            self._algo = attributes
-        elif tag == "gpu":
-            self._gpu = self._whole_number(attributes, "id", MAX_RANKS - 1)
-            if self._gpu in self._gpus:
-                self._fail(f"has GPU {self._gpu} a second time")
-            scratch = self._whole_number(attributes, "s_chunks", MAX_CHUNKS, default=0)
-            self._gpus[self._gpu] = (scratch, {})
-        elif tag == "tb":
-            self._block = attributes
-            self._block_steps = []
-        else:
-            self._block_steps.append(self._step(attributes))
-
-    def _end(self, tag: str) -> None:
-        self._open.pop()
-        if tag == "tb":
-            self._end_block()
-
-    def _end_block(self) -> None:
-        blocks = self._gpus[self._gpu][1]
-        number = self._whole_number(self._block, "id", MAX_ACTIONS)
-        if number in blocks:
-            self._fail(f"GPU {self._gpu} has thread block {number} twice")
-        send = self._whole_number(self._block, "send", MAX_RANKS, default=-1, least=-1)
-        receive = self._whole_number(
-            self._block, "recv", MAX_RANKS, default=-1, least=-1
-        )
-        blocks[number] = ThreadBlock(
-            number=number,
-            send=None if send < 0 else send,
-            receive=None if receive < 0 else receive,
-            channel=self._whole_number(
-                self._block, "chan", MAX_CHANNELS, default=0, least=-1
-            ),
-            steps=tuple(self._block_steps),
-        )
-
-    def _step(self, attributes: Mapping[str, str]) -> Step:
-        self._steps += 1
-        if self._steps > MAX_ACTIONS:
-            self._fail(f"has more than {MAX_ACTIONS} steps")
-        number = self._whole_number(attributes, "s", MAX_ACTIONS)
-        if number != len(self._block_steps):
-            self._fail(f"is step {number}, and {len(self._block_steps)} is due")
-        kind = attributes.get("type", "")
-        if kind not in _TYPES:
-            self._fail(
-                f"a step of type {kind[:40]!r} is not known",
-                f"known: {', '.join(_TYPES)}",
-            )
-        depends = self._whole_number(attributes, "depid", MAX_ACTIONS, -1, least=-1)
-        step = self._whole_number(attributes, "deps", MAX_ACTIONS, -1, least=-1)
-        return Step(
-            line=self._parser.CurrentLineNumber,
-            kind=kind,
-            source=self._place(attributes, "src") if kind in _READ else ("i", 0),
-            destination=(
-                self._place(attributes, "dst") if kind in _WRITE else ("i", 0)
-            ),
-            count=(
-                0
-                if kind == "nop"
-                else self._whole_number(attributes, "cnt", MAX_CHUNKS, least=1)
-            ),
-            waits_for=None if depends < 0 or step < 0 else (depends, step),
-        )
-
-    def _place(self, attributes: Mapping[str, str], end: str) -> tuple[str, int]:
-        buffer = attributes.get(f"{end}buf", "")
-        if buffer not in ("i", "o", "s"):
-            self._fail(
-                f"{end}buf is {buffer[:40]!r}", "i (input), o (output) or s (scratch)"
-            )
-        return buffer, self._whole_number(attributes, f"{end}off", MAX_CHUNKS)
-
-    def _whole_number(
-        self,
-        attributes: Mapping[str, str],
-        name: str,
-        most: int,
-        default: int | None = None,
-        *,
-        least: int = 0,
-    ) -> int:
-        text = attributes.get(name)
-        if text is None:
-            if default is None:
-                self._fail(f"has no {name}")
-            return default
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-            self._fail(f"{name} is {text[:40]!r}, not a whole number")
-        if not least <= int(text) <= most:
-            self._fail(f"{name} is {text}", f"from {least} to {most}")
-        return int(text)
-
-    def _whole(self) -> MscclAlgorithm:
-        algo = self._algo
-        if algo is None:
-            self._fail("has no algo")
-        name = algo.get("coll", "")
-        op = COLLECTIVES.get(name)
-        if op is None:
-            self._fail(
-                f"is for the collective {name[:40]!r}",
-                f"known: {', '.join(COLLECTIVES)}",
-            )
-        nranks = self._whole_number(algo, "ngpus", MAX_RANKS, least=2)
-        if sorted(self._gpus) != list(range(nranks)):
-            self._fail(
-                f"says ngpus is {nranks}, and has {len(self._gpus)} GPUs",
-                f"they must be 0 to {nranks - 1}",
-            )
-        return MscclAlgorithm(
-            source=self._source,
-            title=algo.get("name", ""),
-            op=op,
-            chunks=self._whole_number(algo, "nchunksperloop", MAX_CHUNKS, least=1),
-            in_place=bool(self._whole_number(algo, "inplace", 1, default=0)),
-            gpus=tuple(
-                Gpu(
-                    scratch=self._gpus[rank][0],
-                    blocks=tuple(
-                        block for _, block in sorted(self._gpus[rank][1].items())
-                    ),
-                )
-                for rank in range(nranks)
-            ),
-        )
-
-
-def parse_msccl(text: bytes, *, source: str) -> MscclAlgorithm:
-    """Return the algorithm that *text* is; *source* names it in errors.
-
-    Raises:
-        ScheduleError: If it is not MSCCL's XML.
-    """
-    return _Reader(source).read(text)
+__all__ = ["program_of"]
 
 
 def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
@@ -352,7 +74,7 @@ class _Builder:
             for rank, gpu in enumerate(how.gpus)
             for block in gpu.blocks
             for number, step in enumerate(block.steps)
-            if step.kind in _SEND
+            if step.kind in SEND
         }
 
     def add_rank(self, rank: int) -> None:
@@ -382,16 +104,16 @@ class _Builder:
                     action.after.append(first[block.number][0] + number - 1)
                 if step.waits_for is not None:
                     action.after.append(_awaited(step, first, where))
-                if step.kind in _RECEIVE:
+                if step.kind in RECEIVE:
                     link = _link(how, rank, block, step, sends=False)
                     action.receives = self.links.receive(link)
                 source = (*step.source, step.count)
                 destination = (*step.destination, step.count)
-                if step.kind in _READ:
+                if step.kind in READ:
                     action.reads.append(buffers.row(source, where))
                 if step.kind == "re":
                     action.reads.append(buffers.row(destination, where))
-                if step.kind in _WRITE:
+                if step.kind in WRITE:
                     action.writes.append(buffers.row(destination, where))
                 action.sends = self._sends.get((rank, block.number, number))
                 self.actions.append(action)
@@ -423,43 +145,3 @@ def _awaited(step: Step, first: Mapping[int, tuple[int, int]], where: str) -> in
             "see depid and deps",
         )
     return begin + number
-
-
-class Buffers:
-    """Finds the slots of one rank's input (i), output (o) and scratch (s)."""
-
-    def __init__(
-        self,
-        op: CollectiveOp,
-        layout: Layout,
-        *,
-        rank: int,
-        per_rank: int,
-        nranks: int,
-        in_place: bool,
-    ) -> None:
-        first = place_buffers(
-            op, rank=rank, per_rank=per_rank, nranks=nranks, in_place=in_place
-        )
-        whole = nranks * per_rank if op in PARTED else per_rank
-        self._ends = {
-            "i": (first[0], per_rank if op == CollectiveOp.ALL_GATHER else whole),
-            "o": (first[1], per_rank if op == CollectiveOp.REDUCE_SCATTER else whole),
-            "s": (first[2], layout.slots[rank] - first[2]),
-        }
-
-    def row(self, place: tuple[str, int, int], where: str) -> range:
-        """Return the slots that are (buffer, offset, how many) there.
-
-        Raises:
-            ScheduleError: If the buffer has not so many.
-        """
-        buffer, offset, count = place
-        first, size = self._ends[buffer]
-        if offset + count > size:
-            raise ScheduleError(
-                where,
-                f"uses {buffer}[{offset}..{offset + count - 1}], and {buffer} has "
-                f"{size} chunks",
-            )
-        return range(first + offset, first + offset + count)

@@ -34,7 +34,7 @@ from chakram.core.algorithms.execution import MAX_ACTIONS, Action, Message
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.json_fields import Fields, parse_object
-from chakram.user_algorithms.msccl import (
+from chakram.user_algorithms.naming import (
     COLLECTIVES,
     MAX_CHUNKS,
     MAX_RANKS,

@@ -13,7 +13,8 @@ from chakram.core.algorithms.listed import ListedAlgorithm, listed_from
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.files import load_source
-from chakram.user_algorithms.msccl import parse_msccl, program_of
+from chakram.user_algorithms.msccl import program_of
+from chakram.user_algorithms.msccl_xml import parse_msccl
 
 Row = tuple[object, ...]
 """Type, source, destination, how many chunks, and (thread block, step) to wait for."""
