@@ -6,6 +6,7 @@ it must be short against the collective.
 
 from __future__ import annotations
 
+import gc
 import time
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from chakram.core.algorithms import algorithm
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import rank_schedule
+from chakram_agent.shard import GARBAGE_THRESHOLD
 
 AR, A2A = CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_TO_ALL
 
@@ -25,6 +27,7 @@ AR, A2A = CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_TO_ALL
         (A2A, "bruck", 20),
         (A2A, "pxn", 20),
         (AR, "ring", 50),
+        (AR, "ring(channels=2,chunks=4)", 50),
         (AR, "halving_doubling", 20),
         (AR, "hierarchical", 20),
     ],
@@ -34,8 +37,15 @@ def test_a_share_of_a_thousand_ranks_is_expanded_quickly(
 ) -> None:
     how = algorithm(op, name)
     times_ms = []
-    for position in (0, 500, 1000):  # each is cached once it is expanded
-        begin = time.perf_counter()
-        rank_schedule(how, position=position, nranks=1024)
-        times_ms.append((time.perf_counter() - begin) * 1e3)
+    # As in a data-plane process: the collector of cycles hardly ever looks.
+    threshold = gc.get_threshold()
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    try:
+        for position in (0, 250, 500, 750, 1000):  # each is cached once it is expanded
+            begin = time.process_time()
+            rank_schedule(how, position=position, nranks=1024)
+            times_ms.append((time.process_time() - begin) * 1e3)
+    finally:
+        gc.set_threshold(*threshold)
+    print(f"\n{op} {name}: {min(times_ms):.1f} ms")  # noqa: T201
     assert min(times_ms) < limit_ms

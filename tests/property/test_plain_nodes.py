@@ -205,6 +205,7 @@ def test_what_producers_write_takes_the_short_way(
     ]
     inputs = _attribute("inputs", "string_list", ["a", "16", "b", "8"])
     node = Node(id=3, name="n", type=kind, attr=[*attributes, inputs])  # type: ignore[arg-type]
-    data = frame(b"") + frame(node.SerializeToString())
+    metadata = GlobalMetadata(version="1.0.0").SerializeToString()
+    data = frame(metadata) + frame(node.SerializeToString())
     trace, long_way = read_plainly(data, rank=1, options=ReadOptions())
     assert (len(trace.graph), long_way) == (1, 1)

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,9 +27,10 @@ if TYPE_CHECKING:
     from chakram.core.splits import Splits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(NamedTuple):
     """What one position sends another in one step of a schedule: one message.
+
+    A tuple, since a rank makes thousands of them when a collective starts.
 
     It carries ``chunk`` and the ``further`` ones.  ``reduce`` tells that the
     destination adds the chunks to what it has instead of storing them.  ``after`` are
@@ -45,10 +45,6 @@ class Transfer:
     channel: int = 0
     further: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.src == self.dst:
-            raise ValueError(f"step {self.step}: position {self.src} sends to itself")
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -108,8 +104,7 @@ class Algorithm(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTransfer:
+class LocalTransfer(NamedTuple):
     """A transfer as one of its two ranks sees it.
 
     ``message`` is its number among the transfers of this collective from the same
@@ -139,17 +134,60 @@ class RankSchedule:
     sends: tuple[LocalTransfer, ...]
     receives: tuple[LocalTransfer, ...]
 
+    @property
+    def transfers(self) -> int:
+        """How many messages it sends and receives."""
+        return len(self.sends) + len(self.receives)
 
-@lru_cache(maxsize=4096)
+
+CACHED_TRANSFERS = 1 << 18
+"""Transfers of all shares that are kept: some 40 MiB."""
+
+
+class ShareCache:
+    """The shares that were asked for last, as many as their transfers allow.
+
+    Most are small, so that thousands fit; those of large groups are soon let go.
+
+    Args:
+        limit: How many transfers the shares that are kept may have; the latest share
+            is kept whatever it has.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._shares: dict[tuple[Algorithm, int, int, int], RankSchedule] = {}
+        self.transfers = 0
+
+    def share(
+        self, algorithm: Algorithm, *, position: int, nranks: int, root: int
+    ) -> RankSchedule:
+        """Return the share of *position*, one that is kept or a new one."""
+        key = (algorithm, position, nranks, root)
+        share = self._shares.pop(key, None)
+        if share is None:
+            share = _share(
+                algorithm.sends(position, nranks=nranks, root=root),
+                algorithm.receives(position, nranks=nranks, root=root),
+                stepwise=algorithm.stepwise,
+            )
+            # One more, for a share without any takes room, too.
+            self.transfers += share.transfers + 1
+        self._shares[key] = share
+        while self.transfers > self._limit and len(self._shares) > 1:
+            oldest = self._shares.pop(next(iter(self._shares)))
+            self.transfers -= oldest.transfers + 1
+        return share
+
+
+_SHARES = ShareCache(CACHED_TRANSFERS)
+
+
 def rank_schedule(
     algorithm: Algorithm, *, position: int, nranks: int, root: int = 0
 ) -> RankSchedule:
     """Return the share of *position* in a collective of *nranks* ranks."""
-    return _share(
-        algorithm.sends(position, nranks=nranks, root=root),
-        algorithm.receives(position, nranks=nranks, root=root),
-        stepwise=algorithm.stepwise,
-    )
+    return _SHARES.share(algorithm, position=position, nranks=nranks, root=root)
 
 
 def uneven_schedule(
@@ -180,30 +218,25 @@ def _share(
     sends: Iterator[Transfer], receives: Iterator[Transfer], *, stepwise: bool
 ) -> RankSchedule:
     expected = [
-        LocalTransfer(
-            step=transfer.step,
-            peer=transfer.src,
-            chunk=transfer.chunk,
-            channel=transfer.channel,
-            message=message,
-            further=transfer.further,
+        LocalTransfer(step, src, chunk, channel, message, (), further)
+        for (step, src, _, chunk, _, channel, further, _), message in _numbered(
+            receives, by_source=True
         )
-        for transfer, message in _numbered(receives, by_source=True)
     ]
     arrivals = _Arrivals(expected, stepwise=stepwise)
-    sent = tuple(
+    sent = [
         LocalTransfer(
-            step=transfer.step,
-            peer=transfer.dst,
-            chunk=transfer.chunk,
-            channel=transfer.channel,
-            message=message,
-            needs=arrivals.needed(transfer),
-            further=transfer.further,
+            transfer.step,
+            transfer.dst,
+            transfer.chunk,
+            transfer.channel,
+            message,
+            arrivals.needed(transfer),
+            transfer.further,
         )
         for transfer, message in _numbered(sends, by_source=False)
-    )
-    return RankSchedule(sends=sent, receives=tuple(expected))
+    ]
+    return RankSchedule(sends=tuple(sent), receives=tuple(expected))
 
 
 class _Arrivals:
@@ -214,24 +247,27 @@ class _Arrivals:
     def __init__(self, receives: Sequence[LocalTransfer], *, stepwise: bool) -> None:
         self._by_chunk: dict[int, list[tuple[int, int]]] = {}
         self._by_step: dict[int, list[int]] = {}
-        for index, receive in enumerate(receives):
-            at = (receive.step, index)
-            self._by_chunk.setdefault(receive.chunk, []).append(at)
-            for chunk in receive.further:
-                self._by_chunk.setdefault(chunk, []).append(at)
+        by_chunk = self._by_chunk
+        for index, (step, _, first, _, _, _, further) in enumerate(receives):
+            at = (step, index)
+            if first in by_chunk:
+                by_chunk[first].append(at)
+            else:
+                by_chunk[first] = [at]
+            for chunk in further:
+                by_chunk.setdefault(chunk, []).append(at)
             if stepwise:
-                self._by_step.setdefault(receive.step, []).append(index)
+                self._by_step.setdefault(step, []).append(index)
         self._steps = sorted(self._by_step)
 
     def needed(self, send: Transfer) -> tuple[int, ...]:
         """Return the receives that *send* waits for, ascending."""
-        before = bisect_left(self._steps, send.step)
+        last = send.step
+        before = bisect_left(self._steps, last) if self._steps else 0
         if not (send.further or send.after or before):
-            return tuple(
-                index
-                for step, index in self._by_chunk.get(send.chunk, ())
-                if step < send.step
-            )
+            arrivals = self._by_chunk.get(send.chunk, ())
+            # A list first: a thousand small generators cost as much as all the rest.
+            return tuple([index for step, index in arrivals if step < last])
         found = {
             index
             for chunk in send.awaited
@@ -261,6 +297,9 @@ def transfer_bytes(
     return size_bytes
 
 
+_NONE_SEEN = (0, 0, -1)
+
+
 def _numbered(
     transfers: Iterator[Transfer], *, by_source: bool
 ) -> Iterator[tuple[Transfer, int]]:
@@ -270,6 +309,23 @@ def _numbered(
     algorithm, which knows whom to begin with.
     """
     ordered = list(transfers)
+    numbers: list[int] = []
+    # By peer and channel: how many so far, and step and chunk of the last.
+    seen: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for step, src, dst, chunk, _, channel, _, _ in ordered:
+        key = (src if by_source else dst, channel)
+        count, last_step, last_chunk = seen.get(key, _NONE_SEEN)
+        if step < last_step or (step == last_step and chunk < last_chunk):
+            # Rare: an algorithm begins with another one than the lowest.
+            return zip(
+                ordered, _numbers_by_step(ordered, by_source=by_source), strict=True
+            )
+        numbers.append(count)
+        seen[key] = (count + 1, step, chunk)
+    return zip(ordered, numbers, strict=True)
+
+
+def _numbers_by_step(ordered: Sequence[Transfer], *, by_source: bool) -> list[int]:
     numbers = [0] * len(ordered)
     counts: dict[tuple[int, int], int] = {}
     for index in sorted(
@@ -279,7 +335,7 @@ def _numbered(
         key = (transfer.src if by_source else transfer.dst, transfer.channel)
         numbers[index] = counts.get(key, 0)
         counts[key] = numbers[index] + 1
-    yield from zip(ordered, numbers, strict=True)
+    return numbers
 
 
 def part_bytes(total_bytes: int, *, nparts: int, part: int) -> int:

@@ -200,6 +200,11 @@ def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
             or not all(0 <= chunk < nchunks for chunk in transfer.chunks)
         ]
         problems += [
+            f"{_text(transfer)}: a position sends to itself"
+            for transfer in sends
+            if transfer.src == transfer.dst
+        ]
+        problems += [
             f"{_text(transfer)}: carries a chunk twice"
             for transfer in sends
             if len(set(transfer.chunks)) <= len(transfer.further)

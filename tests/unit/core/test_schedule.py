@@ -1,20 +1,38 @@
 """Transfers, their numbers and their parts."""
 
-import pytest
-
 from chakram.core.algorithms import algorithm
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import (
-    Transfer,
+    RankSchedule,
+    ShareCache,
     part_bytes,
     rank_schedule,
     transfer_bytes,
 )
 
 
-def test_a_position_does_not_send_to_itself() -> None:
-    with pytest.raises(ValueError, match="step 3: position 1 sends to itself"):
-        Transfer(step=3, src=1, dst=1, chunk=0)
+def test_a_share_is_made_once_while_it_is_kept() -> None:
+    direct = algorithm(CollectiveOp.ALL_TO_ALL, "direct")
+    cache = ShareCache(limit=16)
+
+    def ask(position: int) -> RankSchedule:
+        return cache.share(direct, position=position, nranks=4, root=0)
+
+    first, second = ask(0), ask(1)
+    assert (first.transfers, cache.transfers) == (6, 14)
+    assert ask(0) is first
+    ask(2)  # there is room for two: the one asked for longest ago goes
+    assert ask(0) is first
+    assert ask(1) is not second
+    assert cache.transfers == 14
+
+
+def test_a_share_that_is_too_large_for_the_cache_is_kept_alone() -> None:
+    direct = algorithm(CollectiveOp.ALL_TO_ALL, "direct")
+    cache = ShareCache(limit=5)
+    for position in range(4):
+        cache.share(direct, position=position, nranks=4, root=0)
+        assert cache.transfers == 7
 
 
 def test_parts_differ_by_one_byte_at_most() -> None:

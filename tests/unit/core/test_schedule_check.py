@@ -80,6 +80,10 @@ def test_a_right_one_passes() -> None:
             "step 0: chunk 5 from 0 to 1: outside of 2 positions and 2 chunks",
         ),
         (
+            problems(AG, *EXCHANGE, move(1, 0, 0, 0)),
+            "step 1: chunk 0 from 0 to 0: a position sends to itself",
+        ),
+        (
             problems(AG, move(0, 0, 1, 1), move(0, 1, 0, 1)),
             "step 0: chunk 1 from 0 to 1: its source does not have it",
         ),
@@ -115,7 +119,7 @@ def test_ends_that_number_their_messages_differently_are_told(
 ) -> None:
     def miscounting(how: Algorithm, *, position: int, nranks: int, root: int):
         share = rank_schedule(how, position=position, nranks=nranks, root=root)
-        return replace(share, sends=tuple(replace(s, message=1) for s in share.sends))
+        return replace(share, sends=tuple(s._replace(message=1) for s in share.sends))
 
     monkeypatch.setattr(schedule_check, "rank_schedule", miscounting)
     assert problems(AG, *EXCHANGE) == [
@@ -135,7 +139,7 @@ def test_sends_that_wait_for_what_comes_later_are_told(
 ) -> None:
     def waiting(how: Algorithm, *, position: int, nranks: int, root: int):
         share = rank_schedule(how, position=position, nranks=nranks, root=root)
-        return replace(share, sends=tuple(replace(s, needs=(0,)) for s in share.sends))
+        return replace(share, sends=tuple(s._replace(needs=(0,)) for s in share.sends))
 
     monkeypatch.setattr(schedule_check, "rank_schedule", waiting)
     assert problems(AG, *EXCHANGE) == [
@@ -183,14 +187,14 @@ def test_every_position_has_as_many_chunks() -> None:
 
 
 def test_a_message_carries_a_chunk_once() -> None:
-    twice = replace(EXCHANGE[0], further=(0,))
+    twice = EXCHANGE[0]._replace(further=(0,))
     assert "step 0: chunk 0 from 0 to 1: carries a chunk twice" in problems(
         AG, twice, EXCHANGE[1]
     )
 
 
 def test_all_chunks_of_a_message_must_be_there() -> None:
-    more = replace(EXCHANGE[0], further=(1,))
+    more = EXCHANGE[0]._replace(further=(1,))
     assert problems(AG, more) == [
         "step 0: chunk 1 from 0 to 1: its source does not have it",
         "position 0 ends with [] of chunk 1, not with [1]",

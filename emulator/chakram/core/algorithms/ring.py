@@ -125,12 +125,7 @@ class RingAlgorithm(Scheduled):
                 chunk = (owner * self.channels + channel) * self.chunks
                 for part in range(self.chunks):
                     yield Transfer(
-                        step=first + step,
-                        src=source,
-                        dst=destination,
-                        chunk=chunk + part,
-                        reduce=reduce,
-                        channel=channel,
+                        first + step, source, destination, chunk + part, reduce, channel
                     )
 
 
