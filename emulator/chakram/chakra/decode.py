@@ -286,12 +286,12 @@ class RankDecoder:
         # Every look at a field of a message costs; an id is needed often.
         node_id = node.id
         where = f"{self._source}: offset {offset}: rank {self._rank} node {node_id}"
-        columns, oddity = self._reader.columns(node, where)
+        columns, oddities = self._reader.columns(node, where)
         columns["node_id"] = node_id
         columns["name"] = node.name
         columns["file_offset"] = offset
-        if oddity is not None:
-            self._warn(oddity[0], where, oddity[1])
+        for kind, found in oddities:
+            self._warn(kind, where, found)
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
             self._groups.update(process_groups_of_init(node.inputs.values, where))
         if self._kernels is not None:

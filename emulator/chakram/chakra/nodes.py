@@ -7,7 +7,7 @@ what each really writes is in ``docs/reference/traces.md``.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from chakram.chakra.groups import ALL_RANKS_NAMES, inline_group, normal_name
 from chakram.chakra.messages import NodeType, attribute_values
@@ -18,7 +18,7 @@ from chakram.core.trace import NO_SIZE, NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from chakram.chakra.messages import AttributeValue, Node
 
@@ -35,6 +35,9 @@ COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {
     8: CollectiveOp.REDUCE_SCATTER,
     9: CollectiveOp.BARRIER,
 }
+
+Oddity: TypeAlias = tuple[WarningKind, str]
+"""What is odd about a node: its kind, and a clause."""
 
 _OPS_BY_WORD: Final = (
     ("allreduce", CollectiveOp.ALL_REDUCE),
@@ -116,7 +119,7 @@ class NodeReader:
 
     def columns(
         self, node: Node, where: str
-    ) -> tuple[dict[str, Any], tuple[WarningKind, str] | None]:
+    ) -> tuple[dict[str, Any], Sequence[Oddity]]:
         """Return the arguments of ``TraceGraphBuilder.add``, and what is odd.
 
         Dependencies, offset, id and name are not among them.
@@ -133,7 +136,7 @@ class NodeReader:
         if node_type == NodeType.COMP:
             columns["kind"] = NodeKind.COMPUTE
             self._add_compute(columns, node, where)
-            return columns, None
+            return columns, ()
         if node_type == NodeType.COMM_COLL:
             return columns, self._add_collective(columns, node, where)
         if node_type in (NodeType.COMM_SEND, NodeType.COMM_RECV):
@@ -141,13 +144,11 @@ class NodeReader:
         if node_type in (NodeType.MEM_LOAD, NodeType.MEM_STORE):
             columns["kind"] = NodeKind.MEMORY
             self._add_compute(columns, node, where)
-            return columns, None
+            return columns, ()
         if node_type in _PASSED:
-            return columns, None
-        return columns, (
-            WarningKind.UNKNOWN_NODE_TYPE,
-            f"node type {node_type} is unknown; the node ends at once",
-        )
+            return columns, ()
+        unknown = f"node type {node_type} is unknown; the node ends at once"
+        return columns, [(WarningKind.UNKNOWN_NODE_TYPE, unknown)]
 
     def _add_compute(self, columns: dict[str, Any], node: Node, where: str) -> None:
         values = attribute_values(node.attr, _COMPUTE_ATTRIBUTES)
@@ -160,7 +161,7 @@ class NodeReader:
 
     def _add_collective(
         self, columns: dict[str, Any], node: Node, where: str
-    ) -> tuple[WarningKind, str] | None:
+    ) -> Sequence[Oddity]:
         values = attribute_values(node.attr, _COMM_ATTRIBUTES)
         on_cpu = "is_cpu_op" in values and _integer(values, "is_cpu_op", where) != 0
         if (
@@ -168,12 +169,12 @@ class NodeReader:
             and not ("comm_type" in values and "comm_size" in values)
             and WarningKind.COLLECTIVE_LABEL not in self._uncorrected
         ):
-            return (
-                WarningKind.COLLECTIVE_LABEL,
+            label = (
                 "a collective of the CPU without type or size is taken for the "
-                "label of the one on the GPU; it ends at once",
+                "label of the one on the GPU; it ends at once"
             )
-        oddity: tuple[WarningKind, str] | None = None
+            return [(WarningKind.COLLECTIVE_LABEL, label)]
+        oddities: list[Oddity] = []
         # ALL_REDUCE is 0; but an attribute that is present says so, even with a 0.
         if "comm_type" in values:
             number = _count(values, "comm_type", where)
@@ -184,10 +185,8 @@ class NodeReader:
                 )
         else:
             op = self._op_of_name(node.name, where)
-            oddity = (
-                WarningKind.UNTYPED_COLLECTIVE,
-                f"a collective without comm_type; by its name it is {op}",
-            )
+            untyped = f"a collective without comm_type; by its name it is {op}"
+            oddities.append((WarningKind.UNTYPED_COLLECTIVE, untyped))
         columns["kind"] = NodeKind.COLLECTIVE
         columns["op"] = op
         columns["group"] = self._group(values, where)
@@ -195,15 +194,16 @@ class NodeReader:
             size_bytes = self._size(values, "comm_size", where)
             factor = self._divided(op, values)
             if factor != 1:
-                oddity = (
-                    WarningKind.DIVIDED_SIZES,
-                    f"Flint divides the size of every collective by the ranks of its "
-                    f"group; that of {op} is multiplied by {factor}",
+                divided = (
+                    "Flint divides the size of every collective by the ranks of its "
+                    f"group; that of {op} is multiplied by {factor}"
                 )
+                oddities.append((WarningKind.DIVIDED_SIZES, divided))
             columns["comm_bytes"] = min(size_bytes * factor, _INT64_MAX)
         elif op is not CollectiveOp.BARRIER:
             columns["comm_bytes"] = NO_SIZE
-            oddity = WarningKind.NO_SIZE, f"{op} without comm_size cannot be replayed"
+            unsized = f"{op} without comm_size cannot be replayed"
+            oddities.append((WarningKind.NO_SIZE, unsized))
         if op is CollectiveOp.ALL_TO_ALL:
             splits = self._splits(values, where)
             if splits is not None:
@@ -212,7 +212,7 @@ class NodeReader:
             columns["root"] = _count(values, "root", where)
         if "stream" in values:
             columns["stream"] = _integer(values, "stream", where)
-        return oddity
+        return oddities
 
     def _op_of_name(self, name: str, where: str) -> CollectiveOp:
         """Return the collective that the name of a kernel tells.
@@ -283,7 +283,7 @@ class NodeReader:
 
     def _add_message(
         self, columns: dict[str, Any], node: Node, where: str
-    ) -> tuple[WarningKind, str] | None:
+    ) -> Sequence[Oddity]:
         values = attribute_values(node.attr, _COMM_ATTRIBUTES)
         sends = int(node.type) == NodeType.COMM_SEND
         own, other = ("comm_src", "comm_dst") if sends else ("comm_dst", "comm_src")
@@ -310,13 +310,12 @@ class NodeReader:
         if peer >= 0:
             columns["peer"] = peer
         else:
-            return WarningKind.NO_PEER, f"a message without {other} cannot be replayed"
+            alone = f"a message without {other} cannot be replayed"
+            return [(WarningKind.NO_PEER, alone)]
         if size is None:
-            return (
-                WarningKind.NO_SIZE,
-                "a message without a size: the body of a custom collective?",
-            )
-        return None
+            unsized = "a message without a size: the body of a custom collective?"
+            return [(WarningKind.NO_SIZE, unsized)]
+        return ()
 
     def _group(self, values: Mapping[str, AttributeValue], where: str) -> str | None:
         raw = values.get("pg_name", values.get("comm_group", ""))

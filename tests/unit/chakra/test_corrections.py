@@ -121,6 +121,14 @@ def test_the_name_of_a_kernel_tells_its_collective(name: str, op: str) -> None:
         left(WarningKind.UNTYPED_COLLECTIVE, metadata(), kernel)
 
 
+def test_all_that_is_odd_about_a_collective_is_said() -> None:
+    trace = read(metadata(), node(1, NodeType.COMM_COLL, name="nccl:all_gather"))
+    assert kinds(trace) == {
+        WarningKind.UNTYPED_COLLECTIVE: 1,
+        WarningKind.NO_SIZE: 1,
+    }
+
+
 def test_a_collective_without_a_size_is_read_and_a_problem() -> None:
     trace = read(metadata(), node(1, NodeType.COMM_COLL, comm_type=2))
     assert trace.graph.node(0).comm_bytes == NO_SIZE
