@@ -261,6 +261,10 @@ LONE = [[block(0, 1, -1, [("s", "i0", "i0")])], []]
         (algo("allgather", PAIR, chunks=3), "its 3 chunks are not the same number"),
         (algo("allreduce", PAIR, chunks=1), "i[1..1], and i has 1 chunks"),
         (
+            algo("allreduce", [[] for _ in range(64)], chunks=65_536),
+            "its buffers have 8388608 chunks in all",
+        ),
+        (
             algo("allreduce", LONE, chunks=1),
             "rank 0 sends 1 messages to rank 1 on channel 0, which receives 0",
         ),

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from chakram.core.algorithms.execution import SHOWN, Action, Execution, Message
 from chakram.core.algorithms.listed import ListedAlgorithm, ListedTransfer, runs_of
 from chakram.core.collectives import CollectiveOp
+from chakram.errors import ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,13 @@ __all__ = [
     "layout_of",
     "place_buffers",
 ]
+
+
+MAX_SLOTS = 1 << 22
+"""Slots of all ranks together."""
+
+MAX_MOVES = 1 << 24
+"""Slots that all actions together read and write: some ten seconds of checking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +242,13 @@ def carry_out(
     Returns:
         The list and no problem, or no list and some of the problems.
     """
+    moves = sum(
+        len(row) for each in program.actions for row in (*each.reads, *each.writes)
+    )
+    if moves > MAX_MOVES:
+        return None, [
+            f"it moves {moves} chunks in all, at most {MAX_MOVES} are checked"
+        ]
     execution = _SlotExecution(program)
     execution.execute()
     if not execution.problems:
@@ -275,7 +290,17 @@ def layout_of(
         per_rank: Parts for each rank where ranks have parts of their own, else all.
         in_place: Whether input and output share their slots.
         scratch: By rank, slots of its scratch buffer.
+
+    Raises:
+        ScheduleError: If there are too many slots.
     """
+    count = 2 * nranks * per_rank * (nranks if op in _PARTED else 1) + sum(scratch)
+    if count > MAX_SLOTS:
+        raise ScheduleError(
+            f"{op} of {nranks} ranks",
+            f"its buffers have {count} chunks in all",
+            f"at most {MAX_SLOTS} are possible: cut the buffer into fewer",
+        )
     everyone = frozenset(range(nranks))
     everything = nranks * per_rank
     inputs, outputs = {
