@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import FCT_BUCKET_BOUNDS_NS
+from chakram.core.counters import FCT_BUCKET_BOUNDS_NS, INJECTED
 from chakram.units import format_size
 
 COUNTER = "counter"
@@ -32,7 +32,7 @@ RUN_STATES = ("preparing", "running", "complete", "partial", "failed")
 ACTIVITIES = ("compute", "communication", "exposed", "idle")
 """Values of the label ``activity``."""
 
-DISTURBANCES = ("delays", "duplicates", "reorders", "marks", "not_ready")
+DISTURBANCES = tuple(name for name in INJECTED if name != "drops")
 """Values of the label ``disturbance``."""
 
 SOURCES = ("ideal", "simulate")

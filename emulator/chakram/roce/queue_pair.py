@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chakram.roce.backoff import Backoff
 from chakram.roce.burst import Burst
 from chakram.roce.constants import (
     IPV4_OVERHEAD_BYTES,
@@ -153,7 +154,7 @@ class QueuePair:
             rnr_timer: Code of the time that the peer is asked to wait, see
                 `RNR_TIMER_NS`.
             adaptive_low_ns: Where the first range of timeouts begins, in place of
-                *retransmit_timeout_ns*; 0: no ranges. See `Requester`.
+                *retransmit_timeout_ns*; 0: no ranges. See `Backoff`.
             adaptive_tries: How often each range is tried.
             cnp_interval_ns: Answer marked packets with CNPs, at most one in this time;
                 None: never.
@@ -220,12 +221,15 @@ class QueuePair:
             first_psn=send_psn,
             window_bytes=window_bytes,
             congestion_control=congestion_control,
-            retransmit_timeout_ns=retransmit_timeout_ns,
-            backoff_limit=backoff_limit,
+            backoff=Backoff(
+                timeout_ns=retransmit_timeout_ns,
+                doublings=backoff_limit,
+                low_ns=adaptive_low_ns,
+                tries=adaptive_tries,
+                seed=qpn,
+            ),
             retry_limit=retry_limit,
             rnr_retry_limit=rnr_retry_limit,
-            adaptive_low_ns=adaptive_low_ns,
-            adaptive_tries=adaptive_tries,
             ack_interval_packets=ack_interval_packets,
             burst_bound_ns=burst_bound_ns,
             verb=int(verb),

@@ -1,5 +1,6 @@
 cimport cython
 
+from chakram.roce.backoff cimport Backoff
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
 from chakram.roce.histogram cimport Histogram
@@ -16,7 +17,6 @@ cdef long long _RNR_FOR_EVER
 cdef int _FOR_NAK
 cdef int _FOR_TIMEOUT
 cdef int _FOR_RNR
-cdef long long _ADAPTIVE_RANGES
 cdef Py_ssize_t _COMPACT_AT
 
 
@@ -28,13 +28,9 @@ cdef class Requester:
     cdef long long _first_psn
     cdef long long _window_bytes
     cdef CongestionControl _congestion_control
-    cdef long long _retransmit_timeout_ns
-    cdef int _backoff_limit
+    cdef Backoff _backoff
     cdef long long _retry_limit
     cdef long long _rnr_retry_limit
-    cdef long long _adaptive_low_ns
-    cdef long long _adaptive_tries
-    cdef long long _jitter
     cdef long long _ack_interval_packets
     cdef Pace _pace
     cdef int _verb
@@ -122,7 +118,5 @@ cdef class Requester:
     cdef object _complete(self, Message message, long long now_ns)
     cdef object _find_sending(self)
     cdef object _go_back(self, int reason)
-    @cython.locals(doublings="long long")
+    @cython.locals(wait_ns="long long")
     cdef object _start_timer(self, long long now_ns)
-    @cython.locals(number="long long", low_ns="long long")
-    cdef long long _adaptive_timeout_ns(self)

@@ -36,6 +36,7 @@ from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
 if TYPE_CHECKING:
     from collections import deque
 
+    from chakram.roce.backoff import Backoff
     from chakram.roce.burst import Burst
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
@@ -54,8 +55,6 @@ _RNR_FOR_EVER = RNR_RETRY_FOR_EVER
 _FOR_NAK = 0
 _FOR_TIMEOUT = 1
 _FOR_RNR = 2
-# Adaptive retransmission goes through so many ranges, each twice the one before.
-_ADAPTIVE_RANGES = 4
 # A list of messages is cut at the front only when that is worth moving the rest.
 _COMPACT_AT = 64
 
@@ -72,10 +71,8 @@ class Requester:
     __slots__ = (
         "_ack_interval_packets",
         "_ack_sequence",
-        "_adaptive_low_ns",
-        "_adaptive_tries",
         "_again_reason",
-        "_backoff_limit",
+        "_backoff",
         "_congestion_control",
         "_current",
         "_end",
@@ -85,7 +82,6 @@ class Requester:
         "_head",
         "_highest",
         "_hold_until_ns",
-        "_jitter",
         "_messages",
         "_next",
         "_next_byte",
@@ -93,7 +89,6 @@ class Requester:
         "_pace",
         "_path_mtu",
         "_qpn",
-        "_retransmit_timeout_ns",
         "_retries",
         "_retry_limit",
         "_rnr_retries",
@@ -140,12 +135,9 @@ class Requester:
         first_psn: int,
         window_bytes: int,
         congestion_control: CongestionControl,
-        retransmit_timeout_ns: int,
-        backoff_limit: int,
+        backoff: Backoff,
         retry_limit: int,
         rnr_retry_limit: int,
-        adaptive_low_ns: int,
-        adaptive_tries: int,
         ack_interval_packets: int,
         burst_bound_ns: int,
         verb: int,
@@ -157,14 +149,9 @@ class Requester:
         self._first_psn = first_psn
         self._window_bytes = window_bytes
         self._congestion_control = congestion_control
-        self._retransmit_timeout_ns = retransmit_timeout_ns
-        self._backoff_limit = backoff_limit
+        self._backoff = backoff
         self._retry_limit = retry_limit
         self._rnr_retry_limit = rnr_retry_limit
-        self._adaptive_low_ns = adaptive_low_ns
-        self._adaptive_tries = adaptive_tries
-        # Spreads the timeouts of queue pairs that lose packets at the same time.
-        self._jitter = (qpn * 2_654_435_761 + 12_345) & 0x7FFFFFFF
         self._ack_interval_packets = ack_interval_packets
         self._pace = Pace(
             congestion_control=congestion_control,
@@ -635,26 +622,5 @@ class Requester:
 
     def _start_timer(self, now_ns: int) -> None:
         """Wait for the ACK that was asked for."""
-        if self._adaptive_low_ns > 0:
-            self.timeout_ns = now_ns + self._adaptive_timeout_ns()
-            return
-        if self._retransmit_timeout_ns == _NEVER:
-            return
-        doublings = self._retries
-        if doublings > self._backoff_limit:
-            doublings = self._backoff_limit
-        self.timeout_ns = now_ns + (self._retransmit_timeout_ns << doublings)
-
-    def _adaptive_timeout_ns(self) -> int:
-        """Return a timeout from the range that the number of retries has led to.
-
-        A range begins at the low value and ends at twice that; each is tried some
-        times, then comes the next, which is twice as high.
-        """
-        number = self._retries // self._adaptive_tries
-        if number > _ADAPTIVE_RANGES - 1:
-            number = _ADAPTIVE_RANGES - 1
-        low_ns = self._adaptive_low_ns << number
-        # The generator of ANSI C's example; its upper bits are good enough here.
-        self._jitter = (self._jitter * 1_103_515_245 + 12_345) & 0x7FFFFFFF
-        return low_ns + (low_ns * (self._jitter >> 11) >> 20)
+        wait_ns = self._backoff.timeout_ns(self._retries)
+        self.timeout_ns = _NEVER if wait_ns == _NEVER else now_ns + wait_ns
