@@ -13,6 +13,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
+
 from chakram import __version__
 from chakram.chakra.finding import find_trace_set
 from chakram.config.jobs import TraceFiles
@@ -39,8 +41,8 @@ __all__ = ["jobs_of", "load_plan", "save_plan"]
 
 _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 
-_JOB_FIELDS = {"trace", "compute", "size_scale", "ordering", "order", "policy"}
-"""What of a job its programs depend on."""
+_NOT_IN_PROGRAMS = {"name", "placement", "start_ns", "repeat"}
+"""What of a job its programs do not depend on."""
 
 
 def jobs_of(experiment: Experiment, plan_file: Path | None) -> list[LoadedJob]:
@@ -166,7 +168,7 @@ def _read(path: Path) -> bytes:
 def _settings(experiment: Experiment, job: Job) -> str:
     """Return the digest of what the programs of a job depend on."""
     said = {
-        "job": job.model_dump(mode="json", include=_JOB_FIELDS),
+        "job": job.model_dump(mode="json", exclude=_NOT_IN_PROGRAMS),
         "collectives": experiment.model_dump(mode="json", include={"collectives"}),
         "barrier": experiment.iterations.sync == "barrier",
     }
@@ -182,10 +184,21 @@ def _inputs(experiment: Experiment) -> Iterator[Path]:
                 yield from found.paths()
             if job.trace.comm_groups is not None:
                 yield Path(job.trace.comm_groups)
+        else:
+            yield from _paths_in(job.trace)
     for choice in experiment.collectives.values():
         for user in user_algorithms(choice):
             path = Path(user.path)
             yield from (path.iterdir() if path.is_dir() else [path])
+
+
+def _paths_in(value: object) -> Iterator[Path]:
+    """Yield the paths that made-up traces are told of, however deep."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            yield from _paths_in(getattr(value, name))
 
 
 def _input(path: Path) -> SavedInput:

@@ -120,6 +120,23 @@ def test_a_plan_is_refused_once_a_trace_has_changed(folder: Path) -> None:
         load_plan(path, experiment_in(folder))
 
 
+def test_files_that_made_up_traces_are_told_of_count_too(folder: Path) -> None:
+    splits = folder / "splits.json"
+    tokens = '{"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}'
+    splits.write_text(tokens)
+    made_up = (
+        "{synth: moe, ranks: 2, ep: 2, dp: 1, micro_batch: 1, sequence: 4, top_k: 1, "
+        "routing: {law: recorded, splits: %s}}"
+    )
+    text = (folder / "e.yaml").read_text()
+    (folder / "e.yaml").write_text(text.replace("{path: traces}", made_up % splits))
+    path = saved(folder)
+    assert load_plan(path, experiment_in(folder))[0].nranks == 2
+    splits.write_text(tokens + "\n")
+    with pytest.raises(PlanError, match=r"splits\.json has changed"):
+        load_plan(path, experiment_in(folder))
+
+
 def test_a_plan_that_is_not_there_is_told_of(folder: Path) -> None:
     with pytest.raises(PlanError, match="cannot be read: No such file"):
         load_plan(folder / "p.plan", experiment_in(folder))
