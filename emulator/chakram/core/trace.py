@@ -10,75 +10,36 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_left
-from dataclasses import dataclass
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
 from chakram.core.columns import NameTable, NodeIndex, topological_order
+from chakram.core.short_columns import NO_VALUE, fill, filled, optional, put
 from chakram.core.splits import Splits
+from chakram.core.trace_node import NO_SIZE, NodeKind, TraceNode
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+__all__ = [
+    "NO_SIZE",
+    "NO_VALUE",
+    "OP_NUMBERS",
+    "NodeKind",
+    "TraceGraph",
+    "TraceGraphBuilder",
+    "TraceNode",
+]
+
 _OPS = tuple(CollectiveOp)
 OP_NUMBERS = {op: number for number, op in enumerate(_OPS)}
 """The number that a column holds for a collective."""
 _ABSENT = -1
-NO_VALUE = -(2**63)
-"""What a 64-bit column holds where the file has no value; no tag or time is that."""
-
-NO_SIZE = -1
-"""The size of a collective whose file states none: it cannot be replayed."""
-
-
-class NodeKind(IntEnum):
-    """What a node does when it is replayed."""
-
-    COMPUTE = 0
-    MEMORY = 1
-    COLLECTIVE = 2
-    SEND = 3
-    RECEIVE = 4
-    PASS = 5
-    """Metadata, labels and types without meaning for a network: ends at once."""
-
 
 _KINDS = tuple(NodeKind)
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 _COMMUNICATION_NUMBERS = frozenset(map(int, _COMMUNICATION))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceNode:
-    """One node of a trace, as a view for people, tests and errors.
-
-    ``comm_bytes`` is in bytes whatever the file stores (see ``bytes_per_element`` of
-    the reader), or ``NO_SIZE``; ``peer``, ``tag``, ``root``, ``stream`` and
-    ``start_ns`` are None where the file has none.  ``dependencies`` are positions in
-    the graph.  ``splits`` are the bytes to and from each member of the group, where an
-    all_to_all is uneven.
-    """
-
-    position: int
-    node_id: int
-    kind: NodeKind
-    name: str
-    file_offset: int
-    duration_ns: int
-    start_ns: int | None
-    num_ops: int
-    tensor_bytes: int
-    stream: int | None
-    op: CollectiveOp | None
-    comm_bytes: int
-    group: str | None
-    peer: int | None
-    tag: int | None
-    root: int | None
-    dependencies: tuple[int, ...]
-    splits: Splits | None = None
 
 
 class TraceGraph:
@@ -163,16 +124,16 @@ class TraceGraph:
             name=self.name(position),
             file_offset=self._file_offsets[position],
             duration_ns=self._durations_ns[position],
-            start_ns=_optional(self._starts_ns, position),
+            start_ns=optional(self._starts_ns, position),
             num_ops=self._num_ops[position],
             tensor_bytes=self._tensor_bytes[position],
-            stream=_optional(self._streams, position),
+            stream=optional(self._streams, position),
             op=None if op == _ABSENT else _OPS[op],
             comm_bytes=self._comm_bytes[row] if communicates else 0,
             group=self.group(position),
-            peer=_optional(self._peers, row) if communicates else None,
-            tag=_optional(self._tags, row) if communicates else None,
-            root=_optional(self._roots, row) if communicates else None,
+            peer=optional(self._peers, row) if communicates else None,
+            tag=optional(self._tags, row) if communicates else None,
+            root=optional(self._roots, row) if communicates else None,
             dependencies=tuple(self.dependencies(position)),
             splits=self.splits(position),
         )
@@ -231,7 +192,7 @@ class TraceGraph:
     def root(self, position: int) -> int | None:
         """Return the root of a collective, None where the file has none."""
         row = self._comm_rows[position]
-        return None if row == _ABSENT else _optional(self._roots, row)
+        return None if row == _ABSENT else optional(self._roots, row)
 
     def group(self, position: int) -> str | None:
         """Return the name of the node's process group, None where it has none."""
@@ -283,7 +244,7 @@ class TraceGraph:
 
     def start_ns(self, position: int) -> int | None:
         """Return when a node started when it was recorded, None where nobody said."""
-        return _optional(self._starts_ns, position)
+        return optional(self._starts_ns, position)
 
     def in_order_of_start_times(self) -> TraceGraph:
         """Return the same nodes without dependencies, ordered by recorded starts.
@@ -322,8 +283,8 @@ class TraceGraph:
         graph._group_names = [group_names.get(name, name) for name in self._group_names]
         if messages:
             rows = len(self._comm_bytes)
-            graph._peers = _filled(self._peers, rows)
-            graph._tags = _filled(self._tags, rows)
+            graph._peers = filled(self._peers, rows)
+            graph._tags = filled(self._tags, rows)
             for position, (peer, tag) in messages.items():
                 graph._peers[self._comm_rows[position]] = peer
                 graph._tags[self._comm_rows[position]] = tag
@@ -380,16 +341,6 @@ class TraceGraph:
             seen.add(position)
             position = next(d for d in self.dependencies(position) if missing[d])
         return position
-
-
-def _optional(column: Sequence[int], position: int) -> int | None:
-    value = column[position] if position < len(column) else NO_VALUE
-    return None if value == NO_VALUE else value
-
-
-def _filled(column: array[int], rows: int) -> array[int]:
-    """Return a copy of a column with a value, or none, in every row."""
-    return column + array("q", [NO_VALUE]) * (rows - len(column))
 
 
 class TraceGraphBuilder:
@@ -482,8 +433,8 @@ class TraceGraphBuilder:
             graph._split_bytes.extend(splits.sent_bytes)
             graph._split_bytes.extend(splits.received_bytes)
             graph._split_offsets.append(len(graph._split_bytes))
-        _put(graph._starts_ns, len(graph), start_ns)
-        _put(graph._streams, len(graph), stream)
+        put(graph._starts_ns, len(graph), start_ns)
+        put(graph._streams, len(graph), stream)
         graph._node_ids.append(node_id)
         graph._kinds.append(kind)
         graph._name_numbers.append(self.names.add(name))
@@ -501,9 +452,9 @@ class TraceGraphBuilder:
             graph._ops.append(_ABSENT if op is None else OP_NUMBERS[op])
             graph._comm_bytes.append(comm_bytes)
             graph._groups.append(self.group_number(group))
-            _put(graph._peers, row, peer)
-            _put(graph._tags, row, tag)
-            _put(graph._roots, row, root)
+            put(graph._peers, row, peer)
+            put(graph._tags, row, tag)
+            put(graph._roots, row, root)
         else:
             graph._comm_rows.append(_ABSENT)
         self._data.extend(dependencies)
@@ -544,7 +495,7 @@ class TraceGraphBuilder:
         before = len(graph)
         for column, rows in ((graph._starts_ns, starts_ns), (graph._streams, streams)):
             if rows is not None:
-                _fill(column, before)
+                fill(column, before)
                 column.frombytes(rows)
         graph._node_ids.frombytes(node_ids)
         graph._kinds += kinds
@@ -556,7 +507,7 @@ class TraceGraphBuilder:
         graph._comm_rows.frombytes(comm_rows)
         if len(ops):
             for column in (graph._peers, graph._tags):
-                _fill(column, len(graph._ops))
+                fill(column, len(graph._ops))
             graph._ops.frombytes(ops)
             graph._comm_bytes.frombytes(comm_bytes)
             graph._groups.frombytes(groups)
@@ -627,18 +578,6 @@ class TraceGraphBuilder:
     def locate(self, position: int) -> str:
         """Return where a node that was added stands, for messages."""
         return self._graph.locate(position)
-
-
-def _put(column: array[int], position: int, value: int | None) -> None:
-    """Put a value at the end of a column that may be short."""
-    if value is not None:
-        _fill(column, position)
-        column.append(value)
-
-
-def _fill(column: array[int], length: int) -> None:
-    """Make a short column as long as it has to be, with values that are absent."""
-    column.extend(array("q", [NO_VALUE]) * (length - len(column)))
 
 
 def _merged(
