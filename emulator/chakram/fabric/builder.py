@@ -113,7 +113,10 @@ def build_lab(spec: LabSpec) -> BuiltLab:
     else:
         cores = forwarding_cores(os.sched_getaffinity(0))
         for number, switch in enumerate(spec.topology.switches):
-            settings[switch] = switch_sysctls(spec.seed, number, cores)
+            # Steering hashes each packet with a key of the kernel's own, and a choice
+            # among equal-cost paths would take that hash instead of a seeded one.
+            steered = () if spec.topology.has_choice(switch) else cores
+            settings[switch] = switch_sysctls(spec.seed, number, steered)
     namespaces, notes = make_namespaces(settings)
     builder = _Builder(spec, addresses, namespaces)
     try:

@@ -184,6 +184,10 @@ class Topology:
             if link.a.node in switches and link.b.node in switches
         )
 
+    def has_choice(self, switch: str) -> bool:
+        """Tell whether *switch* has several equal-cost paths to any host."""
+        return any(len(self.next_hops(switch, host)) > 1 for host in self.hosts)
+
     def next_hops(self, node: str, dst_host: str) -> tuple[PortRef, ...]:
         """Return the ports of *node* through which a shortest path to a host leaves.
 

@@ -238,3 +238,13 @@ def test_check_names_every_problem_of_links() -> None:
         hosts=("h0", "h1"),
     ) == ["link y: port s0:p has two links"]
     assert problems_of() == ["host h0: has 0 links, must have exactly one"]
+
+
+def test_leaves_choose_among_spines_and_nobody_else_does() -> None:
+    fabric = clos(
+        leaves=2, spines=2, hosts_per_leaf=1, host_rate_bps=GBIT, uplink_rate_bps=GBIT
+    )
+    assert [fabric.has_choice(switch) for switch in fabric.switches] == [
+        switch.startswith("leaf") for switch in fabric.switches
+    ]
+    assert not single_switch(3, GBIT).has_choice("s0")
