@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["print_summary"]
 
 _ROWS_SHOWN = 24
+_LEAST_WIDTH = 140
 
 
 def print_summary(
@@ -33,6 +34,9 @@ def print_summary(
 ) -> None:
     """Print what a trace set holds."""
     console = Console()
+    if not console.is_terminal:
+        # In a file or a pipe there is no width to fit; narrow columns break words.
+        console = Console(width=max(console.width, _LEAST_WIDTH))
     facts = trace_facts(traces, summary, bytes_per_element=bytes_per_element)
     console.print(_facts(facts), highlight=False)
     for table in (
