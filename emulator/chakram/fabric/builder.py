@@ -111,7 +111,9 @@ def build_lab(spec: LabSpec) -> BuiltLab:
     if spec.forwarding == "model":
         settings[MODEL_SWITCH] = switch_sysctls(spec.seed, 0)
     else:
-        cores = forwarding_cores(os.sched_getaffinity(0))
+        # Without rates latency is all, and every step to another core costs some.
+        shaped = any(link.rate_bps is not None for link in spec.topology.links)
+        cores = forwarding_cores(os.sched_getaffinity(0)) if shaped else ()
         for number, switch in enumerate(spec.topology.switches):
             # Steering hashes each packet with a key of the kernel's own, and a choice
             # among equal-cost paths would take that hash instead of a seeded one.
