@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
+from chakram.chakra.lint_report import Finding
+from chakram.chakra.lint_rules import RULES
 from chakram.chakra.p2p import P2P_COLUMNS
 from chakram.chakra.summary import summarize
 from chakram.chakra.synth_set import synthesized_trace_set
@@ -48,3 +51,21 @@ def test_every_key_of_a_shown_trace_is_in_the_reference() -> None:
 def test_every_column_of_the_list_of_messages_is_in_the_reference() -> None:
     heading = "## Messages as CSV"
     assert first_cells("trace-convert.md", heading=heading) == set(P2P_COLUMNS)
+
+
+def test_the_reference_has_every_rule_of_lint_as_it_stands_in_the_code() -> None:
+    page = "lint-rules.md"
+    text = (REFERENCE / page).read_text(encoding="utf-8")
+    for title, severity in (
+        ("Problems", "problem"),
+        ("Warnings", "warning"),
+        ("Corrections", "correction"),
+    ):
+        section = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
+        assert [line for line in section.splitlines() if line.startswith("| `")] == [
+            f"| `{rule.name}` | {rule.means} | {rule.remedy} |"
+            for rule in RULES.values()
+            if rule.severity == severity
+        ]
+    keys = {field.name for field in fields(Finding)}
+    assert first_cells(page, heading="\nOf a finding:") == keys

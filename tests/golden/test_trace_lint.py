@@ -53,6 +53,8 @@ _EDGES = (
     "two_node_cycle",
     "uint64_comm_size",
 )
+AS_JSON = ("dangling_data_dep", "truncated_mid_node")
+"""Those of the edges whose findings are also agreed on as JSON."""
 IN_ELEMENTS = ("--bytes-per-element", "2")
 SETS: dict[str, tuple[str, ...]] = {
     **{
@@ -92,20 +94,35 @@ def expected_file(name: str) -> Path:
     return EXPECTED / f"{name}.txt"
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_lint_says_of_a_set_what_its_origin_makes_one_expect(
-    chakram_data: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = main(["trace", "lint", str(chakram_data / "traces" / name), *SETS[name]])
-    told = capsys.readouterr()
-    text = f"exit code {code}\n{told.out}{told.err}"
-    text = text.replace(str(chakram_data / "traces"), "$TRACES")
-    file = expected_file(name)
+def check_golden(file: Path, text: str, traces: Path) -> None:
+    text = text.replace(str(traces), "$TRACES")
     if os.environ.get("CHAKRAM_UPDATE_GOLDEN"):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     assert text == file.read_text()
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_lint_says_of_a_set_what_its_origin_makes_one_expect(
+    chakram_data: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = chakram_data / "traces"
+    code = main(["trace", "lint", str(traces / name), *SETS[name]])
+    told = capsys.readouterr()
+    text = f"exit code {code}\n{told.out}{told.err}"
+    check_golden(expected_file(name), text, traces)
+
+
+@pytest.mark.parametrize("name", AS_JSON)
+def test_lint_gives_the_findings_of_a_set_as_json(
+    chakram_data: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces = chakram_data / "traces"
+    path = f"edge_synthetic/{name}"
+    assert main(["trace", "lint", str(traces / path), "--json"]) == 2
+    check_golden(EXPECTED / f"{path}.json", capsys.readouterr().out, traces)
+
+
 def test_every_agreed_text_has_its_set() -> None:
     assert set(EXPECTED.rglob("*.txt")) == {expected_file(name) for name in SETS}
+    assert {path.stem for path in EXPECTED.rglob("*.json")} == set(AS_JSON)

@@ -2,7 +2,7 @@
 
 A check gives problems instead of raising.  What stands in one rank's trace is checked
 here, all of it; what ranks must agree about is checked by ``chakram.core.matching``,
-which ends at the first disagreement.
+which ends at the first disagreement, and by ``chakram.core.ordering``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.groups import WORLD
 from chakram.core.matching import match_ranks
+from chakram.core.ordering import order_collectives
 from chakram.core.trace import NodeKind
 from chakram.errors import MatchingError, TraceError
 
@@ -34,6 +35,7 @@ class ProblemKind(StrEnum):
     SELF_MESSAGE = "self-message"
     CYCLE = "cycle"
     MISMATCH = "mismatch"
+    DEADLOCK = "deadlock"
     LOST_COMMUNICATION = "lost-communication"
 
 
@@ -93,15 +95,25 @@ def check_across_ranks(
     try:
         matching = match_ranks(graphs, groups)
     except MatchingError as error:
-        problem = Problem(
-            kind=ProblemKind.MISMATCH,
-            rank=None,
-            where=error.where,
-            found=error.found,
-            hint=error.hint or "do the traces come from one run?",
-        )
-        return [problem], ()
-    return [], matching.warnings
+        return [_across_ranks(ProblemKind.MISMATCH, error)], ()
+    if len(graphs) == 1:
+        # Collectives are counted in an order that the one rank can run them in.
+        return [], matching.warnings
+    try:
+        ordering = order_collectives(graphs, matching)
+    except MatchingError as error:
+        return [_across_ranks(ProblemKind.DEADLOCK, error)], matching.warnings
+    return [], (*matching.warnings, *ordering.warnings)
+
+
+def _across_ranks(kind: ProblemKind, error: MatchingError) -> Problem:
+    return Problem(
+        kind=kind,
+        rank=None,
+        where=error.where,
+        found=error.found,
+        hint=error.hint or "do the traces come from one run?",
+    )
 
 
 def require_replayable(

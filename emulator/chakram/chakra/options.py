@@ -133,7 +133,13 @@ def merge_warnings(warnings: Iterable[TraceWarning]) -> dict[WarningKind, str]:
 
 
 def _sentence(kind: WarningKind, alike: list[TraceWarning]) -> str:
-    count, ranks = sum(warning.count for warning in alike), len(alike)
+    count = sum(warning.count for warning in alike)
+    counted = counted_name(kind, count=count, ranks=len(alike))
+    return f"{alike[0].where}: {alike[0].found} {counted}"
+
+
+def counted_name(name: str, *, count: int, ranks: int) -> str:
+    """Return a name in brackets, with how many there are of it in how many ranks."""
     times = f": {count} times" if count > 1 else ""
     of_ranks = f" in {ranks} ranks" if ranks > 1 else ""
-    return f"{alike[0].where}: {alike[0].found} [{kind}{times}{of_ranks}]"
+    return f"[{name}{times}{of_ranks}]"

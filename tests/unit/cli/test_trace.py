@@ -127,12 +127,15 @@ def test_ranks_that_are_odd_alike_share_a_line(tmp_path: Path) -> None:
         (tmp_path / f"w.{rank}.et").write_bytes(node(1, num_ops=1))
     assert run("lint", tmp_path).count("warning: ") == 1
     assert "[no-metadata: 3 times in 3 ranks]" in run("lint", tmp_path)
-    assert len(run_json("lint", tmp_path)["warnings"]) == 3
+    findings = run_json("lint", tmp_path)["findings"]
+    assert [(each["rule"], each["rank"]) for each in findings] == [
+        ("no-metadata", rank) for rank in range(3)
+    ]
 
 
 def test_lint_finds_nothing_in_a_good_set(made: Path) -> None:
     assert run("lint", made).endswith("8 ranks, 208 nodes: 0 problems, 0 warnings\n")
-    assert run_json("lint", made)["problems"] == []
+    assert run_json("lint", made)["findings"] == []
 
 
 def test_lint_exits_with_2_where_there_are_problems(tmp_path: Path) -> None:
@@ -141,16 +144,27 @@ def test_lint_exits_with_2_where_there_are_problems(tmp_path: Path) -> None:
     text = run("lint", tmp_path, code=2)
     assert text.count("problem: ") == 50
     assert "and 10 more problems (--json)" in text
-    problems = run_json("lint", tmp_path, code=2)["problems"]
+    problems = run_json("lint", tmp_path, code=2)["findings"]
     assert len(problems) == 60
-    assert problems[0]["kind"] == "unknown-group"
+    assert problems[0]["rule"] == "unknown-group"
 
 
 def test_lint_compares_ranks(tmp_path: Path) -> None:
     (tmp_path / "w.0.et").write_bytes(metadata() + collective(1, comm_size=1))
     (tmp_path / "w.1.et").write_bytes(metadata() + collective(1, comm_size=2))
-    (problem,) = run_json("lint", tmp_path, code=2)["problems"]
-    assert problem["kind"] == "mismatch"
+    (problem,) = run_json("lint", tmp_path, code=2)["findings"]
+    assert (problem["rule"], problem["severity"]) == ("mismatch", "problem")
+
+
+def test_files_that_cannot_be_read_for_one_reason_share_a_line(tmp_path: Path) -> None:
+    for rank in range(3):
+        trace = metadata(schema="symbolic_tensor_network") + collective(1)
+        (tmp_path / f"w.{rank}.et").write_bytes(trace)
+    text = run("lint", tmp_path, code=2)
+    assert text.count("problem: ") == 1
+    assert "[unreadable: 3 times in 3 ranks]" in text
+    assert text.endswith("not read: 3 problems, 0 warnings\n")
+    assert len(run_json("lint", tmp_path, code=2)["findings"]) == 3
 
 
 def test_reading_options_reach_the_reader(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,13 +18,21 @@ from chakram.cli.trace.loading import (
     TracePath,
     Uncorrected,
     UnnamedGroup,
-    load,
-    warning_lines,
+    read_options,
+    reading_bar,
 )
+from chakram.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from chakram.chakra.lint_report import Finding
 
 __all__ = ["lint"]
 
 _PROBLEMS_SHOWN = 50
+_WORDS = {"correction": "corrected"}
+"""How lines of a severity begin, where not with its name."""
 
 
 def lint(
@@ -42,45 +51,86 @@ def lint(
 
     The exit code is 2 if it cannot.
     """
-    from chakram.chakra.lint import check_across_ranks, check_trace_set
+    from chakram.chakra.lint_report import lint_trace_set
+    from chakram.chakra.lint_rules import Severity
 
-    traces = load(
-        path,
+    options = read_options(
         bytes_per_element,
-        comm_groups,
         dependencies,
         drop_missing_dependencies,
         duration_unit,
         uncorrected,
-        kineto,
         unnamed_group,
     )
-    problems = check_trace_set(traces.graphs, traces.groups)
-    notes: tuple[str, ...] = ()
-    if not problems:
-        problems, notes = check_across_ranks(traces.graphs, traces.groups)
+    with reading_bar("reading traces") as on_rank:
+        report = lint_trace_set(
+            path,
+            comm_groups=comm_groups,
+            kineto=kineto,
+            options=options,
+            on_rank=on_rank,
+        )
+    problems = report.of(Severity.PROBLEM)
+    others = report.of(Severity.WARNING, Severity.CORRECTION)
     if as_json:
         print_json(
             {
-                "name": traces.name,
-                "problems": [asdict(problem) for problem in problems],
-                "warnings": [asdict(warning) for warning in traces.warnings],
-                "notes": notes,
+                "name": report.name,
+                "ranks": report.ranks,
+                "nodes": report.nodes,
+                "findings": [asdict(each) for each in (*problems, *others)],
             }
         )
     else:
-        for line in warning_lines(traces):
+        for line in _merged(others, _same_oddity):
             print(line)
-        for note in notes:
-            print(f"warning: {note}")
-        for problem in problems[:_PROBLEMS_SHOWN]:
-            print(f"problem: {problem}")
-        if len(problems) > _PROBLEMS_SHOWN:
-            print(f"and {len(problems) - _PROBLEMS_SHOWN} more problems (--json)")
-        nodes = sum(map(len, traces.graphs.values()))
+        # Each problem of a set that is read has its own place; of files that are not
+        # read all mostly have the same one.
+        alike = _alone if report.ranks else _same_fault
+        lines = _merged(problems, alike)
+        for line in lines[:_PROBLEMS_SHOWN]:
+            print(line)
+        if len(lines) > _PROBLEMS_SHOWN:
+            print(f"and {len(lines) - _PROBLEMS_SHOWN} more problems (--json)")
+        about = f"{report.ranks} ranks, {report.nodes} nodes"
         print(
-            f"{traces.nranks} ranks, {nodes} nodes: {len(problems)} problems, "
-            f"{len(traces.warnings) + len(notes)} warnings"
+            f"{about if report.ranks else 'not read'}: {len(problems)} problems, "
+            f"{len(others)} warnings"
         )
     if problems:
-        raise typer.Exit(2)
+        raise typer.Exit(InputError.exit_code)
+
+
+def _same_oddity(finding: Finding) -> Hashable:
+    # Ranks are mostly odd alike; groups, which have no rank, each have their own line.
+    place = finding.where if finding.rank is None else None
+    return finding.rule, finding.severity, place
+
+
+def _alone(finding: Finding) -> Hashable:
+    return id(finding)
+
+
+def _same_fault(finding: Finding) -> Hashable:
+    return finding.rule, finding.found, finding.remedy
+
+
+def _merged(findings: list[Finding], alike: Callable[[Finding], Hashable]) -> list[str]:
+    """Return a line for all findings that are alike: the first, and how many."""
+    from chakram.chakra.lint_rules import Severity
+    from chakram.chakra.options import counted_name
+
+    together: dict[Hashable, list[Finding]] = {}
+    for finding in findings:
+        together.setdefault(alike(finding), []).append(finding)
+    lines: list[str] = []
+    for first, *others in together.values():
+        name = counted_name(
+            first.rule,
+            count=sum(each.count for each in (first, *others)),
+            ranks=1 + len({each.rank for each in others} - {first.rank, None}),
+        )
+        word = _WORDS.get(first.severity, first.severity)
+        remedy = f" ({first.remedy})" if first.severity is Severity.PROBLEM else ""
+        lines.append(f"{word}: {first.where}: {first.found}{remedy} {name}")
+    return lines

@@ -15,6 +15,7 @@ from chakram.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from chakram.chakra.options import ReadOptions
     from chakram.chakra.trace_set import TraceSet
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Uncorrected",
     "UnnamedGroup",
     "load",
+    "read_options",
     "reading_bar",
     "warning_lines",
 ]
@@ -86,25 +88,25 @@ Uncorrected = Annotated[
 ]
 
 
-def load(
-    path: Path,
+def read_options(
     bytes_per_element: int | None,
-    comm_groups: Path | None,
     dependencies: str,
     drop_missing_dependencies: bool,
-    duration_unit: str | None = None,
-    uncorrected: list[str] | None = None,
-    kineto: Path | None = None,
-    unnamed_group: str | None = None,
-) -> TraceSet:
-    """Return the trace set that the options of a verb name."""
+    duration_unit: str | None,
+    uncorrected: list[str] | None,
+    unnamed_group: str | None,
+) -> ReadOptions:
+    """Return how the options of a verb say to read.
+
+    Raises:
+        ConfigError: If one of them has no such value.
+    """
     from chakram.chakra.options import (
         CORRECTIONS,
         DependencyPolicy,
         ReadOptions,
         WarningKind,
     )
-    from chakram.chakra.trace_set import load_trace_set
     from chakram.units import parse_time
 
     for name in uncorrected or ():
@@ -120,21 +122,46 @@ def load(
             "--dependencies",
             f"{dependencies!r} is none of {', '.join(DependencyPolicy)}",
         )
+    return ReadOptions(
+        bytes_per_element=bytes_per_element,
+        dependencies=DependencyPolicy(dependencies),
+        drop_missing_dependencies=drop_missing_dependencies,
+        duration_unit_ns=None
+        if duration_unit is None
+        else parse_time(duration_unit, where="--duration-unit"),
+        uncorrected=frozenset(map(WarningKind, uncorrected or ())),
+        unnamed_group=unnamed_group,
+    )
+
+
+def load(
+    path: Path,
+    bytes_per_element: int | None,
+    comm_groups: Path | None,
+    dependencies: str,
+    drop_missing_dependencies: bool,
+    duration_unit: str | None = None,
+    uncorrected: list[str] | None = None,
+    kineto: Path | None = None,
+    unnamed_group: str | None = None,
+) -> TraceSet:
+    """Return the trace set that the options of a verb name."""
+    from chakram.chakra.trace_set import load_trace_set
+
+    options = read_options(
+        bytes_per_element,
+        dependencies,
+        drop_missing_dependencies,
+        duration_unit,
+        uncorrected,
+        unnamed_group,
+    )
     with reading_bar("reading traces") as on_rank:
         return load_trace_set(
             path,
             comm_groups=comm_groups,
             kineto=kineto,
-            options=ReadOptions(
-                bytes_per_element=bytes_per_element,
-                dependencies=DependencyPolicy(dependencies),
-                drop_missing_dependencies=drop_missing_dependencies,
-                duration_unit_ns=None
-                if duration_unit is None
-                else parse_time(duration_unit, where="--duration-unit"),
-                uncorrected=frozenset(map(WarningKind, uncorrected or ())),
-                unnamed_group=unnamed_group,
-            ),
+            options=options,
             on_rank=on_rank,
         )
 
