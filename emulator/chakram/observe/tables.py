@@ -278,10 +278,12 @@ class SampleTables:
         self._rank_offsets = pa.array(
             [offset_of.get(rank.number, 0) for rank in ranks], pa.int64()
         )
-        # Ports are numbered without gaps, but not all of them have ranks.
-        self._hosts = _names([port.host for port in ports])
+        # Not all ports have ranks, and the plan of one job alone leaves ports out.
+        host_of = {port.number: port.host for port in ports}
+        numbers = range(max(host_of, default=-1) + 1)
+        self._hosts = _names([host_of.get(number, "") for number in numbers])
         self._port_offsets = pa.array(
-            [port_offset.get(port.number, 0) for port in ports], pa.int64()
+            [port_offset.get(number, 0) for number in numbers], pa.int64()
         )
 
     def queue_pairs(self, rows: array[int]) -> pa.Table:
