@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from chakram.cli.trace.convert import app as convert_app
+from chakram.cli.trace.cut import cut
 from chakram.cli.trace.lint import lint
 from chakram.cli.trace.show import show
 from chakram.cli.trace.synth import app as synth_app
@@ -13,10 +14,11 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="trace",
-    help="Look at Chakra execution traces; check, convert, make them.",
+    help="Look at Chakra traces; check, convert, cut, make them.",
     no_args_is_help=True,
 )
 app.command()(show)
 app.command()(lint)
+app.command()(cut)
 app.add_typer(convert_app)
 app.add_typer(synth_app)

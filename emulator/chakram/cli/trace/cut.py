@@ -1,0 +1,177 @@
+"""``chakram trace cut``: a part of a trace set, as a set of its own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.cli.options import Json, print_json
+from chakram.cli.trace.loading import (
+    BytesPerElement,
+    CommGroups,
+    Dependencies,
+    DropMissing,
+    DurationUnit,
+    Force,
+    Kineto,
+    TracePath,
+    Uncorrected,
+    UnnamedGroup,
+    load,
+    reading_bar,
+    warning_lines,
+)
+from chakram.errors import ConfigError
+
+if TYPE_CHECKING:
+    from chakram.chakra.cut_set import WrittenCut
+
+__all__ = ["cut"]
+
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_IDS = re.compile(r"([0-9]{1,20})\.\.([0-9]{1,20})")
+_RANKS_AT_MOST = 1_000_000
+_ROWS_SHOWN = 16
+
+
+def cut(
+    path: TracePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
+    iteration: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep the step ProfilerStep#N of PyTorch's profiler."),
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option(metavar="LIST", help="Ranks to keep, e.g. 0-3,7.")
+    ] = None,
+    keep_numbers: Annotated[
+        bool, typer.Option("--keep-numbers", help="Do not number ranks anew from 0.")
+    ] = False,
+    nodes: Annotated[
+        str | None,
+        typer.Option(metavar="FIRST..LAST", help="Node ids to keep, both ends too."),
+    ] = None,
+    communication_only: Annotated[
+        bool,
+        typer.Option(
+            "--communication-only", help="Keep collectives, sends and receives only."
+        ),
+    ] = False,
+    anonymise: Annotated[
+        bool, typer.Option("--anonymise", help="Name nodes by kind and number.")
+    ] = False,
+    bytes_per_element: BytesPerElement = None,
+    comm_groups: CommGroups = None,
+    dependencies: Dependencies = "auto",
+    drop_missing_dependencies: DropMissing = False,
+    duration_unit: DurationUnit = None,
+    uncorrected: Uncorrected = None,
+    kineto: Kineto = None,
+    unnamed_group: UnnamedGroup = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a part of a trace set; the options that say which combine."""
+    from chakram.chakra.cut import CutOptions
+    from chakram.chakra.cut_set import write_cut
+
+    options = CutOptions(
+        iteration=iteration,
+        ranks=None if ranks is None else _ranks(ranks),
+        keep_numbers=keep_numbers,
+        node_ids=None if nodes is None else _node_ids(nodes),
+        communication_only=communication_only,
+        anonymise=anonymise,
+    )
+    if options == CutOptions(keep_numbers=keep_numbers):
+        raise ConfigError(
+            "chakram trace cut",
+            "nothing says what to keep",
+            "--ranks, --iteration, --nodes, --communication-only or --anonymise",
+        )
+    traces = load(
+        path,
+        bytes_per_element,
+        comm_groups,
+        dependencies,
+        drop_missing_dependencies,
+        duration_unit,
+        uncorrected,
+        kineto,
+        unnamed_group,
+    )
+    with reading_bar("cutting") as on_rank:
+        written = write_cut(path, out, traces, options, force=force, on_rank=on_rank)
+    if as_json:
+        print_json(
+            {
+                "written": [str(each) for each in written.written],
+                "ranks": [asdict(each) for each in written.ranks],
+                "groups": written.groups,
+                "notes": written.notes,
+                "warnings": [asdict(warning) for warning in traces.warnings],
+            }
+        )
+        return
+    for line in warning_lines(traces):
+        print(line)
+    _print_table(written)
+    for line in written.notes:
+        print(f"note: {line}")
+    print(f"wrote {len(written.written)} files; look: chakram trace show {out}")
+
+
+def _print_table(written: WrittenCut) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    names = ("rank", "was", "nodes before", "nodes", "collectives", "messages", "joins")
+    table = Table(box=None)
+    for name in names:
+        table.add_column(name, justify="right")
+    rows = [
+        (
+            each.rank,
+            each.from_rank,
+            each.nodes_before,
+            each.nodes,
+            each.collectives,
+            each.messages,
+            each.joins,
+        )
+        for each in written.ranks
+    ]
+    for row in rows[:_ROWS_SHOWN]:
+        table.add_row(*map(str, row))
+    if len(rows) > _ROWS_SHOWN:
+        table.add_row("...")
+    sums = (sum(column) for column in list(zip(*rows, strict=True))[2:])
+    table.add_row("all", "", *map(str, sums), style="bold")
+    Console().print(table, highlight=False)
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    ranks: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        first = int(match[1]) if match else 0
+        last = int(match[2] or first) if match else -1
+        if match is None or last < first or last > _RANKS_AT_MOST:
+            raise ConfigError(
+                "--ranks", f"{part[:40]!r} is no rank or range", "e.g. 0-3,7"
+            )
+        ranks.update(range(first, last + 1))
+    return tuple(sorted(ranks))
+
+
+def _node_ids(text: str) -> tuple[int, int]:
+    match = _IDS.fullmatch(text.strip())
+    if match is None or int(match[1]) > int(match[2]):
+        raise ConfigError(
+            "--nodes", f"{text[:60]!r} is no FIRST..LAST", "node ids, e.g. 100..250"
+        )
+    return int(match[1]), int(match[2])
