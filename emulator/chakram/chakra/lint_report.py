@@ -46,8 +46,9 @@ ERROR_RULES: Final[Mapping[type, str]] = {
 NOTE_RULE: Final = "collective-order"
 """What notes on how ranks were brought to agree are called."""
 
-# As readers and graphs write places: FILE: offset N: rank N node N 'NAME'.
-_PLACE = re.compile(r": offset (\d+)(?:: rank (\d+) node (\d+))?")
+# As readers and graphs write places: FILE: offset N: rank N node N 'NAME'.  The reader
+# of host traces leaves out the rank, others all but the offset.
+_PLACE = re.compile(r": offset (\d+)(?:: (?:rank (\d+) )?node (\d+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

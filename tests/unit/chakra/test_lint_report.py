@@ -20,6 +20,7 @@ from chakram.chakra.lint_rules import RULES, Severity
 from chakram.chakra.messages import NodeType
 from chakram.chakra.options import CORRECTIONS, ReadOptions, WarningKind
 from tests.trace_bytes import collective, metadata, node
+from tests.unit.chakra.pytorch.hosts import text
 
 GOOD = metadata() + node(1) + collective(2, data_deps=[1])
 START = len(metadata())
@@ -84,6 +85,13 @@ def test_a_file_that_cannot_be_read_does_not_hide_another(tmp_path: Path) -> Non
         ("truncated", 0),
         ("garbage", 2),
     ]
+
+
+def test_a_node_of_a_host_trace_has_its_place(tmp_path: Path) -> None:
+    (tmp_path / "host_0.json").write_bytes(text({"id": 5}))
+    (finding,) = lint(tmp_path).findings
+    assert (finding.rule, finding.rank, finding.node) == ("garbage", 0, 5)
+    assert finding.offset is not None
 
 
 def test_a_set_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
