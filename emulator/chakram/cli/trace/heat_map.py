@@ -64,7 +64,7 @@ def _shade(value: int, largest: int) -> int:
 
 def _header(size: int, cell: int) -> str:
     labels = [" "] * (size * cell + 4)
-    for column in range(0, size, _EVERY):
+    for column in range(0, size, 1 if cell == 2 and size <= _EVERY else _EVERY):
         for offset, digit in enumerate(str(column)):
             labels[column * cell + offset] = digit
     return "".join(labels).rstrip()

@@ -48,19 +48,26 @@ def trace_facts(
     """Return what a trace set is."""
     kinds = (f"{count} {kind}" for kind, count in summary.nodes_by_kind.items())
     edges = summary.dependencies
+    num_ops = sum(rank.num_ops for rank in summary.per_rank)
+    used = sum(group.ranks is not None for group in summary.groups)
     rows = [
         ("trace set", traces.name),
         ("producer", f"{traces.producer} (schema {traces.schema})"),
         ("digest", traces.digest[:16]),
         ("ranks", str(traces.nranks)),
-        ("process groups", str(len(traces.groups))),
-        ("nodes", ", ".join(kinds) or "none"),
+        ("process groups", f"{len(traces.groups)}, {used} of them used"),
+        ("nodes of all ranks", ", ".join(kinds) or "none"),
         (
             "dependencies",
-            f"{edges.edges}; {edges.roots} nodes wait for no other, for "
-            f"{edges.leaves} no other waits",
+            f"{edges.edges}; {edges.roots} nodes depend on none, on "
+            f"{edges.leaves} none depends",
         ),
-        ("operations", f"{sum(rank.num_ops for rank in summary.per_rank):.3g}"),
+        (
+            "computation",
+            f"{num_ops:.3g} floating-point operations on all ranks"
+            if num_ops
+            else "no floating-point operations are stated",
+        ),
     ]
     if bytes_per_element not in (None, 1):
         rows.append(("stored sizes", f"units of {bytes_per_element} bytes"))
@@ -86,16 +93,20 @@ def operations_table(ranks: Sequence[RankSummary]) -> Table:
         )
         alike.setdefault(cells, []).append(rank.rank)
     return Table(
-        title="Operations of each rank",
+        title="Nodes of each rank, one iteration",
         header=(
             "ranks",
             *_KERNELS.values(),
             *(_COLLECTIVES.get(name, name) for name in collectives),
             *(("memory",) if memory else ()),
-            *(("no-ops",) if passed else ()),
+            *(("pass",) if passed else ()),
             *("durations", "sends", "receives"),
         ),
         rows=tuple((ranks_text(ranks), *cells) for cells, ranks in alike.items()),
+        note="Computation is told apart by the names of nodes: Others is what no name "
+        "tells. "
+        + ("pass: nodes without meaning for a network. " if passed else "")
+        + "durations: of all nodes, - where none is stated; sends, receives: payload.",
     )
 
 
@@ -126,10 +137,12 @@ def communication_table(
             )
             for row in summary.communication
         ),
-        note="stored: the sum of comm_size as the files have it"
+        note="Totals of all nodes of all ranks; smallest, largest: what one rank puts "
+        "into one collective. stored: the sum of comm_size as the files have it"
         + (f", in units of {unit} bytes" if unit != 1 else "")
         + "; contributed: that in bytes; sent: payload that ranks send each other; "
-        f"on the wire: with the headers of packets of {PATH_MTU} bytes.",
+        f"on the wire: with headers, {PATH_MTU} bytes of payload in a packet. The "
+        "algorithms are no part of a trace: these are what auto takes for such sizes.",
     )
 
 
@@ -137,7 +150,7 @@ def groups_table(groups: Sequence[GroupSummary]) -> Table:
     """Return the process groups that communication uses."""
     return Table(
         title="Process groups",
-        header=("group", "which ranks", "collectives", "ranks", "sent"),
+        header=("group", "ranks", "collectives", "size", "sent"),
         left=3,
         rows=tuple(
             (
@@ -175,11 +188,12 @@ def distributions_table(summary: TraceSummary) -> Table:
 
     for kind, spread in summary.durations.items():
         add(f"duration of {kind}", spread, format_time)
-    add("message", summary.messages, about_size)
-    add("nodes that a node waits for", summary.dependencies.parents, str)
-    add("nodes that wait for a node", summary.dependencies.children, str)
+    add("size of a message", summary.messages, about_size)
+    add("nodes that one depends on", summary.dependencies.parents, str)
+    add("nodes that depend on one", summary.dependencies.children, str)
     return Table(
-        title="Distributions (nearest rank)",
+        title="Distributions",
         header=("of", "number", "smallest", "p50", "p90", "p99", "p99.9", "largest"),
         rows=tuple(rows),
+        note="Percentiles are values that occur (method of the nearest rank).",
     )
