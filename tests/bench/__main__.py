@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
+from itertools import repeat
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from chakram.fabric.state import LabState
 
 ENGINE = Path(__file__).with_name("engine.py")
+COLLECTIVES = Path(__file__).with_name("collectives.py")
 LAB = "bench"
 HOSTS = 8
 PATH_MTU = 4096
@@ -36,6 +39,15 @@ PATH_MTU = 4096
 BULK_PACKET_BYTES = PATH_MTU + 16
 MESSAGE_PACKET_BYTES = 1024 + 16 + 20
 BURST = 15
+# Operation, bytes per rank, how many of them in each turn.
+COLLECTIVE_CASES = (
+    ("all_reduce", 64 << 10, 100),
+    ("all_to_all", 64 << 10, 100),
+    ("all_reduce", 16 << 20, 5),
+    ("all_to_all", 16 << 20, 5),
+    ("all_reduce", 64 << 20, 4),
+    ("all_to_all", 64 << 20, 4),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +78,7 @@ class Bench:
 
     def __init__(self, lab: LabState, blaster: Blaster | None, rounds: int) -> None:
         self._netns = [host.netns for host in lab.hosts]
+        self._first_address = lab.hosts[0].address
         self._blaster = blaster
         self._rounds = rounds
 
@@ -143,6 +156,43 @@ class Bench:
             is_time=True,
         )
 
+    def collectives(self) -> list[Result]:
+        """Measure collectives against those of torch.distributed over gloo."""
+        has_gloo = importlib.util.find_spec("torch") is not None
+        ours, others = [], []
+        for _ in range(self._rounds):
+            ours.append(self._collectives_ms("chakram"))
+            if has_gloo:
+                others.append(self._collectives_ms("gloo"))
+        columns = zip(*others, strict=True) if others else repeat(())
+        return [
+            compare(
+                f"{op} of {size >> 10} KiB, {HOSTS} namespaces, a process per core",
+                list(times),
+                "ms",
+                "torch.distributed, gloo",
+                list(other),
+                is_time=True,
+                without="no torch (the extra `bench` has it): not compared",
+            )
+            for (op, size, _), times, other in zip(
+                COLLECTIVE_CASES, zip(*ours, strict=True), columns, strict=False
+            )
+        ]
+
+    def _collectives_ms(self, who: str) -> list[float]:
+        """Return how long each case took, from a program of its own."""
+        processes = len(os.sched_getaffinity(0))
+        words = [who, str(processes), self._first_address, json.dumps(COLLECTIVE_CASES)]
+        done = subprocess.run(
+            [sys.executable, COLLECTIVES, *words, *self._netns],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return [each / 1e6 for each in json.loads(done.stdout)]
+
 
 def compare(
     name: str,
@@ -152,6 +202,7 @@ def compare(
     others: list[float],
     *,
     is_time: bool = False,
+    without: str = "no C compiler: not compared",
 ) -> Result:
     """Return medians and their ratio."""
     value = median(ours)
@@ -164,7 +215,7 @@ def compare(
         compared_to=compared_to,
         other=other,
         ratio=ratio,
-        note="" if other is not None else "no C compiler: not compared",
+        note="" if other is not None else without,
     )
 
 
@@ -202,7 +253,8 @@ async def measure(rounds: int) -> list[Result]:
                     "messages", "messages of 1 KiB, 64 queue pairs", 1e-3, "1000/s"
                 ),
             )
-            return [await asyncio.to_thread(step) for step in steps]
+            results = [await asyncio.to_thread(step) for step in steps]
+            return results + await asyncio.to_thread(bench.collectives)
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 from ipaddress import IPv4Network
 from statistics import median
+from typing import TYPE_CHECKING
 
 from chakram._compiled import status
 from chakram.core.groups import world_group
@@ -35,6 +36,9 @@ from chakram.testing.plans import (
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
 from chakram_agent.shard import GARBAGE_THRESHOLD, build_plane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BULK_BYTES = 128 << 20
 MESSAGE_BYTES = 1024
@@ -89,6 +93,14 @@ def run(plan: AgentPlan, start_ns: int | None = None) -> DataPlane:
     return plane
 
 
+def part_of(plan: AgentPlan, positions: Iterable[int]) -> AgentPlan:
+    """Return the part of *plan* that is about some of its ports."""
+    ports = tuple(plan.ports[position] for position in positions)
+    numbers = {port.number for port in ports}
+    ranks = tuple(rank for rank in plan.ranks if rank.port in numbers)
+    return replace(plan, ranks=ranks, ports=ports)
+
+
 def run_apart(plan: AgentPlan) -> DataPlane:
     """Carry out *plan*, of two ports, in two processes; return that of the first."""
     cores = sorted(os.sched_getaffinity(0))
@@ -96,9 +108,7 @@ def run_apart(plan: AgentPlan) -> DataPlane:
     child = os.fork()
     mine = 0 if child else 1
     os.sched_setaffinity(0, {cores[mine % len(cores)]})
-    port = plan.ports[mine]
-    ranks = tuple(rank for rank in plan.ranks if rank.port == port.number)
-    part = replace(plan, ranks=ranks, ports=(port,))
+    part = part_of(plan, [mine])
     if not child:
         status = 1
         try:
