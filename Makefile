@@ -14,6 +14,7 @@ QUICKSTART ?= configs/quickstart.yaml
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.chakram-installed
+TOOLS := $(VENV)/.chakram-tools
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 
 # The tests that say something about hot modules run a second time, uncompiled.
@@ -38,7 +39,7 @@ build: $(INSTALLED) ## Compile the hot modules in place (only what changed)
 	@$(BIN)/python setup.py -q build_ext --inplace
 
 .PHONY: test
-test: packages build ## Run all tests compiled, then those of hot modules uncompiled
+test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modules uncompiled
 	@if $(CAN_COMPILE); then set -x; \
 		CHAKRAM_COMPILED=require $(BIN)/python -m pytest $(PYTEST_ARGS); \
 		CHAKRAM_COMPILED=off $(BIN)/python -m pytest $(PYTEST_ARGS) $(HOT_TESTS); \
@@ -48,7 +49,7 @@ test: packages build ## Run all tests compiled, then those of hot modules uncomp
 	fi
 
 .PHONY: lint
-lint: $(INSTALLED) ## Check style, types and the direction of imports
+lint: $(TOOLS) ## Check style, types and the direction of imports
 	@failed=; for check in "ruff check" "ruff format --check" mypy lint-imports; do \
 		echo "== $$check"; $(BIN)/$$check || failed=yes; done; [ -z "$$failed" ]
 
@@ -57,17 +58,17 @@ bench: build ## Measure the speed of the hot paths
 	$(BIN)/python tests/bench $(BENCH_ARGS)
 
 .PHONY: soak
-soak: packages build ## Run the tests that take long
+soak: packages $(TOOLS) build ## Run the tests that take long
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
 .PHONY: coverage
-coverage: $(INSTALLED) ## Say which lines and branches the quick tests miss
+coverage: $(TOOLS) ## Say which lines and branches the quick tests miss
 	CHAKRAM_COMPILED=off $(BIN)/coverage run -m pytest -q $(wildcard tests/unit \
 		tests/property tests/golden)
 	$(BIN)/coverage report
 
 .PHONY: proto
-proto: $(INSTALLED) ## Generate the code for protobuf messages and services anew
+proto: $(TOOLS) ## Generate the code for protobuf messages and services anew
 	$(BIN)/python tools/generate_proto.py
 
 .PHONY: packages
@@ -90,7 +91,12 @@ $(INSTALLED): pyproject.toml
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; \
 		exit 1; }
-	@echo "installing chakram and its tools into $(VENV) (takes some minutes the first time)"
+	@echo "installing chakram into $(VENV) (takes a minute or so the first time)"
 	@$(PIP_INSTALL) 'setuptools>=77' 'cython>=3.1' wheel
+	@PYTHONWARNINGS=ignore $(PIP_INSTALL) --no-build-isolation -e .
+	@touch $@
+
+$(TOOLS): $(INSTALLED)
+	@echo "installing the tools of development into $(VENV)"
 	@PYTHONWARNINGS=ignore $(PIP_INSTALL) --no-build-isolation -e '.[dev]'
 	@touch $@
