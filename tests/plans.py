@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import world_group
 from chakram.core.plan import (
@@ -77,7 +80,7 @@ def ring_plan(
                 job=JOB, rank=rank, groups=(world,), operations=operations
             ),
             queue_pairs=tuple(
-                queue_pair(rank, peer, world.name, addresses[peer])
+                queue_pair(rank, peer, world.name, addresses[peer], udp_port)
                 for peer in sorted({(rank - 1) % nranks, (rank + 1) % nranks} - {rank})
             ),
         )
@@ -96,7 +99,40 @@ def ring_plan(
     )
 
 
-def queue_pair(rank: int, peer: int, group: str, address: str) -> QueuePairPlan:
+def moved(
+    plan: AgentPlan, places: Sequence[tuple[str, int]], *, open_spec: str | None = None
+) -> AgentPlan:
+    """Return a plan with its ports at other (address, UDP port), in their order."""
+    place_of = {
+        port.number: where for port, where in zip(plan.ports, places, strict=True)
+    }
+
+    def pair_moved(pair: QueuePairPlan) -> QueuePairPlan:
+        address, udp_port = place_of[pair.remote_port]
+        return replace(pair, remote_address=address, remote_udp_port=udp_port)
+
+    return replace(
+        plan,
+        peers=tuple(dict.fromkeys(address for address, _ in places)),
+        ports=tuple(
+            replace(
+                port,
+                open=open_spec or port.open,
+                address=place_of[port.number][0],
+                udp_port=place_of[port.number][1],
+            )
+            for port in plan.ports
+        ),
+        ranks=tuple(
+            replace(rank, queue_pairs=tuple(map(pair_moved, rank.queue_pairs)))
+            for rank in plan.ranks
+        ),
+    )
+
+
+def queue_pair(
+    rank: int, peer: int, group: str, address: str, udp_port: int
+) -> QueuePairPlan:
     """Return the end at *rank* of the queue pair between two ranks."""
     return QueuePairPlan(
         group=group,
@@ -106,6 +142,7 @@ def queue_pair(rank: int, peer: int, group: str, address: str) -> QueuePairPlan:
         remote_qpn=qpn(peer, rank),
         remote_port=peer,
         remote_address=address,
+        remote_udp_port=udp_port,
         source_port=49152 + rank * 16 + peer,
         send_psn=1000 * rank + peer,
         receive_psn=1000 * peer + rank,

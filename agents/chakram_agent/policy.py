@@ -8,7 +8,7 @@ This is checked when a plan arrives, and again where a port gets its destination
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
 from chakram.errors import ConfigError, PlanError
@@ -17,32 +17,37 @@ from chakram.units import format_rate
 if TYPE_CHECKING:
     from chakram.core.plan import AgentPlan
 
-__all__ = ["DEFAULT_ALLOW", "Policy", "destinations", "parse_prefix"]
+__all__ = ["DEFAULT_ALLOW", "Policy", "Prefix", "destinations", "parse_prefix"]
 
-DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8")
-"""The prefix reserved for benchmarks of networks (RFC 2544), and loopback."""
+DEFAULT_ALLOW = ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128")
+"""The prefixes reserved for benchmarks of networks (RFC 2544, RFC 5180), loopback."""
 
-SHORTEST_PREFIX = 8
-"""A shorter one is no test network; 0.0.0.0/0 is the internet."""
+SHORTEST_PREFIX = {4: 8, 6: 32}
+"""By IP version. A shorter one is no test network; 0.0.0.0/0 is the internet."""
+
+Prefix = IPv4Network | IPv6Network
 
 
-def parse_prefix(text: str, *, where: str) -> IPv4Network:
+def parse_prefix(text: str, *, where: str) -> Prefix:
     """Return a prefix that may be sent to.
 
     Raises:
         ConfigError: At *where*, if it is none, or nearly everything.
     """
     try:
-        prefix = IPv4Network(text)
+        prefix = ip_network(text)
     except ValueError as error:
         raise ConfigError(
-            where, f"{text!r} is no IPv4 prefix ({error})", "e.g. 198.18.0.0/15"
+            where,
+            f"{text!r} is no prefix ({error})",
+            "e.g. 198.18.0.0/15 or 2001:2::/48",
         ) from None
-    if prefix.prefixlen < SHORTEST_PREFIX:
+    shortest = SHORTEST_PREFIX[prefix.version]
+    if prefix.prefixlen < shortest:
         raise ConfigError(
             where,
             f"{text} allows {prefix.num_addresses} addresses",
-            f"an agent never sends to more than a /{SHORTEST_PREFIX}",
+            f"an agent never sends to more than a /{shortest}",
         )
     return prefix
 
@@ -56,7 +61,7 @@ class Policy:
         max_rate_bps: What all ports together send at most; None: no limit.
     """
 
-    allow: tuple[IPv4Network, ...] = tuple(map(IPv4Network, DEFAULT_ALLOW))
+    allow: tuple[Prefix, ...] = tuple(map(ip_network, DEFAULT_ALLOW))
     max_rate_bps: int | None = None
 
     def check_destination(self, address: str, *, where: str) -> None:
@@ -65,7 +70,7 @@ class Policy:
         Raises:
             PlanError: At *where*.
         """
-        parsed = IPv4Address(address)
+        parsed = ip_address(address)
         if not any(parsed in prefix for prefix in self.allow):
             raise PlanError(
                 where,

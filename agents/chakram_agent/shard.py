@@ -18,7 +18,7 @@ import sys
 import time
 from collections import deque
 from contextlib import nullcontext, suppress
-from ipaddress import IPv4Network
+from ipaddress import ip_network
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -167,7 +167,7 @@ class Shard:
         setup = self._wait_for_setup()
         if setup is None:
             return
-        policy = Policy(allow=tuple(IPv4Network(prefix) for prefix in setup.allow))
+        policy = Policy(allow=tuple(ip_network(prefix) for prefix in setup.allow))
         self._plan = decode_plan(setup.plan)
         self._plane = build_plane(self._plan, policy)
         self._plane.watch(self._pipe.fileno())

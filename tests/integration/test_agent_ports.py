@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,21 +17,25 @@ from chakram_agent.dataplane.opening import open_port
 from chakram_agent.dataplane.port import Port, PortOptions
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
 
-A, B = "127.18.1.1", "127.18.1.2"
+# Where the two ports of a test are. There is but one loopback address of IPv6.
+A, B = 0, 1
 PORT = 14792
+PLACES = (("127.18.1.1", PORT), ("127.18.1.2", PORT))
+PLACES_IPV6 = (("::1", PORT), ("::1", PORT + 1))
 SOURCES = (50001, 50002)
 DATA_TOS, CONTROL_TOS, CNP_TOS = 26 << 2 | 2, 26 << 2, 48 << 2
 DATA = int(BurstKind.DATA)
 
-Opener = Callable[..., Port]
+UDP = ["udp", "udp plain", "udp ipv6", "udp ipv6 plain"]
 
 
-def options(address: str, **changes: object) -> PortOptions:
+def options(place: tuple[str, int], **changes: object) -> PortOptions:
+    address, udp_port = place
     return PortOptions(
         **{
             "address": address,
-            "udp_port": PORT,
-            "destinations": [(A, PORT), (B, PORT)],
+            "udp_port": udp_port,
+            "destinations": PLACES_IPV6 if ":" in address else PLACES,
             "source_ports": SOURCES,
             "data_tos": DATA_TOS,
             "control_tos": CONTROL_TOS,
@@ -40,23 +45,33 @@ def options(address: str, **changes: object) -> PortOptions:
     )
 
 
-@pytest.fixture(params=["memory", "udp", "udp plain"])
+class Opener:
+    """Opens ports of one kind, in one form, with addresses of one family."""
+
+    def __init__(self, kind: str, places: tuple[tuple[str, int], ...]) -> None:
+        self.kind = kind
+        self.places = places
+        self.network = MemoryNetwork()
+        self.opened: list[Port] = []
+
+    def __call__(self, place: int, **changes: object) -> Port:
+        port = open_port(
+            f"{self.kind}:", options(self.places[place], **changes), self.network
+        )
+        self.opened.append(port)
+        return port
+
+
+@pytest.fixture(params=["memory", *UDP])
 def opener(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Opener]:
-    kind, _, form = request.param.partition(" ")
-    if form == "plain":
+    kind, *form = request.param.split()
+    if "plain" in form:
         monkeypatch.setattr(udp, "_batch", None)
-    network = MemoryNetwork()
-    opened: list[Port] = []
-
-    def open_it(address: str, **changes: object) -> Port:
-        port = open_port(f"{kind}:", options(address, **changes), network)
-        opened.append(port)
-        return port
-
-    yield open_it
-    for port in opened:
+    opened = Opener(kind, PLACES_IPV6 if "ipv6" in form else PLACES)
+    yield opened
+    for port in opened.opened:
         port.close()
         port.close()
 
@@ -91,7 +106,7 @@ def test_a_burst_arrives_as_the_packets_that_it_is(opener: Opener) -> None:
     assert [len(packet) for packet in packets] == [3000, 3000, 3000, 1240]
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 def test_without_segmentation_packets_leave_one_by_one(
     opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +125,7 @@ def test_without_segmentation_packets_leave_one_by_one(
     assert b"".join(split(found)) == burst
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 @pytest.mark.parametrize(
     ("destination", "source_port", "error"),
     [(2, SOURCES[0], (ValueError, IndexError)), (1, 1, KeyError)],
@@ -144,7 +159,7 @@ def test_a_destination_that_is_not_there_is_no_error(opener: Opener) -> None:
         assert sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA)
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 @pytest.mark.parametrize(
     ("kind", "tos"),
     [
@@ -158,24 +173,29 @@ def test_packets_carry_the_class_of_their_kind(
     opener: Opener, kind: BurstKind, tos: int
 ) -> None:
     sender = opener(A)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        receiver.bind((B, PORT))
+    is_ipv6 = opener.places == PLACES_IPV6
+    family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(opener.places[B])
         receiver.settimeout(2)
-        receiver.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
-        sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], kind)
+        if is_ipv6:
+            receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+        else:
+            receiver.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
+        sender.send_burst(memoryview(b"x"), 1, B, SOURCES[0], kind)
         _, ancillary, _, _ = receiver.recvmsg(10, socket.CMSG_SPACE(4))
     ((_, _, data),) = ancillary
     assert data[0] == tos
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 def test_a_mark_of_congestion_is_seen(opener: Opener) -> None:
     sender, receiver = opener(A, data_tos=26 << 2 | 3), opener(B)
     sender.send_burst(memoryview(bytes(2000)), 1000, 1, SOURCES[0], DATA)
     assert all(marked for _, _, marked, _ in arrivals(receiver))
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 def test_what_finds_no_room_is_counted(opener: Opener) -> None:
     sender, receiver = opener(A), opener(B, buffer_bytes=4096)
     for _ in range(200):
@@ -187,14 +207,16 @@ def test_what_finds_no_room_is_counted(opener: Opener) -> None:
     assert receiver.socket_drops > 0
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 def test_an_address_is_taken_once(opener: Opener) -> None:
     opener(A)
-    with pytest.raises(PortInUse, match=rf"{A}:{PORT}: the UDP port is taken"):
+    where = "[::1]" if opener.places == PLACES_IPV6 else "127.18.1.1"
+    text = re.escape(f"{where}:{PORT}: the UDP port is taken")
+    with pytest.raises(PortInUse, match=text):
         opener(A)
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 def test_what_a_port_can_do(opener: Opener) -> None:
     capabilities = opener(A).capabilities
     assert capabilities.segmentation
@@ -202,17 +224,17 @@ def test_what_a_port_can_do(opener: Opener) -> None:
     assert capabilities.receive_buffer_bytes > 0
 
 
-@pytest.mark.parametrize("opener", ["udp", "udp plain"], indirect=True)
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 def test_too_long_a_packet_is_said(opener: Opener) -> None:
     sender = opener(A)
     with pytest.raises(AgentError, match="lower path_mtu"):
         sender.send_burst(memoryview(bytes(65_530)), 65_530, 1, SOURCES[0], DATA)
 
 
-@pytest.mark.parametrize("opener", ["udp"], indirect=True)
-def test_an_address_of_another_host_is_said(opener: Opener) -> None:
+@pytest.mark.parametrize("address", ["192.0.2.1", "2001:db8::1"])
+def test_an_address_of_another_host_is_said(address: str) -> None:
     with pytest.raises(FabricError, match="no interface has that address"):
-        opener("192.0.2.1")
+        open_port("udp:", options((address, PORT)))
 
 
 @pytest.mark.parametrize("opener", ["memory"], indirect=True)
@@ -226,23 +248,39 @@ def test_a_full_memory_port_pushes_back(opener: Opener) -> None:
 @pytest.mark.parametrize("text", ["", "udp", "verbs:mlx5_0", "memory:x"])
 def test_a_specification_that_is_not_known_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match="known: udp:, memory:"):
-        open_port(text, options(A))
+        open_port(text, options(PLACES[A]))
 
 
 @pytest.mark.parametrize("interface", ["nonesuch0", "../eth0", "x" * 16])
 def test_an_interface_that_is_not_there_is_named(interface: str) -> None:
     with pytest.raises(FabricError, match="interface"):
-        open_port(f"udp:{interface}", options(A))
+        open_port(f"udp:{interface}", options(PLACES[A]))
 
 
-def test_loopback_leaves_by_lo() -> None:
-    assert outgoing_interface(B) == socket.if_nametoindex("lo")
+@pytest.mark.parametrize("address", ["127.18.1.2", "::1"])
+def test_loopback_leaves_by_lo(address: str) -> None:
+    assert outgoing_interface(address) == socket.if_nametoindex("lo")
 
 
-def test_loopback_may_be_asked_for_openly() -> None:
-    refuse_loopback_route(B, source=A)
+@pytest.mark.parametrize("address", ["127.18.1.2", "::1"])
+def test_loopback_may_be_asked_for_openly(address: str) -> None:
+    refuse_loopback_route(address, source=address)
 
 
-def test_what_only_seems_to_leave_the_machine_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("address", "source"), [("127.18.1.2", "198.18.0.1"), ("::1", "2001:2::1")]
+)
+def test_what_only_seems_to_leave_the_machine_is_refused(
+    address: str, source: str
+) -> None:
     with pytest.raises(FabricError, match="would go through lo"):
-        refuse_loopback_route(B, source="198.18.0.1")
+        refuse_loopback_route(address, source=source)
+
+
+@pytest.mark.parametrize("opener", ["udp ipv6", "udp ipv6 plain"], indirect=True)
+def test_peers_may_send_packets_without_a_checksum(opener: Opener) -> None:
+    receiver = opener(B)
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.IPPROTO_UDP, 101, 1)  # UDP_NO_CHECK6_TX
+        sender.sendto(b"unchecked", opener.places[B])
+    assert [data for data, _, _, _ in arrivals(receiver)] == [b"unchecked"]

@@ -7,8 +7,8 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import replace
-from ipaddress import IPv4Network
+from ipaddress import ip_network
+from typing import NamedTuple
 
 import pytest
 
@@ -18,24 +18,32 @@ from chakram_agent.dataplane import loop, udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
 from chakram_agent.shard import build_plane
+from tests.plans import moved
 
-LOOPBACK = Policy(allow=(IPv4Network("127.0.0.0/8"),))
+LOOPBACK = Policy(allow=tuple(map(ip_network, ("127.0.0.0/8", "::1"))))
 NRANKS = 4
 SIZE = 200_000
 UDP_PORT = 14793
 
 
-@pytest.fixture(params=["memory", "udp", "udp plain"])
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return a port specification; plain ports, and a poll in milliseconds, too."""
-    name, _, form = request.param.partition(" ")
-    if form == "plain":
+class Kind(NamedTuple):
+    """A port specification, and the family of the addresses."""
+
+    open_spec: str
+    is_ipv6: bool
+
+
+@pytest.fixture(params=["memory", "udp", "udp plain", "udp ipv6", "udp ipv6 plain"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kind:
+    """Return a kind of port; plain ports, and a poll in milliseconds, too."""
+    name, *form = request.param.split()
+    if "plain" in form:
         monkeypatch.setattr(udp, "_batch", None)
         monkeypatch.setattr(loop, "exact_poll", None)
-    return f"{name}:"
+    return Kind(open_spec=f"{name}:", is_ipv6="ipv6" in form)
 
 
-def plan_for(kind: str, *, drop_ratio: float, rate_bps: int | None) -> AgentPlan:
+def plan_for(kind: Kind, *, drop_ratio: float, rate_bps: int | None) -> AgentPlan:
     plan, _ = world_plan(
         [
             collective("all_reduce", SIZE, algorithm="ring"),
@@ -49,25 +57,11 @@ def plan_for(kind: str, *, drop_ratio: float, rate_bps: int | None) -> AgentPlan
         settings=RunSettings(warmup=0, measured=3, drop_ratio=drop_ratio),
     )
     (agent,) = plan.agents
-    addresses = {f"198.18.0.{n + 1}": f"127.18.3.{n + 1}" for n in range(NRANKS)}
-    return replace(
-        agent,
-        peers=tuple(addresses.values()),
-        ports=tuple(
-            replace(port, open=kind, address=addresses[port.address], udp_port=UDP_PORT)
-            for port in agent.ports
-        ),
-        ranks=tuple(
-            replace(
-                rank,
-                queue_pairs=tuple(
-                    replace(pair, remote_address=addresses[pair.remote_address])
-                    for pair in rank.queue_pairs
-                ),
-            )
-            for rank in agent.ranks
-        ),
-    )
+    places = [
+        ("::1", UDP_PORT + n) if kind.is_ipv6 else (f"127.18.3.{n + 1}", UDP_PORT)
+        for n in range(NRANKS)
+    ]
+    return moved(agent, places, open_spec=kind.open_spec)
 
 
 @pytest.fixture
@@ -93,7 +87,7 @@ def finish(plane: DataPlane) -> None:
 @pytest.mark.parametrize("drop_ratio", [0.0, 0.01])
 @pytest.mark.parametrize("rate_bps", [None, 10**9])
 def test_every_byte_arrives_once(
-    kind: str, drop_ratio: float, rate_bps: int | None, planes: list[DataPlane]
+    kind: Kind, drop_ratio: float, rate_bps: int | None, planes: list[DataPlane]
 ) -> None:
     plan = plan_for(kind, drop_ratio=drop_ratio, rate_bps=rate_bps)
     plane = build_plane(plan, LOOPBACK)
@@ -112,12 +106,12 @@ def test_every_byte_arrives_once(
     received = sum(each.packets_received for each in statistics)
     assert received > 0
     # The lines count what the engines do, with the headers that a socket hides.
-    least = received * (14 + 20 + 8 + 12 + 4)
+    least = received * (14 + (40 if kind.is_ipv6 else 20) + 8 + 12 + 4)
     assert sum(line.received_bytes for line in plane.lines) > least
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
-def test_it_sleeps_while_nothing_is_due(kind: str, planes: list[DataPlane]) -> None:
+def test_it_sleeps_while_nothing_is_due(kind: Kind, planes: list[DataPlane]) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)
@@ -134,7 +128,7 @@ def test_it_sleeps_while_nothing_is_due(kind: str, planes: list[DataPlane]) -> N
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
-def test_what_is_watched_ends_the_wait(kind: str, planes: list[DataPlane]) -> None:
+def test_what_is_watched_ends_the_wait(kind: Kind, planes: list[DataPlane]) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)
@@ -152,7 +146,7 @@ def test_what_is_watched_ends_the_wait(kind: str, planes: list[DataPlane]) -> No
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
-def test_noise_is_counted_and_does_no_harm(kind: str, planes: list[DataPlane]) -> None:
+def test_noise_is_counted_and_does_no_harm(kind: Kind, planes: list[DataPlane]) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=None)
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)

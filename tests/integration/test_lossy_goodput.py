@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.policy import Policy
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
+from tests.plans import moved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,27 +50,8 @@ def lossy_plan(faults: Sequence[PacketFault]) -> tuple[Plan, Topology]:
 
 def on_loopback(plan: Plan) -> AgentPlan:
     (agent,) = plan.agents
-    addresses = {port.address: f"127.18.9.{port.number + 1}" for port in agent.ports}
-    return replace(
-        agent,
-        peers=tuple(addresses.values()),
-        ports=tuple(
-            replace(
-                port, open="udp:", address=addresses[port.address], udp_port=UDP_PORT
-            )
-            for port in agent.ports
-        ),
-        ranks=tuple(
-            replace(
-                rank,
-                queue_pairs=tuple(
-                    replace(pair, remote_address=addresses[pair.remote_address])
-                    for pair in rank.queue_pairs
-                ),
-            )
-            for rank in agent.ranks
-        ),
-    )
+    places = [(f"127.18.9.{port.number + 1}", UDP_PORT) for port in agent.ports]
+    return moved(agent, places, open_spec="udp:")
 
 
 def measured_ns(plan: AgentPlan, policy: Policy) -> int:

@@ -23,7 +23,7 @@ from chakram.roce.opcodes import Opcode
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
 from tests.agents import serving, until_the_end
 from tests.netns.labs import star
-from tests.plans import ring_plan
+from tests.plans import moved, ring_plan
 from tests.support import missing_root, require
 
 pytestmark = pytest.mark.asyncio
@@ -50,25 +50,7 @@ def plan_in(lab: object, burst: int) -> AgentPlan:
         netns=tuple(host.netns for host in hosts),
         transport=TransportPlan(max_burst_packets=burst),
     )
-    addresses = [host.address for host in hosts]
-    return replace(
-        plan,
-        peers=tuple(addresses),
-        ports=tuple(
-            replace(port, address=address)
-            for port, address in zip(plan.ports, addresses, strict=True)
-        ),
-        ranks=tuple(
-            replace(
-                rank,
-                queue_pairs=tuple(
-                    replace(pair, remote_address=addresses[pair.peer_rank])
-                    for pair in rank.queue_pairs
-                ),
-            )
-            for rank in plan.ranks
-        ),
-    )
+    return moved(plan, [(host.address, ROCE_PORT) for host in hosts])
 
 
 def capture_at(netns: str) -> socket.socket:

@@ -15,7 +15,7 @@ from libc.string cimport memcpy, memset
 from chakram_agent.dataplane.burst_port cimport Port
 
 import os
-from socket import inet_aton
+from socket import inet_pton
 
 from chakram.roce.constants import BurstKind
 
@@ -85,9 +85,12 @@ cdef extern from "sys/socket.h" nogil:
 
 cdef extern from "netinet/in.h" nogil:
     int AF_INET
+    int AF_INET6
     int IPPROTO_IP
+    int IPPROTO_IPV6
     int IPPROTO_UDP
     int IP_TOS
+    int IPV6_TCLASS
     int UDP_SEGMENT
     int UDP_GRO
     uint16_t htons(uint16_t value)
@@ -98,6 +101,12 @@ cdef extern from "netinet/in.h" nogil:
         uint16_t sin_family
         uint16_t sin_port
         in_addr sin_addr
+    struct in6_addr:
+        uint8_t s6_addr[16]
+    struct sockaddr_in6:
+        uint16_t sin6_family
+        uint16_t sin6_port
+        in6_addr sin6_addr
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -123,6 +132,12 @@ cdef enum:
     LARGEST_SEGMENT = 65535
 
 
+# Large enough for either family; both have family and port in the same place.
+ctypedef union socket_address:
+    sockaddr_in ipv4
+    sockaddr_in6 ipv6
+
+
 cdef int DATA = int(BurstKind.DATA)
 cdef int CNP = int(BurstKind.CNP)
 
@@ -134,8 +149,10 @@ cdef class BatchPort(Port):
     cdef int _receiver
     cdef dict _senders
     cdef bint _segmentation
+    cdef bint _is_ipv6
+    cdef socklen_t _address_bytes
     cdef Py_ssize_t _destination_count
-    cdef sockaddr_in *_destinations
+    cdef socket_address *_destinations
     # What is sent; control messages lie ready, both for an int and for a short.
     cdef msghdr _outgoing
     cdef iovec _outgoing_part
@@ -148,7 +165,7 @@ cdef class BatchPort(Port):
     cdef list _buffers
     cdef mmsghdr _incoming[ARRIVALS]
     cdef iovec _incoming_parts[ARRIVALS]
-    cdef sockaddr_in _sources[ARRIVALS]
+    cdef socket_address _sources[ARRIVALS]
     cdef uint8_t _incoming_control[ARRIVALS][CONTROL_BYTES]
     cdef int _arrived
     cdef int _taken
@@ -167,6 +184,10 @@ cdef class BatchPort(Port):
             number: sender.fileno() for number, sender in sockets.senders.items()
         }
         self._segmentation = sockets.segmentation
+        self._is_ipv6 = sockets.is_ipv6
+        self._address_bytes = (
+            sizeof(sockaddr_in6) if self._is_ipv6 else sizeof(sockaddr_in)
+        )
         self._prepare_sending(
             sockets.options.destinations,
             sockets.tos_of(BurstKind.ACK),
@@ -197,27 +218,42 @@ cdef class BatchPort(Port):
         cdef Py_ssize_t index
         cdef size_t size
         cdef bytes address
+        cdef socket_address *peer
         self._destination_count = len(destinations)
-        size = max(1, self._destination_count) * sizeof(sockaddr_in)
-        self._destinations = <sockaddr_in *>PyMem_Malloc(size)
+        size = max(1, self._destination_count) * sizeof(socket_address)
+        self._destinations = <socket_address *>PyMem_Malloc(size)
         if self._destinations == NULL:
             raise MemoryError()
         memset(self._destinations, 0, size)
         for index in range(self._destination_count):
             text, udp_port = destinations[index]
-            address = inet_aton(text)
-            self._destinations[index].sin_family = AF_INET
-            self._destinations[index].sin_port = htons(udp_port)
-            memcpy(&self._destinations[index].sin_addr, <char *>address, 4)
+            peer = &self._destinations[index]
+            if self._is_ipv6:
+                address = inet_pton(AF_INET6, text)
+                peer.ipv6.sin6_family = AF_INET6
+                peer.ipv6.sin6_port = htons(udp_port)
+                memcpy(&peer.ipv6.sin6_addr, <char *>address, 16)
+            else:
+                address = inet_pton(AF_INET, text)
+                peer.ipv4.sin_family = AF_INET
+                peer.ipv4.sin_port = htons(udp_port)
+                memcpy(&peer.ipv4.sin_addr, <char *>address, 4)
         memset(&self._outgoing, 0, sizeof(msghdr))
         self._outgoing.msg_iov = &self._outgoing_part
         self._outgoing.msg_iovlen = 1
-        self._outgoing.msg_namelen = sizeof(sockaddr_in)
+        self._outgoing.msg_namelen = self._address_bytes
         _put_control(self._segment_control, IPPROTO_UDP, UDP_SEGMENT, 0, 2)
         self._has_control_tos = control_tos is not None
-        _put_control(self._tos_control, IPPROTO_IP, IP_TOS, control_tos or 0, 4)
+        self._put_tos(self._tos_control, control_tos or 0)
         self._has_cnp_tos = cnp_tos is not None
-        _put_control(self._cnp_control, IPPROTO_IP, IP_TOS, cnp_tos or 0, 4)
+        self._put_tos(self._cnp_control, cnp_tos or 0)
+
+    cdef object _put_tos(self, uint8_t *where, int tos):
+        """Write the control message that gives a packet its class."""
+        if self._is_ipv6:
+            _put_control(where, IPPROTO_IPV6, IPV6_TCLASS, tos, 4)
+        else:
+            _put_control(where, IPPROTO_IP, IP_TOS, tos, 4)
 
     cdef object _prepare_receiving(self):
         cdef Py_ssize_t index
@@ -302,7 +338,7 @@ cdef class BatchPort(Port):
     cdef bint _has_no_room(self, int number) except -1:
         """Count that there was no room, and return False; raise if that is not it."""
         if number != EAGAIN and number != ENOBUFS:
-            index = <sockaddr_in *>self._outgoing.msg_name - self._destinations
+            index = <socket_address *>self._outgoing.msg_name - self._destinations
             raise self._sockets.cannot_send(number, index)
         self.send_retries += 1
         return False
@@ -348,7 +384,7 @@ cdef class BatchPort(Port):
         self.length = self._incoming[index].msg_len
         self.segment_size = 0
         self.marked = False
-        self.source_port = ntohs(self._sources[index].sin_port)
+        self.source_port = ntohs(self._sources[index].ipv4.sin_port)
         header = &self._incoming[index].msg_hdr
         cmsg = CMSG_FIRSTHDR(header)
         while cmsg != NULL:
@@ -358,7 +394,11 @@ cdef class BatchPort(Port):
                 ) == CONGESTION_EXPERIENCED
             elif cmsg.cmsg_len >= CMSG_LEN(sizeof(int32_t)):
                 memcpy(&value, CMSG_DATA(cmsg), sizeof(int32_t))
-                if cmsg.cmsg_level == IPPROTO_UDP and cmsg.cmsg_type == UDP_GRO:
+                if cmsg.cmsg_level == IPPROTO_IPV6 and cmsg.cmsg_type == IPV6_TCLASS:
+                    self.marked = (
+                        value & CONGESTION_EXPERIENCED
+                    ) == CONGESTION_EXPERIENCED
+                elif cmsg.cmsg_level == IPPROTO_UDP and cmsg.cmsg_type == UDP_GRO:
                     self.segment_size = value
                 elif cmsg.cmsg_level == SOL_SOCKET and cmsg.cmsg_type == SO_RXQ_OVFL:
                     self.socket_drops = <uint32_t>value
@@ -374,7 +414,7 @@ cdef class BatchPort(Port):
             self._arrived = self._taken = 0
             return False
         for index in range(ARRIVALS):
-            self._incoming[index].msg_hdr.msg_namelen = sizeof(sockaddr_in)
+            self._incoming[index].msg_hdr.msg_namelen = self._address_bytes
             self._incoming[index].msg_hdr.msg_controllen = CONTROL_BYTES
         with nogil:
             count = recvmmsg(

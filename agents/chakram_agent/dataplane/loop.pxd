@@ -9,7 +9,6 @@ from chakram.roce.port cimport PortEngine
 from chakram.roce.wire cimport WireEncoder
 from chakram_agent.dataplane.burst_port cimport Port
 
-cdef int _OUTER_HEADER_BYTES
 cdef int _RECEIVES_PER_ROUND
 cdef int _SENDS_PER_ROUND
 cdef long long _SPIN_NS
@@ -29,6 +28,7 @@ cdef class Line:
     cdef readonly long long received_bytes
     cdef public long long wake_ns
     cdef PortEngine _engine
+    cdef Py_ssize_t _outer_header_bytes
 
     @cython.locals(port=Port, received="bint", packets="Py_ssize_t")
     cpdef bint receive(self, long long now_ns)

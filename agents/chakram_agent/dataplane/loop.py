@@ -14,6 +14,7 @@ import time
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.roce.constants import NEVER
 from chakram.roce.histogram import Histogram
 from chakram.roce.wire import WireEncoder
@@ -33,7 +34,7 @@ __all__ = ["DataPlane", "Line"]
 
 _NEVER = NEVER
 _OUTER_HEADER_BYTES = 14 + 20 + 8
-"""Ethernet, IPv4 and UDP: what a socket does not show."""
+"""Ethernet, IPv4 and UDP: what a socket does not show; IPv6 has more."""
 
 # A line that receives or sends without end must not keep the others waiting, nor fill
 # the caches with what its peer in the same process has not received yet.
@@ -68,6 +69,7 @@ class Line:
 
     __slots__ = (
         "_engine",
+        "_outer_header_bytes",
         "blocked",
         "encoder",
         "endpoint",
@@ -82,6 +84,9 @@ class Line:
         self.endpoint = endpoint
         self._engine: PortEngine = endpoint.engine
         self.port = port
+        self._outer_header_bytes = _OUTER_HEADER_BYTES
+        if is_ipv6(endpoint.port.address):
+            self._outer_header_bytes += IPV6_EXTRA_BYTES
         self.encoder = WireEncoder(
             local_address=endpoint.port.address,
             path_mtu=transport.path_mtu,
@@ -89,8 +94,8 @@ class Line:
             udp_port=endpoint.port.udp_port,
             icrc=transport.icrc,
         )
-        for index, (address, _) in enumerate(endpoint.destinations):
-            self.encoder.set_destination(index, address)
+        for index, (address, udp_port) in enumerate(endpoint.destinations):
+            self.encoder.set_destination(index, address, udp_port)
         self.blocked = False
         self.received_bytes = 0
         self.wake_ns = 0
@@ -105,7 +110,7 @@ class Line:
             packets = (
                 -(-port.length // port.segment_size) if port.segment_size > 0 else 1
             )
-            self.received_bytes += port.length + packets * _OUTER_HEADER_BYTES
+            self.received_bytes += port.length + packets * self._outer_header_bytes
             self._engine.receive_datagrams(
                 port.buffer,
                 port.length,

@@ -18,11 +18,13 @@ class PortOptions:
     """How a port is opened.
 
     Attributes:
-        address: Local IPv4 address.
+        address: Local address, of IPv4 or IPv6.
         udp_port: UDP port that it receives on and sends to.
-        destinations: (address, UDP port) by the index that bursts carry.
+        destinations: (address, UDP port) by the index that bursts carry; of the same
+            IP version.
         source_ports: UDP source ports that bursts may name.
-        data_tos: Type-of-service byte of data packets: DSCP << 2 | ECN.
+        data_tos: Type-of-service byte, or traffic class, of data packets:
+            DSCP << 2 | ECN.
         control_tos: The same of ACKs and NAKs.
         cnp_tos: The same of CNPs.
         buffer_bytes: Socket buffer to ask for, per direction.

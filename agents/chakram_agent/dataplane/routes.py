@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from ipaddress import ip_address
 
+from chakram.core.addresses import is_ipv6
 from chakram.errors import FabricError
 
 __all__ = ["outgoing_interface", "refuse_loopback_route"]
@@ -40,9 +42,11 @@ def outgoing_interface(address: str) -> int:
 
     Source: rtnetlink(7), RTM_GETROUTE.
     """
-    route = _ROUTE.pack(socket.AF_INET, 32, 0, 0, 0, 0, 0, 0, 0)
-    destination = _ATTRIBUTE.pack(_ATTRIBUTE.size + 4, _RTA_DST)
-    body = route + destination + socket.inet_aton(address)
+    family = socket.AF_INET6 if is_ipv6(address) else socket.AF_INET
+    packed = socket.inet_pton(family, address)
+    route = _ROUTE.pack(family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
+    destination = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(packed), _RTA_DST)
+    body = route + destination + packed
     request = _HEADER.pack(
         _HEADER.size + len(body), _RTM_GETROUTE, _NLM_F_REQUEST, 1, 0
     )
@@ -70,12 +74,12 @@ def outgoing_interface(address: str) -> int:
 def refuse_loopback_route(address: str, *, source: str) -> None:
     """Refuse a destination that packets from *source* would reach through ``lo``.
 
-    Addresses in 127.0.0.0/8 say openly that they are loopback; they may.
+    Addresses in 127.0.0.0/8, and ::1, say openly that they are loopback; they may.
 
     Raises:
         FabricError: If it is so, or if there is no route.
     """
-    if source.startswith("127.") and address.startswith("127."):
+    if ip_address(source).is_loopback and ip_address(address).is_loopback:
         return
     if outgoing_interface(address) == LOOPBACK_INDEX:
         raise FabricError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+import sys
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import BurstKind
@@ -33,13 +34,16 @@ _BUFFER_BYTES = 65_536
 _ANCILLARY_BYTES = 3 * socket.CMSG_SPACE(4)
 _CE = 3
 _DATA = int(BurstKind.DATA)
+_IP_LEVELS = (socket.IPPROTO_IP, socket.IPPROTO_IPV6)
 _NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _Ancillary = list[tuple[int, int, bytes]]
 _NOTHING: _Ancillary = []
 
 
-def _type_of_service(tos: int) -> tuple[int, int, bytes]:
+def _type_of_service(tos: int, *, is_ipv6: bool) -> tuple[int, int, bytes]:
+    if is_ipv6:
+        return socket.IPPROTO_IPV6, socket.IPV6_TCLASS, struct.pack("i", tos)
     return socket.IPPROTO_IP, socket.IP_TOS, struct.pack("i", tos)
 
 
@@ -69,7 +73,9 @@ class UdpPort(Port):
         # Ancillary data is the same for all sends with one segment size.
         self._ancillary: dict[int, _Ancillary] = {}
         self._control_ancillary = [
-            _NOTHING if tos is None else [_type_of_service(tos)]
+            _NOTHING
+            if tos is None
+            else [_type_of_service(tos, is_ipv6=sockets.is_ipv6)]
             for tos in map(sockets.tos_of, BurstKind)
         ]
 
@@ -133,8 +139,9 @@ class UdpPort(Port):
         for level, kind, data in ancillary:
             if level == SOL_UDP:
                 self.segment_size = int.from_bytes(data[:4], "little")
-            elif level == socket.IPPROTO_IP:
-                self.marked = data[0] & _CE == _CE
+            elif level in _IP_LEVELS:
+                # One byte, or an int over IPv6.
+                self.marked = int.from_bytes(data, sys.byteorder) & _CE == _CE
             elif kind == SO_RXQ_OVFL:
                 self.socket_drops = int.from_bytes(data[:4], "little")
         return True

@@ -4,7 +4,11 @@ Facts that this rests on (Linux):
 
 * An *unconnected* socket with path-MTU discovery DO sends IPv4 identification 0, and
   the segments of one send 0, 1, 2, ...  Only so can a valid ICRC be computed here, for
-  it covers the identification.
+  it covers the identification.  IPv6 has none.
+* Over IPv6 a UDP checksum of 0 is refused unless a socket allows it (RFC 6935), and
+  RoCEv2 peers send 0.  We send real ones: the kernel segments nothing without.
+* The kernel makes IPv6 flow labels of a hash that changes with every boot, and keeps
+  that hash with the packet for equal-cost paths; so they are switched off.
 * A switch spreads flows by their UDP source port, so every source port that the plan
   names is a socket of its own.  All of them send to, and one socket receives on, the
   RoCE port.
@@ -23,6 +27,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import is_ipv6, socket_text
 from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import PortCapabilities
@@ -40,9 +45,16 @@ _UDP_GRO = 104
 _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
 _IP_RECVTOS = 13
+# linux/in6.h, linux/udp.h.
+_IPV6_MTU_DISCOVER = 23
+_IPV6_AUTOFLOWLABEL = 70
+_UDP_NO_CHECK6_RX = 102
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 _SIOCGIFINDEX = 0x8933
+
+_LOOPBACK_IPV6 = "::1"
+"""All ports share it, there is no other; so they share source ports, too."""
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
 # One socket per source port and one to receive, and as many again for the rest.
@@ -64,6 +76,7 @@ class UdpSockets:
 
     Attributes:
         options: They.
+        is_ipv6: Whether all addresses are of IPv6.
         receiver: The socket that receives.
         senders: By UDP source port.
         segmentation: Whether one send carries many packets.
@@ -81,22 +94,23 @@ class UdpSockets:
                 f"port udp:{interface}", "that is no name of an interface"
             )
         self.options = options
+        self.is_ipv6 = is_ipv6(options.address)
         self.senders: dict[int, socket.socket] = {}
         self.segmentation = True
-        self._where = f"port udp:{interface} at {options.address}:{options.udp_port}"
+        place = socket_text(options.address, options.udp_port)
+        self._where = f"port udp:{interface} at {place}"
         self._interface = interface
         _allow_descriptors(len(options.source_ports) + _SPARE_DESCRIPTORS)
         self.receiver = self._open(options.udp_port)
         try:
             self.coalescing = _try_option(self.receiver, SOL_UDP, _UDP_GRO)
-            self.receiver.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
+            self._prepare_receiver()
             _try_option(self.receiver, socket.SOL_SOCKET, SO_RXQ_OVFL)
             self._set_buffer(self.receiver, _SO_RCVBUFFORCE, socket.SO_RCVBUF)
             for number in sorted(set(options.source_ports)):
                 sender = self._open(number)
                 self.senders[number] = sender
-                sender.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
-                sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, options.data_tos)
+                self._prepare_sender(sender)
                 self._set_buffer(sender, _SO_SNDBUFFORCE, socket.SO_SNDBUF)
                 # Nothing is ever sent to it; what comes anyway must not pile up.
                 sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
@@ -122,10 +136,10 @@ class UdpSockets:
 
     def cannot_send(self, number: int, destination: int) -> AgentError:
         """Return what the error *number* of a send means."""
-        address, udp_port = self.options.destinations[destination]
+        there = socket_text(*self.options.destinations[destination])
         return AgentError(
             self._where,
-            f"cannot send to {address}:{udp_port} ({os.strerror(number)})",
+            f"cannot send to {there} ({os.strerror(number)})",
             _HINTS.get(number),
         )
 
@@ -139,21 +153,44 @@ class UdpSockets:
         for sender in self.senders.values():
             sender.close()
 
+    def _prepare_receiver(self) -> None:
+        """Ask for the class of packets; take those of peers without checksums."""
+        if self.is_ipv6:
+            self.receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+            self.receiver.setsockopt(SOL_UDP, _UDP_NO_CHECK6_RX, 1)
+        else:
+            self.receiver.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
+
+    def _prepare_sender(self, sender: socket.socket) -> None:
+        """Have packets leave whole, and in the class of data."""
+        tos = self.options.data_tos
+        if self.is_ipv6:
+            level = socket.IPPROTO_IPV6
+            sender.setsockopt(level, _IPV6_MTU_DISCOVER, _IP_PMTUDISC_DO)
+            sender.setsockopt(level, _IPV6_AUTOFLOWLABEL, 0)
+            sender.setsockopt(level, socket.IPV6_TCLASS, tos)
+        else:
+            level = socket.IPPROTO_IP
+            sender.setsockopt(level, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+            sender.setsockopt(level, socket.IP_TOS, tos)
+
     def _open(self, number: int) -> socket.socket:
         options = self.options
         sock = socket.socket(
-            socket.AF_INET,
+            socket.AF_INET6 if self.is_ipv6 else socket.AF_INET,
             socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
         )
         try:
             if self._interface:
                 _bind_to_interface(sock, self._interface, self._where)
+            if number != options.udp_port and options.address == _LOOPBACK_IPV6:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((options.address, number))
         except OSError as error:
             sock.close()
             if error.errno == errno.EADDRINUSE:
                 raise PortInUse(
-                    f"{options.address}:{number}",
+                    socket_text(options.address, number),
                     "the UDP port is taken by another program",
                     "end it, or choose another fabric.udp_port",
                 ) from error

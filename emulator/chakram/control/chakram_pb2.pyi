@@ -822,6 +822,7 @@ class QueuePairPlan(_message.Message):
     RECEIVE_PSN_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     LOCAL_RATE_BPS_FIELD_NUMBER: _builtins.int
+    REMOTE_UDP_PORT_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     channel: _builtins.int
     peer_rank: _builtins.int
@@ -835,6 +836,7 @@ class QueuePairPlan(_message.Message):
     index: _builtins.int
     local_rate_bps: _builtins.int
     """0: no time"""
+    remote_udp_port: _builtins.int
     def __init__(
         self,
         *,
@@ -850,10 +852,11 @@ class QueuePairPlan(_message.Message):
         receive_psn: _builtins.int = ...,
         index: _builtins.int = ...,
         local_rate_bps: _builtins.int | None = ...,
+        remote_udp_port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps", "local_rate_bps", b"local_rate_bps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps", "channel", b"channel", "group", b"group", "index", b"index", "local_rate_bps", b"local_rate_bps", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps", "channel", b"channel", "group", b"group", "index", b"index", "local_rate_bps", b"local_rate_bps", "peer_rank", b"peer_rank", "qpn", b"qpn", "receive_psn", b"receive_psn", "remote_address", b"remote_address", "remote_port", b"remote_port", "remote_qpn", b"remote_qpn", "remote_udp_port", b"remote_udp_port", "send_psn", b"send_psn", "source_port", b"source_port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__local_rate_bps: _TypeAlias = _typing.Literal["local_rate_bps"]  # noqa: Y015
     _WhichOneofArgType__local_rate_bps: _TypeAlias = _typing.Literal["_local_rate_bps", b"_local_rate_bps"]  # noqa: Y015

@@ -151,6 +151,7 @@ def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.Ra
                 remote_qpn=pair.remote_qpn,
                 remote_port=pair.remote_port,
                 remote_address=pair.remote_address,
+                remote_udp_port=pair.remote_udp_port,
                 source_port=pair.source_port,
                 send_psn=pair.send_psn,
                 receive_psn=pair.receive_psn,

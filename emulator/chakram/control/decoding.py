@@ -26,6 +26,7 @@ from chakram.control.fields import (
     text,
 )
 from chakram.control.listed_codec import decode_listed
+from chakram.core.addresses import is_ipv6
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
 from chakram.core.plan import (
@@ -166,6 +167,7 @@ def _queue_pair(message: pb.QueuePairPlan) -> QueuePairPlan:
         remote_qpn=between("remote_qpn", message.remote_qpn, 0, 2**24 - 1),
         remote_port=message.remote_port,
         remote_address=address("remote_address", message.remote_address),
+        remote_udp_port=between("remote_udp_port", message.remote_udp_port, 1, 65535),
         source_port=between("source_port", message.source_port, 1, 65535),
         send_psn=between("send_psn", message.send_psn, 0, 2**24 - 1),
         receive_psn=between("receive_psn", message.receive_psn, 0, 2**24 - 1),
@@ -373,7 +375,7 @@ def _job_settings(message: pb.JobSettings) -> JobSettings:
 
 def _check_references(plan: AgentPlan) -> None:
     """Find what ports, ranks, shards and queue pairs name, and what is there twice."""
-    ports = {port.number for port in plan.ports}
+    ports = {port.number: port.address for port in plan.ports}
     if len(ports) != len(plan.ports):
         raise Fault("ports", "two ports have one number")
     if len({rank.number for rank in plan.ranks}) != len(plan.ranks):
@@ -405,9 +407,14 @@ def _check_references(plan: AgentPlan) -> None:
             )
         groups = {group.name for group in program.groups}
         for place, pair in enumerate(rank.queue_pairs):
-            _check_queue_pair(
-                pair, rank, groups, peers, numbers, f"{path}.queue_pairs[{place}]"
-            )
+            where = f"{path}.queue_pairs[{place}]"
+            _check_queue_pair(pair, rank, groups, peers, numbers, where)
+            if is_ipv6(pair.remote_address) != is_ipv6(ports[rank.port]):
+                raise Fault(
+                    f"{where}.remote_address",
+                    f"{pair.remote_address} is not of the IP version of "
+                    f"{ports[rank.port]}",
+                )
             if (rank.port, pair.qpn) in taken:
                 raise Fault(
                     f"{path}.queue_pairs[{place}].qpn",

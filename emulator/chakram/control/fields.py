@@ -7,8 +7,10 @@ something is wrong.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
+
+from chakram.core.addresses import why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -115,8 +117,11 @@ def one_of(name: str, value: str, choices: Collection[str]) -> str:
 
 
 def address(name: str, value: str) -> str:
-    """Return an IPv4 address; they are what the invariant CRC is made for here."""
+    """Return the address of a port, of IPv4 or IPv6, as it is written everywhere."""
     try:
-        return str(IPv4Address(value))
+        unusable = why_unusable(value)
+        if unusable is not None:
+            raise Fault(name, f"{value[:40]!r} is no address of a port: {unusable}")
+        return str(ip_address(value))
     except ValueError:
-        raise Fault(name, f"{value[:40]!r} is no IPv4 address") from None
+        raise Fault(name, f"{value[:40]!r} is no IP address") from None

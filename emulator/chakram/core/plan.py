@@ -49,6 +49,7 @@ class QueuePairPlan:
     remote_qpn: int
     remote_port: int
     remote_address: str
+    remote_udp_port: int
     source_port: int
     send_psn: int
     receive_psn: int

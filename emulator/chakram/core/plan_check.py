@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import socket_text
 from chakram.core.queue_pairs import MAX_SHARDS
 
 if TYPE_CHECKING:
@@ -85,9 +86,10 @@ def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> list[str]:
     for rank, end in ends.values():
         where = _where(rank, end)
         remote = ports.get(end.remote_port)
-        if remote is None or remote.address != end.remote_address:
+        place = (end.remote_address, end.remote_udp_port)
+        if remote is None or (remote.address, remote.udp_port) != place:
             problems.append(
-                f"{where}: port {end.remote_port} is not at {end.remote_address}"
+                f"{where}: port {end.remote_port} is not at {socket_text(*place)}"
             )
             continue
         other_rank, other = ends.get((end.remote_port, end.remote_qpn), (None, None))

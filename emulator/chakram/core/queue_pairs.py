@@ -160,6 +160,7 @@ def connect(
                         remote_qpn=remote_qpn,
                         remote_port=remote.port.number,
                         remote_address=remote.port.address,
+                        remote_udp_port=remote.port.udp_port,
                         source_port=source_port,
                         send_psn=send_psn,
                         receive_psn=receive_psn,

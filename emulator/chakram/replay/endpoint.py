@@ -19,6 +19,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import is_ipv6
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
@@ -28,7 +29,12 @@ from chakram.replay.bundle import Bundle
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
 from chakram.roce import congestion
-from chakram.roce.constants import NEVER, Verb
+from chakram.roce.constants import (
+    IPV4_OVERHEAD_BYTES,
+    IPV6_OVERHEAD_BYTES,
+    NEVER,
+    Verb,
+)
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
@@ -137,6 +143,9 @@ class Endpoint:
         self._bundle_of_qpn: dict[int, Bundle] = {}
         destination_of: dict[tuple[str, int], int] = {}
         congestion_settings = _CongestionSettings(transport)
+        overhead_bytes = (
+            IPV6_OVERHEAD_BYTES if is_ipv6(port.address) else IPV4_OVERHEAD_BYTES
+        )
         verifier = (
             IcrcVerifier(
                 local_address=port.address,
@@ -171,12 +180,18 @@ class Endpoint:
                         self.local_pairs.append(pair)
                         self._lanes[pair.qpn] = lane
                         continue
-                    address = (pair.remote_address, port.udp_port)
+                    address = (pair.remote_address, pair.remote_udp_port)
                     destination = destination_of.setdefault(
                         address, len(destination_of)
                     )
                     self.engine.add_queue_pair(
-                        _queue_pair(pair, destination, transport, congestion_settings),
+                        _queue_pair(
+                            pair,
+                            destination,
+                            transport,
+                            congestion_settings,
+                            overhead_bytes=overhead_bytes,
+                        ),
                         # Messages between two ranks, and grants, have no steps to be
                         # ordered by.
                         None
@@ -458,6 +473,8 @@ def _queue_pair(
     destination: int,
     transport: TransportPlan,
     settings: _CongestionSettings,
+    *,
+    overhead_bytes: int,
 ) -> QueuePair:
     verb = _VERBS.get(transport.verb)
     if verb is None:
@@ -483,4 +500,5 @@ def _queue_pair(
         # A queue pair's rate is as hard to keep on time as its port's.
         burst_bound_ns=transport.burst_bound_ns,
         verb=verb,
+        overhead_bytes=overhead_bytes,
     )

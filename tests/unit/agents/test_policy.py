@@ -14,22 +14,25 @@ from tests.plans import ring_plan
 
 def test_only_test_networks_and_loopback_are_allowed_by_default() -> None:
     policy = Policy()
-    for address in ("198.18.0.1", "198.19.255.254", "127.0.0.1"):
+    for address in ("198.18.0.1", "198.19.255.254", "127.0.0.1", "2001:2::1", "::1"):
         policy.check_destination(address, where="x")
-    for address in ("198.20.0.1", "10.0.0.1", "8.8.8.8"):
+    for address in ("198.20.0.1", "10.0.0.1", "8.8.8.8", "2001:db8::1", "fe80::1"):
         with pytest.raises(PlanError, match=f"this agent does not send to {address}"):
             policy.check_destination(address, where="x")
 
 
-@pytest.mark.parametrize("text", ["0.0.0.0/0", "0.0.0.0/7"])
-def test_nobody_allows_the_whole_world(text: str) -> None:
-    with pytest.raises(ConfigError, match="never sends to more than a /8"):
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("0.0.0.0/0", 8), ("0.0.0.0/7", 8), ("::/0", 32), ("2001::/31", 32)],
+)
+def test_nobody_allows_the_whole_world(text: str, limit: int) -> None:
+    with pytest.raises(ConfigError, match=f"never sends to more than a /{limit}"):
         parse_prefix(text, where="--allow")
 
 
-@pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "::/0", "h1"])
+@pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "::1/8", "h1"])
 def test_what_is_no_prefix_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no IPv4 prefix"):
+    with pytest.raises(ConfigError, match="is no prefix"):
         parse_prefix(text, where="--allow")
 
 

@@ -58,7 +58,9 @@ def plan_of_every_operation() -> AgentPlan:
             trace_bytes=320,
         ),
     )
-    pair = replace(queue_pair(0, 1, POINT_TO_POINT, plan.ports[1].address), qpn=0x900)
+    pair = replace(
+        queue_pair(0, 1, POINT_TO_POINT, plan.ports[1].address, 14791), qpn=0x900
+    )
     ranks = (
         replace(
             rank,
@@ -178,7 +180,21 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
         ("shards = 0", "plan run-1: shards: 0 is not in 1..256"),
         (
             "ports[1].address = '127.0.0.256'",
-            "plan run-1: ports[1].address: '127.0.0.256' is no IPv4 address",
+            "plan run-1: ports[1].address: '127.0.0.256' is no IP address",
+        ),
+        (
+            "ports[0].address = 'fe80::1'",
+            "plan run-1: ports[0].address: 'fe80::1' is no address of a port: "
+            "link-local addresses mean another host on every link",
+        ),
+        (
+            "ports[0].address = '::1'",
+            "plan run-1: ranks[0].queue_pairs[0].remote_address: 127.18.0.2 is not of "
+            "the IP version of ::1",
+        ),
+        (
+            "ranks[0].queue_pairs[0].remote_udp_port = 0",
+            "plan run-1: ranks[0].queue_pairs[0].remote_udp_port: 0 is not in 1..65535",
         ),
         ("ports[0].mtu = 3", "plan run-1: ports[0].mtu: 3 is not in 68..65535"),
         ("ports[1].number = 0", "plan run-1: ports: two ports have one number"),

@@ -437,7 +437,8 @@ def broken(plan: Plan, **changes: object) -> list[str]:
         ({"send_psn": 1}, "its other end does not agree"),
         ({"source_port": 1}, "its other end does not agree"),
         ({"group": "x"}, "its other end does not agree"),
-        ({"remote_address": "10.0.0.1"}, "port 1 is not at 10.0.0.1"),
+        ({"remote_address": "10.0.0.1"}, "port 1 is not at 10.0.0.1:4791"),
+        ({"remote_udp_port": 9}, "port 1 is not at 198.18.0.2:9"),
         ({"remote_port": 9}, "port 9 is not at"),
     ],
 )

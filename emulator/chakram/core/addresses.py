@@ -1,0 +1,55 @@
+"""Addresses of IPv4 and IPv6, as far as the two differ for a fabric."""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+
+__all__ = [
+    "FAMILIES",
+    "IPV6_EXTRA_BYTES",
+    "family_of",
+    "is_ipv6",
+    "socket_text",
+    "why_unusable",
+]
+
+FAMILIES = ("ipv4", "ipv6")
+"""Names of the address families."""
+
+IPV6_EXTRA_BYTES = 20
+"""The header of IPv6 has 40 bytes, that of IPv4 20."""
+
+
+def is_ipv6(address: str) -> bool:
+    """Tell whether *address*, which is one of either kind, is of IPv6."""
+    return ":" in address
+
+
+def family_of(address: str) -> str:
+    """Return ``ipv4`` or ``ipv6``, whichever *address* is of."""
+    return FAMILIES[is_ipv6(address)]
+
+
+def socket_text(address: str, port: int) -> str:
+    """Return an address with a UDP or TCP port as people write them.
+
+    Source: RFC 5952, section 6: ``[2001:db8::1]:4791``.
+    """
+    return f"[{address}]:{port}" if is_ipv6(address) else f"{address}:{port}"
+
+
+def why_unusable(address: str) -> str | None:
+    """Return what keeps ports from having *address*, or None if nothing does.
+
+    Raises:
+        ValueError: If it is no address.
+    """
+    parsed = ip_address(address)
+    if isinstance(parsed, IPv6Address):
+        if parsed.scope_id is not None or parsed.is_link_local:
+            return "link-local addresses mean another host on every link"
+        if parsed.ipv4_mapped is not None:
+            return "it stands for an IPv4 address; write that"
+    if parsed.is_multicast or parsed.is_unspecified:
+        return "it is not the address of one host"
+    return None
