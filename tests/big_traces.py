@@ -74,13 +74,30 @@ def _collective_attributes() -> bytes:
     return message.SerializeToString()
 
 
+# What a process has had resident counts the one that it was forked from, and pytest is
+# large; the high water mark of its own memory does not.
+_MEASURED = """
+import sys
+from chakram.cli import main
+code = main(sys.argv[1:])
+with open("/proc/self/status") as status:
+    peak = next(line for line in status if line.startswith("VmHWM"))
+print(peak.split()[1], file=sys.stderr)
+sys.exit(code)
+"""
+
+
 def usage_of(arguments: Sequence[str | Path]) -> Usage:
     """Run chakram in a process of its own and return what that took."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "chakram", *arguments], stdout=subprocess.DEVNULL
+        [sys.executable, "-c", _MEASURED, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    assert process.stderr is not None
+    with process.stderr as stderr:
+        peak_kib = int(stderr.read().split()[-1])
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Usage(
-        process.returncode, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime
-    )
+    return Usage(process.returncode, peak_kib / 1024, used.ru_utime + used.ru_stime)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pickle
 from array import array
 from heapq import heapify, heappop, heappush
+from itertools import accumulate, chain, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.columns import NameTable, NodeIndex, topological_order
+from chakram.core.columns import (
+    NameTable,
+    NodeIndex,
+    grouped,
+    merged_lists,
+    topological_order,
+)
 
 IDS = st.one_of(st.integers(0, 30), st.integers(0, 2**64 - 1))
 
@@ -107,3 +114,36 @@ def test_the_order_is_the_one_of_a_heap_of_ids(data: st.DataObject) -> None:
                     heappush(ready, (ids[place], place))
     assert list(order) == expected
     assert list(missing) == left
+
+
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 99)), max_size=40),
+    beyond=st.integers(1, 3),
+)
+def test_values_are_grouped_by_key_in_their_order(
+    pairs: list[tuple[int, int]], beyond: int
+) -> None:
+    count = 6 + beyond
+    keys, values = (array("i", [pair[side] for pair in pairs]) for side in (0, 1))
+    lists, ends = grouped(keys, values, count)
+    assert [list(lists[ends[key] : ends[key + 1]]) for key in range(count)] == [
+        [value for each, value in pairs if each == key] for key in range(count)
+    ]
+
+
+_LISTS = st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=3, max_size=3)
+
+
+@given(first=_LISTS, second=_LISTS)
+def test_lists_are_merged_without_a_number_twice(
+    first: list[list[int]], second: list[list[int]]
+) -> None:
+    merged, ends = merged_lists(_in_one_piece(first), _in_one_piece(second))
+    assert [list(merged[start:end]) for start, end in pairwise(ends)] == [
+        list(dict.fromkeys(a + b)) for a, b in zip(first, second, strict=True)
+    ]
+
+
+def _in_one_piece(lists: list[list[int]]) -> tuple[array[int], array[int]]:
+    ends = array("q", [0, *accumulate(map(len, lists))])
+    return array("i", chain.from_iterable(lists)), ends

@@ -2,7 +2,7 @@
 
 A check gives problems instead of raising.  What stands in one rank's trace is checked
 here, all of it; what ranks must agree about is checked by ``chakram.core.matching``,
-which ends at the first disagreement, and by ``chakram.core.ordering``.
+and by ``chakram.core.ordering``, which shows the first deadlock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from chakram.core.groups import WORLD
-from chakram.core.matching import match_ranks
+from chakram.core.matching import check_matching
 from chakram.core.ordering import order_collectives
 from chakram.core.trace import NodeKind
 from chakram.errors import MatchingError, TraceError
@@ -92,10 +92,20 @@ def check_across_ranks(
 
     The traces must have passed ``check_trace_set``.
     """
-    try:
-        matching = match_ranks(graphs, groups)
-    except MatchingError as error:
-        return [_across_ranks(ProblemKind.MISMATCH, error)], ()
+    matching, faults = check_matching(graphs, groups)
+    if matching is None:
+        problems = [_across_ranks(ProblemKind.MISMATCH, error) for error in faults.kept]
+        if faults.more:
+            problems.append(
+                Problem(
+                    kind=ProblemKind.MISMATCH,
+                    rank=None,
+                    where="and more",
+                    found=f"{faults.more} more disagreements are only counted",
+                    hint="those above come first",
+                )
+            )
+        return problems, ()
     if len(graphs) == 1:
         # Collectives are counted in an order that the one rank can run them in.
         return [], matching.warnings

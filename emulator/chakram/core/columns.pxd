@@ -51,6 +51,10 @@ cdef class NodeIndex:
                              bint drop_own) except -1
 
 
+@cython.locals(edge="Py_ssize_t", back="Py_ssize_t", key="Py_ssize_t")
+cdef int _group(const int[::1] keys, const int[::1] values, Py_ssize_t count,
+                int[::1] lists, long long[::1] ends) except -1
+
 @cython.locals(position="Py_ssize_t", edge="Py_ssize_t")
 cdef bint _is_in_order(const unsigned long long[::1] ids,
                        const int[::1] dependencies,

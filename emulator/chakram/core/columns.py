@@ -10,12 +10,13 @@ and edges and orders are arrays of positions.
 from __future__ import annotations
 
 from array import array
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["NameTable", "NodeIndex", "topological_order"]
+__all__ = ["NameTable", "NodeIndex", "grouped", "merged_lists", "topological_order"]
 
 _NAME_SLOTS = 1 << 12
 _NAME_START = 2166136261
@@ -210,6 +211,61 @@ class NodeIndex:
                     filled += 1
             found_ends[position + 1] = filled
         return filled
+
+
+def merged_lists(
+    first: tuple[array[int], array[int]], second: tuple[array[int], array[int]]
+) -> tuple[array[int], array[int]]:
+    """Return the lists of both, position by position, no number twice in one.
+
+    Lists of numbers are given in one piece, with where each begins and the last ends.
+    """
+    merged, ends = array("i"), array("q", [0])
+    for position in range(len(first[1]) - 1):
+        lists = [
+            edges[of[position] : of[position + 1]] for edges, of in (first, second)
+        ]
+        merged.extend(dict.fromkeys(chain.from_iterable(lists)))
+        ends.append(len(merged))
+    return merged, ends
+
+
+def grouped(
+    keys: array[int], values: array[int], count: int
+) -> tuple[array[int], array[int]]:
+    """Return the values of every key from 0 to *count*, as lists in one piece.
+
+    Args:
+        keys: The key of every value.
+        values: The values; those of one key keep their order.
+        count: Above the largest key.
+
+    Returns:
+        The values by key, and where those of each key begin and the last ones end.
+    """
+    lists = array("i", bytes(4 * len(values)))
+    ends = array("q", bytes(8 * (count + 1)))
+    _group(keys, values, count, lists, ends)
+    return lists, ends
+
+
+def _group(
+    keys: array[int],
+    values: array[int],
+    count: int,
+    lists: array[int],
+    ends: array[int],
+) -> None:
+    for edge in range(len(keys)):
+        ends[keys[edge]] += 1
+    for key in range(count):
+        ends[key + 1] += ends[key]
+    # Counted down while they are filled from behind, the ends become the starts.
+    for back in range(len(keys)):
+        edge = len(keys) - 1 - back
+        key = keys[edge]
+        ends[key] -= 1
+        lists[ends[key]] = values[edge]
 
 
 def topological_order(

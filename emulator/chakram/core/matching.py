@@ -21,29 +21,42 @@ counts all messages of a source to a destination, by tag, then by that order.
 
 from __future__ import annotations
 
-from collections import Counter
+from array import array
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from chakram.core.collectives import CollectiveOp
+from chakram.core.disagreements import Disagreements
 from chakram.core.groups import WORLD, ProcessGroup
-from chakram.core.splits import Splits, even_splits, mismatch
+from chakram.core.match_collectives import (
+    SAME_RUN,
+    match_group,
+    match_splits,
+    members_text,
+)
 from chakram.core.trace import NodeKind
 from chakram.errors import MatchingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from chakram.core.splits import Splits
     from chakram.core.trace import TraceGraph
 
-__all__ = ["CollectiveId", "Matching", "MessageId", "match_ranks"]
+__all__ = [
+    "CollectiveId",
+    "Matching",
+    "MessageId",
+    "check_matching",
+    "match_ranks",
+]
 
 _ALL_RANKS_NAMES = frozenset({None, "", "0"})
 """What stands for all ranks where no group of that name is defined."""
 
-_ALL_TO_ALLS = (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V)
+DISAGREEMENTS_KEPT = 1000
+"""How many disagreements are told one by one."""
 
-_SAME_RUN = "do the traces come from one run, and from all of its ranks?"
+_ByTag: TypeAlias = "dict[int, array[int]]"
 
 
 class CollectiveId(NamedTuple):
@@ -81,18 +94,6 @@ class Matching:
     warnings: tuple[str, ...]
 
 
-class _Signature(NamedTuple):
-    """What members of a group must agree on; *name* only where the order fails.
-
-    The sizes of an all_to_all_v are None: its splits are compared instead.
-    """
-
-    op: CollectiveOp | None
-    size_bytes: int | None
-    root: int
-    name: str
-
-
 def match_ranks(
     graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
 ) -> Matching:
@@ -107,61 +108,139 @@ def match_ranks(
             a node names a group or rank that is not there.
         TraceError: If dependencies of a rank form a cycle.
     """
+    return _match(graphs, groups, Disagreements())
+
+
+def check_matching(
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    *,
+    limit: int = DISAGREEMENTS_KEPT,
+) -> tuple[Matching | None, Disagreements]:
+    """Return which nodes belong together, and all that ranks disagree about.
+
+    Args:
+        graphs: The trace of every rank, of which no dependencies form a cycle.
+        groups: The process groups by name.
+        limit: How many disagreements are kept; the rest is counted.
+
+    Returns:
+        No matching where there is a disagreement.
+    """
+    faults = Disagreements(limit)
+    matching = _match(graphs, groups, faults)
+    return (None if faults.total else matching), faults
+
+
+def _match(
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    faults: Disagreements,
+) -> Matching:
     orders = {rank: graphs[rank].topological_order() for rank in sorted(graphs)}
-    used: dict[str, ProcessGroup] = {}
-    of_group: dict[str, dict[int, list[int]]] = {}
-    sends: dict[tuple[int, int], dict[int, list[int]]] = {}
-    receives: dict[tuple[int, int], dict[int, list[int]]] = {}
+    found = _Communication(graphs, groups, faults)
     for rank, order in orders.items():
-        graph = graphs[rank]
-        kinds = graph.kinds()
-        group_named: dict[str | None, ProcessGroup] = {}
-        for position in order:
-            kind = kinds[position]
-            if kind == NodeKind.COLLECTIVE:
-                name = graph.group(position)
-                group = group_named.get(name)
-                if group is None:
-                    group = _group_of(graph, position, graphs, groups)
-                    group_named[name] = used[group.name] = group
-                of_group.setdefault(group.name, {}).setdefault(rank, []).append(
-                    position
-                )
-            elif kind in (NodeKind.SEND, NodeKind.RECEIVE):
-                peer, tag = _peer_of(graph, position, graphs)
-                if kind == NodeKind.SEND:
-                    tags = sends.setdefault((rank, peer), {})
-                else:
-                    tags = receives.setdefault((peer, rank), {})
-                tags.setdefault(tag, []).append(position)
+        found.add_rank(graphs[rank], order)
     collectives: dict[int, dict[int, CollectiveId]] = {rank: {} for rank in orders}
     messages: dict[int, dict[int, MessageId]] = {rank: {} for rank in orders}
     warnings: list[str] = []
     splits: dict[CollectiveId, tuple[Splits, ...]] = {}
-    for name in sorted(of_group):
-        numbered = _match_group(graphs, used[name], of_group[name], warnings)
-        splits.update(_match_splits(graphs, used[name], numbered))
+    for name in sorted(found.collectives):
+        group = found.used[name]
+        numbered = match_group(graphs, group, found.collectives[name], faults, warnings)
+        if numbered is None:
+            continue
+        # Members share the identities: they are most of what there is to keep.
+        first = numbered[group.ranks[0]]
+        identities = [CollectiveId(name, number) for number in range(len(first))]
+        for number, rows in match_splits(graphs, group, numbered, faults).items():
+            splits[identities[number]] = rows
         for rank, positions in numbered.items():
-            for number, position in enumerate(positions):
-                collectives[rank][position] = CollectiveId(name, number)
-    for src, dst in sorted(sends.keys() | receives.keys()):
+            collectives[rank].update(zip(positions, identities, strict=True))
+    for src, dst in sorted(found.sends.keys() | found.receives.keys()):
         pairs = _match_messages(
             graphs[src],
             graphs[dst],
-            sends.get((src, dst), {}),
-            receives.get((src, dst), {}),
+            found.sends.get((src, dst), {}),
+            found.receives.get((src, dst), {}),
+            faults,
         )
         for number, (send, receive) in enumerate(pairs):
             messages[src][send] = MessageId(dst, number)
             messages[dst][receive] = MessageId(src, number)
     return Matching(
-        groups=used,
+        groups=found.used,
         orders=orders,
         collectives=collectives,
         messages=messages,
         splits=splits,
         warnings=tuple(warnings),
     )
+
+
+class _Communication:
+    """The communication of all ranks, in the order of each.
+
+    Attributes:
+        used: The process groups that collectives use, by name.
+        collectives: Positions by group and rank.
+        sends: Positions by source and destination, then by tag.
+        receives: The same of receives.
+    """
+
+    def __init__(
+        self,
+        graphs: Mapping[int, TraceGraph],
+        groups: Mapping[str, ProcessGroup],
+        faults: Disagreements,
+    ) -> None:
+        self._graphs = graphs
+        self._groups = groups
+        self._faults = faults
+        self.used: dict[str, ProcessGroup] = {}
+        self.collectives: dict[str, dict[int, array[int]]] = {}
+        self.sends: dict[tuple[int, int], _ByTag] = {}
+        self.receives: dict[tuple[int, int], _ByTag] = {}
+
+    def add_rank(self, graph: TraceGraph, order: Sequence[int]) -> None:
+        """Take the nodes of one rank."""
+        kinds = graph.kinds()
+        # By name that nodes give: where their positions go, None for nowhere.
+        of_group: dict[str | None, array[int] | None] = {}
+        for position in order:
+            kind = kinds[position]
+            if kind == NodeKind.COLLECTIVE:
+                name = graph.group(position)
+                if name not in of_group:
+                    of_group[name] = self._positions(graph, position)
+                positions = of_group[name]
+                if positions is not None:
+                    positions.append(position)
+            elif kind in (NodeKind.SEND, NodeKind.RECEIVE):
+                self._add_message(graph, position, sends=kind == NodeKind.SEND)
+
+    def _positions(self, graph: TraceGraph, position: int) -> array[int] | None:
+        """Return where collectives of one rank and group are put."""
+        try:
+            group = _group_of(graph, position, self._graphs, self._groups)
+        except MatchingError as error:
+            if self._faults.counts():
+                self._faults.add(error)
+            return None
+        self.used[group.name] = group
+        of_rank = self.collectives.setdefault(group.name, {})
+        return of_rank.setdefault(graph.rank, array("i"))
+
+    def _add_message(self, graph: TraceGraph, position: int, *, sends: bool) -> None:
+        try:
+            peer, tag = _peer_of(graph, position, self._graphs)
+        except MatchingError as error:
+            if self._faults.counts():
+                self._faults.add(error)
+            return
+        ends = (graph.rank, peer) if sends else (peer, graph.rank)
+        tags = (self.sends if sends else self.receives).setdefault(ends, {})
+        tags.setdefault(tag, array("i")).append(position)
 
 
 def _group_of(
@@ -188,7 +267,7 @@ def _group_of(
             graph.locate(position),
             f"is a collective of process group {group.name!r}, of which rank "
             f"{graph.rank} is not a member",
-            f"its members are {_ranks(group.ranks)}",
+            f"its members are {members_text(group.ranks)}",
         )
     missing = [rank for rank in group.ranks if rank not in graphs]
     if missing:
@@ -196,7 +275,7 @@ def _group_of(
             graph.locate(position),
             f"process group {group.name!r} has rank {missing[0]}, of which there is "
             "no trace",
-            _SAME_RUN,
+            SAME_RUN,
         )
     return group
 
@@ -214,228 +293,54 @@ def _peer_of(
         )
     if node.peer == graph.rank:
         raise MatchingError(
-            graph.locate(position), "is a message of a rank to itself", _SAME_RUN
+            graph.locate(position), "is a message of a rank to itself", SAME_RUN
         )
     if node.peer not in graphs:
         raise MatchingError(
             graph.locate(position),
             f"names rank {node.peer}, of which there is no trace",
-            _SAME_RUN,
+            SAME_RUN,
         )
     return node.peer, node.tag or 0
-
-
-def _match_group(
-    graphs: Mapping[int, TraceGraph],
-    group: ProcessGroup,
-    positions_of: Mapping[int, list[int]],
-    warnings: list[str],
-) -> dict[int, list[int]]:
-    """Return the collectives of each member, those of one index belonging together."""
-    members = {rank: positions_of.get(rank, []) for rank in group.ranks}
-    uneven = _has_splits(graphs, members)
-    signatures = {
-        rank: [_signature(graphs[rank], group, p, uneven=uneven) for p in positions]
-        for rank, positions in members.items()
-    }
-    first, *others = group.ranks
-    order = [_without_name(signature) for signature in signatures[first]]
-    differing = [
-        rank
-        for rank in others
-        if order != [_without_name(signature) for signature in signatures[rank]]
-    ]
-    if not differing:
-        return members
-    index_of = {key: index for index, key in enumerate(_occurrences(signatures[first]))}
-    matched = dict(members)
-    for rank in differing:
-        keys = _occurrences(signatures[rank])
-        if index_of.keys() != set(keys):
-            raise _disagreement(graphs, group, members, signatures, first, rank)
-        matched[rank] = [0] * len(keys)
-        for key, position in zip(keys, members[rank], strict=True):
-            matched[rank][index_of[key]] = position
-    warnings.append(
-        f"process group {group.name!r}: its members order its collectives "
-        "differently; they are matched by node name"
-    )
-    return matched
-
-
-def _has_splits(
-    graphs: Mapping[int, TraceGraph], members: Mapping[int, Sequence[int]]
-) -> bool:
-    return any(
-        graphs[rank].splits(position) is not None
-        for rank, positions in members.items()
-        if graphs[rank].has_splits
-        for position in positions
-    )
-
-
-def _signature(
-    graph: TraceGraph, group: ProcessGroup, position: int, *, uneven: bool
-) -> _Signature:
-    root = graph.root(position) or 0
-    if root >= len(group.ranks):
-        raise MatchingError(
-            graph.locate(position),
-            f"its root is {root}, but process group {group.name!r} has "
-            f"{len(group.ranks)} ranks",
-            "a root is counted within the group, from 0",
-        )
-    op = graph.op(position)
-    if uneven and op in _ALL_TO_ALLS:
-        return _Signature(CollectiveOp.ALL_TO_ALL_V, None, root, graph.name(position))
-    return _Signature(op, graph.comm_bytes(position), root, graph.name(position))
-
-
-def _without_name(
-    signature: _Signature,
-) -> tuple[CollectiveOp | None, int | None, int]:
-    return signature[:3]
-
-
-def _match_splits(
-    graphs: Mapping[int, TraceGraph],
-    group: ProcessGroup,
-    numbered: Mapping[int, Sequence[int]],
-) -> dict[CollectiveId, tuple[Splits, ...]]:
-    """Return the splits of every all_to_all_v of a group, both ends agreeing."""
-    found: dict[CollectiveId, tuple[Splits, ...]] = {}
-    if not _has_splits(graphs, numbered):
-        return found
-    members = [graphs[rank] for rank in group.ranks]
-    columns = zip(*(numbered[rank] for rank in group.ranks), strict=True)
-    for number, positions in enumerate(columns):
-        nodes = list(zip(members, positions, strict=True))
-        if nodes[0][0].node(positions[0]).op not in _ALL_TO_ALLS:
-            continue
-        stated = [graph.splits(position) for graph, position in nodes]
-        rows: list[Splits] = []
-        for index, (graph, position) in enumerate(nodes):
-            row = stated[index]
-            if row is None:
-                row = even_splits(
-                    graph.comm_bytes(position),
-                    nranks=len(nodes),
-                    position=index,
-                )
-            elif len(row.sent_bytes) != len(nodes):
-                raise MatchingError(
-                    graph.locate(position),
-                    f"has splits for {len(row.sent_bytes)} ranks, but process group "
-                    f"{group.name!r} has {len(nodes)}",
-                    f"its members are {_ranks(group.ranks)}",
-                )
-            rows.append(row)
-        differing = mismatch(rows)
-        if differing is not None:
-            source, destination = differing
-            raise MatchingError(
-                nodes[source][0].locate(nodes[source][1]),
-                f"sends {rows[source].sent_bytes[destination]} bytes to rank "
-                f"{group.ranks[destination]}, which expects "
-                f"{rows[destination].received_bytes[source]} from rank "
-                f"{group.ranks[source]} "
-                f"({nodes[destination][0].locate(nodes[destination][1])})",
-                _SAME_RUN,
-            )
-        if any(row is not None for row in stated):
-            found[CollectiveId(group.name, number)] = tuple(rows)
-    return found
-
-
-def _occurrences(signatures: Sequence[_Signature]) -> list[tuple[_Signature, int]]:
-    """Return each signature with how many equal ones stand before it."""
-    seen: Counter[_Signature] = Counter()
-    keys: list[tuple[_Signature, int]] = []
-    for signature in signatures:
-        keys.append((signature, seen[signature]))
-        seen[signature] += 1
-    return keys
-
-
-def _disagreement(
-    graphs: Mapping[int, TraceGraph],
-    group: ProcessGroup,
-    members: Mapping[int, list[int]],
-    signatures: Mapping[int, list[_Signature]],
-    first: int,
-    second: int,
-) -> MatchingError:
-    """Return the error that shows the first difference of two members."""
-    one, other = signatures[first], signatures[second]
-    number = next(
-        (
-            k
-            for k, (a, b) in enumerate(zip(one, other, strict=False))
-            if _without_name(a) != _without_name(b)
-        ),
-        min(len(one), len(other)),
-    )
-
-    def text(rank: int) -> str:
-        if number >= len(members[rank]):
-            return f"rank {rank} has none: only {number} collectives in all"
-        signature = signatures[rank][number]
-        return (
-            f"rank {rank} has {signature.op}{_of_bytes(signature)}"
-            f"{f' from root {signature.root}' if signature.root else ''} "
-            f"({graphs[rank].locate(members[rank][number])})"
-        )
-
-    return MatchingError(
-        f"process group {group.name!r}: collective {number}",
-        f"{text(first)}; {text(second)}",
-        _SAME_RUN,
-    )
-
-
-def _of_bytes(signature: _Signature) -> str:
-    size_bytes = signature.size_bytes
-    return "" if size_bytes is None else f" of {size_bytes} bytes"
 
 
 def _match_messages(
     source: TraceGraph,
     destination: TraceGraph,
-    sends: Mapping[int, list[int]],
-    receives: Mapping[int, list[int]],
+    sends: Mapping[int, Sequence[int]],
+    receives: Mapping[int, Sequence[int]],
+    faults: Disagreements,
 ) -> list[tuple[int, int]]:
     """Return the pairs of send and receive between two ranks, in their order."""
     pairs: list[tuple[int, int]] = []
     for tag in sorted(sends.keys() | receives.keys()):
-        sent, received = sends.get(tag, []), receives.get(tag, [])
+        sent, received = sends.get(tag, ()), receives.get(tag, ())
         for send, receive in zip(sent, received, strict=False):
-            sizes = (source.comm_bytes(send), destination.comm_bytes(receive))
-            if sizes[0] != sizes[1]:
-                raise MatchingError(
-                    source.locate(send),
-                    f"sends {sizes[0]} bytes, but its receive "
-                    f"({destination.locate(receive)}) expects {sizes[1]}",
-                    _SAME_RUN,
-                )
             pairs.append((send, receive))
-        if len(sent) != len(received):
+            sizes = (source.comm_bytes(send), destination.comm_bytes(receive))
+            if sizes[0] != sizes[1] and faults.counts():
+                faults.add(
+                    MatchingError(
+                        source.locate(send),
+                        f"sends {sizes[0]} bytes, but its receive "
+                        f"({destination.locate(receive)}) expects {sizes[1]}",
+                        SAME_RUN,
+                    )
+                )
+        if len(sent) != len(received) and faults.counts():
             paired = min(len(sent), len(received))
             lonely = (
                 source.locate(sent[paired])
                 if len(sent) > paired
                 else destination.locate(received[paired])
             )
-            raise MatchingError(
-                lonely,
-                f"has no counterpart: rank {source.rank} sends {len(sent)} messages "
-                f"with tag {tag} to rank {destination.rank}, which receives "
-                f"{len(received)}",
-                _SAME_RUN,
+            faults.add(
+                MatchingError(
+                    lonely,
+                    f"has no counterpart: rank {source.rank} sends {len(sent)} "
+                    f"messages with tag {tag} to rank {destination.rank}, which "
+                    f"receives {len(received)}",
+                    SAME_RUN,
+                )
             )
     return pairs
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    """Return ranks as text, not more than eight of them."""
-    text = ", ".join(map(str, ranks[:8]))
-    return f"{text}, ..." if len(ranks) > 8 else text

@@ -7,13 +7,17 @@ node ids) in one flat array.  118,560 nodes of a 32-rank trace take a few megaby
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.columns import NameTable, NodeIndex, topological_order
+from chakram.core.columns import (
+    NameTable,
+    NodeIndex,
+    merged_lists,
+    topological_order,
+)
 from chakram.core.short_columns import NO_VALUE, fill, filled, optional, put
 from chakram.core.splits import Splits
 from chakram.core.trace_node import NO_SIZE, NodeKind, TraceNode
@@ -205,6 +209,10 @@ class TraceGraph:
         return self._dependencies[
             self._dependency_ends[position] : self._dependency_ends[position + 1]
         ]
+
+    def edges(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the dependencies of all nodes, and where each node's begin and end."""
+        return self._dependencies, self._dependency_ends
 
     @property
     def has_splits(self) -> bool:
@@ -564,7 +572,7 @@ class TraceGraphBuilder:
         self._data, self._data_ends = array("Q"), array("q", [0])
         self.index = NodeIndex()
         if use_data and use_control:
-            data = _merged(data, control)
+            data = merged_lists(data, control)
         graph._dependencies, graph._dependency_ends = data if use_data else control
         return graph
 
@@ -578,20 +586,6 @@ class TraceGraphBuilder:
     def locate(self, position: int) -> str:
         """Return where a node that was added stands, for messages."""
         return self._graph.locate(position)
-
-
-def _merged(
-    first: tuple[array[int], array[int]], second: tuple[array[int], array[int]]
-) -> tuple[array[int], array[int]]:
-    """Return the lists of both, position by position, no number twice in one."""
-    merged, ends = array("i"), array("q", [0])
-    for position in range(len(first[1]) - 1):
-        lists = (
-            edges[of[position] : of[position + 1]] for edges, of in (first, second)
-        )
-        merged.extend(dict.fromkeys(itertools.chain.from_iterable(lists)))
-        ends.append(len(merged))
-    return merged, ends
 
 
 def _pass_over(_position: int, _node_id: int) -> None:

@@ -6,7 +6,12 @@ import pytest
 
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
-from chakram.core.matching import CollectiveId, MessageId, match_ranks
+from chakram.core.matching import (
+    CollectiveId,
+    MessageId,
+    check_matching,
+    match_ranks,
+)
 from chakram.core.splits import Splits
 from chakram.errors import MatchingError
 from chakram.testing.graphs import collective, compute, job, receive, send
@@ -282,3 +287,71 @@ def test_an_uneven_all_to_all_is_no_other_collective() -> None:
     text = refusal([collective(1, V, splits=row)], [collective(1, AG, size=3)])
     assert "rank 0 has all_to_all_v (t.0.et" in text
     assert "rank 1 has all_gather of 3 bytes" in text
+
+
+def all_faults(*ranks, limit: int = 100, **more) -> tuple[list[str], int]:
+    matching, faults = check_matching(job(*ranks), groups(**more), limit=limit)
+    assert matching is None
+    return [f"{each.where}: {each.found}" for each in faults.kept], faults.more
+
+
+def test_all_disagreements_are_told() -> None:
+    texts, more = all_faults(
+        [
+            collective(1, size=8, group="a"),
+            collective(2, size=8, group="a"),
+            collective(3, AG, group="b"),
+            collective(4, BROADCAST, root=3, group="c"),
+            send(5, 1, size=7),
+            send(6, 1, tag=1),
+            send(7, 9),
+        ],
+        [
+            collective(1, size=9, group="a"),
+            collective(2, size=7, group="a"),
+            collective(4, BROADCAST, root=0, group="c"),
+            receive(5, 0, size=8),
+            collective(6, group="unknown"),
+            collective(7, group="unknown"),
+        ],
+        a=(0, 1),
+        b=(0, 1),
+        c=(0, 1),
+    )
+    starts = (
+        "t.0.et: offset 0: rank 0 node 7 'send-7': names rank 9",
+        "t.1.et: offset 0: rank 1 node 6 'all_reduce-6': names process group 'unknown'",
+        "process group 'a': collective 0: rank 0 has all_reduce of 8",
+        "process group 'a': collective 1: rank 0 has all_reduce of 8",
+        "process group 'b': collective 0: rank 0 has all_gather",
+        "t.0.et: offset 0: rank 0 node 4 'broadcast-4': its root is 3",
+        "t.0.et: offset 0: rank 0 node 5 'send-5': sends 7 bytes",
+        "t.0.et: offset 0: rank 0 node 6 'send-6': has no counterpart",
+    )
+    assert more == 0
+    assert [text[: len(start)] for text, start in zip(texts, starts, strict=True)] == [
+        *starts
+    ]
+
+
+def test_a_shifted_member_is_told_once() -> None:
+    texts, more = all_faults(
+        [collective(k, size=k) for k in range(1, 50)],
+        [collective(k, size=k) for k in range(2, 50)],
+    )
+    assert (len(texts), more) == (1, 0)
+
+
+def test_disagreements_beyond_the_limit_are_counted() -> None:
+    ranks = [[collective(k, size=of) for k in range(20)] for of in (1, 2, 3)]
+    texts, more = all_faults(*ranks)
+    assert (len(texts), more) == (16, 24)
+    texts, more = all_faults(*ranks, limit=3)
+    assert (len(texts), more) == (3, 37)
+
+
+def test_what_agrees_is_matched_by_the_check_too() -> None:
+    graphs = job(*[[collective(1)]] * 2)
+    matching, faults = check_matching(graphs, {})
+    assert matching == match_ranks(graphs, {})
+    assert faults.total == 0
