@@ -22,6 +22,7 @@ import typer
 import chakram
 from chakram.cli.algorithms import app as algorithms_app
 from chakram.cli.certs import certs
+from chakram.cli.dcqcn import dcqcn
 from chakram.cli.doctor import doctor
 from chakram.cli.fabric import app as fabric_app
 from chakram.cli.interference import interference
@@ -65,6 +66,7 @@ app.command()(plan)
 app.add_typer(trace_app)
 app.add_typer(fabric_app)
 app.add_typer(algorithms_app)
+app.command()(dcqcn)
 app.command()(certs)
 app.command()(doctor)
 

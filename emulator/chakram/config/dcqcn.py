@@ -1,9 +1,11 @@
 """DCQCN in an experiment: named profiles, single knobs over them, vendors' names.
 
 A profile is a file of this package with a value for every knob. What an experiment
-says overrides it knob by knob, in two spellings: ours with units (`overrides`), or the
-vendor's names with the plain numbers that its tools show (`vendor`). Rates may be given
-in percent of the line rate, so that they scale with it.
+says overrides it knob by knob, in two spellings: ours with units (`overrides`), or a
+vendor's names with the plain numbers that its tools show (`vendor`, see
+`chakram.config.vendor_names`). Rates may be given in percent of the line rate, so that
+they scale with it. All of it goes both ways: parameters of a plan can be said in each
+of these spellings again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from chakram import units
 from chakram.config.quantities import Model, Ratio, Time, Whole, ZeroableSize, problem
+from chakram.config.vendor_names import VendorNumber, from_vendor
 from chakram.errors import ConfigError
 from chakram.roce.congestion import notification_scope
 from chakram.roce.congestion.dcqcn import SHARE_UNIT
@@ -26,8 +29,12 @@ from chakram.roce.congestion.dcqcn import SHARE_UNIT
 ProfileName = Literal["dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"]
 DEFAULT_PROFILE: ProfileName = "dcqcn-nvidia"
 
+_SCOPES: tuple[Literal["queue_pair", "destination", "port"], ...] = (
+    "queue_pair",
+    "destination",
+    "port",
+)
 _PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*\Z")
-_MEGABIT = 10**6
 
 
 def _line_rate(value: object) -> int | Fraction:
@@ -50,7 +57,7 @@ def _line_rate(value: object) -> int | Fraction:
 
 def _rate_text(value: int | Fraction) -> str:
     if isinstance(value, Fraction):
-        return f"{float(value * 100):.9g}%"
+        return f"{float(value * 100):.9f}".rstrip("0").rstrip(".") + "%"
     for unit in ("Gbit", "Mbit", "kbit"):
         if value and value % units.RATE_UNITS[unit] == 0:
             return f"{value // units.RATE_UNITS[unit]}{unit}"
@@ -120,8 +127,8 @@ class DcqcnSettings(Model):
 
     profile: ProfileName = DEFAULT_PROFILE
     overrides: DcqcnKnobs = DcqcnKnobs()
-    vendor: dict[str, Whole] = Field(default={}, max_length=32)
-    """Numbers by the vendor's names, e.g. ``rpg_ai_rate: 5``; they go before the
+    vendor: dict[str, VendorNumber] = Field(default={}, max_length=32)
+    """Numbers by a vendor's names, e.g. ``rpg_ai_rate: 5``; they go before the
     profile, and `overrides` before them."""
 
     def describe(self) -> str:
@@ -162,7 +169,7 @@ def dcqcn_parameters(
     values: dict[str, Any] = {}
     for knobs in (
         load_profile(settings.profile).knobs,
-        from_vendor(settings.vendor),
+        from_vendor(settings.vendor).items(),
         settings.overrides,
     ):
         values |= {name: value for name, value in knobs if value is not None}
@@ -207,6 +214,55 @@ def _integers(values: dict[str, Any], line_rate_bps: int) -> dict[str, int]:
     }
 
 
+def knobs_of(
+    parameters: tuple[tuple[str, int], ...], *, in_percent: bool = False
+) -> DcqcnKnobs:
+    """Return the knobs that *parameters* of a plan stand for, each with its value.
+
+    Args:
+        parameters: As `dcqcn_parameters` returns them.
+        in_percent: Rates as shares of the line rate, which scale with it.
+    """
+    values = dict(parameters)
+
+    def rate(name: str) -> int | Fraction:
+        rate_bps = values[name]
+        return Fraction(rate_bps, values["line_rate_bps"]) if in_percent else rate_bps
+
+    def share(name: str) -> Fraction:
+        exact = Fraction(values[name], SHARE_UNIT)
+        short = exact.limit_denominator(1024)
+        return short if round(short * SHARE_UNIT) == values[name] else exact
+
+    return DcqcnKnobs.model_construct(
+        alpha_gain=share("gain_q20"),
+        alpha_initial=share("alpha_initial_q20"),
+        alpha_period=values["alpha_period_ns"],
+        decrease_period=values["decrease_period_ns"],
+        cut_shift=values["cut_shift"],
+        max_cut=share("max_cut_q20"),
+        increase_period=values["increase_period_ns"],
+        byte_counter=values["byte_counter_bytes"],
+        recovery_stages=values["recovery_stages"],
+        additive_increase=rate("additive_increase_bps"),
+        hyper_increase=rate("hyper_increase_bps"),
+        hyper_scaled=bool(values["is_hyper_scaled"]),
+        min_rate=rate("min_rate_bps"),
+        first_cnp_rate=rate("first_cnp_rate_bps"),
+        clamp_target=bool(values["clamps_target"]),
+        clamp_target_after_increase=bool(values["clamps_target_after_increase"]),
+        release_at_line=bool(values["is_released_at_line"]),
+        cnp_interval=values["cnp_interval_ns"],
+        cnp_scope=_scope(values["cnp_scope"]),
+    )
+
+
+def _scope(number: int) -> Literal["queue_pair", "destination", "port"]:
+    """Return the name of a scope."""
+    (name,) = [each for each in _SCOPES if notification_scope(each) == number]
+    return name
+
+
 def _checked(
     parameters: dict[str, int], line_rate_bps: int
 ) -> tuple[tuple[str, int], ...]:
@@ -232,77 +288,3 @@ def _checked(
             where, "byte_counter is less than 512 bytes", "0B counts no bytes"
         )
     return tuple(parameters.items())
-
-
-# The vendor's names: our knob, and what their 1 is in its unit.
-_VENDOR: dict[str, tuple[str, Fraction | int]] = {
-    "rpg_ai_rate": ("additive_increase", _MEGABIT),
-    "rpg_hai_rate": ("hyper_increase", _MEGABIT),
-    "rpg_min_rate": ("min_rate", _MEGABIT),
-    "rate_to_set_on_first_cnp": ("first_cnp_rate", _MEGABIT),
-    "rpg_time_reset": ("increase_period", 1_000),
-    "rate_reduce_monitor_period": ("decrease_period", 1_000),
-    "dce_tcp_rtt": ("alpha_period", 1_000),
-    "min_time_between_cnps": ("cnp_interval", 1_000),
-    "rpg_byte_reset": ("byte_counter", 1),
-    "rpg_threshold": ("recovery_stages", 1),
-    "rpg_min_dec_fac": ("max_cut", Fraction(1, 100)),
-    "initial_alpha_value": ("alpha_initial", Fraction(1, 1024)),
-    "clamp_tgt_rate": ("clamp_target", 1),
-    "clamp_tgt_rate_after_time_inc": ("clamp_target_after_increase", 1),
-}
-_GAIN_UNIT = 1024
-_GD_OF_ALPHA = 10
-
-
-def from_vendor(numbers: dict[str, int]) -> DcqcnKnobs:
-    """Return what *numbers* by NVIDIA's names mean.
-
-    Rates there are in Mbit/s, times in us, alpha in 1024ths, ``rpg_min_dec_fac`` in
-    percent; ``dce_tcp_g`` is the share of alpha that is kept, in 1024ths; ``rpg_gd``
-    cuts by alpha / 2**(rpg_gd - 10).
-
-    Raises:
-        ConfigError: If a name or a number is none of that vendor's.
-    """
-    where = "transport.congestion_control.dcqcn.vendor"
-    values: dict[str, Any] = {}
-    for name, number in numbers.items():
-        if name == "dce_tcp_g" and 0 <= number < _GAIN_UNIT:
-            values["alpha_gain"] = Fraction(_GAIN_UNIT - number, _GAIN_UNIT)
-        elif name == "rpg_gd" and _GD_OF_ALPHA < number <= _GD_OF_ALPHA + 20:
-            values["cut_shift"] = number - _GD_OF_ALPHA
-        elif name == "rpg_max_rate" and number == 0:
-            continue  # The line is the limit, as it is here.
-        elif name in _VENDOR and number >= 0:
-            knob, unit = _VENDOR[name]
-            values[knob] = number * unit
-        else:
-            known = ", ".join(sorted({*_VENDOR, "dce_tcp_g", "rpg_gd", "rpg_max_rate"}))
-            raise ConfigError(
-                where, f"{name}: {number} is not understood", f"known: {known}"
-            )
-    return DcqcnKnobs.model_construct(**values)
-
-
-def to_vendor(parameters: tuple[tuple[str, int], ...]) -> dict[str, int]:
-    """Return a plan's parameters by NVIDIA's names, rounded to their units."""
-    values = dict(parameters)
-    return {
-        "rpg_ai_rate": round(values["additive_increase_bps"] / _MEGABIT),
-        "rpg_hai_rate": round(values["hyper_increase_bps"] / _MEGABIT),
-        "rpg_min_rate": round(values["min_rate_bps"] / _MEGABIT),
-        "rate_to_set_on_first_cnp": round(values["first_cnp_rate_bps"] / _MEGABIT),
-        "rpg_time_reset": round(values["increase_period_ns"] / 1_000),
-        "rate_reduce_monitor_period": round(values["decrease_period_ns"] / 1_000),
-        "dce_tcp_rtt": round(values["alpha_period_ns"] / 1_000),
-        "min_time_between_cnps": round(values["cnp_interval_ns"] / 1_000),
-        "rpg_byte_reset": values["byte_counter_bytes"],
-        "rpg_threshold": values["recovery_stages"],
-        "rpg_min_dec_fac": round(values["max_cut_q20"] * 100 / SHARE_UNIT),
-        "initial_alpha_value": round(values["alpha_initial_q20"] * 1024 / SHARE_UNIT),
-        "dce_tcp_g": _GAIN_UNIT - round(values["gain_q20"] * _GAIN_UNIT / SHARE_UNIT),
-        "rpg_gd": values["cut_shift"] + _GD_OF_ALPHA,
-        "clamp_tgt_rate": values["clamps_target"],
-        "clamp_tgt_rate_after_time_inc": values["clamps_target_after_increase"],
-    }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import get_args
+from math import ceil, log2
+from typing import TYPE_CHECKING, get_args
 
 import pytest
 import yaml
@@ -14,9 +14,8 @@ from chakram.config.dcqcn import (
     DcqcnSettings,
     ProfileName,
     dcqcn_parameters,
-    from_vendor,
+    knobs_of,
     load_profile,
-    to_vendor,
 )
 from chakram.config.experiment import parse_experiment
 from chakram.controller.planning import experiment_warnings, transport_plan
@@ -25,8 +24,13 @@ from chakram.errors import ConfigError
 from chakram.fabric.from_config import topology_from_config
 from chakram.fabric.topology import EcnThresholds
 from chakram.roce.congestion import make
+from chakram.roce.congestion.dcqcn import SHARE_UNIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 GIGABIT = 10**9
+AI = "additive_increase_bps"
 PROFILES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 
@@ -105,6 +109,90 @@ def test_recovery_takes_as_long_as_is_known_of_the_profile(
     assert outcome == pytest.approx((floor_bps, half_ms, nine_tenths_ms), rel=0.05)
 
 
+def nvidia_recovery_ms(parameters: dict[str, int], share: float) -> float:
+    """One increase by the timer; then the byte counter is the faster of the two."""
+    line = parameters["line_rate_bps"]
+    rate = (parameters["min_rate_bps"] + line) / 2
+    time_s = parameters["increase_period_ns"] / 1e9
+    while rate < share * line:
+        time_s += 8 * parameters["byte_counter_bytes"] / rate
+        rate = (rate + line) / 2
+    return 1e3 * time_s
+
+
+def hpcc_recovery_ms(parameters: dict[str, int], share: float) -> float:
+    """The gap to the line, which the target never left, is halved each T."""
+    line = parameters["line_rate_bps"]
+    gap = line - parameters["min_rate_bps"]
+    periods = ceil(log2(gap / ((1 - share) * line)))
+    return periods * parameters["increase_period_ns"] / 1e6
+
+
+def paper_recovery_ms(parameters: dict[str, int], share: float) -> float:
+    """F times nothing, for rate and target are at the lowest; then R_AI each T, with
+    the rate one step behind."""
+    climb = share * parameters["line_rate_bps"] - parameters["min_rate_bps"]
+    periods = parameters["recovery_stages"] + 1 + climb / parameters[AI]
+    return periods * parameters["increase_period_ns"] / 1e6
+
+
+@pytest.mark.parametrize(
+    ("profile", "gigabits", "closed_form_ms"),
+    [
+        ("dcqcn-nvidia", 10, nvidia_recovery_ms),
+        ("dcqcn-nvidia", 25, nvidia_recovery_ms),
+        ("dcqcn-nvidia", 100, nvidia_recovery_ms),
+        ("dcqcn-hpcc-ns3", 10, hpcc_recovery_ms),
+        ("dcqcn-hpcc-ns3", 40, hpcc_recovery_ms),
+        ("dcqcn-hpcc-ns3", 400, hpcc_recovery_ms),
+        # Below 15 ms the byte counter has not counted its 10 MB.
+        ("dcqcn-paper", 10, paper_recovery_ms),
+    ],
+)
+def test_recovery_takes_as_long_as_its_closed_form(
+    profile: ProfileName,
+    gigabits: int,
+    closed_form_ms: Callable[[dict[str, int], float], float],
+) -> None:
+    parameters = parameters_of(profile, gigabits)
+    floor_bps, half_ms, nine_tenths_ms = recovery(parameters, marked_us=500)
+
+    assert floor_bps == parameters["min_rate_bps"]
+    assert half_ms == pytest.approx(closed_form_ms(parameters, 0.5), rel=0.05)
+    assert nine_tenths_ms == pytest.approx(closed_form_ms(parameters, 0.9), rel=0.05)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 20])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_rate_after_n_notifications_has_a_closed_form(
+    profile: ProfileName, count: int
+) -> None:
+    parameters = parameters_of(profile, 100, min_rate="1bit")
+    arguments = dict(parameters)
+    del arguments["cnp_interval_ns"], arguments["cnp_scope"]
+    control = make("dcqcn", **arguments)
+    look_ns = parameters["decrease_period_ns"]
+    every_ns = look_ns or parameters["cnp_interval_ns"]
+    for number in range(count):
+        control.on_cnp(number * every_ns + (number > 0))
+    control.on_timer(count * every_ns)
+
+    # Alpha decays by q at each look without a notification; of the looks between two
+    # cuts the first hears one. Where an alpha period is longer than that, all do.
+    q = 1 - parameters["gain_q20"] / SHARE_UNIT
+    looks = look_ns // parameters["alpha_period_ns"]
+    alpha = parameters["alpha_initial_q20"] / SHARE_UNIT
+    rate = 100.0 * GIGABIT
+    for number in range(count):
+        at_cut = alpha
+        if looks:
+            at_cut = alpha * q ** (looks * (number + 1)) + (1 - q) * q ** (
+                looks - 1
+            ) * (1 - q ** (looks * number)) / (1 - q**looks)
+        rate *= 1 - min(at_cut / 2, parameters["max_cut_q20"] / SHARE_UNIT)
+    assert control.rate_bps == pytest.approx(rate, rel=1e-5, abs=1)
+
+
 def test_two_marks_halve_the_paper_and_break_down_the_nic() -> None:
     floor_bps, _, nine_tenths_ms = recovery(
         parameters_of("dcqcn-paper", 10), marked_us=60
@@ -148,47 +236,27 @@ def test_overrides_go_before_the_vendors_names_and_those_before_the_profile() ->
     )
 
 
-def test_vendors_numbers_there_and_back() -> None:
-    numbers = {
-        "rpg_ai_rate": 5,
-        "rpg_hai_rate": 50,
-        "rpg_min_rate": 1,
-        "rate_to_set_on_first_cnp": 0,
-        "rpg_time_reset": 300,
-        "rate_reduce_monitor_period": 4,
-        "dce_tcp_rtt": 1,
-        "min_time_between_cnps": 4,
-        "rpg_byte_reset": 32767,
-        "rpg_threshold": 1,
-        "rpg_min_dec_fac": 50,
-        "initial_alpha_value": 1023,
-        "dce_tcp_g": 1019,
-        "rpg_gd": 11,
-        "clamp_tgt_rate": 0,
-        "clamp_tgt_rate_after_time_inc": 1,
-    }
-    # The NIC's defaults are what its profile holds, in its own words.
-    line_bps = 100 * GIGABIT
-    profile = dcqcn_parameters(DcqcnSettings(profile="dcqcn-nvidia"), line_bps)
-    assert to_vendor(profile) == numbers
-    elsewhere = DcqcnSettings(
-        profile="dcqcn-paper",
-        vendor=numbers,
-        overrides=DcqcnKnobs(
-            hyper_scaled=False, release_at_line=True, cnp_scope="port"
-        ),
+@pytest.mark.parametrize("gigabits", [1, 10, 25, 400])
+@pytest.mark.parametrize("in_percent", [False, True])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_parameters_can_be_said_as_knobs_again(
+    profile: ProfileName, in_percent: bool, gigabits: int
+) -> None:
+    line_bps = gigabits * GIGABIT
+    parameters = dcqcn_parameters(DcqcnSettings(profile=profile), line_bps)
+    knobs = knobs_of(parameters, in_percent=in_percent)
+    # As an experiment file would say them, over another profile.
+    text = yaml.safe_dump(knobs.model_dump(mode="json"))
+    again = DcqcnSettings.model_validate(
+        {"profile": "dcqcn-paper", "overrides": yaml.safe_load(text)}
     )
-    assert dcqcn_parameters(elsewhere, line_bps) == profile
-    assert from_vendor({"rpg_max_rate": 0}) == DcqcnKnobs.model_construct()
-    assert from_vendor({"rpg_min_dec_fac": 50}).max_cut == Fraction(1, 2)
-
-
-@pytest.mark.parametrize(
-    "vendor", [{"rpg_ai": 5}, {"rpg_gd": 10}, {"dce_tcp_g": 1024}, {"rpg_ai_rate": -1}]
-)
-def test_numbers_that_no_device_shows_are_refused(vendor: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match="is not understood"):
-        from_vendor(vendor)
+    assert dcqcn_parameters(again, line_bps) == parameters
+    # Shares of the line scale with it.
+    faster = dict(dcqcn_parameters(again, 2 * line_bps))
+    before = dict(parameters)
+    factor = 2 if in_percent else 1
+    for knob in ("additive_increase_bps", "hyper_increase_bps", "first_cnp_rate_bps"):
+        assert faster[knob] == factor * before[knob]
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,11 @@ def two_flows(
     ecn: EcnThresholds | None = THRESHOLDS,
     messages: int = 240,
     late_ns: int = 2 * MS,
+    line_bps: int = LINE,
+    size: int = 250_000,
+    seed: int = 3,
 ) -> SimulationResult:
     """Two ranks send to a third, the second of them later than the first."""
-    size = 250_000
     numbers = range(messages)
     world = world_group(3)
     programs = [
@@ -101,48 +103,20 @@ def two_flows(
             ],
         ),
     ]
-    topology = single_switch(3, LINE, host_delay_ns=1_000, host_ecn=ecn)
+    topology = single_switch(3, line_bps, host_delay_ns=1_000, host_ecn=ecn)
     plan = make_plan(programs, topology, transport=transport)
-    return simulate_plan(plan, topology, rng=random.Random(3), burst_packets=1)
+    return simulate_plan(plan, topology, rng=random.Random(seed), burst_packets=1)
 
 
-def dcqcn(profile: ProfileName) -> TransportPlan:
+def dcqcn(profile: ProfileName, *, line_bps: int = LINE) -> TransportPlan:
+    """DCQCN with a window of some 0.8 ms, which is not what limits."""
     return TransportPlan(
-        window_bytes=1 << 20,
+        window_bytes=line_bps // 10**9 << 17,
         congestion_control="dcqcn",
-        congestion_parameters=dcqcn_parameters(DcqcnSettings(profile=profile), LINE),
+        congestion_parameters=dcqcn_parameters(
+            DcqcnSettings(profile=profile), line_bps
+        ),
     )
-
-
-@pytest.mark.parametrize(
-    "profile", ["dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"]
-)
-def test_two_flows_converge_to_fair_shares(profile: ProfileName) -> None:
-    result = two_flows(dcqcn(profile))
-    flows = flow_rows(result.records)
-    ends = [
-        max(flow.last_acked_ns for flow in flows if flow.rank == rank)
-        for rank in (1, 2)
-    ]
-    start_ns, end_ns = 10 * MS, min(ends)
-    bits = [
-        sum(
-            8 * flow.size_bytes
-            for flow in flows
-            if flow.rank == rank and start_ns < flow.last_acked_ns <= end_ns
-        )
-        for rank in (1, 2)
-    ]
-    fair = sum(bits) / 2
-
-    assert bits == pytest.approx([fair, fair], rel=0.1)
-    # Fair and not idle: the bottleneck carries most of what it can.
-    assert sum(bits) > 0.75 * LINE * (end_ns - start_ns) / 1e9
-    assert sum(flow.cnp for flow in flows if flow.rank == 2) > 10
-    assert result.marked_packets["s0:h0"] > 10
-    assert sum(result.marked_packets.values()) == result.marked_packets["s0:h0"]
-    # What a flow has learnt, its next message begins with.
-    assert min(flow.rate_at_start_bps for flow in flows) < LINE / 2
 
 
 def test_the_same_seed_gives_the_same_marks() -> None:

@@ -1,0 +1,123 @@
+"""``chakram dcqcn``: what a profile means, in every spelling of its knobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+from chakram.cli.options import Json, print_json
+from chakram.errors import ConfigError
+from chakram.units import format_rate, parse_rate
+
+__all__ = ["dcqcn"]
+
+Profile = Annotated[
+    str, typer.Argument(help="dcqcn-nvidia, dcqcn-paper, dcqcn-intel, dcqcn-hpcc-ns3.")
+]
+Rate = Annotated[str, typer.Option("--rate", help="Rate of the line.")]
+Override = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="A knob, e.g. min_rate=0.5%. May be repeated."),
+]
+Vendor = Annotated[
+    list[str] | None,
+    typer.Option("--vendor", help="A vendor's, e.g. rpg_ai_rate=10. May be repeated."),
+]
+Names = Annotated[
+    str,
+    typer.Option("--as", help="Whose names to show: nvidia, mlx5, intel, hpcc-ns3."),
+]
+
+
+def dcqcn(
+    profile: Profile = "dcqcn-nvidia",
+    rate: Rate = "100Gbit",
+    overrides: Override = None,
+    vendor: Vendor = None,
+    names: Names = "nvidia",
+    as_json: Json = False,
+) -> None:
+    """Show a DCQCN profile: our knobs, shares of the line rate, vendors' names."""
+    from pydantic import ValidationError
+
+    from chakram.config.dcqcn import (
+        DcqcnSettings,
+        ProfileName,
+        dcqcn_parameters,
+        knobs_of,
+        load_profile,
+    )
+    from chakram.config.vendor_names import VENDORS, knob_named, to_vendor
+
+    line_rate_bps = parse_rate(rate, where="--rate")
+    known = get_args(ProfileName)
+    if profile not in known:
+        raise ConfigError(
+            "profile", f"none is named {profile!r}", f"one of {', '.join(known)}"
+        )
+    if names not in VENDORS:
+        raise ConfigError(
+            "--as", f"nobody is named {names!r}", f"one of {', '.join(VENDORS)}"
+        )
+    try:
+        settings = DcqcnSettings.model_validate(
+            {
+                "profile": profile,
+                "overrides": _pairs("--set", overrides),
+                "vendor": _pairs("--vendor", vendor),
+            }
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"][:2])
+        raise ConfigError(where, first["msg"]) from None
+    parameters = dcqcn_parameters(settings, line_rate_bps)
+    values = knobs_of(parameters).model_dump(mode="json")
+    shares = knobs_of(parameters, in_percent=True).model_dump(mode="json")
+    named: dict[str, dict[str, Any]] = {
+        each: to_vendor(parameters, each) for each in VENDORS
+    }
+    if as_json:
+        print_json(
+            {
+                "profile": settings.describe(),
+                "line_rate_bps": line_rate_bps,
+                "knobs": values,
+                "in_percent": shares,
+                "vendors": named,
+                "sources": list(load_profile(settings.profile).sources),
+            }
+        )
+        return
+    console = Console(highlight=False)
+    console.print(f"{settings.describe()}, line {format_rate(line_rate_bps)}")
+    table = Table("knob", "value", "of the line", names, box=SIMPLE, pad_edge=False)
+    spelled = {
+        knob_named(name): (name, number) for name, number in named[names].items()
+    }
+    for knob, value in values.items():
+        share = shares[knob] if shares[knob] != value else ""
+        name, number = spelled.get(knob, ("", ""))
+        table.add_row(knob, _shown(value), share, f"{name} {number}".strip())
+    console.print(table)
+    for source in load_profile(settings.profile).sources:
+        console.print(f"- {source}")
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """Return what options of the form name=value say."""
+    pairs = {}
+    for text in given or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(option, f"{text!r} has no value", "e.g. min_rate=0.5%")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

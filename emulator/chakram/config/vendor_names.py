@@ -1,0 +1,267 @@
+"""DCQCN's knobs by the names and units of those who make or model NICs.
+
+Four sets of names are known, and tell each other apart, so an experiment may use any of
+them: those of NVIDIA's tools (``rpg_ai_rate``; with ``_P1`` behind, in capitals, as
+firmware configuration spells them), those of the same knobs in the kernel
+(``rp_ai_rate``, ``np_min_time_between_cnps``), the module parameters of Intel's driver
+(``dcqcn_T``), and the keys of HPCC's ns-3 model, which astra-sim and SimAI took over
+(``RP_TIMER``).  What a set has no name for stays as the profile has it.
+
+Sources: mlx5 driver (cong.c) and NVIDIA's parameter page; IEEE 802.1Qau for
+``rpg_min_dec_fac``, the least share of a rate that one cut leaves; irdma driver; HPCC
+ns-3 (third.cc, rdma-hw.cc).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from chakram.errors import ConfigError
+from chakram.roce.congestion.dcqcn import SHARE_UNIT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["VENDORS", "VendorNumber", "from_vendor", "knob_named", "to_vendor"]
+
+VendorNumber = int | float | str
+"""As tools show it: 300, 0.00390625, or ``50Mb/s``."""
+
+_WHERE = "transport.congestion_control.dcqcn.vendor"
+_NUMBER = re.compile(
+    r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(Mb/s|Mbps|Gb/s|Gbps)?\s*\Z"
+)
+_MEGABIT = 10**6
+_MEGABITS = {None: 1, "Mb/s": 1, "Mbps": 1, "Gb/s": 1000, "Gbps": 1000}
+_US = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """What one name means.
+
+    Attributes:
+        knob: Ours.
+        read: From the vendor's number to our value; None: the vendor has no such one.
+        write: From a plan's parameters to the vendor's number.
+    """
+
+    knob: str
+    read: Callable[[Fraction], Any]
+    write: Callable[[Mapping[str, int]], VendorNumber]
+
+
+def _megabits(knob: str) -> _Name:
+    key = f"{knob}_bps"
+    return _Name(
+        knob, lambda n: round(n * _MEGABIT), lambda p: round(p[key] / _MEGABIT)
+    )
+
+
+def _megabits_text(knob: str) -> _Name:
+    key = f"{knob}_bps"
+    return _Name(
+        knob,
+        lambda n: round(n * _MEGABIT),
+        lambda p: f"{round(p[key] / _MEGABIT)}Mb/s",
+    )
+
+
+def _mss(knob: str) -> _Name:
+    # Added per round trip to a window; read as thousandths of the line rate.
+    key = f"{knob}_bps"
+    return _Name(
+        knob,
+        lambda n: n / 1000 if n <= 1000 else None,
+        lambda p: round(Fraction(1000 * p[key], p["line_rate_bps"])),
+    )
+
+
+def _microseconds(knob: str) -> _Name:
+    key = f"{knob}_ns"
+    return _Name(knob, lambda n: round(n * _US), lambda p: round(p[key] / _US))
+
+
+def _count(knob: str, key: str) -> _Name:
+    return _Name(
+        knob, lambda n: int(n) if n.denominator == 1 else None, lambda p: p[key]
+    )
+
+
+def _flag(knob: str, key: str) -> _Name:
+    return _Name(knob, lambda n: bool(n) if n in {0, 1} else None, lambda p: p[key])
+
+
+def _left_by_a_cut() -> _Name:
+    return _Name(
+        "max_cut",
+        lambda n: 1 - n / 100 if 0 <= n < 100 else None,
+        lambda p: 100 - round(p["max_cut_q20"] * 100 / SHARE_UNIT),
+    )
+
+
+_PARTS = 1024
+_GD_OF_ALPHA = 10
+_NVIDIA: dict[str, _Name] = {
+    "rpg_ai_rate": _megabits("additive_increase"),
+    "rpg_hai_rate": _megabits("hyper_increase"),
+    "rpg_min_rate": _megabits("min_rate"),
+    "rate_to_set_on_first_cnp": _megabits("first_cnp_rate"),
+    "rpg_time_reset": _microseconds("increase_period"),
+    "rate_reduce_monitor_period": _microseconds("decrease_period"),
+    "dce_tcp_rtt": _microseconds("alpha_period"),
+    "min_time_between_cnps": _microseconds("cnp_interval"),
+    "rpg_byte_reset": _count("byte_counter", "byte_counter_bytes"),
+    "rpg_threshold": _count("recovery_stages", "recovery_stages"),
+    "rpg_min_dec_fac": _left_by_a_cut(),
+    "initial_alpha_value": _Name(
+        "alpha_initial",
+        lambda n: n / _PARTS if n <= _PARTS else None,
+        lambda p: round(p["alpha_initial_q20"] * _PARTS / SHARE_UNIT),
+    ),
+    # The share of alpha that is kept.
+    "dce_tcp_g": _Name(
+        "alpha_gain",
+        lambda n: (_PARTS - n) / _PARTS if n < _PARTS else None,
+        lambda p: _PARTS - round(p["gain_q20"] * _PARTS / SHARE_UNIT),
+    ),
+    # A cut takes alpha / 2**(rpg_gd - 10), for alpha counts in 1024ths there.
+    "rpg_gd": _Name(
+        "cut_shift",
+        lambda n: (
+            int(n) - _GD_OF_ALPHA
+            if n.denominator == 1 and _GD_OF_ALPHA < n <= _GD_OF_ALPHA + 20
+            else None
+        ),
+        lambda p: p["cut_shift"] + _GD_OF_ALPHA,
+    ),
+    "clamp_tgt_rate": _flag("clamp_target", "clamps_target"),
+    "clamp_tgt_rate_after_time_inc": _flag(
+        "clamp_target_after_increase", "clamps_target_after_increase"
+    ),
+}
+_NO_LIMIT = frozenset(("rpg_max_rate", "rp_max_rate"))
+"""Names whose 0 means the line rate, which is the limit here, too."""
+
+
+def _kernel_name(name: str) -> str:
+    if name == "min_time_between_cnps":
+        return f"np_{name}"
+    short = name.removeprefix("rpg_").replace("_after_time_inc", "_ati")
+    return f"rp_{short}"
+
+
+VENDORS: dict[str, dict[str, _Name]] = {
+    "nvidia": _NVIDIA,
+    "mlx5": {_kernel_name(name): meaning for name, meaning in _NVIDIA.items()},
+    "intel": {
+        "dcqcn_min_dec_factor": _left_by_a_cut(),
+        "dcqcn_min_rate": _megabits("min_rate"),
+        "dcqcn_F": _count("recovery_stages", "recovery_stages"),
+        "dcqcn_T": _microseconds("increase_period"),
+        "dcqcn_B": _count("byte_counter", "byte_counter_bytes"),
+        "dcqcn_rai_factor": _mss("additive_increase"),
+        "dcqcn_hai_factor": _mss("hyper_increase"),
+        "dcqcn_rreduce_mperiod": _microseconds("decrease_period"),
+    },
+    "hpcc-ns3": {
+        "ALPHA_RESUME_INTERVAL": _microseconds("alpha_period"),
+        "RATE_DECREASE_INTERVAL": _microseconds("decrease_period"),
+        "RP_TIMER": _microseconds("increase_period"),
+        "CLAMP_TARGET_RATE": _flag("clamp_target", "clamps_target"),
+        "FAST_RECOVERY_TIMES": _count("recovery_stages", "recovery_stages"),
+        "EWMA_GAIN": _Name(
+            "alpha_gain",
+            lambda n: n if 0 < n <= 1 else None,
+            lambda p: p["gain_q20"] / SHARE_UNIT,
+        ),
+        "RATE_AI": _megabits_text("additive_increase"),
+        "RATE_HAI": _megabits_text("hyper_increase"),
+        "MIN_RATE": _megabits_text("min_rate"),
+    },
+}
+"""The sets of names."""
+
+_ALL = {name: meaning for names in VENDORS.values() for name, meaning in names.items()}
+
+
+def from_vendor(numbers: Mapping[str, VendorNumber]) -> dict[str, Any]:
+    """Return what *numbers* by vendors' names mean, as values of our knobs.
+
+    Rates are in Mbit/s unless they say more, times in us; see the module.
+
+    Raises:
+        ConfigError: If a name or a number is none of a vendor's, or two of them speak
+            of one knob.
+    """
+    values: dict[str, Any] = {}
+    said: dict[str, str] = {}
+    for name, given in numbers.items():
+        number = _number(given)
+        if name in _NO_LIMIT and number == 0:
+            continue
+        meaning = _ALL.get(name) or _NVIDIA.get(_without_port(name))
+        value = None
+        if meaning is not None and number is not None:
+            value = meaning.read(number)
+        if meaning is None or value is None:
+            raise ConfigError(
+                _WHERE, f"{name}: {given} is not understood", f"known: {_known(name)}"
+            )
+        if meaning.knob in said:
+            raise ConfigError(
+                _WHERE,
+                f"{said[meaning.knob]} and {name} are names of one knob",
+                "give one of the two",
+            )
+        said[meaning.knob] = name
+        values[meaning.knob] = value
+    return values
+
+
+def to_vendor(
+    parameters: tuple[tuple[str, int], ...], vendor: str = "nvidia"
+) -> dict[str, VendorNumber]:
+    """Return a plan's parameters by a vendor's names, rounded to its units.
+
+    Raises:
+        ValueError: If *vendor* is none of `VENDORS`.
+    """
+    if vendor not in VENDORS:
+        raise ValueError(f"no vendor is named {vendor!r} (there are {sorted(VENDORS)})")
+    values = dict(parameters)
+    return {name: meaning.write(values) for name, meaning in VENDORS[vendor].items()}
+
+
+def knob_named(name: str) -> str:
+    """Return our name of the knob that a vendor calls *name*.
+
+    Raises:
+        KeyError: If no vendor does.
+    """
+    return _ALL[name].knob
+
+
+def _number(given: VendorNumber) -> Fraction | None:
+    """Return a number as it is, a rate in Mbit/s; None if it is neither."""
+    match = None if isinstance(given, bool) else _NUMBER.match(str(given))
+    if match is None:
+        return None
+    return Fraction(match.group(1)) * _MEGABITS[match.group(2)]
+
+
+def _without_port(name: str) -> str:
+    """Return a name of the firmware's configuration as the tools have it."""
+    return re.sub(r"_P[12]\Z", "", name).lower() if name.isupper() else name
+
+
+def _known(name: str) -> str:
+    """Return the names of the vendor whom *name* seems to be of."""
+    for names in VENDORS.values():
+        prefixes = {each.split("_", 1)[0] for each in names}
+        if name.split("_", 1)[0] in prefixes:
+            return ", ".join(sorted(names))
+    return ", ".join(sorted(_NVIDIA))

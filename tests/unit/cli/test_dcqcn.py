@@ -1,0 +1,61 @@
+"""``chakram dcqcn``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from chakram.cli import main
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["dcqcn", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_profile_is_shown_in_every_spelling(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = shown(
+        capsys,
+        *("dcqcn-nvidia", "--rate", "10Gbit", "--set", "min_rate=0.5%"),
+        *("--vendor", "rpg_ai_rate=10"),
+    )
+    assert found["profile"] == "dcqcn-nvidia with min_rate 0.5%, rpg_ai_rate 10"
+    assert found["knobs"]["min_rate"] == "50Mbit"
+    assert found["in_percent"]["additive_increase"] == "0.1%"
+    assert found["vendors"]["mlx5"]["rp_min_rate"] == 50
+    assert found["vendors"]["hpcc-ns3"]["RATE_AI"] == "10Mb/s"
+    assert found["sources"]
+
+
+def test_people_get_a_table_with_one_vendors_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["dcqcn", "dcqcn-intel", "--as", "intel"]) == 0
+    text = capsys.readouterr().out
+    assert "dcqcn_T 55" in text
+    assert "rpg_" not in text
+    assert "irdma driver" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["dcqcn-acme"], "none is named 'dcqcn-acme' (one of dcqcn-paper"),
+        (["--as", "acme"], "nobody is named 'acme' (one of nvidia"),
+        (["--set", "min_rate"], "--set: 'min_rate' has no value"),
+        (["--set", "min_rate=5"], "overrides.min_rate: '5' is neither a rate nor"),
+        (["--set", "speed=5"], "overrides.speed: Extra inputs are not permitted"),
+        (["--vendor", "rpg_gd=1"], "rpg_gd: 1 is not understood"),
+        (["--rate", "1"], "--rate: '1' has no unit"),
+        (["dcqcn-hpcc-ns3", "--rate", "100Mbit"], "min_rate of 1Gbit/s is above"),
+    ],
+)
+def test_mistakes_are_told(
+    arguments: list[str], found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dcqcn", *arguments]) == 2
+    assert found in capsys.readouterr().err

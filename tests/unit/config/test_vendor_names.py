@@ -1,0 +1,190 @@
+"""DCQCN's knobs by the names of vendors, both ways, knob by knob."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import get_args
+
+import pytest
+
+from chakram.config.dcqcn import (
+    DcqcnKnobs,
+    DcqcnSettings,
+    ProfileName,
+    dcqcn_parameters,
+    knobs_of,
+)
+from chakram.config.vendor_names import VENDORS, from_vendor, knob_named, to_vendor
+from chakram.errors import ConfigError
+
+LINE = 100 * 10**9
+PROFILES: tuple[ProfileName, ...] = get_args(ProfileName)
+# Half of the unit in which a set of names counts a knob, in our integers.
+HALF_UNITS = {
+    "nvidia": {"gain_q20": 512, "alpha_initial_q20": 512, "max_cut_q20": 5243},
+    "mlx5": {"gain_q20": 512, "alpha_initial_q20": 512, "max_cut_q20": 5243},
+    "intel": {
+        "additive_increase_bps": LINE // 2000,
+        "hyper_increase_bps": LINE // 2000,
+    },
+    "hpcc-ns3": {},
+}
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_knob_of_a_profile_goes_there_and_back(
+    profile: ProfileName, vendor: str
+) -> None:
+    parameters = dcqcn_parameters(DcqcnSettings(profile=profile), LINE)
+    named = to_vendor(parameters, vendor)
+    assert len(named) == len({knob_named(name) for name in named}) >= 8
+    # Over another profile, so that what is not said is another value.
+    other: ProfileName = (
+        "dcqcn-intel" if profile == "dcqcn-hpcc-ns3" else "dcqcn-hpcc-ns3"
+    )
+    again = dict(dcqcn_parameters(DcqcnSettings(profile=other, vendor=named), LINE))
+    elsewhere = dict(dcqcn_parameters(DcqcnSettings(profile=other), LINE))
+    knobs = {knob_named(name) for name in named}
+    values = knobs_of(parameters)
+    for (key, before), knob in zip(
+        parameters[1:], DcqcnKnobs.model_fields, strict=True
+    ):
+        if knob in knobs:
+            half = HALF_UNITS[vendor].get(key, 500_000 if key.endswith("_bps") else 0)
+            assert abs(again[key] - before) <= half, (knob, getattr(values, knob))
+        else:
+            assert again[key] == elsewhere[key]
+
+
+def test_the_nics_defaults_are_what_its_profile_holds() -> None:
+    numbers = {
+        "rpg_ai_rate": 5,
+        "rpg_hai_rate": 50,
+        "rpg_min_rate": 1,
+        "rate_to_set_on_first_cnp": 0,
+        "rpg_time_reset": 300,
+        "rate_reduce_monitor_period": 4,
+        "dce_tcp_rtt": 1,
+        "min_time_between_cnps": 4,
+        "rpg_byte_reset": 32767,
+        "rpg_threshold": 1,
+        "rpg_min_dec_fac": 50,
+        "initial_alpha_value": 1023,
+        "dce_tcp_g": 1019,
+        "rpg_gd": 11,
+        "clamp_tgt_rate": 0,
+        "clamp_tgt_rate_after_time_inc": 1,
+    }
+    profile = dcqcn_parameters(DcqcnSettings(profile="dcqcn-nvidia"), LINE)
+    assert to_vendor(profile) == numbers
+    elsewhere = DcqcnSettings(
+        profile="dcqcn-paper",
+        vendor=numbers,
+        overrides=DcqcnKnobs(
+            hyper_scaled=False, release_at_line=True, cnp_scope="port"
+        ),
+    )
+    assert dcqcn_parameters(elsewhere, LINE) == profile
+    firmware = {f"{name}_P1".upper(): number for name, number in numbers.items()}
+    assert from_vendor(firmware) == from_vendor(numbers)
+    kernel = {knob_named(name): number for name, number in numbers.items()}
+    assert kernel == {
+        knob_named(name): number for name, number in to_vendor(profile, "mlx5").items()
+    }
+
+
+def test_the_drivers_and_the_models_defaults_are_what_their_profiles_hold() -> None:
+    intel = dcqcn_parameters(DcqcnSettings(profile="dcqcn-intel"), LINE)
+    assert to_vendor(intel, "intel") == {
+        "dcqcn_min_dec_factor": 1,
+        "dcqcn_min_rate": 0,
+        "dcqcn_F": 5,
+        "dcqcn_T": 55,
+        "dcqcn_B": 150_000,
+        "dcqcn_rai_factor": 1,
+        "dcqcn_hai_factor": 5,
+        "dcqcn_rreduce_mperiod": 50,
+    }
+    hpcc = dcqcn_parameters(DcqcnSettings(profile="dcqcn-hpcc-ns3"), LINE)
+    # What the model's own script prints for 100 Gbit/s.
+    assert to_vendor(hpcc, "hpcc-ns3") == {
+        "ALPHA_RESUME_INTERVAL": 1,
+        "RATE_DECREASE_INTERVAL": 4,
+        "CLAMP_TARGET_RATE": 0,
+        "RP_TIMER": 300,
+        "EWMA_GAIN": 0.00390625,
+        "FAST_RECOVERY_TIMES": 1,
+        "RATE_AI": "20Mb/s",
+        "RATE_HAI": "200Mb/s",
+        "MIN_RATE": "1000Mb/s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "knob", "value"),
+    [
+        # The least share of the rate that a cut leaves: 95 is gentler than 50.
+        ("rpg_min_dec_fac", 95, "max_cut", Fraction(1, 20)),
+        ("rp_min_dec_fac", 80, "max_cut", Fraction(1, 5)),
+        ("dcqcn_min_dec_factor", 1, "max_cut", Fraction(99, 100)),
+        ("rpg_gd", 12, "cut_shift", 2),
+        ("dce_tcp_g", 1019, "alpha_gain", Fraction(5, 1024)),
+        ("rp_clamp_tgt_rate_ati", 1, "clamp_target_after_increase", True),
+        ("np_min_time_between_cnps", 4, "cnp_interval", 4_000),
+        ("RPG_AI_RATE_P2", 5, "additive_increase", 5_000_000),
+        ("dcqcn_rai_factor", 2, "additive_increase", Fraction(1, 500)),
+        ("dcqcn_B", 150_000, "byte_counter", 150_000),
+        ("EWMA_GAIN", 0.0625, "alpha_gain", Fraction(1, 16)),
+        ("RATE_AI", "50Mb/s", "additive_increase", 50_000_000),
+        ("RATE_HAI", "0.1Gbps", "hyper_increase", 100_000_000),
+        ("RP_TIMER", "900", "increase_period", 900_000),
+        ("CLAMP_TARGET_RATE", 1, "clamp_target", True),
+    ],
+)
+def test_a_name_means_a_knob(
+    name: str, number: float | str, knob: str, value: object
+) -> None:
+    assert from_vendor({name: number}) == {knob: value}
+
+
+def test_no_highest_rate_is_what_the_line_is() -> None:
+    assert from_vendor({"rpg_max_rate": 0, "rp_max_rate": 0}) == {}
+
+
+@pytest.mark.parametrize(
+    "vendor",
+    [
+        {"rpg_ai": 5},
+        {"rpg_gd": 10},
+        {"rpg_gd": 10.5},
+        {"rpg_max_rate": 100},
+        {"dce_tcp_g": 1024},
+        {"rpg_ai_rate": -1},
+        {"rpg_ai_rate": "fast"},
+        {"rpg_min_dec_fac": 100},
+        {"clamp_tgt_rate": 2},
+        {"initial_alpha_value": 1025},
+        {"rpg_threshold": "1.5"},
+        {"EWMA_GAIN": 2},
+        {"dcqcn_rai_factor": 1001},
+        {"RATE_AI": True},
+    ],
+)
+def test_numbers_that_no_device_shows_are_refused(
+    vendor: dict[str, int | float | str],
+) -> None:
+    with pytest.raises(ConfigError, match="is not understood"):
+        from_vendor(vendor)
+
+
+def test_two_names_of_one_knob_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rpg_time_reset and RP_TIMER are names of"):
+        from_vendor({"rpg_time_reset": 300, "RP_TIMER": 900})
+
+
+def test_the_names_that_are_known_are_those_of_the_same_vendor() -> None:
+    with pytest.raises(ConfigError, match=r"known: dcqcn_B, dcqcn_F, dcqcn_T"):
+        from_vendor({"dcqcn_X": 1})
+    with pytest.raises(ValueError, match="no vendor is named 'acme'"):
+        to_vendor((), "acme")
