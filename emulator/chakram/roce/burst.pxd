@@ -14,6 +14,7 @@ cdef class Burst:
     cdef public int path_mtu
     cdef public int overhead_bytes
     cdef public long long message_id
+    cdef public list message_ids
     cdef public long long message_bytes
     cdef public long long message_packets
     cdef public long long packet_index
@@ -29,4 +30,5 @@ cdef class Burst:
 
     cpdef long long packet_payload_bytes(self, int position)
     cpdef long long packet_wire_bytes(self, int position)
+    cpdef long long packet_message_id(self, int position)
     cpdef Burst part(self, int first, int count)

@@ -1,5 +1,7 @@
 # cython: annotation_typing=False, language_level=3, cdivision=True
-"""A burst: packets of one message, or one control packet, that leave in one send.
+"""A burst: packets of one message, messages of one packet, or one control packet.
+
+What is in a burst leaves in one send.
 
 The burst is the unit everywhere: a queue pair makes it, the port paces it, the shell
 turns it into bytes (`chakram.roce.wire`), a simulator delivers it as it is.
@@ -16,12 +18,13 @@ _WRITE = int(Verb.WRITE)
 
 
 class Burst:
-    """A run of consecutive packets of one message, or one ACK, NAK or CNP.
+    """Consecutive packets of one message or of several, or an ACK, a NAK or a CNP.
 
     A burst fits one UDP send with segmentation offload, whose segments must be of one
     length except for a shorter last: FIRST of an RDMA WRITE is longer than what
     follows, so it is joined by at most one packet; MIDDLEs run together and LAST ends
-    them unless its immediate makes it longer; ONLY is alone.
+    them unless its immediate makes it longer; ONLY is alone, or with the messages of
+    one packet that come next, have the same size and an immediate if it has one.
 
     A burst does not change once it is made, so it may be kept, delivered in parts, and
     delivered twice.
@@ -38,13 +41,16 @@ class Burst:
         count: Packets, at least 1.
         path_mtu: Payload of every packet that does not end the message, in bytes.
         overhead_bytes: What a packet has beside payload and extended headers.
-        message_id: Immediate data, 32 bits, or `NO_IMMEDIATE`.
-        message_bytes: Size of the whole message.
-        message_packets: Packets of the whole message.
+        message_id: Immediate data, 32 bits, or `NO_IMMEDIATE`; of the first message.
+        message_ids: Of a burst of several messages the id of each; None: there is one
+            message at most.
+        message_bytes: Size of the whole message, or of each.
+        message_packets: Packets of the whole message, or of each.
         packet_index: Place of the first packet in the message.
         payload_bytes: Of all packets, without pad.
         wire_bytes: Of all packets, from Ethernet header to ICRC.
-        ack_request: Whether the last packet asks for an ACK.
+        ack_request: Whether the last packet asks for an ACK, or each, if there are
+            several messages.
         is_retransmission: Whether any of the packets has been sent before.
         syndrome: AETH syndrome; ACK and NAK only.
         msn: Messages completed, 24 bits; ACK and NAK only.
@@ -62,6 +68,7 @@ class Burst:
         "kind",
         "message_bytes",
         "message_id",
+        "message_ids",
         "message_packets",
         "msn",
         "overhead_bytes",
@@ -91,6 +98,7 @@ class Burst:
         self.path_mtu = 0
         self.overhead_bytes = 0
         self.message_id = 0
+        self.message_ids: list[int] | None = None
         self.message_bytes = 0
         self.message_packets = 1
         self.packet_index = 0
@@ -108,6 +116,8 @@ class Burst:
         """Return the payload, without pad, of packet 0 <= *position* < count."""
         if self.kind != _DATA:
             return 0
+        if self.message_ids is not None:
+            return self.message_bytes
         index = self.packet_index + position
         if index < self.message_packets - 1:
             return self.path_mtu
@@ -117,7 +127,7 @@ class Burst:
         """Return the length of packet *position*, from Ethernet header to ICRC."""
         if self.kind != _DATA:
             return self.wire_bytes
-        index = self.packet_index + position
+        index = 0 if self.message_ids is not None else self.packet_index + position
         # Pad rounds up to four bytes.
         length = (
             self.overhead_bytes + (self.packet_payload_bytes(position) + 3) // 4 * 4
@@ -127,6 +137,12 @@ class Burst:
         if index == self.message_packets - 1 and self.message_id >= 0:
             length += 4
         return length
+
+    def packet_message_id(self, position: int) -> int:
+        """Return the immediate data, or `NO_IMMEDIATE`, of the message of a packet."""
+        return (
+            self.message_id if self.message_ids is None else self.message_ids[position]
+        )
 
     def part(self, first: int, count: int) -> Burst:
         """Return *count* > 0 packets from position *first* on, as a burst."""
@@ -145,6 +161,11 @@ class Burst:
         part.message_bytes = self.message_bytes
         part.message_packets = self.message_packets
         part.packet_index = self.packet_index + first
+        if self.message_ids is not None:
+            part.packet_index = 0
+            part.message_id = self.message_ids[first]
+            if count > 1:
+                part.message_ids = self.message_ids[first : first + count]
         part.syndrome = self.syndrome
         part.msn = self.msn
         part.remote_address = self.remote_address
@@ -155,12 +176,13 @@ class Burst:
             part.wire_bytes = self.wire_bytes
             return part
         part.psn = (self.psn + first) & 0xFFFFFF
-        part.ack_request = self.ack_request and first + count == self.count
-        part.payload_bytes = (count - 1) * self.path_mtu + self.packet_payload_bytes(
-            first + count - 1
+        part.ack_request = self.ack_request and (
+            first + count == self.count or self.message_ids is not None
         )
+        part.payload_bytes = 0
         part.wire_bytes = 0
         for position in range(first, first + count):
+            part.payload_bytes += self.packet_payload_bytes(position)
             part.wire_bytes += self.packet_wire_bytes(position)
         return part
 
@@ -169,6 +191,6 @@ class Burst:
         return (
             f"Burst({kind} psn={self.psn} count={self.count} "
             f"qpn={self.source_qpn}->{self.destination_qpn} "
-            f"message={self.message_id} packet={self.packet_index}"
-            f"/{self.message_packets})"
+            f"message={self.message_ids or self.message_id} "
+            f"packet={self.packet_index}/{self.message_packets})"
         )
