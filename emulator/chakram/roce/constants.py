@@ -13,6 +13,7 @@ __all__ = [
     "ICRC_MODES",
     "IPV4_OVERHEAD_BYTES",
     "IPV6_OVERHEAD_BYTES",
+    "LARGEST_SEND_BYTES",
     "MAX_MESSAGE_BYTES",
     "NEVER",
     "NO_IMMEDIATE",
@@ -31,6 +32,9 @@ UDP_PORT = 4791
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE_BYTES = 1 << 31
 """The largest message of an RC queue pair (IBA volume 1, 9.7.3)."""
+
+LARGEST_SEND_BYTES = 65_507
+"""What UDP over IPv4 takes in one send, however many packets it makes of it."""
 
 RNR_RETRY_FOR_EVER = 7
 """The RNR retry limit that is none (IBA volume 1, 9.7.5.2.8)."""

@@ -41,7 +41,8 @@ cdef class QueuePair:
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
-    @cython.locals(index="long long", is_last="bint", payload_bytes="long long")
+    @cython.locals(index="long long", is_last="bint", payload_bytes="long long",
+                   position="int")
     cpdef object receive_part(self, Burst burst, int first, int count, int ce,
                               long long now_ns)
     cpdef object receive_run(self, long long psn, long long count, int verb,

@@ -381,6 +381,22 @@ class QueuePair:
         self, burst: Burst, first: int, count: int, ce: int, now_ns: int
     ) -> None:
         """Take *count* > 0 data packets of *burst* from *first* on."""
+        if burst.message_ids is not None:
+            for position in range(first, first + count):
+                self.receive_run(
+                    (burst.psn + position) & 0xFFFFFF,
+                    1,
+                    burst.verb,
+                    True,
+                    True,
+                    burst.message_bytes,
+                    burst.message_bytes,
+                    burst.packet_message_id(position),
+                    burst.ack_request,
+                    1 if position - first < ce else 0,
+                    now_ns,
+                )
+            return
         index = burst.packet_index + first
         is_last = index + count == burst.message_packets
         if is_last:

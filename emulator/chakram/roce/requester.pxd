@@ -13,6 +13,8 @@ cdef long long _MAX_OUTSTANDING
 cdef long long _MAX_MESSAGE_BYTES
 cdef int _SEQUENCE_ERROR
 cdef long long _NO_IMMEDIATE
+cdef long long _LARGEST_SEND_BYTES
+cdef long long _MOST_HEADERS_BYTES
 cdef long long _RNR_FOR_EVER
 cdef int _FOR_NAK
 cdef int _FOR_TIMEOUT
@@ -89,10 +91,15 @@ cdef class Requester:
                    index="long long", remaining="long long", left_bytes="long long",
                    count="long long", paced="long long", window_bytes="long long",
                    in_flight="long long", payload_bytes="long long",
-                   wire_bytes="long long")
+                   wire_bytes="long long", most="long long", i="Py_ssize_t")
     cpdef bint fill(self, Burst burst, long long max_packets)
+    @cython.locals(first=Message, message=Message, fitting="long long",
+                   count="long long")
+    cdef long long _messages_alike(self, long long most)
+    cdef Message _message_at(self, Py_ssize_t position)
+    cdef object _note_sent(self, Message message, long long again, long long now_ns)
     @cython.locals(message=Message, count="long long", again="long long",
-                   again_bytes="long long")
+                   again_bytes="long long", i="Py_ssize_t")
     cpdef object commit(self, Burst burst, long long now_ns)
     cpdef object add_generator_wait(self, long long wait_ns)
     @cython.locals(acknowledged="long long")

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import (
+    LARGEST_SEND_BYTES,
     MAX_MESSAGE_BYTES,
     NEVER,
     NO_IMMEDIATE,
@@ -50,6 +51,10 @@ _MAX_OUTSTANDING = MAX_OUTSTANDING_PACKETS
 _MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
 _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
 _NO_IMMEDIATE = NO_IMMEDIATE
+_LARGEST_SEND_BYTES = LARGEST_SEND_BYTES
+# BTH, RETH, immediate data, pad and ICRC: the most that a packet has beside its payload
+# in what is handed to the kernel.
+_MOST_HEADERS_BYTES = 12 + 16 + 4 + 3 + 4
 _RNR_FOR_EVER = RNR_RETRY_FOR_EVER
 # Why packets are sent again.
 _FOR_NAK = 0
@@ -321,6 +326,21 @@ class Requester:
             wire_bytes += (4 - (payload_bytes & 3)) % 4
             if message.message_id != _NO_IMMEDIATE:
                 wire_bytes += 4
+        burst.message_ids = None
+        if message.packets == 1 and self._current + 1 < len(self._messages):
+            most = max_packets if max_packets < paced else paced
+            if most > _MAX_OUTSTANDING - outstanding:
+                most = _MAX_OUTSTANDING - outstanding
+            if payload_bytes > 0 and in_flight + most * payload_bytes > window_bytes:
+                most = (window_bytes - in_flight) // payload_bytes
+            count = self._messages_alike(most)
+            if count > 1:
+                burst.message_ids = [
+                    self._message_at(self._current + i).message_id for i in range(count)
+                ]
+                remaining = count
+                payload_bytes *= count
+                wire_bytes *= count
         burst.verb = self._verb
         burst.psn = (self._first_psn + self._next) & 0xFFFFFF
         burst.count = count
@@ -342,6 +362,34 @@ class Requester:
         burst.sequence = self._next
         return True
 
+    def _messages_alike(self, most: int) -> int:
+        """Return how many messages, the next one among them, may share a send.
+
+        They have one packet each, the same size and order, and an immediate if the next
+        one has; at most *most*.
+        """
+        first = self._message_at(self._current)
+        fitting = _LARGEST_SEND_BYTES // (first.size_bytes + _MOST_HEADERS_BYTES)
+        if most > fitting:
+            most = fitting
+        if most > len(self._messages) - self._current:
+            most = len(self._messages) - self._current
+        count = 1
+        while count < most:
+            message = self._message_at(self._current + count)
+            if (
+                message.packets != 1
+                or message.size_bytes != first.size_bytes
+                or message.order != first.order
+                or (message.message_id < 0) != (first.message_id < 0)
+            ):
+                break
+            count += 1
+        return count
+
+    def _message_at(self, position: int) -> Message:
+        return self._messages[position]
+
     def commit(self, burst: Burst, now_ns: int) -> None:
         """Note that *burst*, the last one described, has left.
 
@@ -352,15 +400,16 @@ class Requester:
         if message is None or burst.sequence != self._next:
             raise ValueError(f"{burst!r} is not what qpn {self._qpn} would send next")
         count = burst.count
-        if message.first_sent_ns < 0:
-            message.first_sent_ns = now_ns
-            message.rate_at_start_bps = self._congestion_control.rate_bps
-            message.cnps_before = self.cnps_received
         again = self._highest - self._next
+        if again > count:
+            again = count
+        if burst.message_ids is None:
+            self._note_sent(message, again, now_ns)
+        else:
+            for i in range(count):
+                message = self._message_at(self._current + i)
+                self._note_sent(message, 1 if i < again else 0, now_ns)
         if again > 0:
-            if again > count:
-                again = count
-            message.retransmitted += again
             self.packets_retransmitted += again
             if self._again_reason == _FOR_NAK:
                 self.retransmitted_for_nak += again
@@ -369,6 +418,8 @@ class Requester:
             else:
                 self.retransmitted_for_rnr += again
             again_bytes = again * self._path_mtu
+            if burst.message_ids is not None:
+                again_bytes = again * burst.message_bytes
             if again_bytes > burst.payload_bytes:
                 again_bytes = burst.payload_bytes
             self.bytes_retransmitted += again_bytes
@@ -390,10 +441,19 @@ class Requester:
         else:
             self._since_request += count
         if self._next == message.first_sequence + message.packets:
-            self._current += 1
+            self._current += 1 if burst.message_ids is None else count
             self._find_sending()
         self._pace.advance(burst.wire_bytes, now_ns)
         self._congestion_control.on_sent(burst.wire_bytes, now_ns)
+
+    def _note_sent(self, message: Message, again: int, now_ns: int) -> None:
+        """Note that packets of *message* leave, *again* of them once more."""
+        if message.first_sent_ns < 0:
+            message.first_sent_ns = now_ns
+            message.rate_at_start_bps = self._congestion_control.rate_bps
+            message.cnps_before = self.cnps_received
+        if again > 0:
+            message.retransmitted += again
 
     def add_generator_wait(self, wait_ns: int) -> None:
         """Note that the message whose packet is next waited for the data plane."""

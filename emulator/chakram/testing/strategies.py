@@ -49,14 +49,20 @@ first_psns = st.one_of(psns, st.integers(PSN_MODULUS - 40, PSN_MODULUS - 1))
 def message_sizes(
     path_mtu: int, *, max_packets: int = 40, max_messages: int = 12
 ) -> st.SearchStrategy[list[int]]:
-    """Sizes of messages that follow each other: odd ones, and around whole packets."""
+    """Sizes of messages that follow each other: odd ones, and around whole packets.
+
+    Often several in a row are equal, for those of one packet may share a send.
+    """
     around = st.builds(
         lambda count, change: max(0, count * path_mtu + change),
         st.integers(0, max_packets - 1),
         st.integers(-5, 5),
     )
     size = st.one_of(st.integers(0, 8), around, st.integers(0, max_packets * path_mtu))
-    return st.lists(size, min_size=1, max_size=max_messages)
+    row = st.tuples(size, st.integers(1, 4))
+    return st.lists(row, min_size=1, max_size=max_messages).map(
+        lambda rows: [size for size, times in rows for _ in range(times)][:max_messages]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -383,7 +383,7 @@ def test_deadlines_move_both_ways() -> None:
 def test_a_queue_pair_deep_in_debt_misses_a_turn() -> None:
     port = make_port(qpns=(1, 2), max_burst_packets=2)
     # Two messages leave 8 bytes of the quantum of 2164; the next burst takes 2180.
-    for size in (1_000, 1_000, 2 * MTU):
+    for size in (1_004, 996, 2 * MTU):
         port.post_send(1, 0, size, 0)
     port.post_send(1, 0, 99 * MTU, 0)
     port.post_send(2, 0, 99 * MTU, 0)
@@ -457,7 +457,7 @@ def test_segments_of_several_queue_pairs_are_told_apart() -> None:
     bursts = drained(peer)
     for burst in bursts:
         joined += bytes(encoder.encode(burst)[0])
-    size = len(joined) // len(bursts)
+    size = len(joined) // 4
     port.receive_datagrams(joined, len(joined), size, 0, ce=True)
 
     messages = [(qpn, event.message_id) for qpn, event in iter(port.next_event, None)]
