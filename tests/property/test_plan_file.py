@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,9 +17,19 @@ from chakram.control.plan_file import (
     decode,
     encode,
 )
-from chakram.core.program import RankProgram, check_program
+from chakram.core.collectives import CollectiveOp
+from chakram.core.job_check import check_job
+from chakram.core.program import (
+    CollectiveOperation,
+    Operation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+)
+from chakram.core.splits import Splits
 from chakram.errors import PlanError
 from chakram.testing.jobs import jobs
+from tests.tables import is_sound
 
 
 def saved(programs: list[RankProgram]) -> SavedPlan:
@@ -55,5 +66,62 @@ def test_any_file_is_read_or_refused(
     whole = MAGIC + hashlib.sha256(body).digest() + body
     with contextlib.suppress(PlanError):
         for job in decode(bytes(whole), where="f").jobs:
-            for program in job.programs:
-                assert not check_program(program)
+            assert check_job(job.programs) == []
+
+
+@given(programs=jobs(), data=st.data())
+def test_columns_are_found_wrong_where_programs_are(
+    programs: list[RankProgram], data: st.DataObject
+) -> None:
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(0, len(programs) - 1))
+        programs[at] = data.draw(changed(programs[at]))
+    assert is_sound(programs) == (check_job(programs) == [])
+
+
+@st.composite
+def changed(draw: st.DrawFn, program: RankProgram) -> RankProgram:
+    """Return a program that may not fit its job any more."""
+    if program.groups and draw(st.integers(0, 9)) == 0:
+        return replace(program, groups=program.groups[1:])
+    rows = list(program.operations)
+    if not rows:
+        return program
+    at = draw(st.integers(0, len(rows) - 1))
+    what = draw(st.sampled_from(["drop", "twice", "wait", "other"]))
+    if what == "drop":
+        del rows[at]
+    elif what == "twice":
+        rows.append(rows[at])
+    elif what == "wait":
+        waits = draw(st.lists(st.integers(0, len(rows)), max_size=3))
+        rows[at] = replace(rows[at], dependencies=tuple(waits))
+    else:
+        rows[at] = draw(other(rows[at], [group.name for group in program.groups]))
+    return replace(program, operations=tuple(rows))
+
+
+def other(operation: Operation, groups: list[str]) -> st.SearchStrategy[Operation]:
+    """Return an operation with one field that is perhaps another."""
+    few = st.integers(0, 3)
+    fields: dict[str, st.SearchStrategy[object]] = {}
+    if isinstance(operation, CollectiveOperation):
+        fields = {
+            "group": st.sampled_from([*groups, operation.group]),
+            "number": few,
+            "op": st.sampled_from(CollectiveOp),
+            "algorithm": st.sampled_from(["ring", "tree"]),
+            "input_bytes": few,
+            "trace_bytes": few,
+            "root": few,
+            "splits": st.none() | st.builds(Splits, *[st.tuples(few, few)] * 2),
+        }
+    elif isinstance(operation, SendOperation | ReceiveOperation):
+        names = ("peer", "number", "tag", "size_bytes", "trace_bytes")
+        fields = dict.fromkeys(names, few)
+    else:
+        fields = {"duration_ns": few}
+    return st.one_of(
+        values.map(lambda value, name=name: replace(operation, **{name: value}))
+        for name, values in fields.items()
+    )

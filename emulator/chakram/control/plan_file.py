@@ -1,22 +1,19 @@
 """The bytes of a saved plan: what all ranks of an experiment do, each thing once.
 
-Ranks do much the same, so every different operation stands in a file once, and those
-that come again and again, delays, stand in columns.  Reading one costs a fraction of
-reading the trace.  A file is untrusted: whatever it holds, only ``PlanError`` comes
-out.
+Ranks do much the same, so every different operation stands in a file once, in columns,
+and becomes an object when somebody looks at it.  Reading a file costs a fraction of
+reading the trace.  It is untrusted: the programs are checked by themselves and against
+one another, and whatever a file holds, only ``PlanError`` comes out.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from chakram.control.codec import encode_operation
 from chakram.control.decoding import (
     MAX_GROUPS,
     MAX_LISTED,
@@ -24,11 +21,8 @@ from chakram.control.decoding import (
     MAX_OPERATIONS,
     MAX_RANKS,
     decode_group,
-    decode_operation,
 )
 from chakram.control.fields import (
-    MAX_TEXT,
-    MAX_TIME_NS,
     Fault,
     between,
     check_count,
@@ -39,15 +33,16 @@ from chakram.control.fields import (
 )
 from chakram.control.listed_codec import decode_listed, encode_listed
 from chakram.control.messages import pb, plan_pb
-from chakram.core.program import (
-    CollectiveOperation,
-    ComputeOperation,
-    Operation,
-    RankProgram,
-    ReceiveOperation,
-    SendOperation,
-    check_program,
+from chakram.control.plan_columns import (
+    Places,
+    decode_columns,
+    encode_places,
+    read_places,
 )
+from chakram.core.job_check import check_job
+from chakram.core.operation_table import OperationTable, TableOperations
+from chakram.core.program import RankProgram
+from chakram.core.table_check import TableCheck
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
@@ -55,19 +50,29 @@ if TYPE_CHECKING:
 
     from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.groups import ProcessGroup
+    from chakram.core.operation_table import Column
 
-__all__ = ["MAX_FILE_BYTES", "SavedInput", "SavedJob", "SavedPlan", "decode", "encode"]
+__all__ = [
+    "MAX_ALL_OPERATIONS",
+    "MAX_FILE_BYTES",
+    "SavedInput",
+    "SavedJob",
+    "SavedPlan",
+    "decode",
+    "encode",
+]
 
-MAGIC: Final = b"chakram plan 1\n"
+MAGIC: Final = b"chakram plan 2\n"
 """First line of a file; its number grows with incompatible changes."""
 
 MAX_FILE_BYTES: Final = 2**30
+MAX_ALL_OPERATIONS: Final = 2**26
+"""Of all ranks of a job: what checks take time and memory for."""
 _MAX_JOBS = 256
 _MAX_INPUTS = 2**17
 _MAX_WARNINGS = 2**12
 _MAX_WARNING = 2**14
-_MAX_DIFFERENT = 2**24
-"""Different operations of a job."""
+_MAX_ALL_DEPENDENCIES = 2**28
 _T = TypeVar("_T")
 
 _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
@@ -164,26 +169,15 @@ def _decode_input(message: plan_pb.SavedInput) -> SavedInput:
     )
 
 
-# Writing -------------------------------------------------------------------------
-
-
 def _encode_job(job: SavedJob) -> plan_pb.SavedJob:
     groups: dict[ProcessGroup, int] = {}
     listed: dict[ListedAlgorithm, int] = {}
-    computes: dict[Operation, int] = {}
-    others: dict[Operation, int] = {}
-    for program in job.programs:
-        for operation in program.operations:
-            known = computes if _is_plain(operation) else others
-            known.setdefault(operation, len(known))
+    places = Places(each for program in job.programs for each in program.operations)
     programs = [
         plan_pb.SavedProgram(
             rank=program.rank,
             groups=_places(program.groups, groups),
-            operations=[
-                computes[each] if _is_plain(each) else len(computes) + others[each]
-                for each in program.operations
-            ],
+            operations=encode_places(map(places.place, program.operations)),
             algorithms=_places(program.algorithms, listed),
         )
         for program in job.programs
@@ -200,143 +194,13 @@ def _encode_job(job: SavedJob) -> plan_pb.SavedJob:
             pb.ProcessGroup(name=group.name, ranks=group.ranks) for group in groups
         ],
         listed_algorithms=[encode_listed(how) for how in listed],
-        computes=_encode_computes(computes),
-        operations=[encode_operation(each) for each in others],
+        operations=places.encode(tuple(groups)),
         programs=programs,
     )
 
 
 def _places(items: Iterable[_T], known: dict[_T, int]) -> list[int]:
     return [known.setdefault(item, len(known)) for item in items]
-
-
-def _is_plain(operation: Operation) -> bool:
-    """Say whether an operation fits the columns."""
-    return (
-        isinstance(operation, ComputeOperation)
-        and operation.node_id is not None
-        and operation.stream is None
-        and operation.start_ns is None
-    )
-
-
-def _encode_computes(computes: Iterable[Operation]) -> plan_pb.SavedComputes:
-    message = plan_pb.SavedComputes()
-    for each in computes:
-        if isinstance(each, ComputeOperation) and each.node_id is not None:
-            message.names.append(each.name)
-            message.node_ids.append(each.node_id)
-            message.durations_ns.append(each.duration_ns)
-            message.dependency_counts.append(len(each.dependencies))
-            message.dependencies.extend(each.dependencies)
-    return message
-
-
-# Reading -------------------------------------------------------------------------
-
-
-class _Table:
-    """The different operations of a job, and what checks of programs need of them."""
-
-    def __init__(self, message: plan_pb.SavedJob) -> None:
-        check_count("operations", message.operations, _MAX_DIFFERENT)
-        computes = inside("computes", message.computes, _decode_computes)
-        others = rows(
-            "operations", message.operations, decode_operation, most=_MAX_DIFFERENT
-        )
-        self.operations: list[Operation] = [*computes, *others]
-        self.first_other = len(computes)
-        # By place: how far a program must be for all dependencies to lie behind it.
-        self.reach = [max(each.dependencies, default=-1) for each in self.operations]
-
-    def program(
-        self,
-        message: plan_pb.SavedProgram,
-        job: str,
-        groups: Sequence[ProcessGroup],
-        listed: Sequence[ListedAlgorithm],
-    ) -> RankProgram:
-        """Return a program; Fault if it is wrong."""
-        places = list(message.operations)
-        check_count("operations", places, MAX_OPERATIONS)
-        if places and max(places) >= len(self.operations):
-            raise Fault(
-                "operations", f"{max(places)} of {len(self.operations)} operations"
-            )
-        program = RankProgram(
-            job=job,
-            rank=between("rank", message.rank, 0, MAX_NAMES),
-            groups=tuple(_chosen("groups", message.groups, groups)),
-            operations=tuple(map(self.operations.__getitem__, places)),
-            algorithms=tuple(_chosen("algorithms", message.algorithms, listed)),
-        )
-        behind = map(
-            operator.lt, map(self.reach.__getitem__, places), itertools.count()
-        )
-        problems = self._problems(program, places) if all(behind) else None
-        # Dependencies that point ahead are rare, and may be sound.
-        if problems is None:
-            problems = check_program(program)
-        if problems:
-            raise Fault("operations", problems[0])
-        return program
-
-    def _problems(self, program: RankProgram, places: Sequence[int]) -> list[str]:
-        """Return what is wrong with operations that depend on earlier ones only.
-
-        The same as ``check_program`` finds, in a fraction of its time: delays, most of
-        a program, have nothing more to be wrong.
-        """
-        group_of = {group.name: group for group in program.groups}
-        numbers: dict[str, list[int]] = {name: [] for name in group_of}
-        for place in places:
-            if place < self.first_other:
-                continue
-            each = self.operations[place]
-            if isinstance(each, CollectiveOperation):
-                group = group_of.get(each.group)
-                if group is None or each.root >= len(group.ranks):
-                    return check_program(program)
-                numbers[each.group].append(each.number)
-            elif (
-                isinstance(each, SendOperation | ReceiveOperation)
-                and each.peer == program.rank
-            ):
-                return check_program(program)
-        sound = all(
-            program.rank in group.ranks and sorted(of) == list(range(len(of)))
-            for group, of in zip(program.groups, numbers.values(), strict=True)
-        )
-        return [] if sound else check_program(program)
-
-
-def _decode_computes(message: plan_pb.SavedComputes) -> list[ComputeOperation]:
-    names = list(message.names)
-    check_count("names", names, _MAX_DIFFERENT)
-    node_ids = list(message.node_ids)
-    durations_ns = list(message.durations_ns)
-    counts = list(message.dependency_counts)
-    dependencies = list(message.dependencies)
-    if {len(node_ids), len(durations_ns), len(counts)} != {len(names)}:
-        raise Fault("", "its columns have different lengths")
-    if sum(counts) != len(dependencies):
-        raise Fault("dependencies", f"{len(dependencies)} of them, not {sum(counts)}")
-    if names and max(map(len, names)) > MAX_TEXT:
-        raise Fault("names", f"one has more than {MAX_TEXT} characters")
-    for duration_ns in (min(durations_ns, default=0), max(durations_ns, default=0)):
-        between("durations_ns", duration_ns, 0, MAX_TIME_NS)
-    ends = list(itertools.accumulate(counts, initial=0))
-    return [
-        ComputeOperation(
-            node_id=node_id,
-            name=name,
-            dependencies=tuple(dependencies[start:end]),
-            duration_ns=duration_ns,
-        )
-        for node_id, name, start, end, duration_ns in zip(
-            node_ids, names, ends, ends[1:], durations_ns, strict=False
-        )
-    ]
 
 
 def _decode_job(message: plan_pb.SavedJob) -> SavedJob:
@@ -347,14 +211,37 @@ def _decode_job(message: plan_pb.SavedJob) -> SavedJob:
     listed = rows(
         "listed_algorithms", message.listed_algorithms, decode_listed, most=MAX_LISTED
     )
-    table = _Table(message)
-    programs = rows(
-        "programs",
-        message.programs,
-        lambda each: table.program(each, name, groups, listed),
-        most=MAX_RANKS,
+    ranks = _decode_ranks(message.programs, groups)
+    columns = inside(
+        "operations", message.operations, lambda each: decode_columns(each, groups)
     )
-    _check_ranks(programs, groups, table)
+    table = OperationTable(columns)
+    places: list[Column] = []
+
+    def decode_program(each: plan_pb.SavedProgram) -> RankProgram:
+        places.append(read_places(each.operations, len(columns)))
+        check_count("operations", places[-1], MAX_OPERATIONS)
+        return RankProgram(
+            job=name,
+            rank=each.rank,
+            groups=tuple(_chosen("groups", each.groups, groups)),
+            operations=TableOperations(table, places[-1]),
+            algorithms=tuple(_chosen("algorithms", each.algorithms, listed)),
+        )
+
+    programs = rows("programs", message.programs, decode_program, most=MAX_RANKS)
+    check = TableCheck(
+        columns,
+        ranks=ranks,
+        places=places,
+        named=[each.groups for each in message.programs],
+    )
+    between("programs", sum(map(len, places)), 0, MAX_ALL_OPERATIONS)
+    between("programs", check.edges(), 0, _MAX_ALL_DEPENDENCIES)
+    # What is wrong, if anything, says whoever looks at single operations.
+    if not check.is_sound():
+        for problem in check_job(programs):
+            raise Fault("programs", problem)
     check_count("warnings", message.warnings, _MAX_WARNINGS)
     return SavedJob(
         name=name,
@@ -368,29 +255,23 @@ def _decode_job(message: plan_pb.SavedJob) -> SavedJob:
     )
 
 
-def _check_ranks(
-    programs: Sequence[RankProgram], groups: Sequence[ProcessGroup], table: _Table
-) -> None:
-    """Refuse programs that name ranks without one."""
-    ranks = [program.rank for program in programs]
+def _decode_ranks(
+    programs: Sequence[plan_pb.SavedProgram], groups: Sequence[ProcessGroup]
+) -> list[int]:
+    """Return the ranks of programs; Fault if one that a group names has none."""
+    check_count("programs", programs, MAX_RANKS)
+    ranks = [between("programs.rank", each.rank, 0, MAX_NAMES) for each in programs]
     if not ranks or ranks != sorted(set(ranks)):
         raise Fault("programs", "their ranks do not ascend")
-    present = set(ranks)
     for group in groups:
-        missing = set(group.ranks) - present
+        missing = set(group.ranks).difference(ranks)
         if missing:
             raise Fault(
                 "groups",
                 f"process group {group.name!r} has rank {min(missing)}, which has no "
                 "program",
             )
-    peers = {
-        each.peer
-        for each in table.operations[table.first_other :]
-        if isinstance(each, SendOperation | ReceiveOperation)
-    }
-    if peers - present:
-        raise Fault("operations", f"a message with rank {min(peers - present)}")
+    return ranks
 
 
 def _chosen(name: str, places: Sequence[int], items: Sequence[_T]) -> list[_T]:

@@ -19,6 +19,7 @@ from chakram import __version__
 from chakram.chakra.finding import find_trace_set
 from chakram.config.jobs import TraceFiles
 from chakram.control.plan_file import (
+    MAX_ALL_OPERATIONS,
     MAX_FILE_BYTES,
     SavedInput,
     SavedJob,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["jobs_of", "load_plan", "save_plan"]
 
+_READ_TRACES = "read the traces in every run"
 _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 
 _NOT_IN_PROGRAMS = {"name", "placement", "start_ns", "repeat"}
@@ -60,8 +62,16 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
     """Write the programs of the loaded jobs of an experiment to a file.
 
     Raises:
-        PlanError: If it cannot be written, or is longer than one that is read.
+        PlanError: If it cannot be written, or would hold more than is read.
     """
+    for job in jobs:
+        operations = sum(len(program.operations) for program in job.programs)
+        if operations > MAX_ALL_OPERATIONS:
+            raise PlanError(
+                f"{path}: job {job.name}",
+                f"has {operations} operations; at most {MAX_ALL_OPERATIONS} are read",
+                _READ_TRACES,
+            )
     data = encode(
         SavedPlan(
             made_by=__version__,
@@ -85,7 +95,7 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
         raise PlanError(
             str(path),
             f"would have {len(data)} bytes; at most {MAX_FILE_BYTES} are read",
-            "read the traces in every run",
+            _READ_TRACES,
         )
     temporary = path.with_name(f"{path.name}.part")
     try:

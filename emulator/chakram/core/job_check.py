@@ -56,17 +56,18 @@ def _check_groups(programs: Sequence[RankProgram]) -> list[str]:
     present = {program.rank for program in programs}
     for program in programs:
         for group in program.groups:
-            ranks = seen.setdefault(group.name, group.ranks)
-            if ranks != group.ranks:
+            if group.name not in seen:
+                seen[group.name] = group.ranks
+                problems += [
+                    f"process group {group.name!r}: rank {rank} has no program"
+                    for rank in group.ranks
+                    if rank not in present
+                ]
+            elif seen[group.name] != group.ranks:
                 problems.append(
                     f"rank {program.rank}: process group {group.name!r} has other "
                     "ranks than elsewhere"
                 )
-            problems += [
-                f"process group {group.name!r}: rank {rank} has no program"
-                for rank in group.ranks
-                if rank not in present
-            ]
     return problems
 
 

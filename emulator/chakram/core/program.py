@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.groups import ProcessGroup
     from chakram.core.splits import Splits
@@ -104,13 +106,14 @@ class RankProgram:
     ``groups`` are the process groups that its collectives name, ``algorithms`` those
     algorithms that users brought along.  Dependencies point
     anywhere in ``operations`` but form no cycle; the order of the rows is the order
-    of preference among operations that are ready together.
+    of preference among operations that are ready together.  They are a tuple, or
+    operations of a saved plan that are made when somebody looks at them.
     """
 
     job: str
     rank: int
     groups: tuple[ProcessGroup, ...]
-    operations: tuple[Operation, ...]
+    operations: Sequence[Operation]
     algorithms: tuple[ListedAlgorithm, ...] = ()
 
 

@@ -1,0 +1,29 @@
+"""The check of programs as columns, for programs that are made of objects."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.control.plan_columns import Places, decode_columns
+from chakram.core.table_check import TableCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.core.program import RankProgram
+
+__all__ = ["is_sound"]
+
+
+def is_sound(programs: Sequence[RankProgram]) -> bool:
+    """Say what the check of columns says of programs; groups are known by name."""
+    named = {group.name: group for each in programs for group in each.groups}
+    groups = tuple(named.values())
+    places = Places(each for program in programs for each in program.operations)
+    return TableCheck(
+        decode_columns(places.encode(groups), groups),
+        ranks=[program.rank for program in programs],
+        places=[array("I", map(places.place, each.operations)) for each in programs],
+        named=[[groups.index(group) for group in each.groups] for each in programs],
+    ).is_sound()
