@@ -28,6 +28,7 @@ cdef class Line:
     cdef readonly long long received_bytes
     cdef public long long wake_ns
     cdef PortEngine _engine
+    cdef object _contents_encoder
     cdef Py_ssize_t _outer_header_bytes
 
     @cython.locals(port=Port, received="bint", packets="Py_ssize_t")

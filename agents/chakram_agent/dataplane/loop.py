@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.roce.constants import NEVER
+from chakram.roce.contents import ContentsEncoder
 from chakram.roce.histogram import Histogram
 from chakram.roce.wire import WireEncoder
 
@@ -61,13 +62,15 @@ class Line:
     Attributes:
         endpoint: The one.
         port: Where its packets leave and enter.
-        encoder: Turns its bursts into bytes.
+        encoder: Turns its bursts into bytes; messages with contents of their own have
+            an encoder of theirs.
         blocked: Whether the port had no room for what was to be sent last.
         received_bytes: What has arrived, from Ethernet header to ICRC.
         wake_ns: When the line is to be served next; in the past: now.
     """
 
     __slots__ = (
+        "_contents_encoder",
         "_engine",
         "_outer_header_bytes",
         "blocked",
@@ -94,8 +97,10 @@ class Line:
             udp_port=endpoint.port.udp_port,
             icrc=transport.icrc,
         )
+        self._contents_encoder = ContentsEncoder(local_address=endpoint.port.address)
         for index, (address, udp_port) in enumerate(endpoint.destinations):
             self.encoder.set_destination(index, address, udp_port)
+            self._contents_encoder.set_destination(index, address, udp_port)
         self.blocked = False
         self.received_bytes = 0
         self.wake_ns = 0
@@ -130,7 +135,10 @@ class Line:
             burst = self._engine.peek_burst(now_ns)
             if burst is None:
                 break
-            view, segment_size = self.encoder.encode(burst)
+            if burst.contents is None:
+                view, segment_size = self.encoder.encode(burst)
+            else:
+                view, segment_size = self._contents_encoder.encode(burst)
             if not self.port.send_burst(
                 view,
                 segment_size,

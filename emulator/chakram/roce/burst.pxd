@@ -24,6 +24,7 @@ cdef class Burst:
     cdef public bint is_retransmission
     cdef public int syndrome
     cdef public long long msn
+    cdef public bytes contents
     cdef public unsigned long long remote_address
     cdef public unsigned long long remote_key
     cdef public long long sequence

@@ -54,6 +54,8 @@ class Burst:
         is_retransmission: Whether any of the packets has been sent before.
         syndrome: AETH syndrome; ACK and NAK only.
         msn: Messages completed, 24 bits; ACK and NAK only.
+        contents: Payload of the whole message; None: a pattern. Bytes of these are made
+            by `chakram.roce.contents`.
         remote_address: Where a WRITE goes; RETH only.
         remote_key: Key for it; RETH only.
         sequence: For the sending queue pair alone.
@@ -61,6 +63,7 @@ class Burst:
 
     __slots__ = (
         "ack_request",
+        "contents",
         "count",
         "destination",
         "destination_qpn",
@@ -108,6 +111,7 @@ class Burst:
         self.is_retransmission = False
         self.syndrome = 0
         self.msn = 0
+        self.contents: bytes | None = None
         self.remote_address = 0
         self.remote_key = 0
         self.sequence = 0
@@ -168,6 +172,7 @@ class Burst:
                 part.message_ids = self.message_ids[first : first + count]
         part.syndrome = self.syndrome
         part.msn = self.msn
+        part.contents = self.contents
         part.remote_address = self.remote_address
         part.remote_key = self.remote_key
         part.is_retransmission = self.is_retransmission

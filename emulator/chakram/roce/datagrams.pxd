@@ -32,14 +32,17 @@ cdef class SegmentParser:
     cdef readonly bint is_first
     cdef readonly bint is_last
     cdef readonly long long payload_bytes
+    cdef readonly Py_ssize_t payload_at
     cdef readonly long long dma_length_bytes
+    cdef readonly unsigned long long address
+    cdef readonly unsigned long long key
     cdef readonly long long immediate
     cdef readonly int syndrome
 
     @cython.locals(opcode="int", pad_bytes="int", rest="Py_ssize_t", at="Py_ssize_t")
     cpdef int parse(self, const unsigned char[::1] data, Py_ssize_t offset,
                     Py_ssize_t length)
-    cdef long long _word(self, const unsigned char[::1] data, Py_ssize_t at)
+    cdef unsigned long long _word(self, const unsigned char[::1] data, Py_ssize_t at)
 
 
 cdef class Run:

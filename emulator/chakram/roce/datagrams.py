@@ -55,25 +55,31 @@ class SegmentParser:
         qpn: Destination.
         psn: Of the packet.
         ack_request: Whether it asks for an ACK.
-        is_data: Whether it is a SEND or WRITE; the next six are for these.
+        is_data: Whether it is a SEND or WRITE; all below but the last are for these.
         verb: A `Verb`.
         is_first: Whether it is FIRST or ONLY.
         is_last: Whether it is LAST or ONLY.
         payload_bytes: Without pad.
+        payload_at: Where the payload begins in the data.
         dma_length_bytes: From the RETH, 0 without one.
+        address: From the RETH, 0 without one.
+        key: From the RETH, 0 without one.
         immediate: -1 without.
         syndrome: From the AETH of an ACK or NAK.
     """
 
     __slots__ = (
         "ack_request",
+        "address",
         "dma_length_bytes",
         "immediate",
         "is_data",
         "is_first",
         "is_last",
+        "key",
         "opcode",
         "partition_key",
+        "payload_at",
         "payload_bytes",
         "psn",
         "qpn",
@@ -92,7 +98,10 @@ class SegmentParser:
         self.is_first = False
         self.is_last = False
         self.payload_bytes = 0
+        self.payload_at = 0
         self.dma_length_bytes = 0
+        self.address = 0
+        self.key = 0
         self.immediate = -1
         self.syndrome = 0
 
@@ -132,10 +141,14 @@ class SegmentParser:
         self.is_last = opcode != _FIRST and opcode != _MIDDLE
         at = offset + _BTH
         self.dma_length_bytes = 0
+        self.address = 0
+        self.key = 0
         if self.is_first and self.verb == _WRITE:
             rest -= _RETH
             if rest < 0:
                 return _MALFORMED
+            self.address = self._word(data, at) << 32 | self._word(data, at + 4)
+            self.key = self._word(data, at + 8)
             self.dma_length_bytes = self._word(data, at + 12)
             at += _RETH
         self.immediate = -1
@@ -144,6 +157,8 @@ class SegmentParser:
             if rest < 0:
                 return _MALFORMED
             self.immediate = self._word(data, at)
+            at += _IMMEDIATE
+        self.payload_at = at
         if rest < 0 or (rest + pad_bytes) & 3:
             return _MALFORMED
         self.payload_bytes = rest

@@ -11,3 +11,6 @@ cdef class Message:
     cdef public long long generator_wait_ns
     cdef public long long cnps_before
     cdef public long long order
+    # Not "object": what holds only bytes needs no room for the garbage collector.
+    cdef public bytes contents
+    cdef public unsigned long long remote_offset

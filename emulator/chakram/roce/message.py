@@ -23,10 +23,13 @@ class Message:
         cnps_before: CNPs of the queue pair before its first packet.
         order: Of two messages of queue pairs that share a `SendOrder`, the one with the
             lower order goes first.
+        contents: Its payload; None: it does not matter what it carries.
+        remote_offset: Where a WRITE goes, from where the queue pair's WRITEs go.
     """
 
     __slots__ = (
         "cnps_before",
+        "contents",
         "first_byte",
         "first_sent_ns",
         "first_sequence",
@@ -36,6 +39,7 @@ class Message:
         "packets",
         "posted_ns",
         "rate_at_start_bps",
+        "remote_offset",
         "retransmitted",
         "size_bytes",
     )
@@ -49,6 +53,8 @@ class Message:
         first_byte: int,
         posted_ns: int,
         order: int,
+        contents: bytes | None,
+        remote_offset: int,
     ) -> None:
         self.message_id = message_id
         self.size_bytes = size_bytes
@@ -62,3 +68,5 @@ class Message:
         self.generator_wait_ns = 0
         self.cnps_before = 0
         self.order = order
+        self.contents = contents
+        self.remote_offset = remote_offset

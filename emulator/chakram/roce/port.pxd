@@ -47,7 +47,8 @@ cdef class PortEngine:
     cpdef QueuePair queue_pair(self, object qpn)
     @cython.locals(queue_pair=QueuePair)
     cpdef object post_send(self, object qpn, long long message_id, long long size_bytes,
-                           long long now_ns, long long order=*)
+                           long long now_ns, long long order=*, bytes contents=*,
+                           unsigned long long remote_offset=*)
     cpdef object next_event(self)
     @cython.locals(burst=Burst)
     cpdef Burst next_burst(self, long long now_ns)
@@ -72,6 +73,9 @@ cdef class PortEngine:
     cdef bint _admits(self, const unsigned char[::1] buffer, Py_ssize_t offset,
                       Py_ssize_t size, int source_port)
     cdef object _deliver(self, QueuePair queue_pair, Run run, bint ce, long long now_ns)
+    @cython.locals(parser=SegmentParser, start="Py_ssize_t")
+    cdef object _keep(self, QueuePair queue_pair, const unsigned char[::1] buffer,
+                      bint ce, long long now_ns)
     @cython.locals(opcode="int")
     cdef object _receive_control(self, QueuePair queue_pair, long long now_ns)
     @cython.locals(queue_pair=QueuePair)

@@ -181,7 +181,14 @@ class PortEngine:
         return tuple(self._queue_pairs.values())
 
     def post_send(
-        self, qpn: int, message_id: int, size_bytes: int, now_ns: int, order: int = 0
+        self,
+        qpn: int,
+        message_id: int,
+        size_bytes: int,
+        now_ns: int,
+        order: int = 0,
+        contents: bytes | None = None,
+        remote_offset: int = 0,
     ) -> None:
         """Send a message on queue pair *qpn*: see `QueuePair.post_send`.
 
@@ -193,7 +200,9 @@ class PortEngine:
             ValueError: If the message is out of range.
         """
         queue_pair = self._queue_pairs[qpn]
-        queue_pair.requester.post_send(message_id, size_bytes, now_ns, order)
+        queue_pair.requester.post_send(
+            message_id, size_bytes, now_ns, order, contents, remote_offset
+        )
         if not queue_pair.is_in_ring:
             self._update(queue_pair, now_ns, now_ns)
 
@@ -442,6 +451,8 @@ class PortEngine:
                     queue_pair = self._queue_pairs.get(qpn)
                 if queue_pair is None:
                     self.unknown_queue_pair += 1
+                elif queue_pair.memory is not None and self._parser.is_data:
+                    self._keep(queue_pair, buffer, ce, now_ns)
                 elif not run.extend(self._parser):
                     self._deliver(queue_pair, run, ce, now_ns)
                     if self._parser.is_data:
@@ -494,6 +505,31 @@ class PortEngine:
             now_ns,
         )
         run.count = 0
+
+    def _keep(
+        self,
+        queue_pair: QueuePair,
+        buffer: bytes | bytearray | memoryview,
+        ce: bool,
+        now_ns: int,
+    ) -> None:
+        """Hand over the packet that was parsed last with its payload, from *buffer*."""
+        parser = self._parser
+        start = parser.payload_at
+        queue_pair.receive_contents(
+            parser.psn,
+            parser.verb,
+            parser.is_first,
+            parser.is_last,
+            bytes(buffer[start : start + parser.payload_bytes]),
+            parser.dma_length_bytes,
+            parser.address,
+            parser.key,
+            parser.immediate,
+            parser.ack_request,
+            ce,
+            now_ns,
+        )
 
     def _receive_control(self, queue_pair: QueuePair, now_ns: int) -> None:
         """Hand over the packet that was parsed last, which is not data."""

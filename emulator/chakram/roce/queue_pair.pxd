@@ -9,6 +9,8 @@ cdef long long _NEVER
 cdef int _DATA
 cdef int _CNP
 cdef int _WRITE
+cdef int _NOT_READY
+cdef int _INVALID_REQUEST
 cdef int _AETH_BYTES
 cdef int _CNP_BYTES
 
@@ -26,6 +28,7 @@ cdef class QueuePair:
     cdef object _events
     cdef readonly Requester requester
     cdef readonly Responder responder
+    cdef readonly object memory
     cdef public bint is_in_ring
     cdef public object send_order
     cdef public long long order
@@ -36,7 +39,9 @@ cdef class QueuePair:
     cdef public long long wake_ns
 
     cpdef object redirect_events(self, object events)
-    cpdef object post_send(self, long long message_id, long long size_bytes, long long now_ns)
+    cpdef object post_send(self, long long message_id, long long size_bytes,
+                           long long now_ns, bytes contents=*,
+                           unsigned long long remote_offset=*)
     cpdef object next_event(self)
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
@@ -45,13 +50,25 @@ cdef class QueuePair:
                    position="int")
     cpdef object receive_part(self, Burst burst, int first, int count, int ce,
                               long long now_ns)
+    @cython.locals(index="long long", is_last="bint", start="Py_ssize_t",
+                   contents="bytes")
+    cdef object _receive_position(self, Burst burst, int position, bint is_marked,
+                                  long long now_ns)
     cpdef object receive_run(self, long long psn, long long count, int verb,
                              bint is_first, bint is_last, long long payload_bytes,
                              long long dma_length_bytes, long long immediate,
                              bint ack_request, long long ce, long long now_ns)
     cpdef object receive_ack(self, int syndrome, long long psn, long long now_ns)
     cpdef object receive_cnp(self, long long now_ns)
-    cpdef object refuse(self, long long psn, object problem, long long now_ns)
+    @cython.locals(is_expected="bint", syndrome="int")
+    cpdef object receive_contents(self, long long psn, int verb, bint is_first,
+                                  bint is_last, bytes payload,
+                                  long long dma_length_bytes,
+                                  unsigned long long address, unsigned long long key,
+                                  long long immediate, bint ack_request, long long ce,
+                                  long long now_ns)
+    cpdef object refuse(self, long long psn, object problem, long long now_ns,
+                        int syndrome=*)
     cpdef object handle_timeout(self, long long now_ns)
     @cython.locals(timeout_ns="long long", ready_ns="long long")
     cpdef long long next_timeout_ns(self)

@@ -17,7 +17,7 @@ from chakram.roce.constants import (
     Verb,
 )
 from chakram.roce.notification import CnpLimiter
-from chakram.roce.opcodes import Opcode
+from chakram.roce.opcodes import RECEIVER_NOT_READY, NakCode, Opcode
 from chakram.roce.psn import PSN_MASK
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
     from chakram.roce.headers import Packet
+    from chakram.roce.memory import MemoryRegion
     from chakram.roce.turns import SendOrder
 
 __all__ = ["QueuePair"]
@@ -35,6 +36,8 @@ _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
 _CNP = int(BurstKind.CNP)
 _WRITE = int(Verb.WRITE)
+_NOT_READY = RECEIVER_NOT_READY
+_INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
 _AETH_BYTES = 4
 _CNP_BYTES = 16
 _LONGEST_TIMEOUT_NS = 1 << 53
@@ -75,6 +78,7 @@ class QueuePair:
         remote_qpn: The peer's.
         source_port: UDP source port of what it sends.
         destination: Index of the peer's address, for the edge alone.
+        memory: Where what arrives is kept; None: nowhere.
     """
 
     __slots__ = (
@@ -86,6 +90,7 @@ class QueuePair:
         "destination",
         "is_answering",
         "is_in_ring",
+        "memory",
         "order",
         "overhead_bytes",
         "path_mtu",
@@ -127,6 +132,7 @@ class QueuePair:
         overhead_bytes: int = IPV4_OVERHEAD_BYTES,
         remote_address: int = 0,
         remote_key: int = 0,
+        memory: MemoryRegion | None = None,
     ) -> None:
         """Make a queue pair that is ready to send and to receive.
 
@@ -163,6 +169,8 @@ class QueuePair:
             overhead_bytes: `IPV4_OVERHEAD_BYTES` or `IPV6_OVERHEAD_BYTES`.
             remote_address: Where WRITEs go (a peer of ours does not look).
             remote_key: Key for that (likewise).
+            memory: Where what arrives is kept; None: it is counted alone, and any WRITE
+                is taken.
 
         Raises:
             ValueError: If one of them is out of range.
@@ -211,6 +219,7 @@ class QueuePair:
         self.overhead_bytes = overhead_bytes
         self._remote_address = remote_address
         self._remote_key = remote_key
+        self.memory = memory
         self._congestion_control = congestion_control
         self._events: deque[tuple[int, Event]] = deque()
         self.requester = Requester(
@@ -261,7 +270,14 @@ class QueuePair:
 
     # The user.
 
-    def post_send(self, message_id: int, size_bytes: int, now_ns: int) -> None:
+    def post_send(
+        self,
+        message_id: int,
+        size_bytes: int,
+        now_ns: int,
+        contents: bytes | None = None,
+        remote_offset: int = 0,
+    ) -> None:
         """Send a message; `SendCompleted` will tell when it has arrived.
 
         On a queue pair that has failed the message is flushed at once: it is counted,
@@ -272,11 +288,17 @@ class QueuePair:
                 it; or `NO_IMMEDIATE`.
             size_bytes: 0 is legal, and one packet.
             now_ns: The time.
+            contents: The payload; None: a pattern, which costs less to send.
+            remote_offset: Where a WRITE goes, from the *remote_address* of the queue
+                pair.
 
         Raises:
-            ValueError: If *message_id* or *size_bytes* (2**31 at most) is out of range.
+            ValueError: If *message_id* or *size_bytes* (2**31 at most) is out of range,
+                or *contents* do not have that size.
         """
-        self.requester.post_send(message_id, size_bytes, now_ns)
+        self.requester.post_send(
+            message_id, size_bytes, now_ns, 0, contents, remote_offset
+        )
 
     def next_event(self) -> Event | None:
         """Return what has happened, oldest first, or None."""
@@ -361,15 +383,37 @@ class QueuePair:
         elif opcode is Opcode.CNP:
             self.receive_cnp(now_ns)
         elif opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE:
+            verb = Verb.SEND if opcode < Opcode.WRITE_FIRST else Verb.WRITE
+            is_first = opcode in _FIRST_OPCODES
+            is_last = opcode not in _INNER_OPCODES
+            reth = packet.reth
+            dma_length_bytes = reth.dma_length_bytes if reth else 0
+            immediate = packet.immediate.value if packet.immediate else -1
+            if self.memory is not None:
+                self.receive_contents(
+                    bth.psn,
+                    verb,
+                    is_first,
+                    is_last,
+                    packet.payload,
+                    dma_length_bytes,
+                    reth.virtual_address if reth else 0,
+                    reth.remote_key if reth else 0,
+                    immediate,
+                    bth.ack_request,
+                    int(ce),
+                    now_ns,
+                )
+                return
             self.receive_run(
                 bth.psn,
                 1,
-                Verb.SEND if opcode < Opcode.WRITE_FIRST else Verb.WRITE,
-                opcode in _FIRST_OPCODES,
-                opcode not in _INNER_OPCODES,
+                verb,
+                is_first,
+                is_last,
                 len(packet.payload),
-                packet.reth.dma_length_bytes if packet.reth else 0,
-                packet.immediate.value if packet.immediate else -1,
+                dma_length_bytes,
+                immediate,
                 bth.ack_request,
                 int(ce),
                 now_ns,
@@ -397,6 +441,10 @@ class QueuePair:
                     now_ns,
                 )
             return
+        if self.memory is not None and burst.contents is not None:
+            for position in range(first, first + count):
+                self._receive_position(burst, position, position - first < ce, now_ns)
+            return
         index = burst.packet_index + first
         is_last = index + count == burst.message_packets
         if is_last:
@@ -414,6 +462,29 @@ class QueuePair:
             burst.message_id if is_last else -1,
             burst.ack_request and first + count == burst.count,
             ce,
+            now_ns,
+        )
+
+    def _receive_position(
+        self, burst: Burst, position: int, is_marked: bool, now_ns: int
+    ) -> None:
+        """Take the data packet of *burst* at *position*, with its contents."""
+        index = burst.packet_index + position
+        is_last = index + 1 == burst.message_packets
+        start = index * burst.path_mtu
+        contents = burst.contents or b""
+        self.receive_contents(
+            (burst.psn + position) & 0xFFFFFF,
+            burst.verb,
+            index == 0,
+            is_last,
+            contents[start : start + burst.packet_payload_bytes(position)],
+            burst.message_bytes,
+            burst.remote_address,
+            burst.remote_key,
+            burst.message_id if is_last else -1,
+            burst.ack_request and position + 1 == burst.count,
+            is_marked,
             now_ns,
         )
 
@@ -460,9 +531,66 @@ class QueuePair:
         """Take a congestion notification."""
         self.requester.handle_cnp(now_ns)
 
-    def refuse(self, psn: int, problem: str, now_ns: int) -> None:
+    def receive_contents(
+        self,
+        psn: int,
+        verb: int,
+        is_first: bool,
+        is_last: bool,
+        payload: bytes,
+        dma_length_bytes: int,
+        address: int,
+        key: int,
+        immediate: int,
+        ack_request: bool,
+        ce: int,
+        now_ns: int,
+    ) -> None:
+        """Take one data packet, and keep its payload in `memory`, which must be there.
+
+        *address* and *key* are those of the RETH; `Responder.receive` says what the
+        others mean.
+        """
+        memory = self.memory
+        if memory is None:
+            raise ValueError(f"qpn {self.qpn} has no memory")
+        is_expected = self.responder.expects(psn)
+        if is_expected:
+            syndrome, problem = memory.judge(
+                verb=verb,
+                is_first=is_first,
+                payload_bytes=len(payload),
+                dma_length_bytes=dma_length_bytes,
+                address=address,
+                key=key,
+            )
+            if syndrome == _NOT_READY:
+                self.responder.be_not_ready(psn)
+                return
+            if syndrome:
+                self.refuse(psn, problem, now_ns, syndrome)
+                return
+        self.receive_run(
+            psn,
+            1,
+            verb,
+            is_first,
+            is_last,
+            len(payload),
+            dma_length_bytes,
+            immediate,
+            ack_request,
+            ce,
+            now_ns,
+        )
+        if is_expected and self.responder.failure is None:
+            memory.place(payload, verb=verb, is_first=is_first, address=address)
+
+    def refuse(
+        self, psn: int, problem: str, now_ns: int, syndrome: int = _INVALID_REQUEST
+    ) -> None:
         """Take a request that is not served here: *problem* says why, as a clause."""
-        self.responder.refuse(psn, problem)
+        self.responder.refuse(psn, problem, syndrome)
         if self.responder.failure is not None:
             self._fail_requester(now_ns)
 
@@ -516,7 +644,9 @@ class QueuePair:
         burst = Burst()
         if not self.requester.fill(burst, max_packets):
             return None
-        burst.remote_address = self._remote_address
+        burst.remote_address = (
+            self._remote_address + burst.remote_address
+        ) & 0xFFFFFFFFFFFFFFFF
         burst.remote_key = self._remote_key
         self._address(burst)
         return burst

@@ -82,7 +82,8 @@ cdef class Requester:
     cpdef object measure_round_trips(self, Histogram round_trips)
     @cython.locals(packets="long long", message=Message)
     cpdef object post_send(self, long long message_id, long long size_bytes,
-                           long long now_ns, long long order=*)
+                           long long now_ns, long long order=*, bytes contents=*,
+                           unsigned long long remote_offset=*)
     cpdef long long sending_order(self)
     @cython.locals(message=Message, outstanding="long long", payload="long long",
                    in_flight="long long", ready_ns="long long")

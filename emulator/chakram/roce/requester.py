@@ -220,7 +220,13 @@ class Requester:
     # What to send.
 
     def post_send(
-        self, message_id: int, size_bytes: int, now_ns: int, order: int = 0
+        self,
+        message_id: int,
+        size_bytes: int,
+        now_ns: int,
+        order: int = 0,
+        contents: bytes | None = None,
+        remote_offset: int = 0,
     ) -> None:
         """Take a message; `QueuePair.post_send` says what is refused."""
         if size_bytes < 0 or size_bytes > _MAX_MESSAGE_BYTES:
@@ -230,6 +236,11 @@ class Requester:
             )
         if message_id < _NO_IMMEDIATE or message_id > 0xFFFFFFFF:
             raise ValueError(f"message id {message_id} does not fit in 32 bits")
+        if contents is not None and len(contents) != size_bytes:
+            raise ValueError(
+                f"message {message_id}: {size_bytes} bytes cannot have contents of "
+                f"{len(contents)}"
+            )
         self.messages_posted += 1
         if self.failed:
             self.messages_flushed += 1
@@ -238,7 +249,15 @@ class Requester:
         if packets == 0:
             packets = 1
         message = Message(
-            message_id, size_bytes, packets, self._end, self._end_byte, now_ns, order
+            message_id,
+            size_bytes,
+            packets,
+            self._end,
+            self._end_byte,
+            now_ns,
+            order,
+            contents,
+            remote_offset,
         )
         self._messages.append(message)
         self._end += packets
@@ -327,7 +346,11 @@ class Requester:
             if message.message_id != _NO_IMMEDIATE:
                 wire_bytes += 4
         burst.message_ids = None
-        if message.packets == 1 and self._current + 1 < len(self._messages):
+        if (
+            message.packets == 1
+            and message.contents is None
+            and self._current + 1 < len(self._messages)
+        ):
             most = max_packets if max_packets < paced else paced
             if most > _MAX_OUTSTANDING - outstanding:
                 most = _MAX_OUTSTANDING - outstanding
@@ -352,6 +375,8 @@ class Requester:
         burst.packet_index = index
         burst.payload_bytes = payload_bytes
         burst.wire_bytes = wire_bytes
+        burst.contents = message.contents
+        burst.remote_address = message.remote_offset
         burst.ack_request = (
             count == remaining
             or self._since_request + count >= self._ack_interval_packets
@@ -365,8 +390,8 @@ class Requester:
     def _messages_alike(self, most: int) -> int:
         """Return how many messages, the next one among them, may share a send.
 
-        They have one packet each, the same size and order, and an immediate if the next
-        one has; at most *most*.
+        They have one packet each, the same size, place and order, an immediate if the
+        next one has, and no contents of their own, as it has none; at most *most*.
         """
         first = self._message_at(self._current)
         fitting = _LARGEST_SEND_BYTES // (first.size_bytes + _MOST_HEADERS_BYTES)
@@ -381,6 +406,8 @@ class Requester:
                 message.packets != 1
                 or message.size_bytes != first.size_bytes
                 or message.order != first.order
+                or message.contents is not None
+                or message.remote_offset != first.remote_offset
                 or (message.message_id < 0) != (first.message_id < 0)
             ):
                 break

@@ -57,7 +57,8 @@ cdef class Responder:
                          long long dma_length_bytes, long long immediate,
                          bint ack_request, long long ce, long long now_ns)
     cpdef bint be_not_ready(self, long long psn)
-    cpdef object refuse(self, long long psn, object problem)
+    cpdef bint expects(self, long long psn)
+    cpdef object refuse(self, long long psn, object problem, int syndrome=*)
     cpdef object fail(self, object reason)
     cpdef bint has_answer(self)
     cpdef object fill(self, Burst burst)
@@ -65,4 +66,4 @@ cdef class Responder:
     @cython.locals(message_bytes="long long", last_bytes="long long")
     cdef object _problem(self, long long count, int verb, bint is_first, bint is_last,
                          long long payload_bytes, long long dma_length_bytes)
-    cdef object _refuse(self, object problem)
+    cdef object _refuse(self, object problem, int syndrome)

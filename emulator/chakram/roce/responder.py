@@ -198,7 +198,7 @@ class Responder:
             count, verb, is_first, is_last, payload_bytes, dma_length_bytes
         )
         if problem is not None:
-            self._refuse(problem)
+            self._refuse(problem, _INVALID_REQUEST)
             return
         if is_first:
             self._in_message = True
@@ -244,10 +244,20 @@ class Responder:
                 self._unseen_packets = 0
                 self._unseen_ce = 0
 
-    def refuse(self, psn: int, problem: str) -> None:
-        """Take a packet that is not a SEND or WRITE: out of place, it is just late."""
-        if self.failure is None and psn == self._expected_psn:
-            self._refuse(problem)
+    def expects(self, psn: int) -> bool:
+        """Tell whether *psn* is what may come next."""
+        return self.failure is None and psn == self._expected_psn
+
+    def refuse(self, psn: int, problem: str, syndrome: int = _INVALID_REQUEST) -> None:
+        """Take a packet that is not served: out of place, it is just late.
+
+        Args:
+            psn: Its own.
+            problem: Why it is not, as a clause.
+            syndrome: Of the NAK that says so.
+        """
+        if self.expects(psn):
+            self._refuse(problem, syndrome)
 
     def be_not_ready(self, psn: int) -> bool:
         """Refuse the packet *psn* for now, as if no receive had been posted for it.
@@ -343,8 +353,8 @@ class Responder:
             return "a WRITE does not have the length that its RETH says"
         return None
 
-    def _refuse(self, problem: str) -> None:
+    def _refuse(self, problem: str, syndrome: int) -> None:
         """Enter the error state, with a NAK as the last answer."""
         self.invalid_requests += 1
         self.fail(f"invalid request of the peer: {problem}")
-        self._nak_pending = _INVALID_REQUEST
+        self._nak_pending = syndrome

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
+    from chakram.roce.memory import MemoryRegion
     from chakram.roce.wire import WireEncoder
 
 __all__ = ["Departure", "Livelock", "Pair", "Side", "make_queue_pair"]
@@ -277,6 +278,9 @@ def make_queue_pair(
     rnr_timer: int = 12,
     adaptive_low_ns: int = 0,
     adaptive_tries: int = 2,
+    remote_address: int = 0,
+    remote_key: int = 0,
+    memory: MemoryRegion | None = None,
 ) -> QueuePair:
     """Return a queue pair with values that suit most tests."""
     return QueuePair(
@@ -300,4 +304,7 @@ def make_queue_pair(
         rnr_timer=rnr_timer,
         adaptive_low_ns=adaptive_low_ns,
         adaptive_tries=adaptive_tries,
+        remote_address=remote_address,
+        remote_key=remote_key,
+        memory=memory,
     )
