@@ -270,21 +270,9 @@ def _shown_name(rule: Rule) -> str:
 
 
 def _check_user_names(op: CollectiveOp, choice: Choice) -> list[Mistake]:
-    """Check that no two algorithms of the user have one name: records show names.
-
-    And that none is for what only we can do.
-    """
-    users = user_algorithms(choice)
-    if users and op == CollectiveOp.ALL_TO_ALL_V:
-        return [
-            Mistake(
-                location=("collectives", op.value),
-                found=f"{users[0].name} moves equal parts, and {op} moves unequal ones",
-                hint=f"choose from {', '.join(algorithm_names(op))}",
-            )
-        ]
+    """Check that no two algorithms of the user have one name: records show names."""
     paths: dict[str, set[str]] = {}
-    for user in users:
+    for user in user_algorithms(choice):
         paths.setdefault(user.name, set()).add(user.path)
     return [
         Mistake(

@@ -1075,6 +1075,7 @@ class Collective(_message.Message):
     ROOT_FIELD_NUMBER: _builtins.int
     SENT_BYTES_FIELD_NUMBER: _builtins.int
     RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    PASSED_BYTES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     number: _builtins.int
     op: _builtins.str
@@ -1088,6 +1089,10 @@ class Collective(_message.Message):
 
     @_builtins.property
     def received_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def passed_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of what it passes on for others, by source and destination, ascending."""
+
     def __init__(
         self,
         *,
@@ -1100,10 +1105,11 @@ class Collective(_message.Message):
         root: _builtins.int = ...,
         sent_bytes: _abc.Iterable[_builtins.int] | None = ...,
         received_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        passed_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "group", b"group", "input_bytes", b"input_bytes", "number", b"number", "op", b"op", "received_bytes", b"received_bytes", "root", b"root", "sent_bytes", b"sent_bytes", "trace_bytes", b"trace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "group", b"group", "input_bytes", b"input_bytes", "number", b"number", "op", b"op", "passed_bytes", b"passed_bytes", "received_bytes", b"received_bytes", "root", b"root", "sent_bytes", b"sent_bytes", "trace_bytes", b"trace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

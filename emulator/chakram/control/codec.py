@@ -185,6 +185,7 @@ def encode_operation(operation: Operation) -> pb.Operation:
                 received_bytes=(
                     operation.splits.received_bytes if operation.splits else ()
                 ),
+                passed_bytes=operation.passed_bytes,
             )
         )
     elif isinstance(operation, ComputeOperation):

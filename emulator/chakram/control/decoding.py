@@ -27,6 +27,7 @@ from chakram.control.fields import (
 )
 from chakram.control.listed_codec import decode_listed
 from chakram.core.addresses import is_ipv6
+from chakram.core.algorithms.listed import MAX_PARTS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
 from chakram.core.plan import (
@@ -249,6 +250,7 @@ def decode_operation(message: pb.Operation) -> Operation:
                 if op == CollectiveOp.ALL_TO_ALL_V or part.sent_bytes
                 else None
             ),
+            passed_bytes=_passed_bytes(part),
             start_ns=start_ns,
         )
     if kind == "compute":
@@ -289,6 +291,11 @@ def _splits(message: pb.Collective) -> Splits:
             size("collective.received_bytes", part) for part in message.received_bytes
         ),
     )
+
+
+def _passed_bytes(message: pb.Collective) -> tuple[int, ...]:
+    check_count("collective.passed_bytes", message.passed_bytes, MAX_PARTS)
+    return tuple(size("collective.passed_bytes", part) for part in message.passed_bytes)
 
 
 def _transport(message: pb.TransportPlan) -> TransportPlan:

@@ -9,16 +9,17 @@ from chakram.core.algorithms import algorithm_of
 from chakram.core.collectives import nccl_size_bytes
 from chakram.core.program import CollectiveOperation, ComputeOperation, SendOperation
 from chakram.core.schedule import transfer_bytes
-from chakram.core.splits import message_sizes, split_matrices
+from chakram.core.splits import split_matrices
+from chakram.core.uneven import matrix_bytes, splits_bytes, uneven_messages
 from chakram.core.wire_cost import wire_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chakram.controller.planning import LoadedJob
     from chakram.core.plan import Plan, RankPlan
     from chakram.core.schedule import Algorithm
-    from chakram.core.splits import Matrix
+    from chakram.core.splits import Matrix, Splits
 
 __all__ = ["CollectiveLine", "JobLine", "PlanSummary", "summarise_plan"]
 
@@ -135,8 +136,15 @@ class _Shares:
     ) -> tuple[_Share, ...]:
         """Return the share of every position of the group."""
         if matrix is not None:
+            pair_bytes = matrix_bytes(matrix)
             return tuple(
-                self.uneven(row, position) for position, row in enumerate(matrix)
+                self.of_messages(
+                    size
+                    for _, size in uneven_messages(
+                        how, position=position, nranks=nranks, pair_bytes=pair_bytes
+                    )
+                )
+                for position in range(nranks)
             )
         key = (how, nranks, operation.root, operation.input_bytes)
         shares = self._known.get(key)
@@ -148,9 +156,9 @@ class _Shares:
             )
         return shares
 
-    def uneven(self, row: Sequence[int], position: int) -> _Share:
-        """Return the share of a position in an all_to_all_v."""
-        sizes = message_sizes(row, position=position)
+    def of_messages(self, sizes_bytes: Iterable[int]) -> _Share:
+        """Return the share of who sends messages of these sizes."""
+        sizes = list(sizes_bytes)
         return _Share(
             messages=len(sizes),
             payload_bytes=sum(sizes),
@@ -257,7 +265,8 @@ def _count(
             )
             position = members.index(rank.program.rank)
             if operation.splits is not None and position:
-                sent.append(shares.uneven(operation.splits.sent_bytes, position))
+                messages = _uneven_messages(how, operation, operation.splits, position)
+                sent.append(shares.of_messages(size for _, size in messages))
                 continue
             of_all = shares.of_collective(
                 how,
@@ -370,19 +379,31 @@ def _within_host_bytes(rank: RankPlan, shares: _Shares) -> int:
                 root=operation.root,
                 listed=rank.program.algorithms,
             )
+            if operation.splits is not None:
+                messages = _uneven_messages(how, operation, operation.splits, position)
+                total += shares.of_messages(
+                    size for peer, size in messages if members[peer] in local
+                ).wire_bytes
+                continue
             for send in how.sends(position, nranks=nranks, root=operation.root):
-                if members[send.dst] not in local:
-                    continue
-                size = (
-                    transfer_bytes(
+                if members[send.dst] in local:
+                    size = transfer_bytes(
                         how, send, nranks=nranks, input_bytes=operation.input_bytes
                     )
-                    if operation.splits is None
-                    else operation.splits.sent_bytes[send.dst]
-                )
-                if size or operation.splits is None:
                     total += shares.of_message(size).wire_bytes
     return total
+
+
+def _uneven_messages(
+    how: Algorithm, operation: CollectiveOperation, splits: Splits, position: int
+) -> Iterator[tuple[int, int]]:
+    """Return (destination, size) of what a member sends in an all_to_all_v."""
+    return uneven_messages(
+        how,
+        position=position,
+        nranks=len(splits.sent_bytes),
+        pair_bytes=splits_bytes(how, splits, operation.passed_bytes, position=position),
+    )
 
 
 def _least_iteration_ns(plan: Plan, port_bytes: dict[int, int]) -> int | None:

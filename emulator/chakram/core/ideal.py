@@ -45,9 +45,11 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from chakram.core.algorithms.listed import ListedAlgorithm
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
+from chakram.core.uneven import matrix_bytes, uneven_message_bytes
 from chakram.core.wire_cost import (
     ACK_WIRE_BYTES,
     first_packet_wire_bytes,
@@ -183,7 +185,8 @@ def ideal_ns(
     nranks = len(ranks)
     ports = [fabric.port_of[rank] for rank in ranks]
     transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers
-    if matrix is not None:
+    pair_bytes = None if matrix is None else matrix_bytes(matrix)
+    if matrix is not None and not isinstance(algorithm, ListedAlgorithm):
         transfers = tuple(each for each in transfers if matrix[each.src][each.dst])
     missing, dependents = _needs(transfers, stepwise=algorithm.stepwise)
     lines = _Lines()
@@ -202,8 +205,14 @@ def ideal_ns(
                 transfer_bytes(
                     algorithm, transfer, nranks=nranks, input_bytes=input_bytes
                 )
-                if matrix is None
-                else matrix[transfer.src][transfer.dst]
+                if pair_bytes is None
+                else uneven_message_bytes(
+                    algorithm,
+                    transfer,
+                    src=transfer.src,
+                    dst=transfer.dst,
+                    pair_bytes=pair_bytes,
+                )
             )
             within = (ranks[transfer.src], ranks[transfer.dst])
             if within in fabric.local_bps:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from chakram.core.algorithms import algorithm_of
 from chakram.core.program import (
     CollectiveOperation,
     ReceiveOperation,
@@ -19,11 +20,13 @@ from chakram.core.program import (
     check_program,
 )
 from chakram.core.splits import mismatch
+from chakram.core.uneven import matrix_bytes, passed_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from chakram.core.program import RankProgram
+    from chakram.core.splits import Splits
 
 __all__ = ["check_job"]
 
@@ -119,6 +122,11 @@ def _check_shared(
         matrix = [row for rank in ranks if (row := rows[rank]) is not None]
         if matrix and mismatch(matrix) is not None:
             return f"{where}: its members' splits disagree"
+        if matrix and not all(
+            _passes_on_rightly(programs[index], number, ranks, matrix)
+            for index, number in places
+        ):
+            return f"{where}: a member passes on other parts than the splits have"
         return None
     where = f"message (source, destination, number) {key}"
     ends = [each for each in operations if isinstance(each, SendOperation)]
@@ -130,6 +138,26 @@ def _check_shared(
         if isinstance(each, SendOperation | ReceiveOperation)
     }
     return f"{where}: its ends disagree" if len(sizes) > 1 else None
+
+
+def _passes_on_rightly(
+    program: RankProgram, number: int, ranks: Sequence[int], matrix: Sequence[Splits]
+) -> bool:
+    operation = program.operations[number]
+    if not isinstance(operation, CollectiveOperation) or not operation.passed_bytes:
+        return True  # that there are as many as needed is known
+    how = algorithm_of(
+        operation.op,
+        operation.algorithm,
+        nranks=len(ranks),
+        root=operation.root,
+        listed=program.algorithms,
+    )
+    rows = tuple(row.sent_bytes for row in matrix)
+    position = ranks.index(program.rank)
+    return operation.passed_bytes == passed_bytes(
+        how, matrix_bytes(rows), position=position
+    )
 
 
 def _check_end(

@@ -20,7 +20,6 @@ from chakram.core.algorithms import (
     UserAlgorithm,
     algorithm,
     algorithm_fitting,
-    algorithm_names,
     chosen,
     user_algorithms,
 )
@@ -40,7 +39,8 @@ from chakram.core.program import (
 from chakram.core.splits import Splits, mean_bytes, scaled_bytes
 from chakram.core.start_times import check_starts, first_start_ns
 from chakram.core.trace import NodeKind
-from chakram.errors import ConfigError, MatchingError, ScheduleError
+from chakram.core.uneven import passed_bytes
+from chakram.errors import ConfigError, MatchingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -448,6 +448,7 @@ class _Lowering:
             if uneven is not None:
                 op = CollectiveOp.ALL_TO_ALL_V
                 position = self._groups[identity.group].position(rank)
+                name = self._algorithm(op, identity.group, uneven.trace_bytes, 0)
                 return CollectiveOperation(
                     node_id=node.node_id,
                     name=node.name,
@@ -455,12 +456,11 @@ class _Lowering:
                     group=identity.group,
                     number=identity.number,
                     op=op,
-                    algorithm=self._algorithm(
-                        op, identity.group, uneven.trace_bytes, 0
-                    ),
+                    algorithm=name,
                     input_bytes=uneven.input_bytes,
                     trace_bytes=uneven.trace_bytes,
                     splits=uneven.rows[position],
+                    passed_bytes=self._passed_bytes(name, uneven.rows, position),
                 )
             assert node.op is not None  # it is a collective
             trace_bytes = 0 if node.op == CollectiveOp.BARRIER else node.comm_bytes
@@ -518,18 +518,25 @@ class _Lowering:
         which = chosen(op, choice, size_bytes=size_bytes, nranks=nranks)
         if isinstance(which, str):
             return algorithm_fitting(op, which, nranks=nranks).name
-        if op == CollectiveOp.ALL_TO_ALL_V:
-            raise ScheduleError(
-                f"collectives.{op}",
-                f"{which.name[:60]!r} is a list of transfers, which knows no splits",
-                f"choose from {', '.join(algorithm_names(op))}",
-            )
         key = (op, which.name, nranks, root)
         if key not in self._listed:
             self._listed[key] = self._options.sources[which].listed(
                 op, nranks=nranks, root=root, size_scale=self._options.size_scale
             )
         return which.name
+
+    def _passed_bytes(
+        self, name: str, rows: tuple[Splits, ...], position: int
+    ) -> tuple[int, ...]:
+        """Return the sizes of what a member of an all_to_all_v passes on for others."""
+        how = self._listed.get((CollectiveOp.ALL_TO_ALL_V, name, len(rows), 0))
+        if how is None:
+            return ()  # ours pass on nothing
+
+        def pair_bytes(src: int, dst: int) -> int:
+            return rows[src].sent_bytes[dst]
+
+        return passed_bytes(how, pair_bytes, position=position)
 
     def _scaled(self, size_bytes: int) -> int:
         return scaled_bytes(size_bytes, self._options.size_scale)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
+from chakram.core.uneven import passed_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,8 @@ class CollectiveOperation:
     collective on every member.  ``input_bytes`` is what this run moves (see
     ``chakram.core.collectives``), ``trace_bytes`` the same before ``size_scale``.
     ``root`` is a position in the group.  ``dependencies`` are indices of operations.
-    ``splits`` are this rank's bytes of an all_to_all_v, as this run moves them; nothing
+    ``splits`` are this rank's bytes of an all_to_all_v, as this run moves them, and
+    ``passed_bytes`` what it passes on for others (``chakram.core.uneven``); nothing
     else has any.
     ``start_ns`` is when it started when the trace was recorded, from the first start of
     its rank; None where nobody asked for it.
@@ -44,6 +46,7 @@ class CollectiveOperation:
     trace_bytes: int
     root: int = 0
     splits: Splits | None = None
+    passed_bytes: tuple[int, ...] = ()
     start_ns: int | None = None
 
 
@@ -145,7 +148,7 @@ def check_program(program: RankProgram) -> list[str]:
             if operation.input_bytes < 0:
                 problems.append(f"{where}: negative size {operation.input_bytes}")
             if group is not None:
-                problems += _check_splits(operation, group, program.rank, where)
+                problems += _check_splits(operation, group, program, where)
         elif isinstance(operation, SendOperation | ReceiveOperation):
             if operation.peer == program.rank:
                 problems.append(f"{where}: sends to itself")
@@ -177,9 +180,14 @@ def check_program(program: RankProgram) -> list[str]:
 
 
 def _check_splits(
-    operation: CollectiveOperation, group: ProcessGroup, rank: int, where: str
+    operation: CollectiveOperation,
+    group: ProcessGroup,
+    program: RankProgram,
+    where: str,
 ) -> list[str]:
-    splits = operation.splits
+    splits, rank = operation.splits, program.rank
+    if splits is None and operation.passed_bytes:
+        return [f"{where}: {operation.op} passes on parts of splits"]
     if (operation.op == CollectiveOp.ALL_TO_ALL_V) != (splits is not None):
         return [f"{where}: {operation.op} {'with' if splits else 'without'} splits"]
     if splits is None or rank not in group.ranks:
@@ -187,9 +195,19 @@ def _check_splits(
     nranks = len(group.ranks)
     if {len(splits.sent_bytes), len(splits.received_bytes)} != {nranks}:
         return [f"{where}: splits for other than {nranks} ranks"]
-    if min(*splits.sent_bytes, *splits.received_bytes) < 0:
+    if min(*splits.sent_bytes, *splits.received_bytes, *operation.passed_bytes) < 0:
         return [f"{where}: a negative split"]
     own = group.position(rank)
     if splits.sent_bytes[own] != splits.received_bytes[own]:
         return [f"{where}: keeps another part than it gets from itself"]
+    passed = sum(
+        len(passed_pairs(how, own))
+        for how in program.algorithms
+        if (how.op, how.name, how.nranks) == (operation.op, operation.algorithm, nranks)
+    )
+    if len(operation.passed_bytes) != passed:
+        return [
+            f"{where}: has sizes of {len(operation.passed_bytes)} parts to pass on, "
+            f"its algorithm passes on {passed}"
+        ]
     return []

@@ -16,8 +16,8 @@ from chakram.core.schedule import (
     LocalTransfer,
     rank_schedule,
     transfer_bytes,
-    uneven_schedule,
 )
+from chakram.core.uneven import splits_bytes, uneven_message_bytes, uneven_share
 from chakram.errors import PlanError
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
@@ -144,6 +144,7 @@ class Expander:
             operation.root,
             operation.input_bytes,
             operation.splits,
+            operation.passed_bytes,
         )
         expansion = self._expansions.get(key)
         if expansion is None:
@@ -200,13 +201,15 @@ class Expander:
             root=operation.root,
             listed=self._listed,
         )
-        splits = operation.splits
+        splits, sizes = operation.splits, None
         position = group.position(self._rank)
         schedule = (
             rank_schedule(how, position=position, nranks=nranks, root=operation.root)
             if splits is None
-            else uneven_schedule(how, splits, position=position)
+            else uneven_share(how, splits, position=position)
         )
+        if splits is not None:
+            sizes = splits_bytes(how, splits, operation.passed_bytes, position=position)
         expansion = Expansion()
         for receive in schedule.receives:
             self._add_receive(expansion, receive, group.name, ranks[receive.peer])
@@ -216,8 +219,10 @@ class Expander:
                 transfer_bytes(
                     how, send, nranks=nranks, input_bytes=operation.input_bytes
                 )
-                if splits is None
-                else splits.sent_bytes[send.peer]
+                if sizes is None
+                else uneven_message_bytes(
+                    how, send, src=position, dst=send.peer, pair_bytes=sizes
+                )
             )
             self._add_send(expansion, send, group.name, ranks[send.peer], size_bytes)
             for need in send.needs:

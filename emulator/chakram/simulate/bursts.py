@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from chakram.core.algorithms import algorithm_of
 from chakram.core.program import CollectiveOperation, SendOperation
 from chakram.core.schedule import transfer_bytes
-from chakram.core.splits import message_sizes
+from chakram.core.uneven import splits_bytes, uneven_messages
 from chakram.core.wire_cost import packets_of
 
 if TYPE_CHECKING:
@@ -121,14 +121,7 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
                 total += _message(operation.size_bytes, path_mtu)
             elif isinstance(operation, CollectiveOperation):
                 ranks = groups[operation.group].ranks
-                if operation.splits is not None:
-                    position = ranks.index(program.rank)
-                    for size_bytes in message_sizes(
-                        operation.splits.sent_bytes, position=position
-                    ):
-                        total += _message(size_bytes, path_mtu)
-                    continue
-                if program.rank != ranks[0]:
+                if operation.splits is None and program.rank != ranks[0]:
                     continue  # counted by the first rank of its group
                 how = algorithm_of(
                     operation.op,
@@ -137,6 +130,22 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
                     root=operation.root,
                     listed=program.algorithms,
                 )
+                if operation.splits is not None:
+                    position = ranks.index(program.rank)
+                    pair_bytes = splits_bytes(
+                        how,
+                        operation.splits,
+                        operation.passed_bytes,
+                        position=position,
+                    )
+                    for _, size_bytes in uneven_messages(
+                        how,
+                        position=position,
+                        nranks=len(ranks),
+                        pair_bytes=pair_bytes,
+                    ):
+                        total += _message(size_bytes, path_mtu)
+                    continue
                 key = (how, operation.root, operation.input_bytes, len(ranks))
                 whole = known.get(key)
                 if whole is None:

@@ -87,17 +87,15 @@ class BufferSource:
             ScheduleError: If it is for another collective or size of group, or does not
                 do what the collective promises.
         """
-        require_purpose(
-            self._user,
-            (self._program.op, self._program.nranks),
-            (op, nranks),
-        )
+        made_for = (self._program.op, self._program.nranks)
+        require_purpose(self._user, made_for, (op, nranks))
         if self._listed is None:
             listed, problems = carry_out(self._program, name=self._user.name)
             refuse_problems(f"{self._user.name} as {op}", problems)
             self._listed = listed
         assert self._listed is not None  # there was no problem
-        return turned(self._listed, root)
+        # What an all_to_all promises of chunks does not depend on their sizes.
+        return turned(replace(self._listed, op=op), root)
 
     def made_for(self) -> tuple[CollectiveOp | None, int | None]:
         """Return the collective and number of ranks that it was written for."""
@@ -131,9 +129,17 @@ class ChakraSource:
         """
         bodies = self._bodies
         require_purpose(self._user, (bodies.op or op, bodies.nranks), (op, nranks))
+        even = CollectiveOp.ALL_TO_ALL if op in _ALL_TO_ALLS else op
         if bodies.nchunks is not None:
-            return BufferSource(self._user, bodies.program(op)).listed(
+            return BufferSource(self._user, bodies.program(even)).listed(
                 op, nranks=nranks, root=root, size_scale=size_scale
+            )
+        if op == CollectiveOp.ALL_TO_ALL_V:
+            raise ScheduleError(
+                f"collectives.{op}",
+                f"{self._user.name} says bytes, the same for collectives of any size, "
+                "and those of an uneven all-to-all come from its splits",
+                "take files that say chunks (total_chunk_cnt)",
             )
         listed = bodies.listed_bytes(
             op, name=self._user.name, root=0, size_scale=size_scale
@@ -154,6 +160,9 @@ class ChakraSource:
         ]
 
 
+_ALL_TO_ALLS = {CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V}
+"""Alike but for the sizes: an algorithm for one serves the other."""
+
 Purpose = tuple[CollectiveOp, int]
 """A collective, and the number of ranks."""
 
@@ -164,7 +173,7 @@ def require_purpose(user: UserAlgorithm, made_for: Purpose, asked: Purpose) -> N
     Raises:
         ScheduleError: If collective or number of ranks differ.
     """
-    if made_for[0] != asked[0]:
+    if made_for[0] != asked[0] and not {made_for[0], asked[0]} <= _ALL_TO_ALLS:
         raise ScheduleError(
             f"collectives.{asked[0]}",
             f"{user.name} is an algorithm for {made_for[0]}",

@@ -113,6 +113,23 @@ def test_traces_with_bytes_keep_them(chakram_data: Path) -> None:
         listed(path, CollectiveOp.ALL_GATHER, nranks=8)
 
 
+def test_bytes_cannot_follow_splits_but_chunks_can(tmp_path: Path) -> None:
+    op = CollectiveOp.ALL_TO_ALL_V
+    sized = write(tmp_path / "a", [[send(1), receive(1)], [send(0), receive(0)]])
+    with pytest.raises(ScheduleError) as caught:
+        listed(sized, op)
+    assert "says bytes, the same for collectives of any size" in str(caught.value)
+    chunks = [
+        [send(1, 1), receive(1, 1)],
+        [send(0, 0), receive(0, 0)],
+    ]
+    how = listed(write(tmp_path / "b", chunks, name="alltoall"), op)
+    assert (how.op, [each.parts for each in how.transfers]) == (
+        op,
+        [((1, 1),), ((2, 1),)],
+    )
+
+
 def exchange(*, adds: bool = True) -> list[list[dict[str, object]]]:
     def rank(own: int) -> list[dict[str, object]]:
         other = 1 - own

@@ -195,6 +195,43 @@ def test_an_all_to_all_out_of_place_has_parts_of_every_pair() -> None:
     assert how.nparts == 4
 
 
+def test_an_all_to_all_serves_splits_too_and_cuts_every_pair(tmp_path: Path) -> None:
+    # Two chunks of every pair; 0 and 1 exchange theirs as two messages each.
+    gpus = [
+        [
+            block(
+                0,
+                1 - rank,
+                1 - rank,
+                [
+                    *(
+                        ("s", f"i{2 * (1 - rank) + k}", f"o{2 * rank + k}")
+                        for k in (0, 1)
+                    ),
+                    *(("r", "i0", f"o{2 * (1 - rank) + k}") for k in (0, 1)),
+                    ("cpy", f"i{2 * rank}", f"o{2 * rank}", 2),
+                ],
+            )
+        ]
+        for rank in range(2)
+    ]
+    path = tmp_path / "a2a.xml"
+    path.write_bytes(algo("alltoall", gpus, chunks=4, inplace=0))
+    source = load_source(UserAlgorithm(kind="msccl", path=str(path)))
+    op = CollectiveOp.ALL_TO_ALL_V
+    how = source.listed(op, nranks=2, root=0, size_scale=Fraction(1))
+    assert (how.op, how.nparts) == (op, 8)
+    matrix = [[9, 101], [7, 0]]
+    assert [
+        (each.src, how.uneven_bytes(place, lambda a, b: matrix[a][b]))
+        for place, each in enumerate(how.transfers)
+    ] == [(0, 50), (1, 3), (0, 51), (1, 4)]
+    even = source.listed(
+        CollectiveOp.ALL_TO_ALL, nranks=2, root=0, size_scale=Fraction(1)
+    )
+    assert even.transfers == how.transfers
+
+
 def test_what_is_missing_is_told_by_rank_and_chunk() -> None:
     short = [
         [block(0, 1, -1, [("s", "i0", "i0")])],

@@ -76,6 +76,28 @@ def test_what_a_function_yields_is_checked_and_listed(tmp_path: Path) -> None:
     assert how.chunk_bytes(0, nranks=3, input_bytes=99) == 99
 
 
+def test_a_function_for_splits_says_chunks_of_pairs(tmp_path: Path) -> None:
+    code = """
+from chakram.core.schedule import Transfer
+
+def straight(op, nranks, root):
+    assert op == "all_to_all_v"
+    for src in range(nranks):
+        for dst in range(nranks):
+            if src != dst:
+                yield Transfer(step=0, src=src, dst=dst, chunk=src * nranks + dst)
+"""
+    how = listed(tmp_path, "straight", CollectiveOp.ALL_TO_ALL_V, nranks=3, code=code)
+    assert how.op is CollectiveOp.ALL_TO_ALL_V
+    sizes = [
+        (each.src, each.dst, how.uneven_bytes(place, lambda a, b: 10 * a + b))
+        for place, each in enumerate(how.transfers)
+    ]
+    assert sorted(sizes) == [
+        (a, b, 10 * a + b) for a in range(3) for b in range(3) if a != b
+    ]
+
+
 def test_a_schedule_says_how_many_chunks_there_are(tmp_path: Path) -> None:
     how = listed(tmp_path, "whole", CollectiveOp.ALL_GATHER)
     assert how.nparts == 4

@@ -20,7 +20,7 @@ from chakram.core.schedule import Transfer, rank_schedule
 from chakram.core.schedule_check import build_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from chakram.core.schedule import Algorithm
 
@@ -44,7 +44,10 @@ MAX_AFTER = 1 << 12
 """Transfers that one may wait for."""
 
 
-_BUFFER_EACH = frozenset({CollectiveOp.ALL_TO_ALL, CollectiveOp.SEND_RECV})
+_PAIRED = frozenset({CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V})
+"""Where every pair of source and destination has its parts."""
+
+_BUFFER_EACH = _PAIRED | {CollectiveOp.SEND_RECV}
 """Where the parts are those of all ranks' buffers, one buffer after the other."""
 
 
@@ -141,6 +144,33 @@ class ListedAlgorithm:
         return sum(
             before(first + count) - before(first) for first, count in transfer.parts
         )
+
+    def pairs(self, place: int) -> Iterator[tuple[int, int]]:
+        """Yield (source, destination) of the data of an all_to_all's transfer."""
+        each = self.nparts // self.nranks**2
+        for first, count in self.transfers[place].parts:
+            for pair in range(first // each, (first + count - 1) // each + 1):
+                yield divmod(pair, self.nranks)
+
+    def uneven_bytes(self, place: int, pair_bytes: Callable[[int, int], int]) -> int:
+        """Return the size of the transfer at *place* in an all_to_all_v.
+
+        Args:
+            place: In the list.
+            pair_bytes: Of a source and a destination, what the one has for the other;
+                it is cut into the parts of that pair.
+        """
+        each = self.nparts // self.nranks**2
+        size_bytes = 0
+        for first, count in self.transfers[place].parts:
+            end = first + count
+            while first < end:
+                pair, begin = divmod(first, each)
+                until = min(each, begin + end - first)
+                whole = pair_bytes(*divmod(pair, self.nranks))
+                size_bytes += whole * until // each - whole * begin // each
+                first += until - begin
+        return size_bytes
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* sends."""
@@ -273,4 +303,10 @@ def check_listed(
         problems.append("the steps do not ascend")
     if nparts % (nranks if op in _BUFFER_EACH else 1):
         problems.append(f"{nparts} parts are not the same number for each rank")
+    elif op in _PAIRED and nparts % nranks**2:
+        problems.append(f"{nparts} parts are not the same number for each two ranks")
+    if op == CollectiveOp.ALL_TO_ALL_V and any(
+        each.nbytes is not None for each in transfers
+    ):
+        problems.append("its messages have sizes of their own, not those of splits")
     return problems

@@ -1,0 +1,216 @@
+"""Laws of users' algorithms for uneven all_to_alls: what is cut and passed on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chakram.control.codec import decode_plan, encode_plan
+from chakram.controller.plan_summary import summarise_plan
+from chakram.core.algorithms import UserAlgorithm, algorithm
+from chakram.core.algorithms.listed import ListedAlgorithm, check_listed, listed_from
+from chakram.core.collectives import CollectiveOp
+from chakram.core.ideal import ideal_ns
+from chakram.core.job_check import check_job
+from chakram.core.lowering import LoweringOptions, lower_job
+from chakram.core.program import CollectiveOperation, check_program
+from chakram.errors import PlanError
+from chakram.fabric.model import fabric_model
+from chakram.fabric.topology import single_switch
+from chakram.simulate.bursts import program_traffic
+from chakram.simulate.job import simulate_plan
+from chakram.testing.graphs import collective, job
+from chakram.testing.plans import flow_rows, make_plan, matrix_splits
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from chakram.core.program import RankProgram
+
+Matrix = list[list[int]]
+
+V = CollectiveOp.ALL_TO_ALL_V
+USER = UserAlgorithm(kind="python", path="mine.py", function="mine")
+
+
+class Source:
+    """One of our algorithms as if it were a user's, every part cut into chunks."""
+
+    def __init__(self, name: str, chunks: int) -> None:
+        self._name = name
+        self._chunks = chunks
+
+    def listed(
+        self, op: CollectiveOp, *, nranks: int, root: int, size_scale: Fraction
+    ) -> ListedAlgorithm:
+        assert op is V
+        ours = algorithm(CollectiveOp.ALL_TO_ALL, self._name)
+        how = listed_from(ours, name=USER.name, nranks=nranks)
+        k = self._chunks
+        listed = replace(
+            how,
+            op=op,
+            nparts=how.nparts * k,
+            transfers=tuple(
+                replace(
+                    each,
+                    parts=tuple((first * k, count * k) for first, count in each.parts),
+                )
+                for each in how.transfers
+            ),
+        )
+        assert not check_listed(
+            listed.transfers, op=op, nranks=nranks, nparts=listed.nparts
+        )
+        return listed
+
+    def made_for(self) -> tuple[CollectiveOp | None, int | None]:
+        return None, None
+
+    def warnings(self) -> list[str]:
+        return []
+
+
+@st.composite
+def matrices(draw: st.DrawFn, *, most: int = 20_000) -> Matrix:
+    nranks = draw(st.integers(2, 9))
+    part = st.one_of(st.just(0), st.integers(0, most))
+    row = st.lists(part, min_size=nranks, max_size=nranks)
+    return draw(st.lists(row, min_size=nranks, max_size=nranks))
+
+
+NAMES = st.sampled_from(["direct", "pairwise", "bruck", "pxn(ranks_per_node=2)"])
+
+
+def lowered(matrix: Matrix, name: str, chunks: int = 1) -> tuple[RankProgram, ...]:
+    graphs = job(
+        *(
+            [collective(7, V, size=sum(row), splits=matrix_splits(matrix, position))]
+            for position, row in enumerate(matrix)
+        )
+    )
+    how = LoweringOptions(
+        sync_barrier=False,
+        algorithms={V: USER},
+        sources={USER: Source(name, chunks)},
+    )
+    return tuple(lower_job("j", graphs, {}, how).programs)
+
+
+def expected(how: ListedAlgorithm, matrix: Matrix) -> Counter[tuple[int, int, int]]:
+    """Return (source, destination, size) of all messages, part by part."""
+    nranks = len(matrix)
+    each = how.nparts // nranks**2
+
+    def part_bytes(part: int) -> int:
+        pair, place = divmod(part, each)
+        whole = matrix[pair // nranks][pair % nranks]
+        return whole * (place + 1) // each - whole * place // each
+
+    return Counter(
+        (
+            transfer.src,
+            transfer.dst,
+            sum(
+                part_bytes(part)
+                for first, count in transfer.parts
+                for part in range(first, first + count)
+            ),
+        )
+        for transfer in how.transfers
+    )
+
+
+@given(matrices(), NAMES, st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
+    matrix: Matrix, name: str, chunks: int
+) -> None:
+    nranks = len(matrix)
+    programs = lowered(matrix, name, chunks)
+    assert check_job(programs) == []
+    (how,) = {each for program in programs for each in program.algorithms}
+    topology = single_switch(nranks, 10**9)
+    plan = make_plan(programs, topology)
+    (agent,) = plan.agents
+    assert decode_plan(encode_plan(agent)) == agent
+    wanted = expected(how, matrix)
+    records = simulate_plan(plan, topology, rng=random.Random(1)).records
+    flows = flow_rows(records)
+    assert Counter((flow.rank, flow.peer, flow.size_bytes) for flow in flows) == wanted
+    payload = sum(size * count for (_, _, size), count in wanted.items())
+    summary = summarise_plan(plan, ())
+    assert (summary.messages, summary.payload_bytes) == (wanted.total(), payload)
+    traffic = program_traffic(programs, path_mtu=4096)
+    assert traffic.messages == wanted.total()
+    ideal = ideal_ns(
+        how,
+        ranks=range(nranks),
+        root=0,
+        input_bytes=0,
+        fabric=fabric_model(topology, {rank: f"h{rank}" for rank in range(nranks)}),
+        path_mtu=4096,
+        matrix=tuple(map(tuple, matrix)),
+    )
+    # Nothing is faster than its busiest port.
+    out: Counter[int] = Counter()
+    for (src, _, size), count in wanted.items():
+        out[src] += size * count
+    assert ideal >= max(out.values()) * 8
+
+
+@given(matrices(), st.integers(1, 3))
+def test_who_sends_only_his_own_needs_to_know_nothing_of_others(
+    matrix: Matrix, chunks: int
+) -> None:
+    for program in lowered(matrix, "direct", chunks):
+        (operation,) = program.operations
+        assert isinstance(operation, CollectiveOperation)
+        assert operation.passed_bytes == ()
+
+
+def relayed() -> tuple[RankProgram, ...]:
+    return lowered([[0, 1, 2, 3], [4, 0, 5, 6], [7, 8, 0, 9], [1, 1, 1, 0]], "bruck")
+
+
+def passing_on(programs: tuple[RankProgram, ...], passed: tuple[int, ...]) -> list:
+    (operation,) = programs[1].operations
+    assert isinstance(operation, CollectiveOperation)
+    assert operation.passed_bytes
+    wrong = replace(programs[1], operations=(replace(operation, passed_bytes=passed),))
+    return [programs[0], wrong, *programs[2:]]
+
+
+def test_members_that_pass_on_other_sizes_than_the_splits_are_refused() -> None:
+    programs = relayed()
+    (operation,) = programs[1].operations
+    assert isinstance(operation, CollectiveOperation)
+    more = tuple(size + 1 for size in operation.passed_bytes)
+    (told,) = check_job(passing_on(programs, more))
+    assert "a member passes on other parts than the splits have" in told
+    (told,) = check_job(passing_on(programs, ()))
+    assert "has sizes of 0 parts to pass on, its algorithm passes on" in told
+
+
+def test_an_agent_refuses_a_program_without_the_sizes_that_it_passes_on() -> None:
+    plan = make_plan(relayed(), single_switch(4, None))
+    message = encode_plan(plan.agents[0])
+    del message.ranks[1].program.operations[0].collective.passed_bytes[:]
+    with pytest.raises(PlanError, match="has sizes of 0 parts to pass on"):
+        decode_plan(message)
+
+
+def test_only_an_uneven_all_to_all_passes_on_parts_of_splits() -> None:
+    (program, *_) = relayed()
+    (operation,) = program.operations
+    assert isinstance(operation, CollectiveOperation)
+    wrong = replace(operation, op=CollectiveOp.ALL_TO_ALL, splits=None)
+    wrong = replace(wrong, passed_bytes=(1,))
+    (told,) = check_program(replace(program, operations=(wrong,)))
+    assert "all_to_all passes on parts of splits" in told
