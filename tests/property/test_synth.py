@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from chakram.chakra.doubts import check_computation
 from chakram.chakra.lint import check_across_ranks, check_trace_set
 from chakram.chakra.synth.routing import (
     LawRouter,
@@ -17,6 +18,7 @@ from chakram.chakra.synth.routing import (
 )
 from chakram.chakra.synth_set import synthesized_trace_set
 from chakram.chakra.synthesize import synthesize
+from chakram.chakra.traffic_doubts import check_traffic
 from chakram.config.synth import KINDS, SynthTrace
 from chakram.core.lowering import LoweringOptions, lower_job
 
@@ -144,13 +146,17 @@ def parse(parameters: dict[str, Any]) -> SynthTrace:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
 @given(TRACES)
-def test_what_is_made_up_can_be_replayed(parameters: dict[str, Any]) -> None:
+def test_what_is_made_up_can_be_replayed_and_misleads_nobody(
+    parameters: dict[str, Any],
+) -> None:
     trace = parse(parameters)
     made = synthesized_trace_set(synthesize(trace))
     assert made.nranks == trace.nranks
     assert made.warnings == ()
     assert check_trace_set(made.graphs, made.groups) == []
     assert check_across_ranks(made.graphs, made.groups) == ([], ())
+    assert check_computation(made.graphs) == []
+    assert check_traffic(made.graphs, made.groups, recorded=True) == []
     lowered = lower_job("job", made.graphs, made.groups, LoweringOptions())
     assert len(lowered.programs) == trace.nranks
     assert lowered.warnings == ()

@@ -178,6 +178,81 @@ RULES: Final[dict[str, Rule]] = {
             "the collectives of a group were matched by name, or ordered anew",
             "nothing to do if the traces come from one run",
         ),
+        (
+            "elements-as-bytes",
+            "sizes are taken for bytes, but this producer is known to write elements",
+            "--bytes-per-element 2 for bf16; nothing to do if it writes bytes by now",
+        ),
+        (
+            "group-differs",
+            "the group file gives a group other ranks, or another order, than the "
+            "trace itself; the file counts",
+            "correct one of the two; without the file the trace counts",
+        ),
+        (
+            "nothing-waits",
+            "no computation waits for a collective: what communication delays cannot "
+            "be told",
+            "its producer lost edges, or writes none behind collectives; do not read "
+            "times of iterations or exposed times from a replay",
+        ),
+        (
+            "no-costs",
+            "computations state neither durations nor operations nor sizes: they take "
+            "no time",
+            "see the times of collectives only, not those of iterations",
+        ),
+        (
+            "partial-durations",
+            "most computations of a rank state no duration, the others do",
+            "was its profile cut off? see what it lacks with chakram trace show",
+        ),
+        (
+            "equal-durations",
+            "all computations take the same time: a default of a generator",
+            "compute.scale, or a trace with measured times",
+        ),
+        (
+            "time-backwards",
+            "a node was recorded as starting before one that it waits for",
+            "do not replay by order: start_times; were clocks or files mixed up?",
+        ),
+        (
+            "implausible-size",
+            "a buffer of 64 GiB or more, or more than a day of traffic in an iteration",
+            "are sizes in the unit that was told? size_scale makes the replay shorter",
+        ),
+        (
+            "empty-collective",
+            "a collective other than a barrier has 0 bytes on all members",
+            "its producer lost comm_size, or the collective may be left out",
+        ),
+        (
+            "ambiguous-messages",
+            "messages of unequal size between two ranks have one tag and no order",
+            "its producer must give them tags, or edges that order them",
+        ),
+        (
+            "rootless",
+            "several rooted collectives of a group state no root: the first rank is "
+            "that of all",
+            "do not read hot ports from a replay; host traces (JSON) have the roots",
+        ),
+        (
+            "lone-rank",
+            "a collective has nobody to talk to and sends nothing",
+            "give the files of all ranks; `replicate` makes a job of one rank's trace",
+        ),
+        (
+            "unused-groups",
+            "smaller groups are defined, but every collective is one of all ranks",
+            "did its producer drop pg_name? then sizes and peers are those of no run",
+        ),
+        (
+            "unsorted-group",
+            "ranks of a group do not ascend; ASTRA-sim mixes both orders",
+            "list them in ascending order unless their order is meant",
+        ),
     ),
     **_rules(
         Severity.CORRECTION,

@@ -51,6 +51,8 @@ class WarningKind(StrEnum):
     GROUP_OF_POINTER = "group-of-pointer"
     GROUP_INFERRED = "group-inferred"
     UNKNOWN_COMMUNICATION = "unknown-communication"
+    ELEMENTS_AS_BYTES = "elements-as-bytes"
+    GROUP_DIFFERS = "group-differs"
 
 
 CORRECTIONS: Final = frozenset(

@@ -34,6 +34,17 @@ class Producer(StrEnum):
     UNKNOWN = "unknown"
 
 
+ONE_RANK_PER_FILE: Final = frozenset(
+    {
+        Producer.STAGE,
+        Producer.PYTORCH,
+        Producer.PYTORCH_HOST,
+        Producer.FLINT,
+        Producer.FEEDER,
+    }
+)
+"""Those that write the ranks of a job: one file alone is a part of a set."""
+
 _PYTORCH_SCHEMA: Final = re.compile(r"1\.0\.1|[0-9.]+-chakra\.[0-9.]+")
 _TEXT_NAME: Final = re.compile(r"COMP_NODE_.+_(FWD|BWD|IG|WG)|COMM_COLL_NODE_.+_[A-Z]+")
 _GENERATOR_NAME: Final = re.compile(

@@ -34,9 +34,13 @@ def check_unit_of_sizes(
     """
     unit = options.bytes_per_element
     stage = metadata is not None and metadata.attributes.get("schema") == STAGE_SCHEMA
+    uncorrected = WarningKind.ELEMENT_SIZES in options.uncorrected
+    if stage and (unit == 1 or (unit is None and uncorrected)):
+        return (
+            WarningKind.ELEMENTS_AS_BYTES,
+            "sizes are taken for bytes, but STAGE is known to store elements",
+        )
     if stage and unit is None:
-        if WarningKind.ELEMENT_SIZES in options.uncorrected:
-            return None
         raise TraceError(
             where,
             "STAGE stores sizes as numbers of elements, and nobody said how many "

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
-from chakram.chakra.options import ReadOptions, TraceWarning
+from chakram.chakra.options import ReadOptions, TraceWarning, WarningKind
 from chakram.chakra.profiles import Profiles
 from chakram.chakra.reader import ReadTrace, read_stream
-from chakram.core.groups import WORLD, ProcessGroup, world_group
+from chakram.core.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.core.replication import replicate
 from chakram.errors import TraceError
 
@@ -199,6 +199,7 @@ def assemble(
     """
     ranks = sorted(traces)
     groups = _merge_groups(traces, file_groups)
+    overruled = _overruled(traces, file_groups)
     metadata = traces[ranks[0]].trace.metadata
     digest = hashlib.sha256()
     for rank in ranks:
@@ -211,7 +212,9 @@ def assemble(
         groups=groups,
         digest=digest.hexdigest(),
         warnings=tuple(
-            warning for rank in ranks for warning in traces[rank].trace.warnings
+            warning
+            for rank in ranks
+            for warning in (*traces[rank].trace.warnings, *overruled.get(rank, ()))
         ),
         producer=traces[ranks[0]].trace.producer,
         schema=_schema(metadata),
@@ -241,6 +244,33 @@ def _merge_groups(
     groups = {name: ProcessGroup(name=name, ranks=members[name]) for name in members}
     groups[WORLD] = world
     return groups
+
+
+def _overruled(
+    traces: Mapping[int, ReadTrace], file_groups: Mapping[str, tuple[int, ...]]
+) -> dict[int, list[TraceWarning]]:
+    """Return by rank what its trace says of groups, and the group file otherwise."""
+    found: dict[int, list[TraceWarning]] = {}
+    world = world_group(len(traces)).ranks
+    for rank, read in traces.items():
+        differing = [
+            (name, stated or world)
+            for name, stated in read.trace.groups.items()
+            if file_groups.get(name, stated or world) != (stated or world)
+        ]
+        if differing:
+            name, stated = differing[0]
+            found[rank] = [
+                TraceWarning(
+                    kind=WarningKind.GROUP_DIFFERS,
+                    rank=rank,
+                    where=read.trace.graph.source,
+                    found=f"gives group {name!r} the ranks {ranks_text(stated)}; "
+                    f"those of the group file count: {ranks_text(file_groups[name])}",
+                    count=len(differing),
+                )
+            ]
+    return found
 
 
 def _file_groups(found: FoundSet, given: Path | None) -> dict[str, tuple[int, ...]]:

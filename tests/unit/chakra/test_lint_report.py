@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chakram.chakra.doubts import DoubtKind
 from chakram.chakra.framing import frame
 from chakram.chakra.lint import ProblemKind
 from chakram.chakra.lint_report import (
@@ -22,7 +23,8 @@ from chakram.chakra.options import CORRECTIONS, ReadOptions, WarningKind
 from tests.trace_bytes import collective, metadata, node
 from tests.unit.chakra.pytorch.hosts import text
 
-GOOD = metadata() + node(1) + collective(2, data_deps=[1])
+FIRST = node(1, duration_micros=7)
+GOOD = metadata() + FIRST + collective(2, data_deps=[1])
 START = len(metadata())
 
 
@@ -45,6 +47,7 @@ def test_every_finding_has_a_rule_of_its_name() -> None:
     assert set(RULES) == {
         *ProblemKind,
         *WarningKind,
+        *DoubtKind,
         *ERROR_RULES.values(),
         NOTE_RULE,
     }
@@ -53,6 +56,8 @@ def test_every_finding_has_a_rule_of_its_name() -> None:
         assert (rule.severity is Severity.CORRECTION) == (name in CORRECTIONS)
         if name in set(ProblemKind):
             assert rule.severity is Severity.PROBLEM
+        if name in set(DoubtKind):
+            assert rule.severity is Severity.WARNING
 
 
 def test_a_sound_set_has_no_findings(tmp_path: Path) -> None:
@@ -63,7 +68,7 @@ def test_a_sound_set_has_no_findings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (GOOD[:-5], ("truncated", 1, None, START + len(node(1)))),
+        (GOOD[:-5], ("truncated", 1, None, START + len(FIRST))),
         (GOOD + b"\xff\xff\xff\xff\x0f", ("oversized-record", 1, None, len(GOOD))),
         (GOOD + frame(b"\x12\x05"), ("garbage", 1, None, len(GOOD))),
         (frame(b"\x08\x00\x12\x04COMP\x18\x03"), ("unsupported-form", 1, None, 0)),
@@ -101,11 +106,12 @@ def test_a_set_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
 
 def test_all_missing_data_dependencies_are_problems(tmp_path: Path) -> None:
     waiting = collective(1, data_deps=[7, 8])
-    ranks = [metadata() + waiting, metadata() + node(0) + waiting]
+    before = node(0, duration_micros=7)
+    ranks = [metadata() + waiting, metadata() + before + waiting]
     report = lint(tmp_path, *ranks)
     assert [place(each) for each in report.findings] == [
         ("missing-data-dependency", 0, 1, START),
-        ("missing-data-dependency", 1, 1, START + len(node(0))),
+        ("missing-data-dependency", 1, 1, START + len(before)),
     ]
     assert [each.count for each in report.of(Severity.PROBLEM)] == [2, 2]
     assert "dropped" not in report.findings[0].found
@@ -152,3 +158,31 @@ def test_groups_that_are_matched_by_name_are_a_warning_each(tmp_path: Path) -> N
     (finding,) = lint(tmp_path, job(1, 2), job(2, 1)).findings
     assert (finding.rule, finding.severity) == (NOTE_RULE, Severity.WARNING)
     assert finding.where == "process group 'world'"
+
+
+def test_a_set_that_can_be_replayed_may_be_doubtful(tmp_path: Path) -> None:
+    empty = metadata() + collective(2, comm_size=0)
+    (first, second) = lint(tmp_path, empty, empty).findings
+    assert place(first) == ("empty-collective", 0, 2, START)
+    assert place(second) == ("empty-collective", 1, 2, START)
+    assert {first.severity, second.severity} == {Severity.WARNING}
+    assert first.remedy == RULES["empty-collective"].remedy
+
+
+def test_what_cannot_be_replayed_misleads_nobody(tmp_path: Path) -> None:
+    report = lint(
+        tmp_path, metadata() + collective(2, comm_size=0), metadata() + node(1)
+    )
+    assert [each.rule for each in report.findings] == ["mismatch"]
+
+
+def test_sizes_that_stage_writes_as_elements_may_be_meant_as_bytes(
+    tmp_path: Path,
+) -> None:
+    stage = metadata(schema="symbolic_tensor_network") + collective(2)
+    for options in (
+        {"bytes_per_element": 1},
+        {"uncorrected": frozenset({WarningKind.ELEMENT_SIZES})},
+    ):
+        (finding, _) = lint(tmp_path, stage, stage, **options).findings
+        assert place(finding)[:2] == ("elements-as-bytes", 0)

@@ -14,6 +14,7 @@ import pytest
 from chakram.chakra import trace_set
 from chakram.chakra.et_pb2 import IOInfo, Node
 from chakram.chakra.framing import frame
+from chakram.chakra.options import WarningKind
 from chakram.chakra.trace_set import load_trace_set
 from chakram.core.groups import WORLD, ProcessGroup
 from chakram.errors import TraceError
@@ -314,7 +315,16 @@ def test_ranks_that_disagree_about_a_group_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"w.{rank}.et").write_bytes(metadata() + init_node(groups))
     refused(tmp_path, r"rank 1 says that group '1' has the ranks \[1\], rank 0 says")
     (tmp_path / "comm_group.json").write_text('{"1": [0, 1]}')
-    assert load_trace_set(tmp_path).groups["1"].ranks == (0, 1)
+    got = load_trace_set(tmp_path)
+    assert got.groups["1"].ranks == (0, 1)
+    assert [(each.kind, each.rank, each.found) for each in got.warnings] == [
+        (
+            WarningKind.GROUP_DIFFERS,
+            rank,
+            f"gives group '1' the ranks {rank}; those of the group file count: 0, 1",
+        )
+        for rank in range(2)
+    ]
 
 
 # Where traces come from

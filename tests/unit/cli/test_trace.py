@@ -149,6 +149,28 @@ def test_lint_exits_with_2_where_there_are_problems(tmp_path: Path) -> None:
     assert problems[0]["rule"] == "unknown-group"
 
 
+def test_strict_lint_exits_with_2_for_warnings_but_not_for_corrections(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "w.0.et").write_bytes(collective(1))
+    run("lint", tmp_path)
+    assert "0 problems, 1 warnings" in run("lint", tmp_path, "--strict", code=2)
+    (tmp_path / "w.0.et").write_bytes(metadata() + collective(1, ctrl_deps=[9]))
+    assert "[missing-control-dependency]" in run("lint", tmp_path, "--strict")
+
+
+def test_lint_says_what_to_do_about_a_warning(tmp_path: Path) -> None:
+    for rank in range(2):
+        data = metadata() + collective(1, comm_size=0)
+        (tmp_path / f"w.{rank}.et").write_bytes(data)
+    assert run("lint", tmp_path) == (
+        f"warning: {tmp_path}/w.0.et: offset 8: rank 0 node 1 'n1': is all_reduce of 0 "
+        "bytes: it moves nothing (its producer lost comm_size, or the collective may "
+        "be left out) [empty-collective: 2 times in 2 ranks]\n"
+        "2 ranks, 2 nodes: 0 problems, 2 warnings\n"
+    )
+
+
 def test_lint_compares_ranks(tmp_path: Path) -> None:
     (tmp_path / "w.0.et").write_bytes(metadata() + collective(1, comm_size=1))
     (tmp_path / "w.1.et").write_bytes(metadata() + collective(1, comm_size=2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from chakram.core.collectives import CollectiveOp
+from chakram.core.collectives import ROOTED, CollectiveOp
 from chakram.core.splits import Splits
 from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
 
@@ -157,6 +157,8 @@ class RankSynthesizer:
             op=op,
             comm_bytes=input_bytes,
             group=group,
+            # The first rank of the group, as readers take it that know no roots.
+            root=0 if op in ROOTED else None,
         )
         return (node_id,)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -45,9 +45,12 @@ def lint(
     uncorrected: Uncorrected = None,
     kineto: Kineto = None,
     unnamed_group: UnnamedGroup = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 2 for warnings, too.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check whether a trace set can be replayed.
+    """Check whether a trace set can be replayed, and whether that would mislead.
 
     The exit code is 2 if it cannot.
     """
@@ -97,13 +100,14 @@ def lint(
             f"{about if report.ranks else 'not read'}: {len(problems)} problems, "
             f"{len(others)} warnings"
         )
-    if problems:
+    if problems or (strict and report.of(Severity.WARNING)):
         raise typer.Exit(InputError.exit_code)
 
 
 def _same_oddity(finding: Finding) -> Hashable:
-    # Ranks are mostly odd alike; groups, which have no rank, each have their own line.
-    place = finding.where if finding.rank is None else None
+    # Ranks are mostly odd alike; groups each have their own line.
+    of_group = finding.rank is None or finding.where.startswith("process group ")
+    place = finding.where if of_group else None
     return finding.rule, finding.severity, place
 
 
@@ -131,6 +135,8 @@ def _merged(findings: list[Finding], alike: Callable[[Finding], Hashable]) -> li
             ranks=1 + len({each.rank for each in others} - {first.rank, None}),
         )
         word = _WORDS.get(first.severity, first.severity)
-        remedy = f" ({first.remedy})" if first.severity is Severity.PROBLEM else ""
+        # What was corrected needs nothing to be done.
+        corrected = first.severity is Severity.CORRECTION
+        remedy = "" if corrected else f" ({first.remedy})"
         lines.append(f"{word}: {first.where}: {first.found}{remedy} {name}")
     return lines
