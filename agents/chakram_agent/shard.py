@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from collections import deque
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from ipaddress import ip_network
 from random import Random
 from typing import TYPE_CHECKING
@@ -29,16 +29,13 @@ from chakram.control.events import Progress
 from chakram.control.messages import decode_message, pb
 from chakram.core.records import RecordRows
 from chakram.errors import ChakramError, PeerError, RunFailed
-from chakram.fabric.netns import in_namespace
 from chakram.fabric.process import die_with_parent
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram_agent.counters import SharedCounters
-from chakram_agent.dataplane.loop import DataPlane, Line
+from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork
-from chakram_agent.dataplane.opening import open_port
-from chakram_agent.dataplane.port import PortOptions
-from chakram_agent.dataplane.routes import refuse_loopback_route
+from chakram_agent.dataplane.opening import open_line
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.policy import Policy
 from chakram_agent.sampling import Sampler
@@ -46,6 +43,7 @@ from chakram_agent.tally import Tally
 
 if TYPE_CHECKING:
     from chakram.core.plan import AgentPlan, PortPlan
+    from chakram_agent.dataplane.loop import Line
 
 __all__ = ["Shard", "build_plane", "main"]
 
@@ -97,31 +95,9 @@ def _open_line(
         rank_numbers=plan.numbers(),
         rng=Random(f"{plan.settings.seed} {port.number}"),
     )
-    members = set(plan.peers)
-    where = f"port {port.number} ({port.host})"
-    options = PortOptions(
-        address=port.address,
-        udp_port=port.udp_port,
-        destinations=endpoint.destinations,
-        source_ports=sorted(
-            {pair.source_port for rank in ranks for pair in rank.queue_pairs}
-        ),
-        data_tos=transport.dscp_data << 2 | transport.ecn,
-        control_tos=transport.dscp_ack << 2,
-        cnp_tos=transport.dscp_cnp << 2,
+    return open_line(
+        endpoint, transport, policy=policy, members=plan.peers, network=network
     )
-    # Inside a rootless lab there is no way back; a shard does nothing else there.
-    place = (
-        nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
-    )
-    with place:
-        for address, _ in endpoint.destinations:
-            policy.check_destination(address, where=where)
-            if address not in members:
-                raise PeerError(where, f"{address} is not a member of the plan")
-            if port.open.startswith("udp:"):
-                refuse_loopback_route(address, source=port.address)
-        return Line(endpoint, open_port(port.open, options, network), transport)
 
 
 class Shard:

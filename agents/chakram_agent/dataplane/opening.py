@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from chakram.errors import ConfigError
+from chakram.errors import ConfigError, PeerError
+from chakram.fabric.netns import in_namespace
+from chakram_agent.dataplane.loop import Line
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
+from chakram_agent.dataplane.port import PortOptions
+from chakram_agent.dataplane.routes import refuse_loopback_route
 from chakram_agent.dataplane.udp import open_udp_port
 
 if TYPE_CHECKING:
-    from chakram_agent.dataplane.port import Port, PortOptions
+    from collections.abc import Collection
 
-__all__ = ["PORT_KINDS", "open_port"]
+    from chakram.core.plan import TransportPlan
+    from chakram.replay.endpoint import Endpoint
+    from chakram_agent.dataplane.port import Port
+    from chakram_agent.policy import Policy
+
+__all__ = ["PORT_KINDS", "open_line", "open_port"]
 
 PORT_KINDS = ("udp", "memory")
 
@@ -40,3 +50,51 @@ def open_port(
         "that is not a kind of port this agent has",
         f"known: {', '.join(f'{each}:' for each in PORT_KINDS)}",
     )
+
+
+def open_line(
+    endpoint: Endpoint,
+    transport: TransportPlan,
+    *,
+    policy: Policy,
+    members: Collection[str],
+    network: MemoryNetwork | None = None,
+) -> Line:
+    """Open the port of *endpoint* in its network namespace.
+
+    Args:
+        endpoint: With all its queue pairs.
+        transport: Settings of these.
+        policy: What this agent may send to.
+        members: Addresses of the plan: nothing is sent to others either.
+        network: Where ``memory:`` ports of this process meet.
+
+    Raises:
+        ChakramError: If the port cannot be opened, or a destination is not allowed or
+            would be reached through ``lo``.
+    """
+    port = endpoint.port
+    where = f"port {port.number} ({port.host})"
+    options = PortOptions(
+        address=port.address,
+        udp_port=port.udp_port,
+        destinations=endpoint.destinations,
+        source_ports=sorted(
+            {pair.source_port for pair in endpoint.engine.queue_pairs()}
+        ),
+        data_tos=transport.dscp_data << 2 | transport.ecn,
+        control_tos=transport.dscp_ack << 2,
+        cnp_tos=transport.dscp_cnp << 2,
+    )
+    # Inside a rootless lab there is no way back; a shard does nothing else there.
+    place = (
+        nullcontext() if port.netns is None else in_namespace(port.netns, may_stay=True)
+    )
+    with place:
+        for address, _ in endpoint.destinations:
+            policy.check_destination(address, where=where)
+            if address not in members:
+                raise PeerError(where, f"{address} is not a member of the plan")
+            if port.open.startswith("udp:"):
+                refuse_loopback_route(address, source=port.address)
+        return Line(endpoint, open_port(port.open, options, network), transport)

@@ -12,6 +12,11 @@ cdef class Endpoint:
     cdef readonly object port
     cdef readonly object records
     cdef readonly list destinations
+    cdef dict _destination_of
+    cdef object _congestion_settings
+    cdef object _verifier
+    cdef object _overhead_bytes
+    cdef readonly object events
     cdef readonly PortEngine engine
     cdef readonly list replays
     cdef list _awaited

@@ -16,36 +16,26 @@ the retransmissions of others.
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.core.addresses import is_ipv6
-from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
+from chakram.replay.assembly import CongestionSettings, make_engine, make_queue_pair
 from chakram.replay.bundle import Bundle
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
-from chakram.roce import congestion
-from chakram.roce.constants import (
-    IPV4_OVERHEAD_BYTES,
-    IPV6_OVERHEAD_BYTES,
-    NEVER,
-    Verb,
-)
+from chakram.roce.constants import IPV4_OVERHEAD_BYTES, IPV6_OVERHEAD_BYTES, NEVER
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
-from chakram.roce.faults import FaultRule, PacketFaults
-from chakram.roce.faulty_port import FaultyPort
-from chakram.roce.notification import CnpLimiter
-from chakram.roce.port import PortEngine
-from chakram.roce.queue_pair import QueuePair
 from chakram.roce.turns import SendOrder
 from chakram.roce.verify import IcrcVerifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from random import Random
 
     from chakram.core.plan import (
@@ -55,12 +45,11 @@ if TYPE_CHECKING:
         RunSettings,
         TransportPlan,
     )
-    from chakram.roce.congestion import CongestionControl
     from chakram.roce.events import Event
+    from chakram.roce.memory import MemoryRegion
 
 __all__ = ["Endpoint"]
 
-_VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
 _NEVER = NEVER
 
 
@@ -82,6 +71,8 @@ class Endpoint:
         records: Rows so far; the shell takes them from time to time.
         replays: One per rank.
         local_pairs: Queue pairs whose messages stay within the host.
+        events: What happened to queue pairs that belong to no rank, with the QPN,
+            oldest first; whoever posts on them takes it.
         woken: Endpoints of the process that got such a message since the shell looked.
 
     Raises:
@@ -93,16 +84,21 @@ class Endpoint:
         "_awaited",
         "_bundle_of_qpn",
         "_computing_calls",
+        "_congestion_settings",
+        "_destination_of",
         "_failure",
         "_finished",
         "_lanes",
         "_links",
+        "_overhead_bytes",
         "_peer_of_qpn",
         "_replay_of_qpn",
         "_timer_ns",
         "_turn",
+        "_verifier",
         "destinations",
         "engine",
+        "events",
         "local_pairs",
         "port",
         "records",
@@ -141,12 +137,14 @@ class Endpoint:
         self._peer_of_qpn: dict[int, tuple[str, int, int]] = {}
         # Empty if messages go as they are over the one queue pair that there is.
         self._bundle_of_qpn: dict[int, Bundle] = {}
-        destination_of: dict[tuple[str, int], int] = {}
-        congestion_settings = _CongestionSettings(transport)
-        overhead_bytes = (
+        self.events: deque[tuple[int, Event]] = deque()
+        self.destinations: list[tuple[str, int]] = []
+        self._destination_of: dict[tuple[str, int], int] = {}
+        self._congestion_settings = CongestionSettings(transport)
+        self._overhead_bytes = (
             IPV6_OVERHEAD_BYTES if is_ipv6(port.address) else IPV4_OVERHEAD_BYTES
         )
-        verifier = (
+        self._verifier = (
             IcrcVerifier(
                 local_address=port.address,
                 every=transport.icrc_check,
@@ -156,7 +154,9 @@ class Endpoint:
             else None
         )
         try:
-            self.engine = _engine(port, ranks, transport, settings, verifier, rng)
+            self.engine = make_engine(
+                port, ranks, transport, settings, self._verifier, rng
+            )
             for rank in ranks:
                 replay = Replay(
                     plan=rank,
@@ -180,17 +180,13 @@ class Endpoint:
                         self.local_pairs.append(pair)
                         self._lanes[pair.qpn] = lane
                         continue
-                    address = (pair.remote_address, pair.remote_udp_port)
-                    destination = destination_of.setdefault(
-                        address, len(destination_of)
-                    )
                     self.engine.add_queue_pair(
-                        _queue_pair(
+                        make_queue_pair(
                             pair,
-                            destination,
+                            self._destination(pair),
                             transport,
-                            congestion_settings,
-                            overhead_bytes=overhead_bytes,
+                            self._congestion_settings,
+                            overhead_bytes=self._overhead_bytes,
                         ),
                         # Messages between two ranks, and grants, have no steps to be
                         # ordered by.
@@ -202,10 +198,54 @@ class Endpoint:
                 self._bundle_of_qpn |= _bundles(rank, transport)
         except (ValueError, TypeError) as error:
             raise PlanError(f"plan: port {port.number}", str(error)) from error
-        self.destinations = list(destination_of)
-        if verifier is not None:
-            for index, (remote_address, _) in enumerate(self.destinations):
-                verifier.set_destination(index, remote_address)
+
+    def add_queue_pair(
+        self,
+        pair: QueuePairPlan,
+        transport: TransportPlan,
+        *,
+        remote_memory: tuple[int, int] = (0, 0),
+        memory: MemoryRegion | None = None,
+    ) -> None:
+        """Add a queue pair that belongs to no rank, for example to a peer's NIC.
+
+        Messages are posted on it through `engine`; what happens to them is in `events`.
+        To be called before a shell opens the port.
+
+        Args:
+            pair: Its numbers; to which group and rank it leads is of no interest.
+            transport: Its settings; congestion control is that of the port.
+            remote_memory: Address and key that WRITEs name.
+            memory: Where what arrives is kept; None: nowhere.
+
+        Raises:
+            PlanError: If the QPN is taken, or something is out of range.
+        """
+        try:
+            self.engine.add_queue_pair(
+                make_queue_pair(
+                    pair,
+                    self._destination(pair),
+                    transport,
+                    self._congestion_settings,
+                    overhead_bytes=self._overhead_bytes,
+                    remote_memory=remote_memory,
+                    memory=memory,
+                )
+            )
+        except (ValueError, TypeError) as error:
+            raise PlanError(f"plan: port {self.port.number}", str(error)) from error
+
+    def _destination(self, pair: QueuePairPlan) -> int:
+        """Return the index of the peer of *pair*."""
+        address = (pair.remote_address, pair.remote_udp_port)
+        index = self._destination_of.get(address)
+        if index is None:
+            index = self._destination_of[address] = len(self.destinations)
+            self.destinations.append(address)
+            if self._verifier is not None:
+                self._verifier.set_destination(index, pair.remote_address)
+        return index
 
     def arm(self, start_ns: int) -> None:
         """Let all ranks start their first iteration at *start_ns*."""
@@ -275,7 +315,10 @@ class Endpoint:
             self._timer_ns = due_ns
 
     def _dispatch(self, qpn: int, event: Event, now_ns: int) -> None:
-        replay = self._replay_of_qpn[qpn]
+        replay = self._replay_of_qpn.get(qpn)
+        if replay is None:
+            self.events.append((qpn, event))
+            return
         bundle = self._bundle_of_qpn.get(qpn)
         if bundle is not None:
             whole: Event | None = event
@@ -344,7 +387,8 @@ class Endpoint:
             + sum(
                 pair.responder.bytes_received
                 for pair in self.engine.queue_pairs()
-                if not self._replay_of_qpn[pair.qpn].is_background
+                if pair.qpn not in self._replay_of_qpn
+                or not self._replay_of_qpn[pair.qpn].is_background
             )
             + sum(
                 replay.completed_messages + replay.completed_operations
@@ -360,84 +404,6 @@ class Endpoint:
             if not replay.finished()
             for sentence in replay.waiting_for()
         ]
-
-
-class _CongestionSettings:
-    """What the queue pairs of one port get: a control each, and limiters for CNPs."""
-
-    def __init__(self, transport: TransportPlan) -> None:
-        self._name = transport.congestion_control
-        self._parameters = dict(transport.congestion_parameters)
-        self._interval_ns = self._parameters.pop("cnp_interval_ns", None)
-        self._scope = self._parameters.pop("cnp_scope", 0)
-        self._limiters: dict[int, CnpLimiter] = {}
-
-    def control(self) -> CongestionControl:
-        return congestion.make(self._name, **self._parameters)
-
-    def limiter(self, *, qpn: int, destination: int) -> CnpLimiter | None:
-        """Return the limiter of a queue pair; None: it never sends CNPs."""
-        if self._interval_ns is None:
-            return None
-        key = congestion.limiter_key(self._scope, qpn=qpn, destination=destination)
-        if key not in self._limiters:
-            self._limiters[key] = CnpLimiter(self._interval_ns)
-        return self._limiters[key]
-
-
-def _engine(
-    port: PortPlan,
-    ranks: Sequence[RankPlan],
-    transport: TransportPlan,
-    settings: RunSettings,
-    verifier: IcrcVerifier | None,
-    rng: Random,
-) -> PortEngine:
-    """Return the engine of a port, with faults where some are asked for."""
-    faults = list(settings.faults)
-    if settings.drop_ratio:
-        faults.append(
-            PacketFault(
-                action=FaultAction.DROP, packets="any", probability=settings.drop_ratio
-            )
-        )
-    rules: dict[bool, list[FaultRule]] = {False: [], True: []}
-    for fault in faults:
-        named = (fault.job, fault.source, fault.destination) != (None, None, None)
-        qpns = frozenset(_qpns_of(fault, ranks)) if named else None
-        if qpns is None or qpns:
-            rules[fault.at_send].append(FaultRule(fault, qpns))
-    if not any(rules.values()):
-        return PortEngine(
-            rate_bps=port.rate_bps,
-            burst_bound_ns=transport.burst_bound_ns,
-            max_burst_packets=transport.max_burst_packets,
-            verifier=verifier,
-        )
-    return FaultyPort(
-        rate_bps=port.rate_bps,
-        burst_bound_ns=transport.burst_bound_ns,
-        max_burst_packets=transport.max_burst_packets,
-        verifier=verifier,
-        at_receive=PacketFaults(rules[False], rng),
-        at_send=PacketFaults(rules[True], rng),
-    )
-
-
-def _qpns_of(fault: PacketFault, ranks: Sequence[RankPlan]) -> Iterator[int]:
-    """Yield the queue pairs of a port whose packets *fault* is about."""
-    for rank in ranks:
-        program = rank.program
-        if fault.job is not None and program.job != fault.job:
-            continue
-        for pair in rank.queue_pairs:
-            ends = (program.rank, pair.peer_rank)
-            source, destination = ends if fault.at_send else ends[::-1]
-            if fault.source in (None, source) and fault.destination in (
-                None,
-                destination,
-            ):
-                yield pair.qpn
 
 
 def _bundles(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
@@ -466,39 +432,3 @@ def _bundles(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
             )
             bundles |= dict.fromkeys(qpns, bundle)
     return bundles
-
-
-def _queue_pair(
-    pair: QueuePairPlan,
-    destination: int,
-    transport: TransportPlan,
-    settings: _CongestionSettings,
-    *,
-    overhead_bytes: int,
-) -> QueuePair:
-    verb = _VERBS.get(transport.verb)
-    if verb is None:
-        raise ValueError(f"verb {transport.verb!r} is not one of {', '.join(_VERBS)}")
-    return QueuePair(
-        qpn=pair.qpn,
-        remote_qpn=pair.remote_qpn,
-        source_port=pair.source_port,
-        destination=destination,
-        path_mtu=transport.path_mtu,
-        send_psn=pair.send_psn,
-        receive_psn=pair.receive_psn,
-        window_bytes=transport.window_bytes,
-        congestion_control=settings.control(),
-        cnp_limiter=settings.limiter(qpn=pair.qpn, destination=destination),
-        retransmit_timeout_ns=transport.retransmit_timeout_ns,
-        retry_limit=transport.retry_limit,
-        rnr_retry_limit=transport.rnr_retry_limit,
-        rnr_timer=transport.rnr_timer,
-        adaptive_low_ns=transport.adaptive_low_ns,
-        adaptive_tries=transport.adaptive_tries,
-        ack_interval_packets=transport.ack_interval_packets,
-        # A queue pair's rate is as hard to keep on time as its port's.
-        burst_bound_ns=transport.burst_bound_ns,
-        verb=verb,
-        overhead_bytes=overhead_bytes,
-    )

@@ -1,0 +1,168 @@
+"""From the settings of a plan to the parts of an endpoint: engine and queue pairs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.core.faults import FaultAction, PacketFault
+from chakram.roce import congestion
+from chakram.roce.constants import Verb
+from chakram.roce.faults import FaultRule, PacketFaults
+from chakram.roce.faulty_port import FaultyPort
+from chakram.roce.notification import CnpLimiter
+from chakram.roce.port import PortEngine
+from chakram.roce.queue_pair import QueuePair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from random import Random
+
+    from chakram.core.plan import (
+        PortPlan,
+        QueuePairPlan,
+        RankPlan,
+        RunSettings,
+        TransportPlan,
+    )
+    from chakram.roce.congestion import CongestionControl
+    from chakram.roce.memory import MemoryRegion
+    from chakram.roce.verify import IcrcVerifier
+
+__all__ = ["CongestionSettings", "make_engine", "make_queue_pair"]
+
+_VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
+
+
+class CongestionSettings:
+    """What the queue pairs of one port get: a control each, and limiters for CNPs."""
+
+    def __init__(self, transport: TransportPlan) -> None:
+        self._name = transport.congestion_control
+        self._parameters = dict(transport.congestion_parameters)
+        self._interval_ns = self._parameters.pop("cnp_interval_ns", None)
+        self._scope = self._parameters.pop("cnp_scope", 0)
+        self._limiters: dict[int, CnpLimiter] = {}
+
+    def control(self) -> CongestionControl:
+        """Return a control for one more queue pair."""
+        return congestion.make(self._name, **self._parameters)
+
+    def limiter(self, *, qpn: int, destination: int) -> CnpLimiter | None:
+        """Return the limiter of a queue pair; None: it never sends CNPs."""
+        if self._interval_ns is None:
+            return None
+        key = congestion.limiter_key(self._scope, qpn=qpn, destination=destination)
+        if key not in self._limiters:
+            self._limiters[key] = CnpLimiter(self._interval_ns)
+        return self._limiters[key]
+
+
+def make_engine(
+    port: PortPlan,
+    ranks: Sequence[RankPlan],
+    transport: TransportPlan,
+    settings: RunSettings,
+    verifier: IcrcVerifier | None,
+    rng: Random,
+) -> PortEngine:
+    """Return the engine of a port, with faults where some are asked for."""
+    faults = list(settings.faults)
+    if settings.drop_ratio:
+        faults.append(
+            PacketFault(
+                action=FaultAction.DROP, packets="any", probability=settings.drop_ratio
+            )
+        )
+    rules: dict[bool, list[FaultRule]] = {False: [], True: []}
+    for fault in faults:
+        named = (fault.job, fault.source, fault.destination) != (None, None, None)
+        qpns = frozenset(_qpns_of(fault, ranks)) if named else None
+        if qpns is None or qpns:
+            rules[fault.at_send].append(FaultRule(fault, qpns))
+    if not any(rules.values()):
+        return PortEngine(
+            rate_bps=port.rate_bps,
+            burst_bound_ns=transport.burst_bound_ns,
+            max_burst_packets=transport.max_burst_packets,
+            verifier=verifier,
+        )
+    return FaultyPort(
+        rate_bps=port.rate_bps,
+        burst_bound_ns=transport.burst_bound_ns,
+        max_burst_packets=transport.max_burst_packets,
+        verifier=verifier,
+        at_receive=PacketFaults(rules[False], rng),
+        at_send=PacketFaults(rules[True], rng),
+    )
+
+
+def _qpns_of(fault: PacketFault, ranks: Sequence[RankPlan]) -> Iterator[int]:
+    """Yield the queue pairs of a port whose packets *fault* is about."""
+    for rank in ranks:
+        program = rank.program
+        if fault.job is not None and program.job != fault.job:
+            continue
+        for pair in rank.queue_pairs:
+            ends = (program.rank, pair.peer_rank)
+            source, destination = ends if fault.at_send else ends[::-1]
+            if fault.source in (None, source) and fault.destination in (
+                None,
+                destination,
+            ):
+                yield pair.qpn
+
+
+def make_queue_pair(
+    pair: QueuePairPlan,
+    destination: int,
+    transport: TransportPlan,
+    settings: CongestionSettings,
+    *,
+    overhead_bytes: int,
+    remote_memory: tuple[int, int] = (0, 0),
+    memory: MemoryRegion | None = None,
+) -> QueuePair:
+    """Return one end of a queue pair of a plan.
+
+    Args:
+        pair: Its numbers.
+        destination: Index of the peer's address.
+        transport: Its settings.
+        settings: Of the port that it is for.
+        overhead_bytes: See `QueuePair`.
+        remote_memory: Address and key that WRITEs name.
+        memory: Where what arrives is kept; None: nowhere.
+
+    Raises:
+        ValueError: If one of them is out of range.
+    """
+    remote_address, remote_key = remote_memory
+    verb = _VERBS.get(transport.verb)
+    if verb is None:
+        raise ValueError(f"verb {transport.verb!r} is not one of {', '.join(_VERBS)}")
+    return QueuePair(
+        qpn=pair.qpn,
+        remote_qpn=pair.remote_qpn,
+        source_port=pair.source_port,
+        destination=destination,
+        path_mtu=transport.path_mtu,
+        send_psn=pair.send_psn,
+        receive_psn=pair.receive_psn,
+        window_bytes=transport.window_bytes,
+        congestion_control=settings.control(),
+        cnp_limiter=settings.limiter(qpn=pair.qpn, destination=destination),
+        retransmit_timeout_ns=transport.retransmit_timeout_ns,
+        retry_limit=transport.retry_limit,
+        rnr_retry_limit=transport.rnr_retry_limit,
+        rnr_timer=transport.rnr_timer,
+        adaptive_low_ns=transport.adaptive_low_ns,
+        adaptive_tries=transport.adaptive_tries,
+        ack_interval_packets=transport.ack_interval_packets,
+        # A queue pair's rate is as hard to keep on time as its port's.
+        burst_bound_ns=transport.burst_bound_ns,
+        verb=verb,
+        overhead_bytes=overhead_bytes,
+        remote_address=remote_address,
+        remote_key=remote_key,
+        memory=memory,
+    )

@@ -1,0 +1,171 @@
+"""Messages with contents, posted by hand, between data planes on loopback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import ip_network
+from random import Random
+
+import pytest
+
+from chakram.core.plan import PortPlan, QueuePairPlan, RunSettings, TransportPlan
+from chakram.errors import PeerError, PlanError
+from chakram.replay.endpoint import Endpoint
+from chakram.roce.constants import NO_IMMEDIATE
+from chakram.roce.events import MessageReceived, SendCompleted
+from chakram.roce.memory import MemoryRegion
+from chakram_agent.dataplane import udp
+from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.dataplane.memory import MemoryNetwork
+from chakram_agent.dataplane.opening import open_line
+from chakram_agent.policy import Policy
+
+POLICY = Policy(allow=(ip_network("127.0.0.0/8"),))
+ADDRESSES = ("127.18.9.1", "127.18.9.2")
+ADDRESS, KEY = 0x5000, 0xBEEF
+SIZES = [1, 4096, 0, 300_000, 5, 5, 70_001]
+TRANSPORTS = {
+    verb: TransportPlan(path_mtu=1024, verb=verb, retransmit_timeout_ns=20_000_000)
+    for verb in ("write", "send")
+}
+QPNS = {"write": 0x21, "send": 0x22}
+
+
+@pytest.fixture(params=["memory:", "udp:", "udp: plain"])
+def open_spec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name, _, form = request.param.partition(" ")
+    if form == "plain":
+        monkeypatch.setattr(udp, "_batch", None)
+    return str(name)
+
+
+def port_plan(number: int, open_spec: str) -> PortPlan:
+    return PortPlan(
+        number=number,
+        agent="a",
+        host=f"h{number}",
+        open=open_spec,
+        netns=None,
+        address=ADDRESSES[number],
+        udp_port=14797,
+        rate_bps=None,
+        mtu=4200,
+    )
+
+
+def pair_plan(number: int, qpn: int) -> QueuePairPlan:
+    return QueuePairPlan(
+        group="",
+        channel=0,
+        peer_rank=0,
+        qpn=qpn,
+        remote_qpn=qpn,
+        remote_port=1 - number,
+        remote_address=ADDRESSES[1 - number],
+        remote_udp_port=14797,
+        source_port=50_000 + qpn,
+        send_psn=number,
+        receive_psn=1 - number,
+    )
+
+
+def make_endpoint(
+    number: int, open_spec: str, memory: dict[str, MemoryRegion]
+) -> Endpoint:
+    endpoint = Endpoint(
+        port=port_plan(number, open_spec),
+        ranks=(),
+        transport=TRANSPORTS["write"],
+        settings=RunSettings(),
+        rank_numbers={},
+        rng=Random(1),
+    )
+    for verb, transport in TRANSPORTS.items():
+        endpoint.add_queue_pair(
+            pair_plan(number, QPNS[verb]),
+            transport,
+            remote_memory=(ADDRESS, KEY),
+            memory=memory.get(verb),
+        )
+    return endpoint
+
+
+def run(plane: DataPlane, until: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 20
+    while not until():
+        assert time.monotonic() < deadline_s
+        plane.round()
+        plane.wait(1_000_000)
+
+
+def test_contents_arrive_where_they_belong(open_spec: str) -> None:
+    texts = [Random(number).randbytes(size) for number, size in enumerate(SIZES)]
+    kept = {
+        verb: MemoryRegion(sum(SIZES), address=ADDRESS, key=KEY) for verb in TRANSPORTS
+    }
+    network = MemoryNetwork()
+    lines = [
+        open_line(
+            make_endpoint(number, open_spec, kept if number else {}),
+            TRANSPORTS["write"],
+            policy=POLICY,
+            members=ADDRESSES,
+            network=network,
+        )
+        for number in (0, 1)
+    ]
+    plane = DataPlane(lines)
+    try:
+        sender, receiver = (line.endpoint for line in lines)
+        now_ns = time.monotonic_ns()
+        for qpn in QPNS.values():
+            offset = 0
+            for number, text in enumerate(texts):
+                if qpn == QPNS["send"]:
+                    kept["send"].post_receive(offset, len(text))
+                message_id = number if number % 2 == 0 else NO_IMMEDIATE
+                sender.engine.post_send(
+                    qpn, message_id, len(text), now_ns, 0, text, offset
+                )
+                offset += len(text)
+        lines[0].wake_ns = 0
+        # WRITEs without immediate are told of together with the next that has one.
+        told = len(texts) + (len(texts) + 1) // 2
+        run(
+            plane,
+            lambda: (
+                len(receiver.events) == told and len(sender.events) == 2 * len(texts)
+            ),
+        )
+    finally:
+        plane.close()
+
+    assert all(isinstance(event, SendCompleted) for _, event in sender.events)
+    for verb, qpn in QPNS.items():
+        assert bytes(kept[verb].buffer) == b"".join(texts)
+        events = [event for number, event in receiver.events if number == qpn]
+        assert all(isinstance(event, MessageReceived) for event in events)
+        assert sum(event.size_bytes for event in events) == sum(SIZES)  # type: ignore[union-attr]
+    assert receiver.finished()
+    assert receiver.progress_counter() == 2 * sum(SIZES)
+
+
+def test_a_queue_pair_that_is_there_is_not_added_again() -> None:
+    endpoint = make_endpoint(0, "memory:", {})
+    with pytest.raises(PlanError, match="port 0: there is a queue pair 33 already"):
+        endpoint.add_queue_pair(pair_plan(0, QPNS["write"]), TRANSPORTS["write"])
+
+
+def test_a_peer_that_is_no_member_is_refused() -> None:
+    endpoint = make_endpoint(0, "memory:", {})
+    with pytest.raises(PeerError, match=r"127\.18\.9\.2 is not a member"):
+        open_line(endpoint, TRANSPORTS["write"], policy=POLICY, members=())
+
+
+def test_what_the_agent_may_not_send_to_is_refused() -> None:
+    endpoint = make_endpoint(0, "memory:", {})
+    nowhere = replace(POLICY, allow=())
+    with pytest.raises(PlanError, match=r"127\.18\.9\.2"):
+        open_line(endpoint, TRANSPORTS["write"], policy=nowhere, members=ADDRESSES)
