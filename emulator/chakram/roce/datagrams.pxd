@@ -42,6 +42,7 @@ cdef class SegmentParser:
     @cython.locals(opcode="int", pad_bytes="int", rest="Py_ssize_t", at="Py_ssize_t")
     cpdef int parse(self, const unsigned char[::1] data, Py_ssize_t offset,
                     Py_ssize_t length)
+    @cython.locals(high="unsigned long long")
     cdef unsigned long long _word(self, const unsigned char[::1] data, Py_ssize_t at)
 
 

@@ -166,9 +166,8 @@ class SegmentParser:
 
     def _word(self, data: bytes | bytearray | memoryview, at: int) -> int:
         """Return 32 bits in network order."""
-        return (
-            data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
-        ) & 0xFFFFFFFF
+        high = data[at] << 8 | data[at + 1]
+        return high << 16 | data[at + 2] << 8 | data[at + 3]
 
 
 class Run:

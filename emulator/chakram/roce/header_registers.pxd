@@ -4,6 +4,7 @@ from chakram.roce.burst cimport Burst
 
 cdef int _SHARED
 cdef int _KINDS
+cdef unsigned int _ONES
 
 
 cdef class HeaderRegisters:

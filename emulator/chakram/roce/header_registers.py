@@ -28,6 +28,7 @@ _SHARED = SHARED_BTH_BYTES
 # One for each opcode of the reliable connection service; the last one, which is
 # reserved there, stands for the opcodes of all other services.
 _KINDS = 32
+_ONES = 0xFFFFFFFF
 
 
 class HeaderRegisters:
@@ -167,4 +168,4 @@ class HeaderRegisters:
         headers[at + 5] = qpn >> 16 & 0xFF
         headers[at + 6] = qpn >> 8 & 0xFF
         headers[at + 7] = qpn & 0xFF
-        return zlib.crc32(self._bytes) ^ 0xFFFFFFFF
+        return zlib.crc32(self._bytes) ^ _ONES

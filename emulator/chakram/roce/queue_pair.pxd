@@ -11,6 +11,7 @@ cdef int _CNP
 cdef int _WRITE
 cdef int _NOT_READY
 cdef int _INVALID_REQUEST
+cdef unsigned long long _ADDRESS_MASK
 cdef int _AETH_BYTES
 cdef int _CNP_BYTES
 

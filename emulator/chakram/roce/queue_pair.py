@@ -38,6 +38,8 @@ _CNP = int(BurstKind.CNP)
 _WRITE = int(Verb.WRITE)
 _NOT_READY = RECEIVER_NOT_READY
 _INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
+# As a literal it would be Python's integer, also in compiled code.
+_ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 _AETH_BYTES = 4
 _CNP_BYTES = 16
 _LONGEST_TIMEOUT_NS = 1 << 53
@@ -646,7 +648,7 @@ class QueuePair:
             return None
         burst.remote_address = (
             self._remote_address + burst.remote_address
-        ) & 0xFFFFFFFFFFFFFFFF
+        ) & _ADDRESS_MASK
         burst.remote_key = self._remote_key
         self._address(burst)
         return burst

@@ -24,6 +24,7 @@ cdef int _IN_FULL
 cdef int _ACKNOWLEDGE
 cdef int _CNP_OPCODE
 cdef int _POWERS
+cdef unsigned int _ONES
 cdef int _BTH_SHARED
 cdef Py_ssize_t _ANSWER_BYTES
 

@@ -63,6 +63,8 @@ _BY_TABLE = ICRC_MODES.index("table")
 _IN_FULL = ICRC_MODES.index("full")
 _CNP_OPCODE = int(Opcode.CNP)
 _POWERS = ADVANCE_BITS
+# As literals these would be Python's integers, also in compiled code.
+_ONES = 0xFFFFFFFF
 _BTH_SHARED = SHARED_BTH_BYTES
 _ANSWER_BYTES = _BTH + _CNP_RESERVED + _ICRC
 
@@ -364,7 +366,7 @@ class WireEncoder:
                 ^ advance[base + 512 + (register >> 16 & 0xFF)]
                 ^ advance[base + 768 + (register >> 24)]
                 ^ constant
-                ^ 0xFFFFFFFF
+                ^ _ONES
             )
             at += size
             buffer[at - 4] = register & 0xFF
@@ -388,7 +390,7 @@ class WireEncoder:
         payload_at = at + _BTH
         if opcode != kind and kind in (_FIRST, _ONLY, _PLAIN_ONLY):
             self._put_word(burst.remote_address >> 32, payload_at)
-            self._put_word(burst.remote_address & 0xFFFFFFFF, payload_at + 4)
+            self._put_word(burst.remote_address & _ONES, payload_at + 4)
             self._put_word(burst.remote_key, payload_at + 8)
             self._put_word(burst.message_bytes, payload_at + 12)
             payload_at += _RETH
@@ -460,7 +462,7 @@ class WireEncoder:
 
     def _put_icrc(self, register: int, at: int) -> None:
         """Write the final inversion of a register, lowest byte first."""
-        value = register ^ 0xFFFFFFFF
+        value = register ^ _ONES
         self._buffer[at] = value & 0xFF
         self._buffer[at + 1] = value >> 8 & 0xFF
         self._buffer[at + 2] = value >> 16 & 0xFF
