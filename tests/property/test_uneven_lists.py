@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.control.codec import decode_plan, encode_plan
+from chakram.control.plan_file import SavedJob, SavedPlan, decode, encode
 from chakram.controller.plan_summary import summarise_plan
 from chakram.core.algorithms import UserAlgorithm, algorithm
 from chakram.core.algorithms.listed import ListedAlgorithm, check_listed, listed_from
@@ -173,6 +174,37 @@ def test_who_sends_only_his_own_needs_to_know_nothing_of_others(
         (operation,) = program.operations
         assert isinstance(operation, CollectiveOperation)
         assert operation.passed_bytes == ()
+
+
+@given(matrices(most=9), NAMES)
+@settings(max_examples=25, deadline=None)
+def test_a_saved_plan_keeps_what_is_passed_on(matrix: Matrix, name: str) -> None:
+    plan = saved(lowered(matrix, name))
+    assert decode(encode(plan), where="f") == plan
+
+
+def test_a_saved_plan_that_passes_on_something_else_is_refused() -> None:
+    programs = relayed()
+    (operation,) = programs[1].operations
+    assert isinstance(operation, CollectiveOperation)
+    for passed in ((), tuple(size + 1 for size in operation.passed_bytes)):
+        plan = saved(tuple(passing_on(programs, passed)))
+        with pytest.raises(PlanError, match="pass"):
+            decode(encode(plan), where="f")
+
+
+def saved(programs: tuple[RankProgram, ...]) -> SavedPlan:
+    job = SavedJob(
+        name="j",
+        settings="0f",
+        trace="t",
+        producer="p",
+        digest="d",
+        nodes=7,
+        warnings=(),
+        programs=programs,
+    )
+    return SavedPlan(made_by="1", jobs=(job,), inputs=())
 
 
 def relayed() -> tuple[RankProgram, ...]:

@@ -24,6 +24,7 @@ from chakram.control.fields import (
     text,
 )
 from chakram.control.messages import plan_pb
+from chakram.core.algorithms.listed import MAX_PARTS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.operation_table import (
     NO_SPLITS,
@@ -133,14 +134,14 @@ def _encode_collectives(
     collectives: Sequence[CollectiveOperation], place_of: dict[str, int]
 ) -> plan_pb.SavedCollectives:
     kinds: dict[tuple[CollectiveOp, str], int] = {}
-    splits: dict[Splits, int] = {}
+    splits: dict[tuple[Splits, tuple[int, ...]], int] = {}
     kinds_column = [
         kinds.setdefault((each.op, each.algorithm), len(kinds)) for each in collectives
     ]
     splits_column = [
         NO_SPLITS
         if each.splits is None
-        else splits.setdefault(each.splits, len(splits))
+        else splits.setdefault((each.splits, each.passed_bytes), len(splits))
         for each in collectives
     ]
     return plan_pb.SavedCollectives(
@@ -157,9 +158,11 @@ def _encode_collectives(
         ],
         all_splits=[
             plan_pb.SavedSplits(
-                sent_bytes=each.sent_bytes, received_bytes=each.received_bytes
+                sent_bytes=each.sent_bytes,
+                received_bytes=each.received_bytes,
+                passed_bytes=passed,
             )
-            for each in splits
+            for each, passed in splits
         ],
     )
 
@@ -294,7 +297,8 @@ def _decode_collectives(
         splits=splits,
         all_groups=all_groups,
         all_kinds=all_kinds,
-        all_splits=all_splits,
+        all_splits=tuple(each for each, _ in all_splits),
+        all_passed_bytes=tuple(passed for _, passed in all_splits),
     )
 
 
@@ -305,13 +309,17 @@ def _decode_kind(message: plan_pb.SavedKind) -> tuple[CollectiveOp, str]:
     return op, text("algorithm", message.algorithm)
 
 
-def _decode_splits(message: plan_pb.SavedSplits) -> Splits:
+def _decode_splits(
+    message: plan_pb.SavedSplits,
+) -> tuple[Splits, tuple[int, ...]]:
+    """Return splits, and what is passed on with them."""
     check_count("sent_bytes", message.sent_bytes, MAX_NAMES)
     check_count("received_bytes", message.received_bytes, MAX_NAMES)
+    check_count("passed_bytes", message.passed_bytes, MAX_PARTS)
     return Splits(
         tuple(size("sent_bytes", part) for part in message.sent_bytes),
         tuple(size("received_bytes", part) for part in message.received_bytes),
-    )
+    ), tuple(size("passed_bytes", part) for part in message.passed_bytes)
 
 
 def _decode_messages(message: plan_pb.SavedMessages) -> MessageColumns:

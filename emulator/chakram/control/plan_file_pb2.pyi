@@ -300,19 +300,25 @@ class SavedSplits(_message.Message):
 
     SENT_BYTES_FIELD_NUMBER: _builtins.int
     RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    PASSED_BYTES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def sent_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def received_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def passed_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """as in Collective"""
+
     def __init__(
         self,
         *,
         sent_bytes: _abc.Iterable[_builtins.int] | None = ...,
         received_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        passed_bytes: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed_bytes", b"passed_bytes", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

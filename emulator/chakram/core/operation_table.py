@@ -66,7 +66,8 @@ class CollectiveColumns:
 
     ``groups``, ``kinds`` and ``splits`` are places: in ``all_groups``, in ``all_kinds``
     (operation and algorithm), in ``all_splits``; a place in the last may be
-    ``NO_SPLITS``, and ``splits`` is None if every one is.
+    ``NO_SPLITS``, and ``splits`` is None if every one is.  ``all_passed_bytes`` go with
+    ``all_splits``.
     """
 
     groups: Column
@@ -79,6 +80,7 @@ class CollectiveColumns:
     all_groups: tuple[ProcessGroup, ...]
     all_kinds: tuple[tuple[CollectiveOp, str], ...]
     all_splits: tuple[Splits, ...]
+    all_passed_bytes: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +229,7 @@ def _operations(columns: TableColumns) -> list[Operation]:
                 "trace_bytes": collectives.trace_bytes,
                 "root": collectives.roots,
                 "splits": _splits(collectives),
+                "passed_bytes": _passed_bytes(collectives),
             },
         ),
         (
@@ -255,6 +258,15 @@ def _splits(collectives: CollectiveColumns) -> list[Splits | None]:
         return [None] * len(collectives.groups)
     return [
         None if at == NO_SPLITS else collectives.all_splits[at]
+        for at in collectives.splits
+    ]
+
+
+def _passed_bytes(collectives: CollectiveColumns) -> list[tuple[int, ...]]:
+    if collectives.splits is None:
+        return [()] * len(collectives.groups)
+    return [
+        () if at == NO_SPLITS else collectives.all_passed_bytes[at]
         for at in collectives.splits
     ]
 
