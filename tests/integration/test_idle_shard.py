@@ -1,0 +1,109 @@
+"""A data-plane process with nothing to do leaves its core alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakram.control.messages import pb
+from chakram.core.counters import slot
+from chakram.core.plan import AgentPlan, RunSettings
+from chakram.testing.plans import compute
+from chakram_agent.counters import SharedCounters
+from chakram_agent.pipe import ShardPipe
+from tests.integration.test_agent_shard import Talk
+from tests.plans import ring_plan
+
+IDLE_S = 1.0
+MOST_OF_A_CORE = 0.03
+"""It looks up 20 times a second, in case its agent wants something."""
+
+HOUR_NS = 3600 * 10**9
+
+
+@contextmanager
+def shard_process() -> Iterator[tuple[Talk, int]]:
+    """Start a shard as agents do; yield its agent's end and its process id."""
+    ours, theirs = socket.socketpair()
+    counters = SharedCounters.create("test")
+    pipe = ShardPipe(ours)
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-P", "-m", "chakram_agent.shard"),
+            *("--control", str(theirs.fileno())),
+            *("--counters", str(counters.descriptor)),
+            *("--parent", str(os.getpid())),
+        ],
+        stdin=subprocess.DEVNULL,
+        pass_fds=(theirs.fileno(), counters.descriptor),
+    )
+    theirs.close()
+    try:
+        yield Talk(pipe, counters), process.pid
+    finally:
+        pipe.close()
+        assert process.wait(10) == 0
+        counters.close()
+
+
+def cpu_ns(process: int) -> int:
+    """Return the CPU time of a process of one thread."""
+    return int(Path(f"/proc/{process}/schedstat").read_text().split()[0])
+
+
+def share_of_a_core(process: int) -> float:
+    """Return what a process takes of a core in the next second."""
+    before_ns, began_ns = cpu_ns(process), time.monotonic_ns()
+    threading.Event().wait(IDLE_S)
+    return (cpu_ns(process) - before_ns) / (time.monotonic_ns() - began_ns)
+
+
+def plan_that_computes() -> AgentPlan:
+    """One small all-reduce, and then compute for longer than anybody looks."""
+    plan = ring_plan(nranks=4, settings=RunSettings(warmup=0, measured=1))
+    return replace(
+        plan,
+        ranks=tuple(
+            replace(
+                rank,
+                program=replace(
+                    rank.program,
+                    operations=(
+                        *rank.program.operations,
+                        compute(HOUR_NS, after=[0]),
+                    ),
+                ),
+            )
+            for rank in plan.ranks
+        ),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after_traffic", [False, True])
+def test_a_shard_without_anything_due_takes_next_to_no_cpu(after_traffic: bool) -> None:
+    with shard_process() as (talk, process):
+        talk.set_up(plan_that_computes())
+        talk.wait_for("ready")
+        start_ns = time.monotonic_ns() + (10**6 if after_traffic else HOUR_NS)
+        talk.say(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
+        if after_traffic:
+            flows = 4 * 6
+            talk.wait_for(
+                "progress",
+                lambda _: talk.counters.snapshot()[slot("flows_completed")] == flows,
+            )
+        share = min(share_of_a_core(process) for _ in range(2))
+        assert share < MOST_OF_A_CORE
+        talk.stop()
+        talk.wait_for("stopped")
