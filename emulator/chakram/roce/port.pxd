@@ -5,6 +5,7 @@ from chakram.roce.datagrams cimport Run, SegmentParser
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.timers cimport Timers
 from chakram.roce.turns cimport Turns
 
 cdef long long _NEVER
@@ -24,7 +25,7 @@ cdef class PortEngine:
     cdef object _events
     cdef object _answering
     cdef Turns _turns
-    cdef list _timers
+    cdef Timers _timers
     cdef long long _quantum_bytes
     cdef Burst _offered
     cdef QueuePair _offered_queue_pair
@@ -81,7 +82,6 @@ cdef class PortEngine:
     @cython.locals(queue_pair=QueuePair)
     cdef bint _is_intact(self, const unsigned char[::1] buffer, Py_ssize_t offset,
                          Py_ssize_t size, int source_port)
-    cdef long long _first_timer_ns(self)
     @cython.locals(wake_ns="long long", ready_ns="long long")
     cdef long long _wake_ns(self, QueuePair queue_pair)
     @cython.locals(wake_ns="long long")

@@ -16,7 +16,6 @@ Pacing, and the account of how late the data plane was: `chakram.roce.pacing`.
 from __future__ import annotations
 
 from collections import deque
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import NEVER, BurstKind
@@ -25,6 +24,7 @@ from chakram.roce.histogram import Histogram
 from chakram.roce.opcodes import Opcode
 from chakram.roce.pacing import Line
 from chakram.roce.statistics import PortStatistics
+from chakram.roce.timers import Timers
 from chakram.roce.turns import Turns
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class PortEngine:
         self._events: deque[tuple[int, Event]] = deque()
         self._answering: deque[QueuePair] = deque()
         self._turns = Turns()
-        # (time, QPN); an entry counts only if its queue pair has that wake_ns.
-        self._timers: list[tuple[int, int]] = []
+        # An entry counts only if its queue pair has that wake_ns.
+        self._timers = Timers()
         self._quantum_bytes = 0
         # The burst that `peek_burst` returned last, and whose it is.
         self._offered: Burst | None = None
@@ -249,7 +249,7 @@ class PortEngine:
         before anything else; if it does not, forget the burst and peek again later:
         perhaps another one has become more urgent.
         """
-        if self._timers and self._first_timer_ns() <= now_ns:
+        if self._timers.first_ns <= now_ns:
             self.handle_timers(now_ns)
         if now_ns < self._line.free_ns:
             return None
@@ -327,21 +327,19 @@ class PortEngine:
         wakeup_ns = _NEVER
         if self._answering or self._turns.ring:
             wakeup_ns = self._line.free_ns
-        while self._timers:
-            time_ns, qpn = self._timers[0]
-            queue_pair = self._queue_pairs[qpn]
+        while self._timers.first_ns < wakeup_ns:
+            time_ns = self._timers.first_ns
+            queue_pair = self._queue_pairs[self._timers.first_qpn]
             if time_ns != queue_pair.wake_ns:
-                heappop(self._timers)
+                self._timers.drop_first()
                 continue
             if self._wake_ns(queue_pair) > time_ns:
                 # Its deadline has moved on since; the entry stayed behind.
-                heappop(self._timers)
+                self._timers.drop_first()
                 queue_pair.wake_ns = _NEVER
                 self._schedule(queue_pair)
                 continue
-            if time_ns < wakeup_ns:
-                wakeup_ns = time_ns
-            break
+            return time_ns
         return wakeup_ns
 
     def handle_timers(self, now_ns: int) -> None:
@@ -349,12 +347,10 @@ class PortEngine:
 
         `peek_burst` and `next_burst` do that too.
         """
-        while self._timers:
-            time_ns, qpn = self._timers[0]
-            if time_ns > now_ns:
-                break
-            heappop(self._timers)
-            queue_pair = self._queue_pairs[qpn]
+        while self._timers.first_ns <= now_ns:
+            time_ns = self._timers.first_ns
+            queue_pair = self._queue_pairs[self._timers.first_qpn]
+            self._timers.drop_first()
             if time_ns != queue_pair.wake_ns:
                 continue
             queue_pair.wake_ns = _NEVER
@@ -566,10 +562,6 @@ class PortEngine:
         self.icrc_errors += 1
         return False
 
-    def _first_timer_ns(self) -> int:
-        """Return the time of the first entry, which may be stale."""
-        return self._timers[0][0]
-
     def _wake_ns(self, queue_pair: QueuePair) -> int:
         """Return when a queue pair is to be looked at again, come what may."""
         wake_ns = queue_pair.requester.next_timeout_ns()
@@ -588,7 +580,7 @@ class PortEngine:
         wake_ns = self._wake_ns(queue_pair)
         if wake_ns < queue_pair.wake_ns:
             queue_pair.wake_ns = wake_ns
-            heappush(self._timers, (wake_ns, queue_pair.qpn))
+            self._timers.add(wake_ns, queue_pair.qpn)
 
     def _update(self, queue_pair: QueuePair, since_ns: int, now_ns: int) -> None:
         """Take note of what a queue pair may do after something happened to it.
