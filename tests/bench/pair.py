@@ -37,7 +37,7 @@ def veth_pair(mtu: int) -> Iterator[tuple[End, End]]:
     topology = single_switch(2, None)
     plan = plan_addresses(topology)
     addresses = [plan.host(host).address for host in topology.hosts]
-    made, _ = make_namespaces({"a": host_sysctls(), "b": host_sysctls()})
+    made, _ = make_namespaces({"a": host_sysctls("ipv4"), "b": host_sysctls("ipv4")})
     try:
         a, b = made.values()
         a.netlink.execute(

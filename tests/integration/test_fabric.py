@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -76,15 +77,19 @@ def test_a_process_dies_with_its_parent() -> None:
         time.sleep(0.005)
 
 
-def test_loopback_ports_that_are_taken_are_refused() -> None:
-    ports = loopback_ports(3)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
-        other.bind((ports[2].address, 0))
-        taken = other.getsockname()[1]
-        with pytest.raises(PortInUse, match=rf"port h2 at 127\.18\.0\.3:{taken}"):
-            check_ports_free(ports, taken)
-        check_ports_free(ports[:2], taken)
-    check_ports_free(ports, taken)
+@pytest.mark.parametrize(
+    ("family", "where"), [("ipv4", "127.18.0.3:{}"), ("ipv6", "[::1]:{}")]
+)
+def test_loopback_ports_that_are_taken_are_refused(family: str, where: str) -> None:
+    ports = loopback_ports(3, udp_port=24790, family=family)
+    kind = socket.AF_INET6 if family == "ipv6" else socket.AF_INET
+    with socket.socket(kind, socket.SOCK_DGRAM) as other:
+        other.bind((ports[2].address, ports[2].udp_port))
+        expected = re.escape(f"port h2 at {where.format(ports[2].udp_port)}")
+        with pytest.raises(PortInUse, match=expected):
+            check_ports_free(ports)
+        check_ports_free(ports[:2])
+    check_ports_free(ports)
 
 
 def test_addresses_of_this_machine_route_through_lo() -> None:

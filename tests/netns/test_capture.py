@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,12 +40,19 @@ def frames_of(path: Path) -> list[Frame]:
 
 def ends(frame: Frame) -> tuple[str, str]:
     packet = ip_packet(frame.data)
-    return socket.inet_ntoa(packet[12:16]), socket.inet_ntoa(packet[16:20])
+    if packet[0] >> 4 == 6:
+        source, destination = packet[8:24], packet[24:40]
+    else:
+        source, destination = packet[12:16], packet[16:20]
+    return str(ip_address(source)), str(ip_address(destination))
 
 
-async def test_both_directions_of_every_host_are_in_its_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+async def test_both_directions_of_every_host_are_in_its_file(
+    tmp_path: Path, family: str
+) -> None:
     before_ns = time.time_ns()
-    async with await start_lab(star(3), lab_name="both") as handle:
+    async with await start_lab(star(3), lab_name="both", addressing=family) as handle:
         lab = handle.state
         async with capturing(lab, ["h0", "h2"], folder=tmp_path) as captures:
             status = lab_status("both")

@@ -20,6 +20,7 @@ from tests.support import missing_root, require
 pytestmark = pytest.mark.asyncio
 
 RATE_BPS = 10**7
+FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 BURST = memoryview(bytes(4 * 4112))
 
 
@@ -47,9 +48,10 @@ def send(port: Port) -> bool:
     return port.send_burst(BURST, 4112, 0, 50_000, int(BurstKind.DATA))
 
 
-async def test_a_full_queue_pushes_back_and_loses_nothing() -> None:
+@FAMILIES
+async def test_a_full_queue_pushes_back_and_loses_nothing(family: str) -> None:
     async with await start_lab(
-        single_switch(2, RATE_BPS), lab_name="dpport", mtu=4200
+        single_switch(2, RATE_BPS), lab_name="dpport", addressing=family, mtu=4200
     ) as lab:
         near, far = lab.state.hosts
         sender, receiver = (
@@ -76,9 +78,10 @@ async def test_a_full_queue_pushes_back_and_loses_nothing() -> None:
             receiver.close()
 
 
-async def test_a_packet_that_no_link_takes_is_said() -> None:
+@FAMILIES
+async def test_a_packet_that_no_link_takes_is_said(family: str) -> None:
     async with await start_lab(
-        single_switch(2, None), lab_name="dpport", mtu=1500
+        single_switch(2, None), lab_name="dpport", addressing=family, mtu=1500
     ) as lab:
         near, far = lab.state.hosts
         port = run_in_namespace(

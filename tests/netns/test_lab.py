@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 NETNS = Path("/run/netns")
+FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+HEADER_BYTES = {"ipv4": 14 + 20 + 8, "ipv6": 14 + 40 + 8}
 
 
 def names_of(lab: str) -> list[str]:
@@ -59,15 +61,20 @@ def uplink_bytes(lab: LabState) -> dict[str, int]:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("family", "address"), [("ipv4", "198.18.0.4"), ("ipv6", "2001:2::4")]
+)
 async def test_single_switch_carries_packets_between_all_hosts(
-    state_root: Path,
+    state_root: Path, family: str, address: str
 ) -> None:
-    async with await start_lab(star(8), lab_name="star", mtu=4200) as handle:
+    async with await start_lab(
+        star(8), lab_name="star", addressing=family, mtu=4200
+    ) as handle:
         lab = handle.state
 
         assert traffic(lab, "pairs") == 8 * 7
         assert traffic(lab, "addresses_seen") == [host.address for host in lab.hosts]
-        assert lab.host("h3").address == "198.18.0.4"
+        assert lab.host("h3").address == address
         assert lab.host("h3").mac == "02:ca:00:00:00:03"
         assert {host.mtu for host in lab.hosts} == {4200}
         assert [switch.name for switch in lab.switches] == ["s0"]
@@ -81,9 +88,12 @@ async def test_single_switch_carries_packets_between_all_hosts(
     assert names_of("star") == []
 
 
+@FAMILIES
 @pytest.mark.asyncio
-async def test_leaf_spine_carries_packets_between_all_hosts() -> None:
-    async with await start_lab(leaf_spine(), lab_name="clos") as handle:
+async def test_leaf_spine_carries_packets_between_all_hosts(family: str) -> None:
+    async with await start_lab(
+        leaf_spine(), lab_name="clos", addressing=family
+    ) as handle:
         assert traffic(handle.state, "pairs") == 8 * 7
 
 
@@ -101,16 +111,19 @@ async def test_namespaces_have_names_only_where_root_made_them() -> None:
             assert [host.netns_name for host in hosts] == [None, None]
 
 
+@FAMILIES
 @pytest.mark.asyncio
-async def test_ecmp_uses_all_uplinks_and_the_seed_decides_how() -> None:
+async def test_ecmp_uses_all_uplinks_and_the_seed_decides_how(family: str) -> None:
     found: dict[tuple[str, int], dict[str, int]] = {}
     for lab_name, seed in (("one", 7), ("two", 7), ("three", 8)):
-        handle = await start_lab(leaf_spine(), lab_name=lab_name, seed=seed)
+        handle = await start_lab(
+            leaf_spine(), lab_name=lab_name, seed=seed, addressing=family
+        )
         async with handle:
             found[lab_name, seed] = uplink_bytes(handle.state)
 
     for by_uplink in found.values():
-        assert sum(by_uplink.values()) == 64 * (1000 + 42)
+        assert sum(by_uplink.values()) == 64 * (1000 + HEADER_BYTES[family])
         balance = max_over_mean(by_uplink.values())
         assert balance is not None
         assert balance < 1.5
@@ -144,10 +157,12 @@ async def test_a_full_queue_drops_and_counts_what_it_drops() -> None:
     assert arrived == counters.rx_packets
 
 
+@FAMILIES
 @pytest.mark.asyncio
-async def test_nothing_but_the_packet_itself_crosses_the_links() -> None:
-    """No ARP, no flooding, no IPv6 noise."""
-    async with await start_lab(star(4), lab_name="quiet") as handle:
+async def test_nothing_but_the_packet_itself_crosses_the_links(family: str) -> None:
+    """No ARP, no flooding, no neighbour or router discovery, no reports of groups."""
+    size_bytes = 1000 + HEADER_BYTES[family]
+    async with await start_lab(star(4), lab_name="quiet", addressing=family) as handle:
         assert traffic(handle.state, "flows", "h0", "h1", "1", "1000") == 1
         counters = read_link_counters(handle.state)
 
@@ -155,8 +170,8 @@ async def test_nothing_but_the_packet_itself_crosses_the_links() -> None:
         tx_bytes=0, tx_packets=0, tx_drops=0, rx_bytes=0, rx_packets=0, rx_drops=0
     )
     assert counters == {
-        "h0-s0": replace(silent, tx_bytes=1042, tx_packets=1),
-        "h1-s0": replace(silent, rx_bytes=1042, rx_packets=1),
+        "h0-s0": replace(silent, tx_bytes=size_bytes, tx_packets=1),
+        "h1-s0": replace(silent, rx_bytes=size_bytes, rx_packets=1),
         "h2-s0": silent,
         "h3-s0": silent,
     }
@@ -172,26 +187,36 @@ async def test_links_without_a_rate_are_counted_too() -> None:
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("rate_bps", [GBIT, None])
+@pytest.mark.parametrize(
+    ("rate_bps", "family"), [(GBIT, "ipv4"), (None, "ipv4"), (GBIT, "ipv6")]
+)
 async def test_bursts_cross_whole_except_on_links_that_are_captured(
-    rate_bps: int | None,
+    rate_bps: int | None, family: str
 ) -> None:
-    topology = star(3, rate_bps)
-    handle = await start_lab(topology, lab_name="burst", capture_hosts=["h1"])
+    whole = [8000 + HEADER_BYTES[family]]
+    single = [1000 + HEADER_BYTES[family]] * 8
+    handle = await start_lab(
+        star(3, rate_bps), lab_name="burst", addressing=family, capture_hosts=["h1"]
+    )
     async with handle:
         lab = handle.state
-        assert traffic(lab, "burst", "h0", "h2") == [8042]
-        assert traffic(lab, "burst", "h0", "h2", "h2") == [8042]
+        assert traffic(lab, "burst", "h0", "h2") == whole
+        assert traffic(lab, "burst", "h0", "h2", "h2") == whole
         for at in "switch", "h1", "h2":
-            assert traffic(lab, "burst", "h1", "h2", at) == [1042] * 8, at
-        assert traffic(lab, "burst", "h0", "h1") == [8042]
-        assert traffic(lab, "burst", "h0", "h1", "h1") == [1042] * 8
+            assert traffic(lab, "burst", "h1", "h2", at) == single, at
+        assert traffic(lab, "burst", "h0", "h1") == whole
+        assert traffic(lab, "burst", "h0", "h1", "h1") == single
         assert ["h1" in note for note in lab.notes if "captured" in note] == [True]
 
 
 @pytest.mark.asyncio
-async def test_model_forwarding_gives_bare_ports_in_one_namespace() -> None:
-    handle = await start_lab(leaf_spine(), lab_name="model", forwarding="model")
+@pytest.mark.parametrize(("family", "prefix_length"), [("ipv4", 15), ("ipv6", 48)])
+async def test_model_forwarding_gives_bare_ports_in_one_namespace(
+    family: str, prefix_length: int
+) -> None:
+    handle = await start_lab(
+        leaf_spine(), lab_name="model", addressing=family, forwarding="model"
+    )
     async with handle:
         lab = handle.state
 
@@ -199,8 +224,9 @@ async def test_model_forwarding_gives_bare_ports_in_one_namespace() -> None:
         assert switch.name == "switch"
         assert [port.interface for port in switch.ports] == list(lab.topology.hosts)
         # All hosts are neighbours: the program between them sees their addresses.
-        assert {host.prefix_length for host in lab.hosts} == {15}
-        assert traffic(lab, "burst", "h0", "h7") == [1042] * 8
+        assert {host.prefix_length for host in lab.hosts} == {prefix_length}
+        sizes = [1000 + HEADER_BYTES[family]] * 8
+        assert traffic(lab, "burst", "h0", "h7") == sizes
         assert "h0-leaf0" in read_link_counters(lab)
         assert "leaf0-spine0" not in read_link_counters(lab)
 
@@ -228,9 +254,10 @@ async def test_64_hosts_stand_within_seconds(
     assert elapsed_s < 5
 
 
+@FAMILIES
 @pytest.mark.asyncio
-async def test_own_addresses_route_through_lo_and_others_do_not() -> None:
-    async with await start_lab(star(2), lab_name="routes") as handle:
+async def test_own_addresses_route_through_lo_and_others_do_not(family: str) -> None:
+    async with await start_lab(star(2), lab_name="routes", addressing=family) as handle:
         assert traffic(handle.state, "lo") == {"own": True, "other": False}
 
 

@@ -15,8 +15,10 @@ import struct
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chakram.core.addresses import is_ipv6
 from chakram.errors import PrivilegeError
 from chakram.fabric.description import LabState, decode_state
 from chakram.fabric.netns import in_namespace, run_in_namespace
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 PORT = 4791
 _UDP_SEGMENT = 103
+_IPV6_AUTOFLOWLABEL = 70
 _ETH_P_ALL = 3
 _OWN_NAMESPACE = "/proc/thread-self/ns/net"
 
@@ -35,10 +38,12 @@ _OWN_NAMESPACE = "/proc/thread-self/ns/net"
 def udp_socket(lab: LabState, host: str, port: int = PORT) -> socket.socket:
     """Return a socket at a host's address."""
     state = lab.host(host)
-    opened = run_in_namespace(
-        state.netns, socket.socket, socket.AF_INET, socket.SOCK_DGRAM
-    )
+    family = socket.AF_INET6 if is_ipv6(state.address) else socket.AF_INET
+    opened = run_in_namespace(state.netns, socket.socket, family, socket.SOCK_DGRAM)
     opened.settimeout(2)
+    if family == socket.AF_INET6:
+        # As ports do it: a label is a hash of the kernel's own, which paths go by.
+        opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_AUTOFLOWLABEL, 0)
     opened.bind((state.address, port))
     return opened
 
@@ -119,9 +124,11 @@ def burst(lab: LabState, sender: str, receiver: str, at: str = "switch") -> list
     target = (lab.host(receiver).address, PORT)
     source.sendmsg([bytes(8000)], segment, 0, target)
     lengths: list[int] = []
-    while sum(length - 42 for length in lengths) < 8000:
+    six = is_ipv6(lab.host(receiver).address)
+    while sum(length - (62 if six else 42) for length in lengths) < 8000:
         frame = frames.recv(1 << 17)
-        if frame[23] == socket.IPPROTO_UDP:  # else the receiver says: nobody listens
+        # Else the receiver says: nobody listens.
+        if frame[20 if six else 23] == socket.IPPROTO_UDP:
             lengths.append(len(frame))
     return lengths
 
@@ -176,10 +183,23 @@ def addresses_seen(lab: LabState) -> list[str]:
             in_namespace(host.netns, may_stay=True),
             socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
         ):
+            if is_ipv6(host.address):
+                found += _ipv6_addresses("eth0")
+                continue
             request = struct.pack("16s16x", b"eth0")
             answer = fcntl.ioctl(probe.fileno(), 0x8915, request)  # SIOCGIFADDR
             found.append(socket.inet_ntoa(answer[20:24]))
     return found
+
+
+def _ipv6_addresses(interface: str) -> list[str]:
+    """Return all addresses of IPv6 of an interface of this thread's namespace."""
+    lines = Path("/proc/thread-self/net/if_inet6").read_text("ascii").splitlines()
+    return [
+        socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
+        for fields in map(str.split, lines)
+        if fields[-1] == interface
+    ]
 
 
 def coming_back(lab: LabState) -> str:

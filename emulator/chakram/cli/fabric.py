@@ -61,6 +61,7 @@ def up(
             topology,
             lab_name=lab or settings.lab_name,
             seed=settings.seed,
+            addressing=fabric.addressing,
             mtu=fabric.mtu,
             capture_hosts=fabric.capture,
             lifetime="up",

@@ -15,6 +15,7 @@ from rich.table import Column, Table
 
 from chakram.cli.options import ExperimentPath, Json, Overrides, read_experiment
 from chakram.cli.progress import ProgressReporter
+from chakram.core.addresses import IPV6
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def _summary(
         build_plan,
         experiment_warnings,
         load_jobs,
-        planned_ports,
     )
+    from chakram.controller.port_plans import planned_ports
 
     jobs = load_jobs(settings)
     if save is not None:
@@ -115,7 +116,11 @@ def _show(summary: PlanSummary) -> None:
     total = Table(box=None, show_header=False)
     least = summary.least_iteration_ns
     for name, value in (
-        ("ports", f"{summary.ports} on {_agents(summary)}"),
+        (
+            "ports",
+            f"{summary.ports} on {_agents(summary)}"
+            + (", IPv6" if summary.family == IPV6 else ""),
+        ),
         (
             "queue pairs",
             f"{summary.queue_pairs}, path MTU {summary.path_mtu}, "
@@ -140,7 +145,7 @@ def _show(summary: PlanSummary) -> None:
 
 
 def _agents(summary: PlanSummary) -> str:
-    from chakram.controller.planning import SIMULATED_AGENT
+    from chakram.controller.port_plans import SIMULATED_AGENT
 
     return ", ".join(
         ("this machine" if name == SIMULATED_AGENT else f"agent {name}")

@@ -15,6 +15,7 @@ from chakram.config.collectives import check_collectives
 from chakram.config.dcqcn import DcqcnSettings, dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.fabric_checks import (
+    address_family,
     available_ports,
     check_fabric,
     port_rate,
@@ -24,9 +25,9 @@ from chakram.config.jobs import Job, TraceFiles
 from chakram.config.mistakes import Location, Mistake
 from chakram.config.synth import SynthTrace
 from chakram.config.transport import (
-    HEADER_ALLOWANCE_BYTES,
     CongestionSettings,
     Transport,
+    header_allowance_bytes,
     largest_path_mtu,
 )
 from chakram.core.replication import ALL
@@ -228,16 +229,18 @@ def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
     """Check the transport against what the fabric carries."""
     mistakes = _check_congestion(transport.congestion_control, fabric)
     mtu = smallest_mtu(fabric)
-    fitting = largest_path_mtu(mtu)
+    family = address_family(fabric)
+    headers_bytes = header_allowance_bytes(family)
+    fitting = largest_path_mtu(mtu, family)
     path_mtu = transport.path_mtu or fitting
     if path_mtu > fitting:
         mistakes.append(
             Mistake(
                 location=("transport", "path_mtu"),
-                found=f"{path_mtu} and {HEADER_ALLOWANCE_BYTES} bytes of headers do "
+                found=f"{path_mtu} and {headers_bytes} bytes of headers do "
                 f"not fit into the fabric's MTU of {mtu}",
                 hint=f"at most {fitting} fits, or raise the MTU to "
-                f"{path_mtu + HEADER_ALLOWANCE_BYTES}",
+                f"{path_mtu + headers_bytes}",
             )
         )
     if transport.window_bytes is not None and transport.window_bytes < path_mtu:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from chakram.config import document as documents
+from chakram.config.addresses import ListenAddress
 from chakram.config.checks import CHECKS
 from chakram.config.collectives import AlgorithmChoice
 from chakram.config.fabric import ExternalFabric, Fabric
@@ -16,7 +17,6 @@ from chakram.config.mistakes import from_validation, report
 from chakram.config.quantities import (
     BASE_DIRECTORY,
     LabName,
-    ListenAddress,
     Model,
     Name,
     Time,

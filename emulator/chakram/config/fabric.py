@@ -6,22 +6,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
+from chakram.config.addresses import (
+    AgentAddress,
+    InterfaceAddress,
+    Prefix,
+    prefix,
+)
 from chakram.config.mistakes import tag_of
 from chakram.config.quantities import (
-    AgentAddress,
     FilePath,
-    InterfaceAddress,
     Model,
     Name,
     Number,
     PortSpecification,
-    Prefix,
     Rate,
     Size,
     Time,
     Whole,
     ZeroableSize,
-    prefix,
     problem,
 )
 
@@ -29,6 +31,9 @@ ROCE_UDP_PORT = 4791
 """Registered for RoCEv2."""
 
 MAX_HOSTS = 4096
+
+Addressing = Literal["ipv4", "ipv6"]
+"""Address family of all ports."""
 
 
 class SingleSwitchShape(Model):
@@ -124,6 +129,7 @@ class NamespaceFabric(Model):
     switch: Literal["kernel"] = "kernel"
     topology: TopologySettings
     links: LinksSettings = LinksSettings()
+    addressing: Addressing = "ipv4"
     mtu: Whole = Field(default=4200, ge=576, le=65_535)
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
     capture: tuple[Name, ...] = Field(default=(), max_length=64)
@@ -138,6 +144,9 @@ class LoopbackFabric(Model):
     """None: as many as the jobs need."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
     """Rate that each port paces itself to."""
+    addressing: Addressing = "ipv4"
+    """IPv6 has one loopback address, so ports have the UDP ports from ``udp_port`` on
+    there."""
     mtu: Whole = Field(default=65_535, ge=576, le=65_535)
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
 
@@ -148,6 +157,7 @@ class PortSettings(Model):
     open: PortSpecification
     """``udp:ens1f0``, ``packet:ens1f0``, ``verbs:mlx5_0`` or ``memory:``."""
     address: InterfaceAddress
+    """Of IPv4 or of IPv6, like those of all ports."""
     netns: FilePath | None = None
     """Network namespace that the interface lies in; None: the agent's own."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
@@ -188,7 +198,9 @@ class ExternalFabric(Model):
     defaults: PortDefaults = PortDefaults()
     hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
     allow: tuple[Prefix, ...] = Field(
-        default=(prefix("198.18.0.0/15"), prefix("127.0.0.0/8")),
+        default=tuple(
+            map(prefix, ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128"))
+        ),
         min_length=1,
         max_length=64,
     )

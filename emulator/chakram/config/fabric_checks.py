@@ -12,9 +12,14 @@ from chakram.config.fabric import (
     TopologySettings,
 )
 from chakram.config.mistakes import Location, Mistake
+from chakram.core.addresses import IPV4, family_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_IPV6_LEAST_MTU = 1280
+"""RFC 8200, section 5."""
 
 
 def check_fabric(fabric: Fabric) -> list[Mistake]:
@@ -23,11 +28,15 @@ def check_fabric(fabric: Fabric) -> list[Mistake]:
     if isinstance(fabric, NamespaceFabric):
         mistakes += _check_shape(fabric.topology)
         mistakes += _check_captures(fabric)
+        mistakes += _check_mtu(fabric.mtu, fabric.addressing, ("fabric", "mtu"))
+    if isinstance(fabric, LoopbackFabric):
+        mistakes += _check_mtu(fabric.mtu, fabric.addressing, ("fabric", "mtu"))
     if isinstance(fabric, ExternalFabric):
         if fabric.topology is not None:
             mistakes += _check_shape(fabric.topology)
         mistakes += _check_hosts(fabric)
         mistakes += _check_addresses(fabric)
+        mistakes += _check_families(fabric)
         mistakes += _check_isolation(fabric)
         mistakes += _check_tls(fabric)
     return mistakes
@@ -105,6 +114,41 @@ def _check_addresses(fabric: ExternalFabric) -> list[Mistake]:
     return mistakes
 
 
+def _check_families(fabric: ExternalFabric) -> list[Mistake]:
+    """Refuse a port that cannot reach the others, or packets that IPv6 has not."""
+    mistakes: list[Mistake] = []
+    first = fabric.hosts[0]
+    address = first.ports[0].address.ip
+    for location, _, port in _ports(fabric):
+        if port.address.ip.version != address.version:
+            mistakes.append(
+                Mistake(
+                    location=(*location, "address"),
+                    found=f"{port.address.ip} is of IPv{port.address.ip.version}, but "
+                    f"{address} (host {first.name}) of IPv{address.version}: they "
+                    "cannot reach each other",
+                    hint="give all ports addresses of one family",
+                )
+            )
+        elif port.mtu is not None:
+            mistakes += _check_mtu(port.mtu, address_family(fabric), (*location, "mtu"))
+    return mistakes + _check_mtu(
+        fabric.defaults.mtu, address_family(fabric), ("fabric", "defaults", "mtu")
+    )
+
+
+def _check_mtu(mtu: int, family: str, location: Location) -> list[Mistake]:
+    if family == IPV4 or mtu >= _IPV6_LEAST_MTU:
+        return []
+    return [
+        Mistake(
+            location=location,
+            found=f"{mtu} is less than any link of IPv6 has",
+            hint=f"at least {_IPV6_LEAST_MTU}",
+        )
+    ]
+
+
 def _check_isolation(fabric: ExternalFabric) -> list[Mistake]:
     """Refuse ports of one host that would reach each other without the fabric."""
     mistakes: list[Mistake] = []
@@ -154,6 +198,13 @@ def _ports(fabric: ExternalFabric) -> Iterable[tuple[Location, Any, Any]]:
     for index, host in enumerate(fabric.hosts):
         for number, port in enumerate(host.ports):
             yield ("fabric", "hosts", index, "ports", number), host, port
+
+
+def address_family(fabric: Fabric) -> str:
+    """Return the address family of all ports, ``ipv4`` or ``ipv6``."""
+    if not isinstance(fabric, ExternalFabric):
+        return fabric.addressing
+    return family_of(str(fabric.hosts[0].ports[0].address.ip))
 
 
 def smallest_mtu(fabric: Fabric) -> int:

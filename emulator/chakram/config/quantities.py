@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -207,118 +206,6 @@ WorkingPath = Annotated[
 ]
 """A path; a relative one starts at the folder that the command runs in."""
 
-
-def _interface(value: object) -> ipaddress.IPv4Interface:
-    example = "e.g. 198.18.1.1/24"
-    if not isinstance(value, str) or "/" not in value:
-        raise problem(f"{value!r} is not an address with its prefix length", example)
-    try:
-        interface = ipaddress.IPv4Interface(value)
-    except ValueError:
-        raise problem(
-            f"{value!r} is not an IPv4 address with prefix", example
-        ) from None
-    address = interface.ip
-    if (
-        address.is_multicast
-        or address.is_unspecified
-        or int(address) == 0xFFFFFFFF
-        or (
-            interface.network.prefixlen < 31
-            and address
-            in (interface.network.network_address, interface.network.broadcast_address)
-        )
-    ):
-        raise problem(f"{address} is not the address of a single port", example)
-    return interface
-
-
-InterfaceAddress = Annotated[
-    ipaddress.IPv4Interface,
-    PlainValidator(_interface),
-    WithJsonSchema({"type": "string", "examples": ["198.18.1.1/24"]}),
-]
-"""An IPv4 address with its prefix length."""
-
-# The widest that is ever allowed: no prefix may open the Internet to a generator.
-_WIDEST_PREFIX = 8
-
-
-def prefix(value: object) -> ipaddress.IPv4Network:
-    """Return the prefix that *value* is.
-
-    Raises:
-        PydanticCustomError: If it is not one, or is wider than any fabric.
-    """
-    example = "e.g. 198.18.0.0/15"
-    try:
-        if not isinstance(value, str):
-            raise ValueError(value)
-        network = ipaddress.IPv4Network(value)
-    except ValueError:
-        raise problem(f"{value!r} is not an IPv4 prefix", example) from None
-    if network.prefixlen < _WIDEST_PREFIX:
-        raise problem(
-            f"{value!r} is wider than /{_WIDEST_PREFIX}",
-            "name the prefixes of the fabric under test only",
-        )
-    return network
-
-
-Prefix = Annotated[
-    ipaddress.IPv4Network,
-    PlainValidator(prefix),
-    WithJsonSchema({"type": "string", "examples": ["198.18.0.0/15"]}),
-]
-"""An IPv4 prefix, /8 or longer."""
-
-
-def _listen(value: object) -> str:
-    example = "e.g. 127.0.0.1:9464"
-    if not isinstance(value, str):
-        raise problem(f"{value!r} is not an address and port", example)
-    host, colon, port = value.rpartition(":")
-    if not (colon and host and port.isdecimal() and len(port) <= 5):
-        raise problem(f"{value!r} is not an address and port", example)
-    if int(port) > 65535:
-        raise problem(f"there is no port {port}", "ports are 0 to 65535")
-    return value
-
-
-ListenAddress = Annotated[
-    str,
-    PlainValidator(_listen),
-    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9464"]}),
-]
-"""``address:port`` of a TCP socket."""
-
-
-def _agent(value: object) -> str:
-    if isinstance(value, str) and value.startswith("unix:"):
-        if not value.startswith("unix:/") or len(value) > _UNIX_LENGTH:
-            raise problem(
-                f"{value!r} is not an absolute path of at most 107 characters",
-                "e.g. unix:/run/chakram/h1.sock",
-            )
-        return value
-    try:
-        return _listen(value)
-    except PydanticCustomError:
-        raise problem(
-            f"{value!r} is not the address of an agent",
-            "e.g. 192.0.2.11:7411 or unix:/run/chakram/h1.sock",
-        ) from None
-
-
-# sockaddr_un holds 108 bytes with the closing zero.
-_UNIX_LENGTH = len("unix:") + 107
-
-AgentAddress = Annotated[
-    str,
-    PlainValidator(_agent),
-    WithJsonSchema({"type": "string", "examples": ["192.0.2.11:7411"]}),
-]
-"""``address:port`` of an agent, or ``unix:/path``."""
 
 PORT_KINDS = ("udp", "packet", "verbs", "memory")
 _INTERFACE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,15}")

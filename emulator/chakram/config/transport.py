@@ -17,25 +17,32 @@ from chakram.config.quantities import (
     Whole,
     problem,
 )
+from chakram.core.addresses import IPV6, IPV6_EXTRA_BYTES
 from chakram.core.faults import FaultAction, PacketFault
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """The path MTUs that InfiniBand knows."""
 
-HEADER_ALLOWANCE_BYTES = 80
+_HEADER_ALLOWANCE_BYTES = 80
 """What drivers leave for headers when they derive the path MTU from the interface's:
-IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4 and ICRC 4 are 64; IPv6 takes 20 more."""
+IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4 and ICRC 4 are 64."""
 
 CONGESTION_CONTROLS = ("none", "fixed_rate", "dcqcn")
 
 
-def largest_path_mtu(mtu: int) -> int:
+def header_allowance_bytes(family: str) -> int:
+    """Return what is left for headers in a packet of ``ipv4`` or ``ipv6``."""
+    return _HEADER_ALLOWANCE_BYTES + (IPV6_EXTRA_BYTES if family == IPV6 else 0)
+
+
+def largest_path_mtu(mtu: int, family: str) -> int:
     """Return the largest path MTU that fits into packets of *mtu*.
 
     Raises:
         ValueError: If not even 256 fits; no fabric section allows such an MTU.
     """
-    return max(each for each in PATH_MTUS if each + HEADER_ALLOWANCE_BYTES <= mtu)
+    headers_bytes = header_allowance_bytes(family)
+    return max(each for each in PATH_MTUS if each + headers_bytes <= mtu)
 
 
 class FixedRateSettings(Model):

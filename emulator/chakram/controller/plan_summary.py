@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm_of
@@ -11,7 +12,7 @@ from chakram.core.program import CollectiveOperation, ComputeOperation, SendOper
 from chakram.core.schedule import transfer_bytes
 from chakram.core.splits import split_matrices
 from chakram.core.uneven import matrix_bytes, splits_bytes, uneven_messages
-from chakram.core.wire_cost import wire_bytes
+from chakram.core.wire_cost import overhead_bytes_of, wire_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,7 @@ class PlanSummary:
             where ports have no rate.
         iterations: All iterations, warm-up included.
         path_mtu: Payload of a full packet.
+        family: ``ipv4`` or ``ipv6``.
         max_burst_packets: Packets that leave as one.
         warnings: What a reader should know.
     """
@@ -93,6 +95,7 @@ class PlanSummary:
     least_iteration_ns: int | None
     iterations: int
     path_mtu: int
+    family: str
     max_burst_packets: int
     warnings: tuple[str, ...]
 
@@ -113,9 +116,10 @@ _KNOWN_SIZES = 1 << 16
 class _Shares:
     """What members of collectives send; most collectives of a job are alike."""
 
-    def __init__(self, *, path_mtu: int, verb: str) -> None:
-        self._path_mtu = path_mtu
-        self._verb = verb
+    def __init__(self, *, path_mtu: int, verb: str, overhead_bytes: int) -> None:
+        self._on_wire = partial(
+            wire_bytes, path_mtu=path_mtu, verb=verb, overhead_bytes=overhead_bytes
+        )
         self._known: dict[tuple[object, ...], tuple[_Share, ...]] = {}
         self._wire_bytes: dict[int, int] = {}
 
@@ -123,7 +127,7 @@ class _Shares:
         return _Share(
             messages=1,
             payload_bytes=size_bytes,
-            wire_bytes=wire_bytes(size_bytes, path_mtu=self._path_mtu, verb=self._verb),
+            wire_bytes=self._on_wire(size_bytes),
         )
 
     def of_collective(
@@ -162,10 +166,7 @@ class _Shares:
         return _Share(
             messages=len(sizes),
             payload_bytes=sum(sizes),
-            wire_bytes=sum(
-                wire_bytes(size, path_mtu=self._path_mtu, verb=self._verb)
-                for size in sizes
-            ),
+            wire_bytes=sum(map(self._on_wire, sizes)),
         )
 
     def _position(
@@ -190,7 +191,7 @@ class _Shares:
                     sizes[transfer.chunk] = size
             on_wire = self._wire_bytes.get(size)
             if on_wire is None:
-                on_wire = wire_bytes(size, path_mtu=self._path_mtu, verb=self._verb)
+                on_wire = self._on_wire(size)
                 if len(self._wire_bytes) < _KNOWN_SIZES:
                     self._wire_bytes[size] = on_wire
             messages += 1
@@ -204,7 +205,11 @@ def summarise_plan(
 ) -> PlanSummary:
     """Return *plan* in numbers; *warnings* go before those of the jobs."""
     transport = plan.agents[0].transport
-    shares = _Shares(path_mtu=transport.path_mtu, verb=transport.verb)
+    shares = _Shares(
+        path_mtu=transport.path_mtu,
+        verb=transport.verb,
+        overhead_bytes=overhead_bytes_of(plan.family()),
+    )
     lines: dict[tuple[object, ...], CollectiveLine] = {}
     port_bytes: dict[int, int] = {}
     messages = payload = 0
@@ -234,6 +239,7 @@ def summarise_plan(
         least_iteration_ns=_least_iteration_ns(plan, port_bytes),
         iterations=plan.agents[0].settings.iterations,
         path_mtu=transport.path_mtu,
+        family=plan.family(),
         max_burst_packets=transport.max_burst_packets,
         warnings=(
             *warnings,

@@ -18,7 +18,12 @@ from chakram.chakra.synthesize import synthesize
 from chakram.chakra.trace_set import load_replicated, load_trace_set
 from chakram.config.dcqcn import dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
-from chakram.config.fabric_checks import available_ports, port_rate, smallest_mtu
+from chakram.config.fabric_checks import (
+    address_family,
+    available_ports,
+    port_rate,
+    smallest_mtu,
+)
 from chakram.config.jobs import TraceFiles
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
@@ -38,7 +43,6 @@ from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import MAX_SHARDS, QueuePairLayout
 from chakram.core.replication import Replication
 from chakram.errors import ConfigError, PlanError
-from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.from_config import topology_from_config
 from chakram.roce.constants import local_ack_timeout_ns
@@ -55,28 +59,20 @@ if TYPE_CHECKING:
     from chakram.core.lowering import LoweredJob
     from chakram.core.plan import Plan
     from chakram.core.program import RankProgram
-    from chakram.fabric.topology import Topology
 
 __all__ = [
-    "SIMULATED_AGENT",
     "LoadedJob",
     "build_plan",
     "experiment_warnings",
-    "external_ports",
     "load_jobs",
     "lowering_options",
     "placement_options",
-    "planned_ports",
-    "ports_needed",
     "queue_pair_layout",
     "run_settings",
     "shards_of",
-    "simulated_ports",
     "transport_plan",
 ]
 
-SIMULATED_AGENT = "simulated"
-"""Agent of the ports of a simulation."""
 
 _ECN_BITS = {"off": 0, "ect1": 1, "ect0": 2}
 
@@ -241,7 +237,9 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
     """Return the settings of every queue pair."""
     transport = experiment.transport
     fabric = experiment.fabric
-    path_mtu = transport.path_mtu or largest_path_mtu(smallest_mtu(fabric))
+    path_mtu = transport.path_mtu or largest_path_mtu(
+        smallest_mtu(fabric), address_family(fabric)
+    )
     congestion = transport.congestion_control
     parameters: tuple[tuple[str, int], ...] = ()
     if congestion.fixed_rate is not None:
@@ -347,93 +345,6 @@ def placement_options(placement: Placement) -> PlacementOptions:
             None if placement.same_host == "fabric" else placement.local_rate_bps or 0
         ),
     )
-
-
-def ports_needed(jobs: Sequence[LoadedJob]) -> int:
-    """Return how many ports the ranks of all jobs need.
-
-    Of patterns it is what they need at least: where a fabric has as many ports as are
-    needed, they have no others to choose from.
-    """
-    needed = 0
-    for job in jobs:
-        placement = job.placement
-        count = -(-job.nranks // placement.ranks_per_port)
-        if placement.ports is not None:
-            numbers = [port for port in placement.ports if isinstance(port, int)]
-            needed = max(needed, max(numbers, default=-1) + 1)
-            continue
-        first = needed if placement.first_port is None else placement.first_port
-        needed = max(needed, first + count)
-    return needed
-
-
-def simulated_ports(experiment: Experiment, topology: Topology) -> tuple[PortPlan, ...]:
-    """Return a port for every host of *topology*, as a simulation has them."""
-    addresses = plan_addresses(topology)
-    mtu = smallest_mtu(experiment.fabric)
-    return tuple(
-        PortPlan(
-            number=number,
-            agent=SIMULATED_AGENT,
-            host=host,
-            open="memory:",
-            netns=None,
-            address=addresses.host(host).address,
-            udp_port=experiment.udp_port,
-            rate_bps=topology.host_link(host).rate_bps,
-            mtu=mtu,
-        )
-        for number, host in enumerate(topology.hosts)
-    )
-
-
-def external_ports(
-    fabric: ExternalFabric, topology: Topology | None
-) -> tuple[PortPlan, ...]:
-    """Return the ports of an external fabric, in the order of the file.
-
-    Args:
-        fabric: Its hosts and their ports.
-        topology: What the ports are the hosts of, in order; None if nobody told.
-    """
-    ports: list[PortPlan] = []
-    for host in fabric.hosts:
-        for port in host.ports:
-            number = len(ports)
-            ports.append(
-                PortPlan(
-                    number=number,
-                    agent=host.name,
-                    host=f"{host.name}:{port.open}"
-                    if topology is None
-                    else topology.hosts[number],
-                    open=port.open,
-                    netns=None if port.netns is None else str(port.netns),
-                    address=str(port.address.ip),
-                    udp_port=fabric.defaults.udp_port,
-                    rate_bps=port.rate_bps or fabric.defaults.rate_bps,
-                    mtu=port.mtu or fabric.defaults.mtu,
-                )
-            )
-    return tuple(ports)
-
-
-def planned_ports(
-    experiment: Experiment, jobs: Sequence[LoadedJob]
-) -> tuple[PortPlan, ...]:
-    """Return the ports that a run would have, as far as one knows before it.
-
-    Raises:
-        FabricError: If the fabric cannot have that shape.
-    """
-    fabric = experiment.fabric
-    topology = topology_from_config(fabric, nports=ports_needed(jobs))
-    if isinstance(fabric, ExternalFabric):
-        return external_ports(fabric, topology)
-    if topology is None:
-        raise ConfigError("fabric.topology", "names no shape", "e.g. single_switch")
-    return simulated_ports(experiment, topology)
 
 
 def shards_of(experiment: Experiment, ports: Iterable[PortPlan]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import CollectiveOperation, SendOperation
 from chakram.core.resolve import CollectiveKey, OperationTable
 from chakram.core.splits import split_matrices
+from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunFailed
 from chakram.fabric.model import fabric_model
 from chakram.simulate.job import SimulationResult, simulate_plan
@@ -63,6 +64,7 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
             fabric_model(
                 topology,
                 {rank.program.rank: host_of_port[rank.port] for rank in ranks},
+                overhead_bytes=overhead_bytes_of(plan.family()),
             ),
             local_bps={
                 (rank.program.rank, pair.peer_rank): pair.local_rate_bps
@@ -131,7 +133,11 @@ def flow_ideal(plan: Plan, topology: Topology) -> FlowIdeal:
     for rank in plan.ranks():
         of_job = hosts.setdefault(rank.program.job, {})
         of_job[rank.program.rank] = host_of_port[rank.port]
-    models = {job: fabric_model(topology, of_job) for job, of_job in hosts.items()}
+    overhead_bytes = overhead_bytes_of(plan.family())
+    models = {
+        job: fabric_model(topology, of_job, overhead_bytes=overhead_bytes)
+        for job, of_job in hosts.items()
+    }
     transport = plan.agents[0].transport
 
     def ideal(job: str, src: int, dst: int, size_bytes: int) -> int:

@@ -6,12 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import LoopbackFabric, NamespaceFabric
+from chakram.config.fabric_checks import address_family
 from chakram.config.jobs import TraceFiles
 from chakram.controller.planning import (
     LoadedJob,
     experiment_warnings,
     run_settings,
 )
+from chakram.core.addresses import IPV6
 from chakram.core.job_alone import settings_alone
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
@@ -78,6 +80,7 @@ def manifest_of(
         world=world or experiment.fabric.kind,
         started_at=started.isoformat(timespec="seconds"),
         fabric=describe_fabric(experiment.fabric),
+        family=address_family(experiment.fabric),
         transport=describe_transport(
             transport, experiment.transport.congestion_control.describe()
         ),
@@ -161,20 +164,21 @@ def injected_banners(injected: Mapping[str, int], faults: Faults) -> tuple[str, 
 
 def describe_fabric(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:
     """Return a fabric in one line."""
+    ipv6 = ", IPv6" if address_family(fabric) == IPV6 else ""
     if isinstance(fabric, LoopbackFabric):
         rate = (
             "no rate" if fabric.rate_bps is None else f"{format_rate(fabric.rate_bps)}"
         )
-        return f"loopback, {rate} per port"
+        return f"loopback{ipv6}, {rate} per port"
     if isinstance(fabric, NamespaceFabric):
         host, uplink = fabric.links.host.rate_bps, fabric.links.uplink.rate_bps
-        text = f"namespaces, {_shape(fabric.topology)}, hosts {_rate(host)}"
+        text = f"namespaces{ipv6}, {_shape(fabric.topology)}, hosts {_rate(host)}"
         if fabric.topology.clos is not None:
             text += f", uplinks {_rate(uplink)}"
         return f"{text}, MTU {fabric.mtu}"
     count = sum(len(host.ports) for host in fabric.hosts)
     return (
-        f"external, {len(fabric.hosts)} hosts, {count} ports, "
+        f"external{ipv6}, {len(fabric.hosts)} hosts, {count} ports, "
         f"{_rate(fabric.defaults.rate_bps)}"
     )
 

@@ -18,9 +18,11 @@ from chakram.controller.observer import Observer, Progress
 from chakram.controller.planning import (
     LoadedJob,
     build_plan,
+    transport_plan,
+)
+from chakram.controller.port_plans import (
     planned_ports,
     ports_needed,
-    transport_plan,
 )
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
 from chakram.controller.predictions import bounds, flow_ideal, simulate_apart

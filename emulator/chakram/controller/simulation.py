@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 from chakram.controller.planning import (
     build_plan,
+    transport_plan,
+)
+from chakram.controller.port_plans import (
     ports_needed,
     simulated_ports,
-    transport_plan,
 )
 from chakram.controller.predictions import bounds, flow_ideal
 from chakram.controller.reporting import (

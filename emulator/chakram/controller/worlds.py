@@ -19,7 +19,7 @@ from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabri
 from chakram.control.service import TlsFiles
 from chakram.controller.capturing import capturing
 from chakram.controller.local_agent import local_agent
-from chakram.controller.planning import external_ports
+from chakram.controller.port_plans import external_ports
 from chakram.core.plan import PortPlan
 from chakram.errors import FabricError
 from chakram.fabric.counters import read_link_counters
@@ -131,6 +131,7 @@ async def _namespaces(
             topology,
             lab_name=lab_name,
             seed=experiment.seed,
+            addressing=fabric.addressing,
             mtu=fabric.mtu,
             capture_hosts=fabric.capture,
         )
@@ -187,8 +188,10 @@ def _entering(state: LabState) -> list[str]:
 async def _loopback(
     stack: AsyncExitStack, fabric: LoopbackFabric, nports: int, logs: Path
 ) -> World:
-    ports = loopback_ports(fabric.ports or nports)
-    check_ports_free(ports, fabric.udp_port)
+    ports = loopback_ports(
+        fabric.ports or nports, udp_port=fabric.udp_port, family=fabric.addressing
+    )
+    check_ports_free(ports)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chakram-")))
     target, _ = await stack.enter_async_context(
         local_agent(name=LOCAL_AGENT, socket=folder / "agent.sock", log=logs / _LOG)
@@ -203,7 +206,7 @@ async def _loopback(
                 open="udp:",
                 netns=None,
                 address=port.address,
-                udp_port=fabric.udp_port,
+                udp_port=port.udp_port,
                 rate_bps=fabric.rate_bps,
                 mtu=fabric.mtu,
             )

@@ -6,6 +6,8 @@ from ipaddress import IPv6Address, ip_address
 
 __all__ = [
     "FAMILIES",
+    "IPV4",
+    "IPV6",
     "IPV6_EXTRA_BYTES",
     "family_of",
     "is_ipv6",
@@ -13,7 +15,9 @@ __all__ = [
     "why_unusable",
 ]
 
-FAMILIES = ("ipv4", "ipv6")
+IPV4 = "ipv4"
+IPV6 = "ipv6"
+FAMILIES = (IPV4, IPV6)
 """Names of the address families."""
 
 IPV6_EXTRA_BYTES = 20
@@ -27,7 +31,7 @@ def is_ipv6(address: str) -> bool:
 
 def family_of(address: str) -> str:
     """Return ``ipv4`` or ``ipv6``, whichever *address* is of."""
-    return FAMILIES[is_ipv6(address)]
+    return IPV6 if is_ipv6(address) else IPV4
 
 
 def socket_text(address: str, port: int) -> str:
@@ -51,5 +55,5 @@ def why_unusable(address: str) -> str | None:
         if parsed.ipv4_mapped is not None:
             return "it stands for an IPv4 address; write that"
     if parsed.is_multicast or parsed.is_unspecified:
-        return "it is not the address of one host"
+        return "it is not the address of a single port"
     return None

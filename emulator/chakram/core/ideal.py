@@ -51,7 +51,8 @@ from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
 from chakram.core.uneven import matrix_bytes, uneven_message_bytes
 from chakram.core.wire_cost import (
-    ACK_WIRE_BYTES,
+    AETH_BYTES,
+    PACKET_OVERHEAD_BYTES,
     first_packet_wire_bytes,
     serialisation_ns,
     wire_bytes,
@@ -111,6 +112,7 @@ class FabricModel:
         path: The path between two different ports.
         local_bps: Rates of messages that stay within a host, 0: no time; by source and
             destination.
+        overhead_bytes: What each packet has beside its payload.
     """
 
     port_of: Mapping[int, int]
@@ -118,6 +120,7 @@ class FabricModel:
     uplinks_bps: Mapping[str, int | None]
     path: Callable[[int, int], PathModel]
     local_bps: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    overhead_bytes: int = PACKET_OVERHEAD_BYTES
 
 
 class _Lines:
@@ -226,10 +229,9 @@ def ideal_ns(
                 lines,
                 ports=(ports[transfer.src], ports[transfer.dst]),
                 ready_ns=now_ns,
-                nbytes=wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
-                packet_bytes=first_packet_wire_bytes(
-                    size_bytes, path_mtu=path_mtu, verb=verb
-                ),
+                size_bytes=size_bytes,
+                path_mtu=path_mtu,
+                verb=verb,
             )
             heappush(events, (flight.head_ns, index))
             continue
@@ -295,8 +297,9 @@ def message_ideal_ns(
         lines,
         ports=(fabric.port_of[src], fabric.port_of[dst]),
         ready_ns=0,
-        nbytes=wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
-        packet_bytes=first_packet_wire_bytes(size_bytes, path_mtu=path_mtu, verb=verb),
+        size_bytes=size_bytes,
+        path_mtu=path_mtu,
+        verb=verb,
     )
     return _arrive(fabric, lines, flight) + _way_back_ns(fabric, flight)
 
@@ -325,15 +328,23 @@ def _depart(
     *,
     ports: tuple[int, int],
     ready_ns: int,
-    nbytes: int,
-    packet_bytes: int,
+    size_bytes: int,
+    path_mtu: int,
+    verb: str,
 ) -> _Flight:
     """Carry one message through its sender's port and the uplinks."""
     src, dst = ports
+    overhead_bytes = fabric.overhead_bytes
+    nbytes = wire_bytes(
+        size_bytes, path_mtu=path_mtu, verb=verb, overhead_bytes=overhead_bytes
+    )
     if src == dst:
         return _Flight(ports=ports, nbytes=nbytes, head_ns=ready_ns, tail_ns=ready_ns)
     out, into = fabric.ports[src], fabric.ports[dst]
     path = fabric.path(src, dst)
+    packet_bytes = first_packet_wire_bytes(
+        size_bytes, path_mtu=path_mtu, verb=verb, overhead_bytes=overhead_bytes
+    )
     slowest_bps = path.slowest_bps()
     start_ns = max(ready_ns, lines.free_ns(("out", src)))
     through_ns = max(
@@ -371,7 +382,8 @@ def _arrive(fabric: FabricModel, lines: _Lines, flight: _Flight) -> int:
 def _way_back_ns(fabric: FabricModel, flight: _Flight) -> int:
     """Return how long the acknowledgement of a message takes."""
     src, dst = flight.ports
-    return 0 if src == dst else fabric.path(dst, src).latency_ns(ACK_WIRE_BYTES)
+    ack_bytes = fabric.overhead_bytes + AETH_BYTES
+    return 0 if src == dst else fabric.path(dst, src).latency_ns(ack_bytes)
 
 
 def ceiling_ns(
@@ -401,7 +413,12 @@ def ceiling_ns(
     def time_ns(payload_bytes: int, rate_bps: int | None) -> int:
         if not payload_bytes:
             return 0
-        nbytes = wire_bytes(payload_bytes, path_mtu=path_mtu, verb=verb)
+        nbytes = wire_bytes(
+            payload_bytes,
+            path_mtu=path_mtu,
+            verb=verb,
+            overhead_bytes=fabric.overhead_bytes,
+        )
         return serialisation_ns(nbytes, rate_bps=rate_bps)
 
     crossing = (

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import family_of
+
 if TYPE_CHECKING:
     from chakram.core.faults import PacketFault
     from chakram.core.program import RankProgram
@@ -232,6 +234,17 @@ class Plan:
             (port for agent in self.agents for port in agent.ports),
             key=lambda port: port.number,
         )
+
+    def family(self) -> str:
+        """Return ``ipv4`` or ``ipv6``: all ports of a plan are of one address family.
+
+        Raises:
+            ValueError: If the plan has no port.
+        """
+        port = next((port for agent in self.agents for port in agent.ports), None)
+        if port is None:
+            raise ValueError("a plan without ports has no address family")
+        return family_of(port.address)
 
     def iterations_of(self) -> dict[int, int]:
         """Return by number the iterations of all ranks whose job has an end."""

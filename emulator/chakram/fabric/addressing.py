@@ -1,27 +1,32 @@
-"""Addresses of a lab: IPv4, MAC, gateways and routed links.
+"""Addresses of a lab: IPv4 or IPv6, MAC, gateways and routed links.
 
 Pure and deterministic: the same topology has the same addresses on every machine, so
 captures and records of two runs can be compared, and two labs may use the same ones
 because each has network namespaces of its own.
 
-The space is 198.18.0.0/15, reserved for benchmarks of network devices (RFC 2544,
-RFC 6890): it is never routed on the Internet.  Its lower half holds one subnet per
-switch that has hosts, its upper half a /31 (RFC 3021) per link between switches.
+The spaces are 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180), reserved for
+benchmarks of network devices (RFC 6890): they are never routed on the Internet.  The
+lower half of each holds one subnet per switch that has hosts, the upper half a /31
+(RFC 3021) or /127 (RFC 6164) per link between switches.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import IPV4, IPV6
 from chakram.errors import FabricError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chakram.fabric.topology import Topology
 
 __all__ = [
-    "BENCHMARK_SPACE",
+    "BENCHMARK_SPACES",
+    "LOOPBACK_IPV6",
     "AddressPlan",
     "HostAddress",
     "RoutedLink",
@@ -34,15 +39,77 @@ __all__ = [
     "switch_mac",
 ]
 
-BENCHMARK_SPACE = "198.18.0.0/15"
-"""All addresses of namespace labs."""
+BENCHMARK_SPACES = {IPV4: "198.18.0.0/15", IPV6: "2001:2::/48"}
+"""All addresses of namespace labs, by address family."""
 
-_HOST_SPACE = ipaddress.IPv4Network("198.18.0.0/16")
-_LINK_SPACE = ipaddress.IPv4Network("198.19.0.0/16")
-_SMALLEST_SUBNET_BITS = 8  # /24: reads well, and 253 hosts are plenty for most leaves
 
-_LOOPBACK_BASE = int(ipaddress.IPv4Address("127.18.0.1"))
-_LOOPBACK_END = int(ipaddress.IPv4Address("127.19.0.0"))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Space:
+    """Where the addresses of one family come from, as numbers.
+
+    Attributes:
+        hosts: First address for hosts; *end* is the first one that is none.
+        end: See there.
+        subnet_bits: Bits of a subnet that its hosts share out, at least.
+        links: First address for links between switches.
+        link_addresses: So many are there.
+        text: The space for hosts, for errors.
+        make: Turns a number into an address.
+    """
+
+    hosts: int
+    end: int
+    subnet_bits: int
+    links: int
+    link_addresses: int
+    text: str
+    make: Callable[[int], IPv4Address | IPv6Address]
+
+    def write(self, number: int) -> str:
+        """Return the address that a number is."""
+        return str(self.make(number))
+
+    @property
+    def address_bits(self) -> int:
+        """Bits of an address."""
+        return self.make(0).max_prefixlen
+
+
+def _space(
+    hosts: IPv4Network | IPv6Network,
+    links: IPv4Network | IPv6Network,
+    *,
+    subnet_bits: int,
+) -> _Space:
+    return _Space(
+        hosts=int(hosts.network_address),
+        end=int(hosts.broadcast_address) + 1,
+        subnet_bits=subnet_bits,
+        links=int(links.network_address),
+        link_addresses=links.num_addresses,
+        text=str(hosts),
+        make=IPv4Address if hosts.version == 4 else IPv6Address,
+    )
+
+
+_SPACES = {
+    # /24: reads well, and 253 hosts are plenty for most leaves.
+    IPV4: _space(
+        IPv4Network("198.18.0.0/16"), IPv4Network("198.19.0.0/16"), subnet_bits=8
+    ),
+    IPV6: _space(
+        IPv6Network("2001:2::/49"), IPv6Network("2001:2:0:8000::/112"), subnet_bits=64
+    ),
+}
+
+_LOOPBACK_BASE = int(IPv4Address("127.18.0.1"))
+_LOOPBACK_END = int(IPv4Address("127.19.0.0"))
+
+LOOPBACK_IPV6 = "::1"
+"""The one loopback address of IPv6."""
+
+_GATEWAY_LIMIT = 1 << 16
+"""Addresses of a subnet that hosts and gateway come from: the last group of IPv6."""
 
 # Locally administered (second-lowest bit of the first octet) and unicast; the second
 # octet tells what the address belongs to, so that a capture can be read.
@@ -78,9 +145,10 @@ class Subnet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedLink:
-    """Addresses of the two ends of a link between switches (a /31)."""
+    """Addresses of the two ends of a link between switches: a subnet of two."""
 
     link: str
+    prefix_length: int
     a_address: str
     b_address: str
     a_mac: str
@@ -89,8 +157,9 @@ class RoutedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressPlan:
-    """All addresses of a lab."""
+    """All addresses of a lab, of one family."""
 
+    family: str
     hosts: tuple[HostAddress, ...]
     subnets: tuple[Subnet, ...]
     routed_links: tuple[RoutedLink, ...]
@@ -113,43 +182,47 @@ class AddressPlan:
             ) from None
 
 
-def plan_addresses(topology: Topology) -> AddressPlan:
+def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
     """Return the addresses of all hosts, gateways and routed links.
 
-    A switch with hosts gets a /24, or the smallest larger subnet that holds its hosts
-    and its own address.  Hosts count up from the first address, the gateway is the
-    last usable one.
+    Args:
+        topology: Whose.
+        family: ``ipv4`` or ``ipv6``.  A switch with hosts gets a /24, or the smallest
+            larger subnet that holds its hosts and its own address; with IPv6, a /64.
+            Hosts count up from the first address, the gateway is the last usable one;
+            with IPv6, that of a /112.
 
     Raises:
         FabricError: If the space is too small for that many hosts or links.
     """
+    space = _SPACES[family]
     numbers = {host: number for number, host in enumerate(topology.hosts)}
     routed = len(topology.switches) > 1
     hosts: dict[str, HostAddress] = {}
     subnets: list[Subnet] = []
-    cursor = int(_HOST_SPACE.network_address)
-    end = cursor + _HOST_SPACE.num_addresses
+    cursor = space.hosts
     for switch_number, switch in enumerate(topology.switches):
         members = topology.hosts_of(switch)
         if not members:
             continue
         # Three more than hosts: network, gateway and broadcast address.
-        bits = max(_SMALLEST_SUBNET_BITS, (len(members) + 2).bit_length())
+        bits = max(space.subnet_bits, (len(members) + 2).bit_length())
         size = 1 << bits
         base = -(-cursor // size) * size  # a subnet begins at a multiple of its size
         cursor = base + size
-        if cursor > end:
+        if cursor > space.end or len(members) + 2 >= _GATEWAY_LIMIT:
             raise FabricError(
                 "addressing",
-                f"no room in {_HOST_SPACE} for the {len(members)} hosts of {switch}",
+                f"no room in {space.text} for the {len(members)} hosts of {switch}",
                 "use fewer leaves or fewer hosts per leaf",
             )
-        gateway = str(ipaddress.IPv4Address(base + size - 2))
+        gateway = space.write(base + min(size, _GATEWAY_LIMIT) - 2)
+        prefix_length = space.address_bits - bits
         subnets.append(
             Subnet(
                 switch=switch,
-                network=str(ipaddress.IPv4Address(base)),
-                prefix_length=32 - bits,
+                network=space.write(base),
+                prefix_length=prefix_length,
                 gateway=gateway,
                 gateway_mac=switch_mac(switch_number),
             )
@@ -157,34 +230,34 @@ def plan_addresses(topology: Topology) -> AddressPlan:
         for offset, host in enumerate(members, start=1):
             hosts[host] = HostAddress(
                 host=host,
-                address=str(ipaddress.IPv4Address(base + offset)),
-                prefix_length=32 - bits,
+                address=space.write(base + offset),
+                prefix_length=prefix_length,
                 mac=host_mac(numbers[host]),
                 gateway=gateway if routed else None,
             )
     return AddressPlan(
+        family=family,
         hosts=tuple(hosts[host] for host in topology.hosts),
         subnets=tuple(subnets),
-        routed_links=_routed_links(topology),
+        routed_links=_routed_links(topology, space),
     )
 
 
-def _routed_links(topology: Topology) -> tuple[RoutedLink, ...]:
+def _routed_links(topology: Topology, space: _Space) -> tuple[RoutedLink, ...]:
     uplinks = topology.uplinks()
-    capacity = _LINK_SPACE.num_addresses // 2
+    capacity = space.link_addresses // 2
     if len(uplinks) > capacity:
         raise FabricError(
             "addressing",
-            f"no room in {_LINK_SPACE} for {len(uplinks)} links between switches"
-            f" (at most {capacity})",
+            f"no room for {len(uplinks)} links between switches (at most {capacity})",
             "use fewer leaves or spines",
         )
-    base = int(_LINK_SPACE.network_address)
     return tuple(
         RoutedLink(
             link=link.name,
-            a_address=str(ipaddress.IPv4Address(base + 2 * number)),
-            b_address=str(ipaddress.IPv4Address(base + 2 * number + 1)),
+            prefix_length=space.address_bits - 1,
+            a_address=space.write(space.links + 2 * number),
+            b_address=space.write(space.links + 2 * number + 1),
             a_mac=port_mac(2 * number),
             b_mac=port_mac(2 * number + 1),
         )
@@ -233,7 +306,7 @@ def loopback_address(number: int) -> str:
             f"there is no loopback address for host {number}",
             f"hosts are 0 to {_LOOPBACK_END - _LOOPBACK_BASE - 1}",
         )
-    return str(ipaddress.IPv4Address(value))
+    return str(IPv4Address(value))
 
 
 def loopback_addresses(nhosts: int) -> tuple[str, ...]:

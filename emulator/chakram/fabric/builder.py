@@ -5,8 +5,8 @@ hang on a bridge, links to other switches are routed, and the bridge has the gat
 address.  The two ends of a link are an interface pair whose ends are made straight in
 their namespaces, so that nothing ever appears outside.
 
-Neighbours, bridge entries and routes are all static: no ARP, no flooding and no
-learning happens in the middle of a run.
+Neighbours, bridge entries and routes are all static: no ARP, no neighbour discovery, no
+flooding and no learning happens in the middle of a run.
 """
 
 from __future__ import annotations
@@ -17,27 +17,23 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.fabric.addressing import BENCHMARK_SPACE, AddressPlan, plan_addresses
+from chakram.core.addresses import IPV6
+from chakram.fabric.addressing import AddressPlan, plan_addresses
 from chakram.fabric.cores import forwarding_cores
-from chakram.fabric.messages import (
-    Request,
-    add_address,
-    add_forwarding_entry,
-    add_neighbour,
-    add_route,
-    new_bridge,
-    new_veth,
-    set_link,
-)
+from chakram.fabric.families import require_ipv6
+from chakram.fabric.messages import Request, new_bridge, new_veth
 from chakram.fabric.namespaces import (
     Namespace,
     Sysctl,
     close_namespaces,
+    forwarding_sysctls,
     host_sysctls,
     make_namespaces,
     switch_sysctls,
+    write_settings,
 )
 from chakram.fabric.netns import run_in_namespace
+from chakram.fabric.network_requests import BRIDGE_INDEX, NetworkRequests
 from chakram.fabric.readiness import (
     FIRST_INDEX,
     switch_off_udp_segmentation,
@@ -57,7 +53,6 @@ MODEL_SWITCH = "switch"
 """The one switch namespace of a lab whose switches are a program."""
 
 _BRIDGE = "br0"
-_BRIDGE_INDEX = FIRST_INDEX
 
 # A NIC does not drop what its own host sends: the host's sockets are pushed back by
 # their send buffers, so the queue behind them is as large as many of those together.
@@ -104,12 +99,14 @@ def build_lab(spec: LabSpec) -> BuiltLab:
         PrivilegeError: If this process may not.
         FabricError: If the kernel cannot.
     """
-    addresses = plan_addresses(spec.topology)
+    addresses = plan_addresses(spec.topology, spec.addressing)
+    if spec.addressing == IPV6:
+        require_ipv6()
     settings: dict[str, tuple[Sysctl, ...]] = {
-        host: host_sysctls() for host in spec.topology.hosts
+        host: host_sysctls(spec.addressing) for host in spec.topology.hosts
     }
     if spec.forwarding == "model":
-        settings[MODEL_SWITCH] = switch_sysctls(spec.seed, 0)
+        settings[MODEL_SWITCH] = switch_sysctls(spec.addressing, spec.seed, 0)
     else:
         # Without rates latency is all, and every step to another core costs some.
         shaped = any(link.rate_bps is not None for link in spec.topology.links)
@@ -118,7 +115,9 @@ def build_lab(spec: LabSpec) -> BuiltLab:
             # Steering hashes each packet with a key of the kernel's own, and a choice
             # among equal-cost paths would take that hash instead of a seeded one.
             steered = () if spec.topology.has_choice(switch) else cores
-            settings[switch] = switch_sysctls(spec.seed, number, steered)
+            settings[switch] = switch_sysctls(
+                spec.addressing, spec.seed, number, steered
+            )
     namespaces, notes = make_namespaces(settings)
     builder = _Builder(spec, addresses, namespaces)
     try:
@@ -145,10 +144,10 @@ class _Builder:
         self._namespaces = namespaces
         self._hosts = frozenset(spec.topology.hosts)
         self._model = spec.forwarding == "model"
+        self._silent = spec.addressing == IPV6
         self._next_index = dict.fromkeys(namespaces, FIRST_INDEX + 1)
         self._routed = {each.link: each for each in addresses.routed_links}
         self._subnets = {each.switch: each for each in addresses.subnets}
-        self._neighbours: dict[str, Request] = {}
         self.ports: dict[PortRef, Port] = {}
         self.prefix_lengths: dict[str, int] = {}
         self.notes: list[str] = []
@@ -156,10 +155,18 @@ class _Builder:
     def build(self) -> None:
         started_ns = time.monotonic_ns()
         self._make_links()
+        network = NetworkRequests(
+            self._topology,
+            self._addresses,
+            {end: port.index for end, port in self.ports.items()},
+            is_model=self._model,
+        )
         for switch in () if self._model else self._topology.switches:
-            self._execute(switch, self._switch_requests(switch))
+            self._execute(switch, network.of_switch(switch))
+            self._forward(switch)
         for host in self._topology.hosts:
-            self._execute(host, self._host_requests(host))
+            self._execute(host, network.of_host(host))
+            self.prefix_lengths[host] = network.prefix_length(host)
         self._shape()
         self._cut_bursts()
         self._note_what_is_missing()
@@ -186,9 +193,10 @@ class _Builder:
                 requests[switch].append(
                     new_bridge(
                         _BRIDGE,
-                        index=_BRIDGE_INDEX,
+                        index=BRIDGE_INDEX,
                         mac=subnet.gateway_mac,
                         mtu=self._spec.mtu,
+                        silent=self._silent,
                     )
                 )
         uplinks = frozenset(self._topology.uplinks())
@@ -214,12 +222,13 @@ class _Builder:
                 far_port.interface,
                 index=far_port.index,
                 mac=None,
-                master=None if self._model else _BRIDGE_INDEX,
+                master=None if self._model else BRIDGE_INDEX,
                 mtu=self._spec.mtu,
                 peer_name=near_port.interface,
                 peer_index=near_port.index,
                 peer_mac=self._addresses.host(host.node).mac,
                 peer_namespace=self._namespaces[host.node].descriptor,
+                silent=self._silent,
             )
         )
 
@@ -238,6 +247,7 @@ class _Builder:
                 peer_index=b.index,
                 peer_mac=routed.b_mac,
                 peer_namespace=self._namespaces[b.namespace].descriptor,
+                silent=self._silent,
             )
         )
 
@@ -248,110 +258,11 @@ class _Builder:
         self.ports[port] = made
         return made
 
-    # Addresses, neighbours, routes
-
-    def _switch_requests(self, switch: str) -> list[Request]:
-        requests: list[Request] = []
-        subnet = self._subnets.get(switch)
-        routed = len(self._topology.switches) > 1
-        if subnet is not None:
-            for host in self._topology.hosts_of(switch):
-                port = self._topology.host_link(host).end_at(switch)
-                address = self._addresses.host(host)
-                requests.append(
-                    add_forwarding_entry(address.mac, port=self.ports[port].index)
-                )
-                if routed:
-                    requests.append(
-                        add_neighbour(
-                            address.address, mac=address.mac, index=_BRIDGE_INDEX
-                        )
-                    )
-            if routed:
-                requests.append(
-                    add_address(
-                        subnet.gateway,
-                        prefix_length=subnet.prefix_length,
-                        broadcast=None,
-                        index=_BRIDGE_INDEX,
-                    )
-                )
-        for link in self._topology.links_of(switch):
-            if link.name in self._routed:
-                requests += self._routed_port_requests(switch, link)
-        for other in self._subnets.values():
-            if other.switch != switch:
-                hops = self._next_hops(switch, other.switch)
-                if hops:
-                    requests.append(
-                        add_route(
-                            other.network,
-                            prefix_length=other.prefix_length,
-                            next_hops=hops,
-                        )
-                    )
-        return requests
-
-    def _routed_port_requests(self, switch: str, link: Link) -> list[Request]:
-        routed = self._routed[link.name]
-        index = self.ports[link.end_at(switch)].index
-        if link.a.node == switch:
-            own, other, mac = routed.a_address, routed.b_address, routed.b_mac
-        else:
-            own, other, mac = routed.b_address, routed.a_address, routed.a_mac
-        return [
-            set_link(index, up=True, what=f"interface of {link.name}"),
-            add_address(own, prefix_length=31, broadcast=None, index=index),
-            add_neighbour(other, mac=mac, index=index),
-        ]
-
-    def _next_hops(self, switch: str, other: str) -> list[tuple[str, int]]:
-        host = self._topology.hosts_of(other)[0]
-        hops: list[tuple[str, int]] = []
-        for port in self._topology.next_hops(switch, host):
-            link = next(
-                each
-                for each in self._topology.links_of(switch)
-                if each.end_at(switch) == port
-            )
-            routed = self._routed[link.name]
-            far = routed.b_address if link.a.node == switch else routed.a_address
-            hops.append((far, self.ports[port].index))
-        return hops
-
-    def _host_requests(self, host: str) -> list[Request]:
-        own = self._addresses.host(host)
-        index = FIRST_INDEX + 1  # the first interface of every host
-        if self._model:
-            prefix_length = int(BENCHMARK_SPACE.partition("/")[2])
-            near = self._topology.hosts
-        else:
-            prefix_length = own.prefix_length
-            near = self._topology.hosts_of(self._topology.switch_of(host))
-        self.prefix_lengths[host] = prefix_length
-        requests = [
-            set_link(index, up=True, what=f"interface {HOST_INTERFACE}"),
-            add_address(
-                own.address, prefix_length=prefix_length, broadcast=None, index=index
-            ),
-        ]
-        requests += [self._neighbour(other, index) for other in near if other != host]
-        if own.gateway is not None and not self._model:
-            subnet = self._subnets[self._topology.switch_of(host)]
-            requests += [
-                add_neighbour(own.gateway, mac=subnet.gateway_mac, index=index),
-                add_route("0.0.0.0", prefix_length=0, next_hops=[(own.gateway, index)]),
-            ]
-        return requests
-
-    def _neighbour(self, host: str, index: int) -> Request:
-        """Return the request that tells any host about *host*: encoded once."""
-        request = self._neighbours.get(host)
-        if request is None:
-            address = self._addresses.host(host)
-            request = add_neighbour(address.address, mac=address.mac, index=index)
-            self._neighbours[host] = request
-        return request
+    def _forward(self, switch: str) -> None:
+        """Let a switch route; with IPv6 only now, or its ports would have said so."""
+        namespace = self._namespaces[switch]
+        settings = forwarding_sysctls(self._spec.addressing)
+        run_in_namespace(namespace.descriptor, write_settings, switch, settings)
 
     # Shaping and readiness
 

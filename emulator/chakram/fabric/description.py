@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chakram.core.addresses import FAMILIES
 from chakram.errors import FabricError
 from chakram.fabric.topology import Link, PortRef, Topology, check_topology
 
@@ -72,6 +73,7 @@ class LabSpec:
         name: Prefix of everything that is visible outside the lab.
         topology: Its hosts, switches and links.
         seed: Decides the switches' ECMP hashes; the same seed places flows alike.
+        addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
         capture_hosts: Hosts whose link carries packets one by one
             (``tx-udp-segmentation off`` at both ends), so that a capture shows what a
@@ -84,6 +86,7 @@ class LabSpec:
     name: str
     topology: Topology
     seed: int
+    addressing: str
     mtu: int
     capture_hosts: tuple[str, ...]
     forwarding: str
@@ -106,6 +109,7 @@ class LabSpec:
                     where, f"there is no host {host!r} to capture at", "e.g. h0"
                 )
         for name, value, known in (
+            ("addressing", self.addressing, FAMILIES),
             ("forwarding", self.forwarding, FORWARDINGS),
             ("lifetime", self.lifetime, LIFETIMES),
         ):
@@ -124,7 +128,7 @@ class HostState:
         netns: Path by which other processes enter its network namespace.
         netns_name: Name for ``ip netns exec``, or None in a rootless lab.
         interface: Its one interface.
-        address: IPv4 address of that interface.
+        address: Address of that interface, of IPv4 or IPv6.
         prefix_length: Bits of its subnet.
         mac: MAC address of that interface.
         mtu: Largest IP packet, in bytes.
@@ -225,6 +229,7 @@ def decode_spec(text: str) -> LabSpec:
             name=_text(fields["name"]),
             topology=_topology(fields["topology"]),
             seed=_number(fields["seed"]),
+            addressing=_text(fields["addressing"]),
             mtu=_number(fields["mtu"]),
             capture_hosts=_texts(fields["capture_hosts"]),
             forwarding=_text(fields["forwarding"]),

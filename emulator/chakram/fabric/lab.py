@@ -116,6 +116,7 @@ async def start_lab(
     *,
     lab_name: str,
     seed: int = 1,
+    addressing: str = "ipv4",
     mtu: int = 4200,
     capture_hosts: Iterable[str] = (),
     forwarding: str = "kernel",
@@ -130,6 +131,7 @@ async def start_lab(
         topology: Hosts, switches and links.
         lab_name: Prefix of all that is visible outside; must not be in use.
         seed: Decides which of several equal-cost paths a flow takes.
+        addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
         capture_hosts: Hosts on whose links bursts are cut into packets, for captures.
         forwarding: ``kernel``, or ``model`` for bare ports in one switch namespace.
@@ -139,13 +141,15 @@ async def start_lab(
         PrivilegeError: If this user may not make namespaces on this machine.
         FabricError: If the lab runs already, or the kernel cannot build it.
     """
-    plan_addresses(topology)  # refuse what has no room before anything starts
+    # Refuse what has no room before anything starts.
+    plan_addresses(topology, addressing)
     root = state_root()
     prepare_root(root)
     spec = LabSpec(
         name=lab_name,
         topology=topology,
         seed=seed,
+        addressing=addressing,
         mtu=mtu,
         capture_hosts=tuple(capture_hosts),
         forwarding=forwarding,

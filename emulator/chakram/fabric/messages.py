@@ -22,10 +22,13 @@ from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
 from pyroute2.netlink.rtnl.rtmsg import rtmsg
 
+from chakram.core.addresses import IPV4, IPV6, is_ipv6
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "ANY_ADDRESS",
     "Request",
     "add_address",
     "add_forwarding_entry",
@@ -37,7 +40,9 @@ __all__ = [
     "set_link",
 ]
 
-_IFF_UP = 1
+_IFF_UP = 0x1
+_IFF_NOARP = 0x80
+_IFF_MULTICAST = 0x1000
 _NUD_NOARP = 0x40
 _NUD_PERMANENT = 0x80
 _NTF_MASTER = 0x04
@@ -46,6 +51,10 @@ _RT_TABLE_MAIN = 254
 _RTPROT_STATIC = 4
 _RT_SCOPE_UNIVERSE = 0
 _RTN_UNICAST = 1
+_IFA_F_NODAD = 0x02
+
+ANY_ADDRESS = {IPV4: "0.0.0.0", IPV6: "::"}
+"""By address family, the network that holds all addresses."""
 
 # veth's own default; it is what a queue discipline without a limit of its own uses.
 _TX_QUEUE_LENGTH = 1000
@@ -68,11 +77,22 @@ def create(message: Any, kind: int, what: str, *, replace: bool = False) -> Requ
     return Request(bytes(message.data), what)
 
 
-def new_bridge(name: str, *, index: int, mac: str, mtu: int) -> Request:
+def _be_up(message: Any, *, silent: bool) -> None:
+    """Have an interface up; a silent one looks for no neighbours and joins no groups.
+
+    Without that, IPv6 tells every link of its addresses: MLD reports and solicitations.
+    """
+    message["flags"] = _IFF_UP | (_IFF_NOARP if silent else 0)
+    message["change"] = message["flags"] | (_IFF_MULTICAST if silent else 0)
+
+
+def new_bridge(
+    name: str, *, index: int, mac: str, mtu: int, silent: bool = False
+) -> Request:
     """Return the request for a bridge that is up and does no more than forward."""
     message = ifinfmsg()
     message["index"] = index
-    message["flags"] = message["change"] = _IFF_UP
+    _be_up(message, silent=silent)
     message["attrs"] = [
         ("IFLA_IFNAME", name),
         ("IFLA_ADDRESS", mac),
@@ -109,6 +129,7 @@ def new_veth(
     peer_index: int,
     peer_mac: str | None,
     peer_namespace: int,
+    silent: bool = False,
 ) -> Request:
     """Return the request for a pair of interfaces in two namespaces.
 
@@ -125,6 +146,8 @@ def new_veth(
         peer_index: Its number.
         peer_mac: Its address, or None for a random one.
         peer_namespace: Open descriptor of the other namespace.
+        silent: Whether both ends keep to what they are told: with static neighbours,
+            IPv6 need not say anything by itself.
     """
     peer: list[tuple[str, object]] = [
         ("IFLA_IFNAME", peer_name),
@@ -136,7 +159,10 @@ def new_veth(
         peer.append(("IFLA_ADDRESS", peer_mac))
     message = ifinfmsg()
     message["index"] = index
-    message["flags"] = message["change"] = _IFF_UP
+    _be_up(message, silent=silent)
+    peer_message: dict[str, object] = {"index": peer_index, "attrs": peer}
+    if silent:
+        peer_message |= {"flags": _IFF_NOARP, "change": _IFF_NOARP | _IFF_MULTICAST}
     attributes: list[tuple[str, object]] = [
         ("IFLA_IFNAME", name),
         ("IFLA_MTU", mtu),
@@ -154,14 +180,7 @@ def new_veth(
                     ("IFLA_INFO_KIND", "veth"),
                     (
                         "IFLA_INFO_DATA",
-                        {
-                            "attrs": [
-                                (
-                                    "VETH_INFO_PEER",
-                                    {"index": peer_index, "attrs": peer},
-                                )
-                            ]
-                        },
+                        {"attrs": [("VETH_INFO_PEER", peer_message)]},
                     ),
                 ]
             },
@@ -183,24 +202,23 @@ def set_link(index: int, *, up: bool, what: str) -> Request:
     return Request(bytes(message.data), what)
 
 
-def add_address(
-    address: str, *, prefix_length: int, broadcast: str | None, index: int
-) -> Request:
-    """Return the request for an address of an interface."""
+def add_address(address: str, *, prefix_length: int, index: int) -> Request:
+    """Return the request for an address of an interface, which is good at once."""
     message = ifaddrmsg()
-    message["family"] = socket.AF_INET
+    message["family"] = _family(address)
     message["prefixlen"] = prefix_length
     message["index"] = index
     message["attrs"] = [("IFA_LOCAL", address), ("IFA_ADDRESS", address)]
-    if broadcast is not None:
-        message["attrs"].append(("IFA_BROADCAST", broadcast))
+    if is_ipv6(address):
+        # Nobody else can have it, and to ask the neighbours takes a second.
+        message["flags"] = _IFA_F_NODAD
     return create(message, rtnl.RTM_NEWADDR, f"address {address}/{prefix_length}")
 
 
 def add_neighbour(address: str, *, mac: str, index: int) -> Request:
     """Return the request for a permanent neighbour, so that nobody need ask for it."""
     message = ndmsg()
-    message["family"] = socket.AF_INET
+    message["family"] = _family(address)
     message["ifindex"] = index
     message["state"] = _NUD_PERMANENT
     message["attrs"] = [("NDA_DST", address), ("NDA_LLADDR", mac)]
@@ -227,12 +245,12 @@ def add_route(
     """Return the request for a route; several next hops share the load by hash.
 
     Args:
-        network: Destination, ``0.0.0.0`` with length 0 for the default route.
+        network: Destination, ``ANY_ADDRESS`` with length 0 for the default route.
         prefix_length: Bits of the destination.
         next_hops: Gateway and number of the interface that leads to it.
     """
     message = rtmsg()
-    message["family"] = socket.AF_INET
+    message["family"] = _family(network)
     message["dst_len"] = prefix_length
     message["table"] = _RT_TABLE_MAIN
     message["proto"] = _RTPROT_STATIC
@@ -256,3 +274,7 @@ def add_route(
         )
     message["attrs"] = attributes
     return create(message, rtnl.RTM_NEWROUTE, f"route to {network}/{prefix_length}")
+
+
+def _family(address: str) -> int:
+    return socket.AF_INET6 if is_ipv6(address) else socket.AF_INET

@@ -6,6 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from chakram.core.ideal import FabricModel, PathModel, PortModel
+from chakram.core.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.errors import FabricError
 
 if TYPE_CHECKING:
@@ -16,11 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["fabric_model"]
 
 
-def fabric_model(topology: Topology, host_of_rank: Mapping[int, str]) -> FabricModel:
+def fabric_model(
+    topology: Topology,
+    host_of_rank: Mapping[int, str],
+    *,
+    overhead_bytes: int = PACKET_OVERHEAD_BYTES,
+) -> FabricModel:
     """Return the model of *topology* under the ranks that are placed on its hosts.
 
     Ranks on one host share its port.  Of several equal-cost paths the first one stands
     for all.
+
+    Args:
+        topology: The fabric.
+        host_of_rank: Where the ranks are.
+        overhead_bytes: What each packet has beside its payload.
 
     Raises:
         FabricError: If a rank's host is not in the topology; a path asks for it later
@@ -44,6 +55,7 @@ def fabric_model(topology: Topology, host_of_rank: Mapping[int, str]) -> FabricM
         ),
         uplinks_bps=_uplinks(topology),
         path=path,
+        overhead_bytes=overhead_bytes,
     )
 
 

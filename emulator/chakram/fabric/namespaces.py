@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import IPV4, IPV6
 from chakram.errors import FabricError, PrivilegeError
 from chakram.fabric.cores import core_mask
 from chakram.fabric.messages import set_link
@@ -28,10 +29,12 @@ __all__ = [
     "Namespace",
     "Sysctl",
     "close_namespaces",
+    "forwarding_sysctls",
     "hash_seed",
     "host_sysctls",
     "make_namespaces",
     "switch_sysctls",
+    "write_settings",
 ]
 
 LOOPBACK_INDEX = 1
@@ -72,39 +75,54 @@ class Namespace:
 
 
 # Before interfaces exist, "default" decides what they get; "all" is combined with it.
-_COMMON = (
-    Sysctl(path="ipv6/conf/all/disable_ipv6", value="1"),
-    Sysctl(path="ipv6/conf/default/disable_ipv6", value="1"),
-    # Packets may come back another way than they went: that is what ECMP does.
-    Sysctl(path="ipv4/conf/all/rp_filter", value="0"),
-    Sysctl(path="ipv4/conf/default/rp_filter", value="0"),
-)
+_FAMILIES = {
+    IPV4: (
+        Sysctl(path="ipv6/conf/all/disable_ipv6", value="1"),
+        Sysctl(path="ipv6/conf/default/disable_ipv6", value="1"),
+        # Packets may come back another way than they went: that is what ECMP does.
+        Sysctl(path="ipv4/conf/all/rp_filter", value="0"),
+        Sysctl(path="ipv4/conf/default/rp_filter", value="0"),
+    ),
+    IPV6: (
+        Sysctl(path="ipv6/conf/all/disable_ipv6", value="0"),
+        Sysctl(path="ipv6/conf/default/disable_ipv6", value="0"),
+        # No addresses but ours, and nobody who looks for routers or for others with
+        # the same address: all of that would be packets in the middle of a run.
+        Sysctl(path="ipv6/conf/default/addr_gen_mode", value="1"),
+        Sysctl(path="ipv6/conf/default/accept_ra", value="0"),
+        Sysctl(path="ipv6/conf/default/accept_dad", value="0"),
+        Sysctl(path="ipv6/conf/default/router_solicitations", value="0"),
+    ),
+}
 
 
-def host_sysctls() -> tuple[Sysctl, ...]:
-    """Return the settings of a host.
+def host_sysctls(family: str) -> tuple[Sysctl, ...]:
+    """Return the settings of a host, by address family.
 
     Source ports from 49152 on belong to queue pairs (RFC 6335, dynamic ports, as
-    RoCEv2 NICs use them), so the kernel hands out lower ones.
+    RoCEv2 NICs use them), so the kernel hands out lower ones, to both families.
     """
-    return (*_COMMON, Sysctl(path="ipv4/ip_local_port_range", value="32768 49151"))
+    return (
+        *_FAMILIES[family],
+        Sysctl(path="ipv4/ip_local_port_range", value="32768 49151"),
+    )
 
 
 def switch_sysctls(
-    seed: int, number: int, cores: Sequence[int] = ()
+    family: str, seed: int, number: int, cores: Sequence[int] = ()
 ) -> tuple[Sysctl, ...]:
     """Return the settings of switch *number* in a lab with a seed.
 
     Args:
+        family: Address family of the lab.
         seed: Of the lab.
         number: Of the switch.
         cores: Where the kernel takes its packets through (receive packet steering);
             none: where they are sent.
     """
     return (
-        *_COMMON,
+        *_FAMILIES[family],
         Sysctl(path="core/rps_default_mask", value=core_mask(cores), optional=True),
-        Sysctl(path="ipv4/ip_forward", value="1"),
         # Bridges would ask the firewall, which has no rules here: 7 % of the time.
         Sysctl(path="bridge/bridge-nf-call-iptables", value="0"),
         Sysctl(path="bridge/bridge-nf-call-ip6tables", value="0"),
@@ -112,17 +130,23 @@ def switch_sysctls(
         Sysctl(path="ipv4/conf/all/send_redirects", value="0"),
         Sysctl(path="ipv4/conf/default/send_redirects", value="0"),
         Sysctl(
-            path="ipv4/fib_multipath_hash_policy",
+            path=f"{family}/fib_multipath_hash_policy",
             value="1",  # the five-tuple: layer 3 and 4
             without="equal-cost paths are chosen by addresses alone, not by ports",
         ),
         Sysctl(
-            path="ipv4/fib_multipath_hash_seed",
+            path="ipv4/fib_multipath_hash_seed",  # of both families
             value=str(hash_seed(seed, number)),
             without="the seed does not decide the choice of equal-cost paths:"
             " it changes with every boot",
         ),
     )
+
+
+def forwarding_sysctls(family: str) -> tuple[Sysctl, ...]:
+    """Return what lets a switch whose ports are there route packets of a family."""
+    path = "ipv4/ip_forward" if family == IPV4 else "ipv6/conf/all/forwarding"
+    return (Sysctl(path=path, value="1"),)
 
 
 def hash_seed(seed: int, number: int) -> int:
@@ -162,10 +186,7 @@ def make_namespaces(
         try:
             for name, sysctls in settings.items():
                 unshare(CLONE_NEWNET)
-                for sysctl in sysctls:
-                    note = _write(name, sysctl)
-                    if note is not None:
-                        notes[note] = None
+                notes.update(dict.fromkeys(write_settings(name, sysctls)))
                 descriptor = os.open(
                     "/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC
                 )
@@ -188,6 +209,23 @@ def make_namespaces(
             raise _cannot_make(len(made), len(settings), error) from error
         raise error
     return made, list(notes)
+
+
+def write_settings(name: str, settings: Sequence[Sysctl]) -> list[str]:
+    """Write settings in the namespace of this thread.
+
+    Args:
+        name: Of the namespace, for errors.
+        settings: They.
+
+    Returns:
+        Notes about settings that this kernel lacks.
+
+    Raises:
+        FabricError: If the kernel refused one.
+    """
+    notes = [_write(name, sysctl) for sysctl in settings]
+    return [note for note in notes if note is not None]
 
 
 def close_namespaces(namespaces: Mapping[str, Namespace]) -> None:

@@ -61,6 +61,7 @@ def probe_all() -> list[Probe]:
         _probe_gro(),
         _probe_receive_buffer(),
         _probe_forced_buffer(),
+        _probe_ipv6(),
         _probe_compiled(),
         _probe_compiler(),
         _probe_cores(),
@@ -190,6 +191,19 @@ def _probe_forced_buffer() -> Probe:
     return Probe(
         name="rcvbuf-force", ok=True, reason="buffers may exceed net.core.rmem_max"
     )
+
+
+def _probe_ipv6() -> Probe:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError as error:
+        return Probe(
+            name="ipv6",
+            ok=False,
+            reason=f"{error.strerror}: no fabrics with addressing: ipv6",
+        )
+    return Probe(name="ipv6", ok=True, reason="fabrics may have addressing: ipv6")
 
 
 def _probe_compiled() -> Probe:

@@ -12,6 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import IPV4
 from chakram.errors import ChakramError
 from chakram.fabric.userns import enter_new_user_namespace, has_net_admin
 
@@ -63,7 +64,9 @@ def _try_lab(how: str) -> list[_Result]:
         switch_sysctls,
     )
 
-    made, notes = make_namespaces({"a": switch_sysctls(1, 0), "b": host_sysctls()})
+    made, notes = make_namespaces(
+        {"a": switch_sysctls(IPV4, 1, 0), "b": host_sysctls(IPV4)}
+    )
     try:
         results = [("namespaces", True, how)]
         results += _try_devices(made["a"], made["b"])

@@ -7,6 +7,7 @@ import os
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
+from chakram.core.addresses import IPV4
 from chakram.errors import RunDirectoryError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class RunManifest:
         started_at: Wall-clock time, UTC, ISO 8601; for people, never for durations.
         ended_at: Likewise; None while it runs.
         fabric: The fabric in one line, for tables and reports.
+        family: Address family of all ports: ``ipv4`` or ``ipv6``.
         transport: The transport in one line.
         seed: Seed of everything that is random.
         size_scale: Factor of all message sizes, as a fraction such as ``1/64``.
@@ -78,6 +80,7 @@ class RunManifest:
     started_at: str
     ended_at: str | None = None
     fabric: str = ""
+    family: str = IPV4
     transport: str = ""
     seed: int = 1
     size_scale: str = "1"

@@ -162,7 +162,9 @@ class RunDirectory:
         self._joiner = CollectiveJoiner(
             operations, warmup=warmup, offsets_ns=offsets_ns
         )
-        self._flow_tables = FlowTables(operations, warmup=warmup, offsets_ns=offsets_ns)
+        self._flow_tables = FlowTables(
+            operations, warmup=warmup, family=plan.family(), offsets_ns=offsets_ns
+        )
         self._sample_tables = SampleTables(plan, offsets_ns=offsets_ns)
         with _explained(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"

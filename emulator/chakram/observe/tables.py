@@ -41,6 +41,7 @@ FLOWS = pa.schema(
         ("channel", pa.int32()),
         ("src", pa.int32()),
         ("dst", pa.int32()),
+        ("family", _NAME),
         ("qpn", pa.int64()),
         ("bytes", pa.int64()),
         ("ready_ns", pa.int64()),
@@ -173,6 +174,7 @@ class FlowTables:
     Args:
         operations: Of the plan that the rows were recorded under.
         warmup: Iterations that are not measured.
+        family: Address family of all ports.
         offsets_ns: By rank number, what to add to the times of its clock.
     """
 
@@ -181,9 +183,11 @@ class FlowTables:
         operations: OperationTable,
         *,
         warmup: int,
+        family: str,
         offsets_ns: Sequence[int] = (),
     ) -> None:
         self._warmup = warmup
+        self._family = pa.scalar(family)
         self._offsets_ns = pa.array(offsets_ns, pa.int64()) if any(offsets_ns) else None
         self._ranks = pa.array([rank for _, rank in operations.ranks], pa.int32())
         self._first = _int64(operations.first)
@@ -216,6 +220,7 @@ class FlowTables:
         made["measured"] = pc.greater_equal(raw["iteration"], self._warmup)
         made["src"] = pc.take(self._ranks, rank)
         made["dst"] = pc.take(self._ranks, raw["peer"])
+        made["family"] = pa.repeat(self._family, len(rank)).dictionary_encode()
         made["bytes"] = raw["size_bytes"]
         made["fct_ns"] = pc.subtract(raw["last_acked_ns"], raw["posted_ns"])
         made["cause"] = pc.take(self._causes, raw["cause_kind"])

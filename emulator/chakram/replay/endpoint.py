@@ -20,16 +20,17 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import is_ipv6
+from chakram.core.addresses import family_of
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.records import RecordRows
+from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import PlanError
 from chakram.replay.assembly import CongestionSettings, make_engine, make_queue_pair
 from chakram.replay.bundle import Bundle
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
-from chakram.roce.constants import IPV4_OVERHEAD_BYTES, IPV6_OVERHEAD_BYTES, NEVER
+from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.turns import SendOrder
 from chakram.roce.verify import IcrcVerifier
@@ -141,9 +142,7 @@ class Endpoint:
         self.destinations: list[tuple[str, int]] = []
         self._destination_of: dict[tuple[str, int], int] = {}
         self._congestion_settings = CongestionSettings(transport)
-        self._overhead_bytes = (
-            IPV6_OVERHEAD_BYTES if is_ipv6(port.address) else IPV4_OVERHEAD_BYTES
-        )
+        self._overhead_bytes = overhead_bytes_of(family_of(port.address))
         self._verifier = (
             IcrcVerifier(
                 local_address=port.address,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 
 from chakram.config.experiment import Experiment, load_experiment, parse_experiment
 from chakram.config.fabric import ExternalFabric, NamespaceFabric
+from chakram.config.fabric_checks import address_family
 from chakram.config.jobs import TraceFiles
 from chakram.config.schema import schema_text
+from chakram.controller.planning import transport_plan
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ConfigError
 from tests.support import REPO_ROOT
@@ -62,6 +65,11 @@ fabric:
 """
 
 
+EXTERNAL_IPV6 = re.sub(
+    r"198\.18\.([0-9])\.([0-9])/24", r"'2001:2:0:\1::\2/64'", EXTERNAL
+)
+
+
 def mistakes_of(text: str) -> str:
     with pytest.raises(ConfigError) as caught:
         parse_experiment(text, source="x.yaml")
@@ -100,7 +108,58 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     assert experiment.runs == Path("runs")
 
 
-@pytest.mark.parametrize("text", [QUICKSTART, EXTERNAL])
+def test_an_external_fabric_of_ipv6_is_read() -> None:
+    fabric = parse_experiment(EXTERNAL_IPV6).fabric
+    assert isinstance(fabric, ExternalFabric)
+    assert str(fabric.hosts[0].ports[0].address.ip) == "2001:2:0:1::1"
+    assert address_family(fabric) == "ipv6"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("2001:2:0:1::1/64", "2001:2:0:1::/64", "is not the address of a single port"),
+        ("2001:2:0:1::1/64", "ff02::1/64", "is not the address of a single port"),
+        ("2001:2:0:1::1/64", "fe80::1/64", "link-local addresses mean another host"),
+        ("2001:2:0:1::1/64", "::ffff:198.18.1.1/120", "stands for an IPv4 address"),
+        ("2001:2:0:1::1/64", "2001:db8::1/64", "outside the allowed prefixes"),
+        ("2001:2:0:1::1/64", "2001:2:0:1::1", "an address with its prefix length"),
+        ("2001:2:0:1::2/64", "2001:2:0:1::1/64", "is the address of a port of h1"),
+        ("2001:2:0:1::1/64", "198.18.1.1/24", "they cannot reach each other"),
+        ("mtu: 9000", "mtu: 1279", "1279 is less than any link of IPv6 has"),
+        ("/run/netns/p1", "/run/netns/p1, mtu: 1279", "1279 is less than any link of"),
+        ("  tls:", "  allow: ['::/0']\n  tls:", "is wider than /32"),
+    ],
+)
+def test_a_mistake_in_an_external_fabric_of_ipv6(
+    old: str, new: str, expected: str
+) -> None:
+    assert old in EXTERNAL_IPV6
+    assert expected in mistakes_of(EXTERNAL_IPV6.replace(old, new))
+
+
+def test_a_link_of_two_has_no_address_that_is_not_a_ports() -> None:
+    text = EXTERNAL_IPV6.replace("2001:2:0:1::1/64", "2001:2:0:1::/127")
+    assert parse_experiment(text).fabric
+
+
+@pytest.mark.parametrize(
+    ("addressing", "mtu", "path_mtu"),
+    [("ipv4", 4176, 4096), ("ipv6", 4196, 4096), ("ipv6", 4195, 2048)],
+)
+def test_headers_of_ipv6_leave_less_room(
+    addressing: str, mtu: int, path_mtu: int
+) -> None:
+    text = QUICKSTART.replace(
+        "mtu: 4200", f"mtu: {mtu}\n  addressing: {addressing}"
+    ).replace(", path_mtu: 4096", "")
+    assert transport_plan(parse_experiment(text)).path_mtu == path_mtu
+    larger = text.replace("window: 64KiB", "window: 64KiB, path_mtu: 4096")
+    if path_mtu < 4096:
+        assert "4096 and 100 bytes of headers do not fit" in mistakes_of(larger)
+
+
+@pytest.mark.parametrize("text", [QUICKSTART, EXTERNAL, EXTERNAL_IPV6])
 def test_what_was_read_can_be_written_and_read_again(text: str) -> None:
     experiment = parse_experiment(text)
     written = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -231,7 +290,7 @@ def test_a_mistake_says_what_was_found(old: str, new: str, expected: str) -> Non
         ("name: h2", "name: h1", "host 0 has 'h1' as well"),
         ("  tls:", "  allow: [0.0.0.0/0]\n  tls:", "is wider than /8"),
         ("rate: 100Gbit", "topology: 3", "unknown key"),
-        ("  tls:", "  allow: [net]\n  tls:", "'net' is not an IPv4 prefix"),
+        ("  tls:", "  allow: [net]\n  tls:", "'net' is not a prefix"),
         ("{path: traces/mixtral,", "{path: 3,", "trace.path: is not a path"),
         ('agent: "unix:/run/chakram/h2.sock"', "agent: 192.0.2.11:7411", "under one"),
     ],

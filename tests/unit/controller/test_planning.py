@@ -18,15 +18,17 @@ from chakram.controller.plan_summary import PlanSummary, summarise_plan
 from chakram.controller.planning import (
     build_plan,
     experiment_warnings,
-    external_ports,
     load_jobs,
-    planned_ports,
-    ports_needed,
     queue_pair_layout,
     run_settings,
     shards_of,
-    simulated_ports,
     transport_plan,
+)
+from chakram.controller.port_plans import (
+    external_ports,
+    planned_ports,
+    ports_needed,
+    simulated_ports,
 )
 from chakram.core.plan import JobSettings
 from chakram.core.plan_check import check_plan
@@ -69,6 +71,21 @@ def summary_of(experiment: Experiment) -> PlanSummary:
     plan = build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
     assert check_plan(plan) == []
     return summarise_plan(plan, jobs, warnings=experiment_warnings(experiment))
+
+
+def test_a_plan_of_ipv6_has_its_addresses_and_longer_packets() -> None:
+    text = EXPERIMENT.replace(
+        "kind: namespaces", "kind: namespaces\n  addressing: ipv6"
+    )
+    experiment, usual = parse_experiment(text), parse_experiment(EXPERIMENT)
+    ports = planned_ports(experiment, load_jobs(experiment))
+    assert [port.address for port in ports] == [f"2001:2::{n}" for n in range(1, 5)]
+    summary, of_ipv4 = summary_of(experiment), summary_of(usual)
+    assert (summary.family, of_ipv4.family) == ("ipv6", "ipv4")
+    assert summary.payload_bytes == of_ipv4.payload_bytes
+    more = summary.busiest_port_bytes - of_ipv4.busiest_port_bytes
+    assert more > 0
+    assert more % 20 == 0
 
 
 def moe(**parameters: int) -> Synthesis:

@@ -27,10 +27,10 @@ def test_addresses_of_hosts_can_be_used(text: str) -> None:
         ("fe80::1", "link-local"),
         ("2001:2::1%eth0", "link-local"),
         ("::ffff:198.18.0.1", "IPv4"),
-        ("ff02::1", "not the address of one host"),
-        ("224.0.0.1", "not the address of one host"),
-        ("0.0.0.0", "not the address of one host"),
-        ("::", "not the address of one host"),
+        ("ff02::1", "not the address of a single port"),
+        ("224.0.0.1", "not the address of a single port"),
+        ("0.0.0.0", "not the address of a single port"),
+        ("::", "not the address of a single port"),
     ],
 )
 def test_what_is_no_address_of_a_host_has_a_reason(text: str, reason: str) -> None:

@@ -3,8 +3,10 @@
 import pytest
 
 from chakram.core.wire_cost import (
-    ACK_WIRE_BYTES,
+    AETH_BYTES,
+    PACKET_OVERHEAD_BYTES,
     first_packet_wire_bytes,
+    overhead_bytes_of,
     packets_of,
     serialisation_ns,
     wire_bytes,
@@ -43,7 +45,18 @@ def test_the_first_packet_is_the_longest() -> None:
 
 
 def test_an_acknowledgement_has_an_aeth() -> None:
-    assert ACK_WIRE_BYTES == 62
+    assert PACKET_OVERHEAD_BYTES + AETH_BYTES == 62
+
+
+def test_every_packet_of_ipv6_has_20_bytes_more() -> None:
+    assert overhead_bytes_of("ipv4") == PACKET_OVERHEAD_BYTES
+    more = overhead_bytes_of("ipv6")
+    assert more == 14 + 40 + 8 + 12 + 4
+    plain = wire_bytes(4097, path_mtu=4096)
+    assert wire_bytes(4097, path_mtu=4096, overhead_bytes=more) == plain + 2 * 20
+    for size in 100, 1025:
+        first = first_packet_wire_bytes(size, path_mtu=1024, overhead_bytes=more)
+        assert first == first_packet_wire_bytes(size, path_mtu=1024) + 20
 
 
 def test_time_at_a_rate_is_rounded_up() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from chakram.errors import FabricError
 from chakram.fabric.addressing import (
-    BENCHMARK_SPACE,
+    BENCHMARK_SPACES,
     HostAddress,
     RoutedLink,
     Subnet,
@@ -56,6 +56,7 @@ def test_clos_has_a_subnet_per_leaf_and_a_31_per_uplink() -> None:
     assert [each.switch for each in plan.subnets] == ["leaf0", "leaf1"]
     assert plan.routed_links[1] == RoutedLink(
         link="leaf0-spine1",
+        prefix_length=31,
         a_address="198.19.0.2",
         b_address="198.19.0.3",
         a_mac="02:cc:00:00:00:02",
@@ -63,9 +64,33 @@ def test_clos_has_a_subnet_per_leaf_and_a_31_per_uplink() -> None:
     )
 
 
-def test_all_addresses_are_unique_and_inside_the_benchmark_space() -> None:
-    plan = plan_addresses(clos(8, 4, 32, GBIT, GBIT))
-    space = ipaddress.IPv4Network(BENCHMARK_SPACE)
+def test_ipv6_has_a_64_per_leaf_and_a_127_per_uplink() -> None:
+    plan = plan_addresses(clos(2, 2, 2, GBIT, GBIT), "ipv6")
+
+    assert [
+        (each.address, each.prefix_length, each.gateway) for each in plan.hosts
+    ] == [
+        ("2001:2::1", 64, "2001:2::fffe"),
+        ("2001:2::2", 64, "2001:2::fffe"),
+        ("2001:2:0:1::1", 64, "2001:2:0:1::fffe"),
+        ("2001:2:0:1::2", 64, "2001:2:0:1::fffe"),
+    ]
+    assert plan.subnets[1].network == "2001:2:0:1::"
+    assert plan.routed_links[1] == RoutedLink(
+        link="leaf0-spine1",
+        prefix_length=127,
+        a_address="2001:2:0:8000::2",
+        b_address="2001:2:0:8000::3",
+        a_mac="02:cc:00:00:00:02",
+        b_mac="02:cc:00:00:00:03",
+    )
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_all_addresses_are_unique_and_inside_the_benchmark_space(family: str) -> None:
+    plan = plan_addresses(clos(8, 4, 32, GBIT, GBIT), family)
+    space = ipaddress.ip_network(BENCHMARK_SPACES[family])
+    assert plan.family == family
 
     addresses = [
         *(each.address for each in plan.hosts),
@@ -82,7 +107,7 @@ def test_all_addresses_are_unique_and_inside_the_benchmark_space() -> None:
 
     assert len(set(addresses)) == len(addresses)
     assert len(set(macs)) == len(macs)
-    assert all(ipaddress.IPv4Address(each) in space for each in addresses)
+    assert all(ipaddress.ip_address(each) in space for each in addresses)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +136,22 @@ def test_subnet_larger_than_24_begins_at_a_multiple_of_its_size() -> None:
 def test_too_many_hosts_are_refused() -> None:
     with pytest.raises(FabricError, match=r"no room in 198\.18\.0\.0/16 .* of leaf256"):
         plan_addresses(clos(257, 1, 1, None, None))
+    plan_addresses(clos(257, 1, 1, None, None), "ipv6")
 
 
-def test_too_many_uplinks_are_refused() -> None:
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_too_many_uplinks_are_refused(family: str) -> None:
     with pytest.raises(FabricError, match="for 33024 links between switches"):
-        plan_addresses(clos(256, 129, 1, None, None))
+        plan_addresses(clos(256, 129, 1, None, None), family)
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_a_subnet_has_room_for_its_gateway(family: str) -> None:
+    plan = plan_addresses(single_switch(65_533, None), family)
+    last, gateway = plan.hosts[-1].address, plan.subnets[0].gateway
+    assert int(ipaddress.ip_address(last)) + 1 == int(ipaddress.ip_address(gateway))
+    with pytest.raises(FabricError, match="no room in"):
+        plan_addresses(single_switch(65_534, None), family)
 
 
 def test_unknown_host_is_refused() -> None:

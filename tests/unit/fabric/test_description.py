@@ -24,6 +24,7 @@ SPEC = LabSpec(
     name="lab-1",
     topology=clos(2, 2, 2, 10**9, None, uplink_delay_ns=5, host_queue_bytes=10_000),
     seed=3,
+    addressing="ipv6",
     mtu=4200,
     capture_hosts=("h0", "h3"),
     forwarding="kernel",

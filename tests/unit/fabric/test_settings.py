@@ -111,10 +111,20 @@ def test_entering_the_lab_of_a_dead_holder_is_refused(
 
 
 def test_loopback_ports_are_named_as_hosts() -> None:
-    assert loopback_ports(2) == (
-        LoopbackPort(host="h0", address="127.18.0.1", interface="lo"),
-        LoopbackPort(host="h1", address="127.18.0.2", interface="lo"),
+    assert loopback_ports(2, udp_port=4791) == (
+        LoopbackPort(host="h0", address="127.18.0.1", udp_port=4791, interface="lo"),
+        LoopbackPort(host="h1", address="127.18.0.2", udp_port=4791, interface="lo"),
     )
+
+
+def test_loopback_ports_of_ipv6_count_up_their_udp_ports() -> None:
+    assert loopback_ports(2, udp_port=4791, family="ipv6") == (
+        LoopbackPort(host="h0", address="::1", udp_port=4791, interface="lo"),
+        LoopbackPort(host="h1", address="::1", udp_port=4792, interface="lo"),
+    )
+    assert loopback_ports(2, udp_port=49150, family="ipv6")[-1].udp_port == 49151
+    with pytest.raises(FabricError, match="those from 49152 on are of queue pairs"):
+        loopback_ports(3, udp_port=49150, family="ipv6")
 
 
 def test_a_probe_says_whether_labs_need_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from chakram.testing.results import (
     small_plan,
     small_rows,
 )
+from tests.plans import moved
 from tests.support import REPO_ROOT
 
 _SAME_NAMES = [
@@ -140,6 +141,29 @@ def test_every_message_is_told_its_own_ideal(tmp_path: Path) -> None:
     assert [row["ideal_ns"] for row in rows] == [
         ideal(row["job"], row["src"], row["dst"], row["bytes"]) for row in rows
     ]
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_flows_name_the_family_of_their_ports(tmp_path: Path, family: str) -> None:
+    plan = small_plan()
+    if family == "ipv6":
+        agents = []
+        for agent in plan.agents:
+            places = [(f"2001:2::{port.number + 1}", 4791) for port in agent.ports]
+            agents.append(moved(agent, places))
+        plan = replace(plan, agents=tuple(agents))
+    directory = RunDirectory.create(
+        tmp_path,
+        manifest=RunManifest(
+            run_id="r", name="n", world="loopback", started_at="", family=family
+        ),
+        started=STARTED,
+    )
+    directory.begin(plan)
+    directory.add(small_rows(0))
+    directory.finish(ended=STARTED)
+    assert {row["family"] for row in _flows(directory)} == {family}
+    assert open_run(directory.path).manifest.family == family
 
 
 def test_without_a_fabric_no_message_has_an_ideal(tmp_path: Path) -> None:

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from chakram.controller.predictions import bounds, flow_ideal
 from chakram.core.algorithms import algorithm
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.ideal import ideal_ns
 from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
 from chakram.core.schedule import part_bytes
-from chakram.core.wire_cost import ACK_WIRE_BYTES, wire_bytes
+from chakram.core.wire_cost import AETH_BYTES, PACKET_OVERHEAD_BYTES, wire_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
 from chakram.fabric.model import fabric_model
 from chakram.fabric.topology import Topology, clos, single_switch
@@ -30,8 +31,10 @@ from chakram.testing.plans import (
     share_rows,
     world_plan,
 )
+from tests.plans import moved
 
 MTU = TransportPlan().path_mtu
+ACK_BYTES = PACKET_OVERHEAD_BYTES + AETH_BYTES
 
 
 def simulate(
@@ -141,13 +144,53 @@ def test_one_message_takes_its_bytes_twice_and_the_way_back() -> None:
     )
     result = simulate(plan, topology)
     one_way_ns = 2 * (8 * wire_bytes(4_000, path_mtu=MTU) + 700)
-    way_back_ns = 2 * (8 * ACK_WIRE_BYTES + 700)
+    way_back_ns = 2 * (8 * ACK_BYTES + 700)
     (flow,) = flow_rows(result.records)
     assert flow.last_acked_ns == result.end_ns == one_way_ns + way_back_ns
     assert [share.end_ns for share in share_rows(result.records)] == [
         one_way_ns + way_back_ns,
         one_way_ns,
     ]
+
+
+def test_packets_of_ipv6_are_20_bytes_longer_in_ideal_and_simulation() -> None:
+    plan, topology = world_plan([collective("all_to_all", 40_000)], nranks=4)
+    plan6 = of_ipv6(plan)
+    assert (plan.family(), plan6.family()) == ("ipv4", "ipv6")
+    results = [simulate(each, topology) for each in (plan, plan6)]
+    assert {share.sent_bytes for share in share_rows(results[1].records)} == {30_000}
+    packets = {f"h{rank}:eth0": 0 for rank in range(4)}
+    for flow in flow_rows(results[1].records):
+        packets[f"h{flow.rank}:eth0"] += flow.packets
+    for name, data_packets in packets.items():
+        old, new = (result.link_bytes[name] for result in results)
+        answers, rest = divmod(new - old - 20 * data_packets, 20)
+        assert rest == 0
+        assert answers >= 3
+    ideals = [bounds(each, topology)[0] for each in (plan, plan6)]
+    assert all(ideals[1][key] > ideals[0][key] for key in ideals[0])
+
+
+def of_ipv6(plan: Plan) -> Plan:
+    """Return a plan of one agent with ports of IPv6."""
+    (agent,) = plan.agents
+    places = [(f"2001:2::{n + 1}", 4791) for n in range(len(agent.ports))]
+    return replace(plan, agents=(moved(agent, places),))
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_one_message_alone_takes_its_ideal_time(family: str) -> None:
+    world = world_group(2)
+    topology = single_switch(2, 10**9, host_delay_ns=700)
+    plan = make_plan(
+        [program(0, world, [send(1, 90_001)]), program(1, world, [receive(0, 90_001)])],
+        topology,
+    )
+    plan = of_ipv6(plan) if family == "ipv6" else plan
+    result = simulate(plan, topology)
+    (flow,) = flow_rows(result.records)
+    ideal_ns = flow_ideal(plan, topology)(plan.ranks()[0].program.job, 0, 1, 90_001)
+    assert flow.last_acked_ns - flow.posted_ns == pytest.approx(ideal_ns, abs=50)
 
 
 SIZE = 16 << 20
@@ -254,7 +297,7 @@ def test_links_carry_what_was_sent_and_its_acknowledgements() -> None:
     for flow in flow_rows(result.records):
         data[f"h{flow.rank}:eth0"] += wire_bytes(flow.size_bytes, path_mtu=MTU)
     for name, data_bytes in data.items():
-        answers, rest = divmod(result.link_bytes[name] - data_bytes, ACK_WIRE_BYTES)
+        answers, rest = divmod(result.link_bytes[name] - data_bytes, ACK_BYTES)
         assert rest == 0
         assert answers >= 2 * 7  # a message, an ACK at least
 
@@ -294,7 +337,7 @@ def test_ranks_that_share_a_port_need_no_link_between_them() -> None:
     result = simulate(plan, topology)
     data_bytes = 2 * 2 * wire_bytes(1_000, path_mtu=MTU)
     for name in ("h0:eth0", "h1:eth0"):
-        assert result.link_bytes[name] == data_bytes + 4 * ACK_WIRE_BYTES
+        assert result.link_bytes[name] == data_bytes + 4 * ACK_BYTES
 
 
 # Runs.

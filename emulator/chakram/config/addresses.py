@@ -1,0 +1,127 @@
+"""Addresses in the experiment file: of ports, of agents, and what may be sent to."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from chakram.config.quantities import problem
+from chakram.core.addresses import why_unusable
+
+
+def _interface(value: object) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:
+    example = "e.g. 198.18.1.1/24 or 2001:2::1/64"
+    if not isinstance(value, str) or "/" not in value:
+        raise problem(f"{value!r} is not an address with its prefix length", example)
+    try:
+        interface = ipaddress.ip_interface(value)
+        unusable = why_unusable(str(interface.ip))
+    except ValueError:
+        raise problem(f"{value!r} is not an IP address with prefix", example) from None
+    address, network = interface.ip, interface.network
+    if unusable is not None:
+        raise problem(f"{address}: {unusable}", example)
+    if int(address) == 0xFFFFFFFF or (
+        network.prefixlen < network.max_prefixlen - 1
+        # The last of IPv6 is an address like any other, the first is of all routers.
+        and (
+            address == network.network_address
+            or (address.version == 4 and address == network.broadcast_address)
+        )
+    ):
+        raise problem(f"{address} is not the address of a single port", example)
+    return interface
+
+
+InterfaceAddress = Annotated[
+    ipaddress.IPv4Interface | ipaddress.IPv6Interface,
+    PlainValidator(_interface),
+    WithJsonSchema(
+        {"type": "string", "examples": ["198.18.1.1/24", "2001:2:0:1::1/64"]}
+    ),
+]
+"""An address of IPv4 or IPv6 with its prefix length."""
+
+# The widest that is ever allowed: no prefix may open the Internet to a generator.
+_WIDEST_PREFIX = {4: 8, 6: 32}
+
+
+def prefix(value: object) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return the prefix that *value* is.
+
+    Raises:
+        PydanticCustomError: If it is not one, or is wider than any fabric.
+    """
+    example = "e.g. 198.18.0.0/15 or 2001:2::/48"
+    try:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        network = ipaddress.ip_network(value)
+    except ValueError:
+        raise problem(f"{value!r} is not a prefix", example) from None
+    widest = _WIDEST_PREFIX[network.version]
+    if network.prefixlen < widest:
+        raise problem(
+            f"{value!r} is wider than /{widest}",
+            "name the prefixes of the fabric under test only",
+        )
+    return network
+
+
+Prefix = Annotated[
+    ipaddress.IPv4Network | ipaddress.IPv6Network,
+    PlainValidator(prefix),
+    WithJsonSchema({"type": "string", "examples": ["198.18.0.0/15", "2001:2::/48"]}),
+]
+"""A prefix of IPv4, /8 or longer, or of IPv6, /32 or longer."""
+
+
+def _listen(value: object) -> str:
+    example = "e.g. 127.0.0.1:9464"
+    if not isinstance(value, str):
+        raise problem(f"{value!r} is not an address and port", example)
+    host, colon, port = value.rpartition(":")
+    if not (colon and host and port.isdecimal() and len(port) <= 5):
+        raise problem(f"{value!r} is not an address and port", example)
+    if int(port) > 65535:
+        raise problem(f"there is no port {port}", "ports are 0 to 65535")
+    return value
+
+
+ListenAddress = Annotated[
+    str,
+    PlainValidator(_listen),
+    WithJsonSchema({"type": "string", "examples": ["127.0.0.1:9464"]}),
+]
+"""``address:port`` of a TCP socket."""
+
+
+def _agent(value: object) -> str:
+    if isinstance(value, str) and value.startswith("unix:"):
+        if not value.startswith("unix:/") or len(value) > _UNIX_LENGTH:
+            raise problem(
+                f"{value!r} is not an absolute path of at most 107 characters",
+                "e.g. unix:/run/chakram/h1.sock",
+            )
+        return value
+    try:
+        return _listen(value)
+    except PydanticCustomError:
+        raise problem(
+            f"{value!r} is not the address of an agent",
+            "e.g. 192.0.2.11:7411 or unix:/run/chakram/h1.sock",
+        ) from None
+
+
+# sockaddr_un holds 108 bytes with the closing zero.
+_UNIX_LENGTH = len("unix:") + 107
+
+AgentAddress = Annotated[
+    str,
+    PlainValidator(_agent),
+    WithJsonSchema({"type": "string", "examples": ["192.0.2.11:7411"]}),
+]
+"""``address:port`` of an agent, or ``unix:/path``."""
