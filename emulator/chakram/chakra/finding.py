@@ -148,6 +148,15 @@ def _refuse_missing(path: Path, wanted: str) -> None:
     raise TraceError(str(path), "does not exist", "; ".join(hints))
 
 
+def _within(store: Store) -> str:
+    """Return where sets may be instead: in a folder or archive that *store* holds."""
+    for name in store.listing():
+        place = Path(store.place, name)
+        if place.is_dir() or is_archive(place):
+            return f"; name what holds traces, e.g. {place}"
+    return ""
+
+
 def _pattern(name: str) -> str:
     name = name.replace("%d", "*").replace("{rank}", "*")
     match = _RANK_FILE.fullmatch(name)
@@ -172,7 +181,7 @@ def _choose(
         raise TraceError(
             store.place,
             f"holds no files named {_NAMES}",
-            f"it holds {_some(store.listing())}",
+            f"it holds {_some(store.listing())}{_within(store)}",
         )
     fits_binary = any(_fits(prefix, wanted) for prefix in binary)
     sets = binary if (fits_binary and not named_json) or not json else json

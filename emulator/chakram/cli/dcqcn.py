@@ -41,7 +41,10 @@ def dcqcn(
     names: Names = "nvidia",
     as_json: Json = False,
 ) -> None:
-    """Show a DCQCN profile: our knobs, shares of the line rate, vendors' names."""
+    """Show a DCQCN profile, in our names and in vendors'.
+
+    Rates are shown as shares of the line rate too.
+    """
     from pydantic import ValidationError
 
     from chakram.config.dcqcn import (

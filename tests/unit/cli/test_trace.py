@@ -154,7 +154,7 @@ def test_strict_lint_exits_with_2_for_warnings_but_not_for_corrections(
 ) -> None:
     (tmp_path / "w.0.et").write_bytes(collective(1))
     run("lint", tmp_path)
-    assert "0 problems, 1 warnings" in run("lint", tmp_path, "--strict", code=2)
+    assert "0 problems, 1 warning" in run("lint", tmp_path, "--strict", code=2)
     (tmp_path / "w.0.et").write_bytes(metadata() + collective(1, ctrl_deps=[9]))
     assert "[missing-control-dependency]" in run("lint", tmp_path, "--strict")
 

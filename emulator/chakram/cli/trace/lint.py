@@ -24,7 +24,7 @@ from chakram.cli.trace.loading import (
 from chakram.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     from chakram.chakra.lint_report import Finding
 
@@ -50,9 +50,9 @@ def lint(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check whether a trace set can be replayed, and whether that would mislead.
+    """Tell what would hang, fail or mislead a replay of a trace set.
 
-    The exit code is 2 if it cannot.
+    The exit code is 2 if it cannot be replayed.
     """
     from chakram.chakra.lint_report import lint_trace_set
     from chakram.chakra.lint_rules import Severity
@@ -97,11 +97,15 @@ def lint(
             print(f"and {len(lines) - _PROBLEMS_SHOWN} more problems (--json)")
         about = f"{report.ranks} ranks, {report.nodes} nodes"
         print(
-            f"{about if report.ranks else 'not read'}: {len(problems)} problems, "
-            f"{len(others)} warnings"
+            f"{about if report.ranks else 'not read'}: "
+            f"{_counted(problems, 'problem')}, {_counted(others, 'warning')}"
         )
     if problems or (strict and report.of(Severity.WARNING)):
         raise typer.Exit(InputError.exit_code)
+
+
+def _counted(findings: Sequence[Finding], kind: str) -> str:
+    return f"{len(findings)} {kind}{'' if len(findings) == 1 else 's'}"
 
 
 def _same_oddity(finding: Finding) -> Hashable:
