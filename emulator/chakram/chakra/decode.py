@@ -53,13 +53,15 @@ class RankTrace:
     """What one file holds.
 
     ``groups`` are those that the file itself defines, by name; empty ranks stand for
-    all ranks of the job.  ``producer`` is the tool that wrote it.
+    all ranks of the job.  ``purposes`` are what they are for, where the file says it;
+    ``producer`` is the tool that wrote it.
     """
 
     graph: TraceGraph
     metadata: Metadata
     producer: str
     groups: Mapping[str, tuple[int, ...]]
+    purposes: Mapping[str, str]
     warnings: tuple[TraceWarning, ...]
 
 
@@ -94,6 +96,7 @@ class RankDecoder:
         # Of a file in which kernels may lack their order: those met so far.
         self._kernels: list[Kernel] | None = None
         self._groups: dict[str, tuple[int, ...]] = {}
+        self._purposes: dict[str, str] = {}
         self._warnings: dict[WarningKind, TraceWarning] = {}
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
@@ -195,6 +198,7 @@ class RankDecoder:
             metadata=self._metadata or Metadata(),
             producer=producer,
             groups={**self._groups, **self._reader.groups},
+            purposes=self._purposes,
             warnings=tuple(self._warnings.values()),
         )
 
@@ -293,7 +297,9 @@ class RankDecoder:
         for kind, found in oddities:
             self._warn(kind, where, found)
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
-            self._groups.update(process_groups_of_init(node.inputs.values, where))
+            for group in process_groups_of_init(node.inputs.values, where):
+                self._groups[group.name] = group.ranks
+                self._purposes[group.name] = group.purpose
         if self._kernels is not None:
             self._note_kernel(node)
         control = node.ctrl_deps

@@ -29,6 +29,9 @@ INIT_NODE_NAME = f"## {_INIT_NODE} ##"
 _INIT_TEXT_LIMIT = 4 * 2**20
 _INIT_HINT = "PyTorch writes a list with one JSON text there"
 
+_NO_PURPOSES = ("undefined", "default_pg")
+_LONGEST_PURPOSE = 60
+
 ALL_RANKS_NAMES = frozenset({"", "0"})
 """Names that stand for all ranks where no group file defines them."""
 
@@ -38,13 +41,14 @@ class InitialGroup:
     """One group of a ``process_group:init`` node.
 
     No ranks stand for all of the job.  ``pointer`` is what operations of schema 1.0.2
-    name it by.
+    name it by, ``purpose`` what it is for, in the words of who made it.
     """
 
     name: str
     ranks: tuple[int, ...]
     size: int
     pointer: int | None
+    purpose: str
 
 
 def normal_name(name: str) -> str:
@@ -91,7 +95,7 @@ def is_process_group_init(name: str) -> bool:
     return _INIT_NODE in name
 
 
-def process_groups_of_init(values: str, where: str) -> dict[str, tuple[int, ...]]:
+def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
     """Return the groups of PyTorch's ``process_group:init`` node.
 
     Args:
@@ -100,8 +104,7 @@ def process_groups_of_init(values: str, where: str) -> dict[str, tuple[int, ...]
         where: Place of the node.
 
     Returns:
-        Global ranks by name; no ranks stand for all of the job.  The default group
-        ``0`` is left out: it is all ranks.
+        The groups but for the default one, ``0``: it is all ranks.
 
     Raises:
         TraceError: If the text is something else.
@@ -121,11 +124,11 @@ def process_groups_of_init(values: str, where: str) -> dict[str, tuple[int, ...]
         MemoryError,
     ) as error:
         raise _unread_groups(where) from error
-    return {
-        entry.name: entry.ranks
+    return [
+        entry
         for entry in initial_groups(text, where)
         if entry.name not in ALL_RANKS_NAMES
-    }
+    ]
 
 
 def initial_groups(text: object, where: str) -> list[InitialGroup]:
@@ -142,7 +145,11 @@ def initial_groups(text: object, where: str) -> list[InitialGroup]:
             for entry in json.loads(text)
         ]
         numbers = [
-            (entry.get("group_size", len(ranks)), entry.get("backend_id"))
+            (
+                entry.get("group_size", len(ranks)),
+                entry.get("backend_id"),
+                entry.get("pg_desc"),
+            )
             for _, ranks, entry in entries
         ]
     except (
@@ -154,7 +161,9 @@ def initial_groups(text: object, where: str) -> list[InitialGroup]:
     ) as error:
         raise _unread_groups(where) from error
     groups: list[InitialGroup] = []
-    for (name, ranks, _), (size, pointer) in zip(entries, numbers, strict=True):
+    for (name, ranks, _), (size, pointer, purpose) in zip(
+        entries, numbers, strict=True
+    ):
         members = _ranks(ranks, f"{where}: group {name!r}")
         if type(size) is not int or not 0 <= size < 2**31:
             raise TraceError(f"{where}: group {name!r}", f"has {size!r:.40} ranks")
@@ -164,9 +173,17 @@ def initial_groups(text: object, where: str) -> list[InitialGroup]:
                 ranks=members,
                 size=len(members) or size,
                 pointer=pointer if type(pointer) is int else None,
+                purpose=_purpose(purpose),
             )
         )
     return groups
+
+
+def _purpose(text: object) -> str:
+    """Return what a group is for, nothing where nobody has said it."""
+    if not isinstance(text, str) or text in _NO_PURPOSES:
+        return ""
+    return text[:_LONGEST_PURPOSE]
 
 
 def init_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.distribution import Distribution, distribution
 from chakram.chakra.kernels import KernelClass, kernel_class
-from chakram.chakra.traffic import Traffic, measure_traffic
+from chakram.chakra.sizes import SizeBin, size_bins
+from chakram.chakra.traffic import Traffic, largest_pairs, measure_traffic
 from chakram.core.groups import WORLD
 from chakram.core.trace import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from chakram.chakra.traffic import Work, WorkTraffic
+    from chakram.chakra.traffic import LargestPairs, Work, WorkTraffic
     from chakram.core.groups import ProcessGroup
     from chakram.core.trace import TraceGraph
 
@@ -31,6 +32,10 @@ __all__ = [
 
 POINT_TO_POINT = "p2p"
 """Sends and receives, in the counts of a rank's communication."""
+
+
+LARGEST_PAIRS = 20
+"""Pairs of ranks that are told one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +56,7 @@ class CommunicationRow:
         sent_bytes: Payload that ranks send each other for it.
         wire_bytes: The same with the headers of all packets.
         algorithms: What carries it.
+        sizes: How many nodes have which size.
     """
 
     what: str
@@ -63,6 +69,7 @@ class CommunicationRow:
     sent_bytes: int
     wire_bytes: int
     algorithms: tuple[str, ...]
+    sizes: tuple[SizeBin, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +77,13 @@ class GroupSummary:
     """One process group that communication uses.
 
     ``ranks`` is None for a group that nothing defines; ``nodes`` counts those of all
-    ranks by collective.
+    ranks by collective, ``sizes`` by collective and size.
     """
 
     name: str
     ranks: tuple[int, ...] | None
     nodes: Mapping[str, int]
+    sizes: Mapping[str, tuple[SizeBin, ...]]
     total_bytes: int
     sent_bytes: int
 
@@ -134,11 +142,13 @@ class TraceSummary:
         per_rank: The ranks, ascending.
         communication: By kind and size of group, largest traffic first.
         groups: By name, those that communication uses.
+        unused_groups: The names of those that are defined, and that nothing uses.
         durations: By kind of node, durations in ns that are stated and not 0.
         without_duration: By kind, nodes of which the trace states none.
         dependencies: The edges between nodes.
         messages: Sizes of the messages that ranks send each other.
         traffic: Who sends whom how much.
+        largest_pairs: Where most goes; None where there is no matrix.
     """
 
     nodes: int
@@ -146,11 +156,13 @@ class TraceSummary:
     per_rank: tuple[RankSummary, ...]
     communication: tuple[CommunicationRow, ...]
     groups: tuple[GroupSummary, ...]
+    unused_groups: tuple[str, ...]
     durations: Mapping[str, Distribution]
     without_duration: Mapping[str, int]
     dependencies: Dependencies
     messages: Distribution | None
     traffic: Traffic
+    largest_pairs: LargestPairs | None
 
 
 def summarize(
@@ -184,6 +196,7 @@ def summarize(
         per_rank=tuple(ranks),
         communication=_rows(traffic, groups),
         groups=_groups(traffic, groups),
+        unused_groups=_unused(traffic, groups),
         durations={
             kind.name.lower(): spread
             for kind, counts in durations.items()
@@ -199,6 +212,7 @@ def summarize(
         ),
         messages=distribution(traffic.messages),
         traffic=traffic,
+        largest_pairs=largest_pairs(traffic, LARGEST_PAIRS),
     )
 
 
@@ -273,6 +287,7 @@ def _rows(
             algorithms=tuple(
                 sorted({name for _, of in members for name in of.algorithms})
             ),
+            sizes=size_bins(sum((of.sizes for _, of in members), Counter())),
         )
         for (what, group_ranks), members in alike.items()
     ]
@@ -301,11 +316,20 @@ def _groups(
             nodes={
                 what: of.sizes.total() for what, of in sorted(used[name], key=_what)
             },
+            sizes={
+                what: size_bins(of.sizes) for what, of in sorted(used[name], key=_what)
+            },
             total_bytes=sum(_total(of.sizes) for _, of in used[name]),
             sent_bytes=sum(of.sent_bytes for _, of in used[name]),
         )
         for name in sorted(used, key=_numbers_first)
     )
+
+
+def _unused(traffic: Traffic, groups: Mapping[str, ProcessGroup]) -> tuple[str, ...]:
+    used = {work.group for work in traffic.work}
+    # All ranks are a group of their own whether somebody defines it or not.
+    return tuple(sorted(groups.keys() - used - {WORLD}, key=_numbers_first))
 
 
 def _what(pair: tuple[str, WorkTraffic]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ class TraceSet:
         producer: Which tool wrote it, as far as one can tell.
         schema: What the files say of their schema.
         notes: What was made of the files, in sentences, that results have to say.
+        purposes: What groups are for, by name, in the words of the files.
     """
 
     name: str
@@ -53,6 +54,7 @@ class TraceSet:
     producer: str
     schema: str
     notes: tuple[str, ...] = ()
+    purposes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def nranks(self) -> int:
@@ -218,6 +220,12 @@ def assemble(
         ),
         producer=traces[ranks[0]].trace.producer,
         schema=_schema(metadata),
+        purposes={
+            name: purpose
+            for read in traces.values()
+            for name, purpose in read.trace.purposes.items()
+            if purpose and name in groups
+        },
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
+from heapq import nlargest
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.core.algorithms import automatic_algorithm
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
     from chakram.core.splits import Splits
     from chakram.core.trace import TraceGraph
 
-__all__ = ["MATRIX_RANKS", "PATH_MTU", "Traffic", "Work", "measure_traffic"]
+__all__ = [
+    "MATRIX_RANKS",
+    "PATH_MTU",
+    "LargestPairs",
+    "Traffic",
+    "Work",
+    "largest_pairs",
+    "measure_traffic",
+]
 
 PATH_MTU = 4096
 """Payload of a full packet, by which headers are counted: the default of runs."""
@@ -93,6 +102,47 @@ class Traffic:
             raise ValueError("there is no matrix")
         nranks = len(self.sent_bytes)
         return self.matrix[rank * nranks : (rank + 1) * nranks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestPairs:
+    """The pairs of ranks between which most is sent.
+
+    Attributes:
+        pairs: Source, destination and payload; most first, then by rank.
+        as_large: How many more send as much as the last of them.
+        all_pairs: How many send each other anything.
+    """
+
+    pairs: tuple[tuple[int, int, int], ...]
+    as_large: int
+    all_pairs: int
+
+
+def largest_pairs(traffic: Traffic, limit: int) -> LargestPairs | None:
+    """Return the largest cells of the matrix; None where there is none.
+
+    Args:
+        traffic: What all ranks send.
+        limit: How many pairs.
+    """
+    if traffic.matrix is None:
+        return None
+    nranks = len(traffic.sent_bytes)
+    cells = nlargest(
+        limit,
+        ((size_bytes, -cell) for cell, size_bytes in enumerate(traffic.matrix)),
+    )
+    pairs = tuple(
+        (*divmod(-cell, nranks), size_bytes) for size_bytes, cell in cells if size_bytes
+    )
+    last = pairs[-1][2] if pairs else 0
+    alike = traffic.matrix.count(last) - sum(pair[2] == last for pair in pairs)
+    return LargestPairs(
+        pairs=pairs,
+        as_large=alike if pairs else 0,
+        all_pairs=len(traffic.matrix) - traffic.matrix.count(0),
+    )
 
 
 class _Share(NamedTuple):

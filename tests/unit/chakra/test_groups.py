@@ -92,10 +92,16 @@ def init_values(*groups: dict[str, object]) -> str:
 def test_pytorch_groups_are_read_and_the_default_group_is_all_ranks() -> None:
     values = init_values(
         {"pg_name": "0", "ranks": []},
-        {"pg_name": "1", "ranks": [0, 2]},
-        {"pg_name": "a3f", "ranks": []},
+        {"pg_name": "1", "ranks": [0, 2], "pg_desc": "TENSOR_MODEL_PARALLEL_GROUP"},
+        {"pg_name": "a3f", "ranks": [], "pg_desc": "undefined"},
+        {"pg_name": "9", "ranks": [1], "pg_desc": 7},
     )
-    assert process_groups_of_init(values, "w") == {"1": (0, 2), "a3f": ()}
+    groups = process_groups_of_init(values, "w")
+    assert [(group.name, group.ranks, group.purpose) for group in groups] == [
+        ("1", (0, 2), "TENSOR_MODEL_PARALLEL_GROUP"),
+        ("a3f", (), ""),
+        ("9", (1,), ""),
+    ]
     assert is_process_group_init("## process_group:init ##")
     assert not is_process_group_init("aten::add")
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from chakram.chakra.sizes import size_bins
 from chakram.chakra.summary import summarize
+from chakram.chakra.traffic import largest_pairs
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup, world_group
 from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.testing.graphs import job, send
 
 GROUPS = {
     WORLD: world_group(2),
@@ -102,3 +107,59 @@ def test_degrees_count_every_node_at_both_ends() -> None:
     assert got.parents is not None
     assert got.children is not None
     assert got.parents.cdf == got.children.cdf == ((0, 1), (1, 2), (2, 3))
+
+
+def test_sizes_are_counted_by_group_and_collective() -> None:
+    got = summarize({0: graph(0), 1: graph(1)}, GROUPS)
+    sizes = {
+        group.name: [
+            (each.smallest_bytes, each.largest_bytes, each.nodes, each.total_bytes)
+            for each in group.sizes["all_reduce"]
+        ]
+        for group in got.groups
+    }
+    assert sizes == {
+        "1": [(5, 5, 1, 5), (6, 6, 1, 6)],
+        "2": [(5, 5, 1, 5), (6, 6, 1, 6)],
+        "unknown": [(1, 1, 2, 2)],
+        WORLD: [(7, 7, 2, 14)],
+    }
+    assert [each.nodes for each in got.communication[2].sizes] == [2, 2]
+
+
+def test_many_sizes_are_put_together_between_powers_of_two() -> None:
+    bins = size_bins(Counter({0: 1, **dict.fromkeys(range(3, 16), 2)}))
+    assert [
+        (each.smallest_bytes, each.largest_bytes, each.nodes, each.total_bytes)
+        for each in bins
+    ] == [(0, 0, 1, 0), (3, 3, 2, 6), (4, 7, 8, 44), (8, 15, 16, 184)]
+    assert len(size_bins(Counter(range(12)))) == 12
+    assert size_bins(Counter()) == ()
+
+
+def test_groups_that_nobody_uses_are_named() -> None:
+    groups = {
+        name: ProcessGroup(name=name, ranks=(0, 1)) for name in ("10", "9", "1", "x")
+    }
+    got = summarize({0: graph(0), 1: graph(1)}, {**GROUPS, **groups})
+    assert got.unused_groups == ("9", "10", "x")
+
+
+def test_the_largest_pairs_come_first_and_equal_ones_are_counted() -> None:
+    rows = [
+        [send(1, 1, size=5), send(2, 2, size=7), send(3, 3, size=5)],
+        [send(1, 0, size=5)],
+        [],
+        [send(1, 2, size=6)],
+    ]
+    traffic = summarize(job(*rows), {WORLD: world_group(4)}).traffic
+    largest = largest_pairs(traffic, 3)
+    assert largest is not None
+    assert largest.pairs == ((0, 2, 7), (3, 2, 6), (0, 1, 5))
+    assert (largest.as_large, largest.all_pairs) == (2, 5)
+    everything = largest_pairs(traffic, 100)
+    assert everything is not None
+    assert (len(everything.pairs), everything.as_large) == (5, 0)
+    nothing = largest_pairs(summarize(job([], []), {}).traffic, 3)
+    assert nothing is not None
+    assert (nothing.pairs, nothing.as_large, nothing.all_pairs) == ((), 0, 0)

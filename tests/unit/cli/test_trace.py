@@ -90,6 +90,14 @@ def test_show_sums_up_the_traffic(made: Path) -> None:
         "sent_bytes": 48 * 524_288,
         "wire_bytes": fields["communication"][0]["wire_bytes"],
         "algorithms": ["direct"],
+        "sizes": [
+            {
+                "smallest_bytes": 524_288,
+                "largest_bytes": 524_288,
+                "nodes": 64,
+                "total_bytes": 64 * 524_288,
+            }
+        ],
     }
     # 64 nodes send 3 messages of 128 KiB, in packets of 4 KiB.
     assert fields["communication"][0]["wire_bytes"] == 192 * wire_bytes(

@@ -136,6 +136,7 @@ class _Reader:
             metadata=Metadata(attributes={"schema": schema}),
             producer=Producer.PYTORCH_HOST,
             groups=groups.members,
+            purposes={each.name: each.purpose for each in self._initial},
             warnings=tuple(self._warnings.values()),
         )
 

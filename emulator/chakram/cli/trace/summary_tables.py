@@ -17,6 +17,7 @@ from chakram.observe.report.trace_tables import (
     operations_table,
     trace_facts,
 )
+from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 
 if TYPE_CHECKING:
     from chakram.chakra.summary import TraceSummary
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["print_summary"]
 
 _ROWS_SHOWN = 24
+_PAIRS_SHOWN = 8
 _LEAST_WIDTH = 140
 
 
@@ -42,7 +44,8 @@ def print_summary(
     for table in (
         operations_table(summary.per_rank),
         communication_table(summary, bytes_per_element=bytes_per_element),
-        groups_table(summary.groups),
+        sizes_table(summary),
+        groups_table(traces, summary),
         distributions_table(summary),
     ):
         if table.rows:
@@ -54,6 +57,9 @@ def print_summary(
             console.print(heat_map(rows, width=console.width))
         else:
             print(f"a matrix of over {HEAT_MAP_RANKS} ranks is drawn by --html")
+        pairs = pairs_table(summary, _PAIRS_SHOWN)
+        if pairs.rows:
+            console.print(_table(pairs), highlight=False)
     if traffic.unplaced:
         print(
             f"warning: {traffic.unplaced} nodes do not say whom they send to; they are "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chakram.chakra.summary import TraceSummary
     from chakram.chakra.trace_set import TraceSet
+    from chakram.chakra.traffic import LargestPairs
 
 __all__ = ["trace_document"]
 
@@ -37,6 +38,7 @@ def trace_document(
         "ranks": traces.nranks,
         "bytes_per_element": unit,
         "groups": {name: group.ranks for name, group in traces.groups.items()},
+        "group_purposes": dict(traces.purposes),
         "warnings": [asdict(warning) for warning in traces.warnings],
         "nodes": summary.nodes,
         "nodes_by_kind": dict(summary.nodes_by_kind),
@@ -49,6 +51,7 @@ def trace_document(
             for row in summary.communication
         ],
         "group_traffic": [asdict(group) for group in summary.groups],
+        "unused_groups": list(summary.unused_groups),
         "durations_ns": {
             kind: asdict(spread) for kind, spread in summary.durations.items()
         },
@@ -58,5 +61,15 @@ def trace_document(
         "sent_bytes": list(traffic.sent_bytes),
         "received_bytes": list(traffic.received_bytes),
         "unplaced_nodes": traffic.unplaced,
+        "largest_pairs": _pairs(summary.largest_pairs),
         "matrix": [list(traffic.row(rank)) for rank in ranks] if drawn else None,
     }
+
+
+def _pairs(largest: LargestPairs | None) -> list[dict[str, int]] | None:
+    if largest is None:
+        return None
+    return [
+        {"src": src, "dst": dst, "bytes": size_bytes}
+        for src, dst, size_bytes in largest.pairs
+    ]

@@ -14,6 +14,7 @@ from chakram.observe.report.trace_tables import (
     operations_table,
     trace_facts,
 )
+from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 from chakram.units import about_size
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from chakram.observe.report.page import Block
 
 __all__ = ["trace_page"]
+
+_PAIRS_SHOWN = 20
 
 _ROWS_SHOWN = 256
 """Rows of a table; a page of a thousand groups would be scrolled, not read."""
@@ -43,6 +46,7 @@ def trace_page(
         summary: Its numbers.
         bytes_per_element: What one unit of a stored size is worth; None: a byte.
     """
+    sizes = sizes_table(summary)
     sections = [
         Section(
             title="Trace set",
@@ -57,10 +61,14 @@ def trace_page(
             summary,
             communication_table(summary, bytes_per_element=bytes_per_element),
         ),
+        Section(
+            title="Sizes of collectives",
+            blocks=(sizes.cut(_ROWS_SHOWN),) if sizes.rows else (),
+        ),
         _matrix(summary),
         Section(
             title="Process groups",
-            blocks=(groups_table(summary.groups).cut(_ROWS_SHOWN),),
+            blocks=(groups_table(traces, summary).cut(_ROWS_SHOWN),),
         ),
         _distributions(summary),
     ]
@@ -154,6 +162,7 @@ def _matrix(summary: TraceSummary) -> Section:
                 if summary.messages is not None
                 else ()
             ),
+            pairs_table(summary, _PAIRS_SHOWN),
         ),
     )
 

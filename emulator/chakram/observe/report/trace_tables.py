@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from chakram.chakra.kernels import KernelClass
 from chakram.chakra.summary import POINT_TO_POINT
 from chakram.chakra.traffic import PATH_MTU
-from chakram.core.groups import ranks_text
+from chakram.core.groups import WORLD, ranks_text
 from chakram.observe.report.blocks import Facts, Table
+from chakram.observe.report.dimension_words import dimension_words
+from chakram.observe.report.traffic_tables import group_names_text
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
@@ -49,13 +52,12 @@ def trace_facts(
     kinds = (f"{count} {kind}" for kind, count in summary.nodes_by_kind.items())
     edges = summary.dependencies
     num_ops = sum(rank.num_ops for rank in summary.per_rank)
-    used = sum(group.ranks is not None for group in summary.groups)
     rows = [
         ("trace set", traces.name),
         ("producer", f"{traces.producer} (schema {traces.schema})"),
         ("digest", traces.digest[:16]),
         ("ranks", str(traces.nranks)),
-        ("process groups", f"{len(traces.groups)}, {used} of them used"),
+        ("process groups", _groups_fact(traces, summary)),
         ("nodes of all ranks", ", ".join(kinds) or "none"),
         (
             "dependencies",
@@ -146,15 +148,45 @@ def communication_table(
     )
 
 
-def groups_table(groups: Sequence[GroupSummary]) -> Table:
+def _groups_fact(traces: TraceSet, summary: TraceSummary) -> str:
+    """Return how many groups are defined, and which of them nobody uses."""
+    defined = len(traces.groups.keys() - {WORLD})
+    text = f"{defined} defined" if defined else "none defined"
+    if any(group.name == WORLD for group in summary.groups):
+        text += "; all ranks together are one, too"
+    by_size: dict[int, list[str]] = {}
+    for name in summary.unused_groups:
+        by_size.setdefault(len(traces.groups[name].ranks), []).append(name)
+    unused = (
+        f"{group_names_text(names)} (of {size} rank{'s' if size > 1 else ''})"
+        for size, names in sorted(by_size.items())
+    )
+    if by_size:
+        return f"{text}; nobody uses {', '.join(unused)}"
+    return f"{text}, all of them used" if defined else text
+
+
+def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:
     """Return the process groups that communication uses."""
+    groups, purposes = summary.groups, traces.purposes
+    has_purposes = any(group.name in purposes for group in groups)
+    words = dimension_words(
+        chain.from_iterable(
+            (group.name, purposes.get(group.name, "")) for group in groups
+        )
+    )
     return Table(
         title="Process groups",
-        header=("group", "ranks", "collectives", "size", "sent"),
-        left=3,
+        header=(
+            "group",
+            *(("for",) if has_purposes else ()),
+            *("ranks", "collectives", "size", "sent"),
+        ),
+        left=4 if has_purposes else 3,
         rows=tuple(
             (
                 group.name,
+                *((purposes.get(group.name, ""),) if has_purposes else ()),
                 "not defined" if group.ranks is None else ranks_text(group.ranks),
                 _collectives(group),
                 "" if group.ranks is None else str(len(group.ranks)),
@@ -162,6 +194,7 @@ def groups_table(groups: Sequence[GroupSummary]) -> Table:
             )
             for group in groups
         ),
+        note=words,
     )
 
 

@@ -1,0 +1,49 @@
+"""How many of which size: few enough rows to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SizeBin", "size_bins"]
+
+_EXACT_SIZES = 12
+"""With more different sizes they are put together between powers of two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeBin:
+    """Nodes of one size, or of sizes between two powers of two.
+
+    ``smallest_bytes`` and ``largest_bytes`` are sizes that occur.
+    """
+
+    smallest_bytes: int
+    largest_bytes: int
+    nodes: int
+    total_bytes: int
+
+
+def size_bins(counts: Mapping[int, int]) -> tuple[SizeBin, ...]:
+    """Return how many nodes have which size, ascending.
+
+    Args:
+        counts: By size in bytes, how many nodes have it.
+    """
+    exact = len(counts) <= _EXACT_SIZES
+    together: dict[int, list[int]] = {}
+    for size_bytes in sorted(counts):
+        key = size_bytes if exact else size_bytes.bit_length()
+        together.setdefault(key, []).append(size_bytes)
+    return tuple(
+        SizeBin(
+            smallest_bytes=sizes[0],
+            largest_bytes=sizes[-1],
+            nodes=sum(counts[size] for size in sizes),
+            total_bytes=sum(size * counts[size] for size in sizes),
+        )
+        for sizes in together.values()
+    )

@@ -1,0 +1,30 @@
+"""What guides show as output of a command is its output."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chakram.cli import main
+
+HOWTO = Path(__file__).parents[2] / "docs/howto"
+
+
+@pytest.mark.slow
+def test_the_guide_to_traces_shows_what_trace_show_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HOWTO / "look-at-a-trace.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    (synth,) = re.findall(r"^chakram (trace synth .+)$", text, flags=re.MULTILINE)
+    assert main(synth.split()) == 0
+    capsys.readouterr()
+    assert main(["trace", "show", "demo/"]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    excerpts = re.findall(r"^```text\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    assert len(excerpts) == 3
+    for excerpt in excerpts:
+        left_out = {"...", ""}
+        assert set(excerpt.splitlines()) - left_out <= set(printed)
