@@ -26,30 +26,37 @@ Source: microsoft/mscclpp, ``docs/design/mscclpp-dsl-json-file.md`` and the read
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from chakram.core.algorithms.buffers import BufferProgram, Layout, layout_of
 from chakram.core.algorithms.execution import MAX_ACTIONS, Action, Message
-from chakram.core.collectives import CollectiveOp
-from chakram.errors import ScheduleError
-from chakram.user_algorithms.json_fields import Fields, parse_object
+from chakram.user_algorithms.json_fields import parse_object
+from chakram.user_algorithms.mscclpp_notices import Notices
+from chakram.user_algorithms.mscclpp_plan import (
+    MAX_NUMBER,
+    channel_type,
+    chunks_per_rank,
+    named_channels,
+    named_places,
+    read_blocks,
+    read_channels,
+)
 from chakram.user_algorithms.naming import (
     COLLECTIVES,
     MAX_CHUNKS,
     MAX_RANKS,
-    PARTED,
     Buffers,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from chakram.core.collectives import CollectiveOp
+    from chakram.user_algorithms.json_fields import Fields
+    from chakram.user_algorithms.mscclpp_plan import Block, Channel, Place
 
 __all__ = ["parse_mscclpp"]
 
-_T = TypeVar("_T")
-
-_MAX_NUMBER = 1 << 16
 _PUTS = frozenset({"put", "pws", "pwsf", "ppkt", "rppkt"})
 _PAIRS = _PUTS | {"copy", "get", "cpkt", "upkt"}
 _SUMS = frozenset({"re", "res", "rre", "rres", "repkt", "respkt", "recpkt", "recspkt"})
@@ -60,36 +67,6 @@ _WAITS = frozenset({"wait", "rlxwait"})
 _IDLE = frozenset({"nop", "flush"})
 _OTHERS = frozenset({"barrier", "sem_acquire", "sem_release"})
 _KNOWN = _PAIRS | _SUMS | _SIGNALS | _WAITS | _IDLE | _OTHERS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Channel:
-    """One end of a channel: its rank's *ordinal*-th one of that type to *peer*."""
-
-    rank: int
-    peer: int
-    kind: str
-    ordinal: int
-
-    def other_end(self) -> _Channel:
-        return _Channel(
-            rank=self.peer, peer=self.rank, kind=self.kind, ordinal=self.ordinal
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Block:
-    """A thread block: the channels and remote buffers that its operations name."""
-
-    rank: int
-    number: int
-    channels: dict[str, list[_Channel]]
-    remotes: dict[str, list[tuple[int, str]]]
-    operations: list[Fields]
-    last: int | None = None
-    """Its last action."""
-    fresh_puts: dict[tuple[int, str], int] = field(default_factory=dict)
-    """Landings that a signal may travel with, by peer and type of channel."""
 
 
 def parse_mscclpp(text: bytes, *, source: str) -> BufferProgram:
@@ -114,23 +91,6 @@ def parse_mscclpp(text: bytes, *, source: str) -> BufferProgram:
     return _Builder(op, gpus, in_place=plan.flag("inplace")).build()
 
 
-def _per_rank(op: CollectiveOp, gpu: Fields, nranks: int) -> int:
-    """Return the chunks of each rank's part, or of the whole buffer."""
-    inputs = gpu.whole("input_chunks", most=MAX_CHUNKS)
-    outputs = gpu.whole("output_chunks", most=MAX_CHUNKS, default=0)
-    if op not in PARTED:
-        chunks = inputs or outputs
-    elif op == CollectiveOp.ALL_GATHER:
-        chunks = inputs or outputs // nranks
-    else:
-        if inputs % nranks:
-            gpu.fail(f"{inputs} input chunks are not the same number for each rank")
-        chunks = inputs // nranks
-    if not chunks:
-        gpu.fail("has no chunks", "see input_chunks and output_chunks")
-    return chunks
-
-
 class _Builder:
     """Turns operations into actions: first what gives notice, then what awaits it."""
 
@@ -140,7 +100,7 @@ class _Builder:
         self._op = op
         self._nranks = len(gpus)
         self._in_place = in_place
-        self._chunks = _per_rank(op, gpus[0], self._nranks)
+        self._chunks = chunks_per_rank(op, gpus[0], self._nranks)
         self._scratch = [gpu.whole("scratch_chunks", most=MAX_CHUNKS) for gpu in gpus]
         self._temporary = [0] * self._nranks
         self._actions: list[Action] = []
@@ -148,33 +108,23 @@ class _Builder:
         self._last_landing: dict[Message, int] = {}
         self._layout = self._make_layout()
         self._buffers = [self._buffers_of(rank) for rank in range(self._nranks)]
-        self._memory_channels: dict[frozenset[int], int] = {}
-        self._blocks = [
-            block for rank, gpu in enumerate(gpus) for block in self._read(rank, gpu)
-        ]
-        # What waits finds its cause only when all of it is known.
-        self._signals: dict[_Channel, list[int]] = {}
-        self._waits: dict[_Channel, list[int]] = {}
-        self._packets: dict[tuple[int, int], int] = {}
-        self._packet_reads: list[tuple[int, int, Sequence[int]]] = []
-        self._barriers: dict[tuple[int, int], dict[int, list[tuple[int, int | None]]]]
-        self._barriers = {}
-        self._releases: dict[tuple[int, int], list[int]] = {}
-        self._acquires: dict[tuple[int, int], list[int]] = {}
-        self._initial = {
-            (rank, number): semaphore.whole("init_value", most=_MAX_NUMBER)
+        channels = [
+            read_channels(rank, gpu, nranks=self._nranks)
             for rank, gpu in enumerate(gpus)
-            for number, semaphore in enumerate(gpu.objects("semaphores"))
-        }
+        ]
+        self._memory_channels = _memory_channels(channels)
+        self._blocks = [
+            block
+            for rank, gpu in enumerate(gpus)
+            for block in read_blocks(rank, gpu, channels[rank], nranks=self._nranks)
+        ]
+        self._notices = Notices(gpus, self._actions)
 
     def build(self) -> BufferProgram:
         for block in self._blocks:
             for operation in block.operations:
                 self._add(block, operation)
-        self._connect_waits()
-        self._connect_packets()
-        self._connect_barriers()
-        self._connect_semaphores()
+        self._notices.connect()
         return BufferProgram(
             op=self._op,
             nranks=self._nranks,
@@ -208,60 +158,9 @@ class _Builder:
             in_place=self._in_place,
         )
 
-    def _read(self, rank: int, gpu: Fields) -> list[_Block]:
-        channels: dict[str, list[_Channel]] = {"memory": [], "port": []}
-        for each in gpu.objects("channels"):
-            kind = self._kind(each, "channel_type")
-            for peer in each.wholes("connected_to", most=self._nranks - 1):
-                if peer == rank:
-                    each.fail("is connected to its own GPU")
-                ordinal = sum(other.peer == peer for other in channels[kind])
-                channels[kind].append(
-                    _Channel(rank=rank, peer=peer, kind=kind, ordinal=ordinal)
-                )
-                if kind == "memory":
-                    pair = frozenset({rank, peer})
-                    self._memory_channels[pair] = max(
-                        ordinal + 1, self._memory_channels.get(pair, 0)
-                    )
-        remotes: list[tuple[int, str]] = []
-        for each in gpu.objects("remote_buffers"):
-            buffer = each.text("type")
-            if buffer not in ("i", "o", "s"):
-                each.fail(f"type is {buffer[:40]!r}", "i, o or s")
-            remotes.append((each.whole("rank", most=self._nranks - 1), buffer))
-        blocks = []
-        for number, each in enumerate(gpu.objects("threadblocks")):
-            block = _Block(
-                rank=rank,
-                number=number,
-                channels={"memory": [], "port": []},
-                remotes={"memory": [], "port": []},
-                operations=list(each.objects("ops")),
-            )
-            for used in each.objects("channels"):
-                kind = self._kind(used, "channel_type")
-                for place in used.wholes("channel_ids", most=_MAX_NUMBER):
-                    block.channels[kind].append(_at(used, channels[kind], place))
-            for used in each.objects("remote_buffer_refs"):
-                kind = self._kind(used, "access_channel_type")
-                for place in used.wholes("remote_buffer_ids", most=_MAX_NUMBER):
-                    block.remotes[kind].append(_at(used, remotes, place))
-            blocks.append(block)
-        return blocks
-
-    def _kind(self, fields: Fields, name: str) -> str:
-        kind = fields.text(name)
-        if kind not in ("memory", "port"):
-            fields.fail(
-                f"{name} is {kind[:40]!r}",
-                "memory and port channels are transfers between two ranks",
-            )
-        return kind
-
     # Operations.
 
-    def _add(self, block: _Block, operation: Fields) -> None:
+    def _add(self, block: Block, operation: Fields) -> None:
         name = operation.text("name")
         if name not in _KNOWN:
             operation.fail(
@@ -278,31 +177,32 @@ class _Builder:
         if name in _IDLE:
             return
         if name in _SIGNALS:
-            for channel in self._channels(block, operation):
+            for channel in named_channels(block, operation):
                 self._signal(block, operation, channel)
         elif name in _WAITS:
-            for channel in self._channels(block, operation):
+            for channel in named_channels(block, operation):
                 index = self._act(block, operation)
-                self._waits.setdefault(channel.other_end(), []).append(index)
+                self._notices.wait(channel, index)
         elif name == "barrier":
-            key = (block.rank, operation.whole("barrier_id", most=_MAX_NUMBER))
+            barrier = operation.whole("barrier_id", most=MAX_NUMBER)
             before = block.last
-            meeting = self._barriers.setdefault(key, {}).setdefault(block.number, [])
-            meeting.append((self._act(block, operation), before))
+            index = self._act(block, operation)
+            self._notices.meet(block, barrier, index, before)
         elif name in ("sem_acquire", "sem_release"):
-            table = self._acquires if name == "sem_acquire" else self._releases
-            for number in operation.wholes("semaphore_ids", most=_MAX_NUMBER):
+            for number in operation.wholes("semaphore_ids", most=MAX_NUMBER):
                 index = self._act(block, operation)
-                table.setdefault((block.rank, number), []).append(index)
+                self._notices.semaphore(
+                    block, number, index, gives=name == "sem_release"
+                )
         else:
             self._move(block, operation, name)
             return
         if name not in _SIGNALS:
             block.fresh_puts.clear()
 
-    def _move(self, block: _Block, operation: Fields, name: str) -> None:
-        sources = self._places(block, operation, "src_buff")
-        targets = self._places(block, operation, "dst_buff")
+    def _move(self, block: Block, operation: Fields, name: str) -> None:
+        sources = named_places(block, operation, "src_buff")
+        targets = named_places(block, operation, "dst_buff")
         if not sources or not targets:
             operation.fail(f"{name} has no src_buff, or no dst_buff")
         if name not in _PUTS:
@@ -317,7 +217,7 @@ class _Builder:
                 )
             sources = sources * len(targets)
         channels = (
-            self._channels(block, operation)
+            named_channels(block, operation)
             if "channel_ids" in operation and name in _PUTS
             else []
         )
@@ -330,11 +230,11 @@ class _Builder:
 
     def _one(
         self,
-        block: _Block,
+        block: Block,
         operation: Fields,
         name: str,
-        sources: Sequence[_Place],
-        targets: Sequence[_Place],
+        sources: Sequence[Place],
+        targets: Sequence[Place],
     ) -> None:
         """Add one operation: read, add up, write, put."""
         rank = block.rank
@@ -350,14 +250,14 @@ class _Builder:
         if name in _READS_PACKETS:
             for source, row in zip(sources, rows, strict=True):
                 if source.buffer == "s":
-                    self._packet_reads.append((index, rank, row))
+                    self._notices.packets_read(index, rank, row)
         packets = name in _WRITES_PACKETS
         for target in targets:
             if target.rank == rank:
                 row = self._row(target)
                 action.writes.append(row)
                 if packets and target.buffer == "s":
-                    self._note_packets(operation, rank, row, index)
+                    self._notices.packets_written(operation, rank, row, index)
         remote = [target for target in targets if target.rank != rank]
         for turn, target in enumerate(remote):
             if turn:  # an action sends one message only
@@ -368,12 +268,10 @@ class _Builder:
             row = self._row(target)
             self._actions[landing].writes.append(row)
             if packets:
-                self._note_packets(operation, target.rank, row, landing)
-            block.fresh_puts[target.rank, self._kind(operation, "channel_type")] = (
-                landing
-            )
+                self._notices.packets_written(operation, target.rank, row, landing)
+            block.fresh_puts[target.rank, channel_type(operation)] = landing
 
-    def _fetch(self, block: _Block, operation: Fields, source: _Place) -> range:
+    def _fetch(self, block: Block, operation: Fields, source: Place) -> range:
         """Add the question and the answer of a remote read; return where it lands."""
         link = self._link(block, operation, source)
         served = self._send(self._act(block, operation), operation, link)
@@ -393,14 +291,14 @@ class _Builder:
         self._actions[self._act(block, operation)].after.append(landing)
         return row
 
-    def _signal(self, block: _Block, operation: Fields, channel: _Channel) -> None:
+    def _signal(self, block: Block, operation: Fields, channel: Channel) -> None:
         landing = block.fresh_puts.pop((channel.peer, channel.kind), None)
         if landing is None:
             link = self._message(block, channel.peer, self._number(channel))
             landing = self._send(self._act(block, operation), operation, link)
-        self._signals.setdefault(channel, []).append(landing)
+        self._notices.signal(channel, landing)
 
-    def _act(self, block: _Block, operation: Fields) -> int:
+    def _act(self, block: Block, operation: Fields) -> int:
         """Add the next action of a thread block."""
         self._actions.append(
             Action(
@@ -431,135 +329,42 @@ class _Builder:
         self._last_landing[link] = landing
         return landing
 
-    # What waits.
-
-    def _connect_waits(self) -> None:
-        for channel, waits in self._waits.items():
-            signals = self._signals.get(channel, [])
-            if len(waits) > len(signals):
-                raise ScheduleError(
-                    self._actions[waits[len(signals)]].where,
-                    f"waits for signal {len(signals)} of GPU {channel.rank} on a "
-                    f"{channel.kind} channel, which is never given",
-                )
-            for wait, signal in zip(waits, signals, strict=False):
-                self._actions[wait].after.append(signal)
-
-    def _note_packets(
-        self, operation: Fields, rank: int, row: Sequence[int], index: int
-    ) -> None:
-        for slot in row:
-            if self._packets.setdefault((rank, slot), index) != index:
-                operation.fail("writes packets where there are some already")
-
-    def _connect_packets(self) -> None:
-        for index, rank, row in self._packet_reads:
-            action = self._actions[index]
-            for slot in row:
-                writer = self._packets.get((rank, slot))
-                if writer is None:
-                    raise ScheduleError(
-                        action.where, "reads packets that nobody writes"
-                    )
-                if writer not in action.after:
-                    action.after.append(writer)
-
-    def _connect_barriers(self) -> None:
-        for by_block in self._barriers.values():
-            for meeting in zip(*by_block.values(), strict=False):
-                before = [index for _, index in meeting if index is not None]
-                for index, _ in meeting:
-                    after = self._actions[index].after
-                    after += [each for each in before if each not in after]
-
-    def _connect_semaphores(self) -> None:
-        for key, acquires in self._acquires.items():
-            releases = self._releases.get(key, [])
-            for turn, acquire in enumerate(acquires):
-                release = turn - self._initial.get(key, 0)
-                if release >= len(releases):
-                    raise ScheduleError(
-                        self._actions[acquire].where,
-                        f"waits for semaphore {key[1]}, which is never released",
-                    )
-                if release >= 0:
-                    self._actions[acquire].after.append(releases[release])
-
     # Names.
 
-    def _channels(self, block: _Block, operation: Fields) -> list[_Channel]:
-        kind = self._kind(operation, "channel_type")
-        return [
-            _at(operation, block.channels[kind], place)
-            for place in operation.wholes("channel_ids", most=_MAX_NUMBER)
-        ]
-
-    def _places(self, block: _Block, operation: Fields, name: str) -> list[_Place]:
-        places = []
-        for each in operation.objects(name):
-            if "switch_channel_id" in each:
-                each.fail("is behind a switch channel", "multimem is no transfer")
-            if "buffer_id" in each:
-                kind = self._kind(operation, "channel_type")
-                number = each.whole("buffer_id", most=_MAX_NUMBER)
-                rank, buffer = _at(each, block.remotes[kind], number)
-            else:
-                rank, buffer = block.rank, each.text("type")
-                if buffer not in ("i", "o", "s"):
-                    each.fail(f"type is {buffer[:40]!r}", "i, o or s")
-            count = each.whole("size", most=MAX_CHUNKS)
-            if not count:
-                each.fail("size is 0", "at least 1 chunk")
-            places.append(
-                _Place(
-                    rank=rank,
-                    buffer=buffer,
-                    first=each.whole("index", most=MAX_CHUNKS),
-                    count=count,
-                    where=each.where,
-                )
-            )
-        return places
-
-    def _row(self, place: _Place) -> range:
+    def _row(self, place: Place) -> range:
         return self._buffers[place.rank].row(
             (place.buffer, place.first, place.count), place.where
         )
 
-    def _link(self, block: _Block, operation: Fields, place: _Place) -> Message:
+    def _link(self, block: Block, operation: Fields, place: Place) -> Message:
         """Return the way to a remote place: the first channel that leads there."""
-        kind = self._kind(operation, "channel_type")
+        kind = channel_type(operation)
         if place.rank == block.rank:
             operation.fail("names a remote buffer of its own GPU")
-        named = self._channels(block, operation) if "channel_ids" in operation else []
+        named = named_channels(block, operation) if "channel_ids" in operation else []
         for channel in [*named, *block.channels[kind]]:
             if channel.peer == place.rank:
                 return self._message(block, place.rank, self._number(channel))
         return self._message(block, place.rank, 0)
 
-    def _message(self, block: _Block, peer: int, channel: int) -> Message:
+    def _message(self, block: Block, peer: int, channel: int) -> Message:
         """Return the way over which the messages of a thread block go in order."""
         return Message(src=block.rank, dst=peer, channel=channel, stream=block.number)
 
-    def _number(self, channel: _Channel) -> int:
+    def _number(self, channel: Channel) -> int:
         if channel.kind == "memory":
             return channel.ordinal
         pair = frozenset({channel.rank, channel.peer})
         return self._memory_channels.get(pair, 0) + channel.ordinal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Chunks of a buffer of some rank."""
-
-    rank: int
-    buffer: str
-    first: int
-    count: int
-    where: str
-
-
-def _at(fields: Fields, items: Sequence[_T], place: int) -> _T:
-    if place >= len(items):
-        fields.fail(f"names number {place} of {len(items)}")
-    return items[place]
+def _memory_channels(
+    channels: Sequence[Mapping[str, Sequence[Channel]]],
+) -> dict[frozenset[int], int]:
+    """Return how many memory channels two GPUs have."""
+    counts: dict[frozenset[int], int] = {}
+    for of_rank in channels:
+        for channel in of_rank["memory"]:
+            pair = frozenset({channel.rank, channel.peer})
+            counts[pair] = max(channel.ordinal + 1, counts.get(pair, 0))
+    return counts
