@@ -28,6 +28,7 @@ from chakram.config.jobs import TraceFiles
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
 from chakram.core.algorithms import user_algorithms
+from chakram.core.algorithms.least_bytes import too_small_warnings
 from chakram.core.burst_rule import (
     ack_interval_packets,
     burst_packets,
@@ -166,6 +167,7 @@ def load_jobs(
                     *traces.notes,
                     *merge_warnings(traces.warnings).values(),
                     *lowered.warnings,
+                    *too_small_warnings(lowered.programs),
                 ),
                 size_scale=str(job.size_scale),
                 placement=placement_options(job.placement),

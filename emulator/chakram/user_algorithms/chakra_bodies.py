@@ -8,73 +8,35 @@ Two forms are met.  Newer files say which chunks of how many a message carries
 (``msg_chunk_idx``, ``msg_chunk_cnt``, ``total_chunk_cnt``) and whether the receiver
 adds them (``is_rrc``): these are carried out chunk by chunk.  Older ones say bytes
 (``comm_size``), which are the same for collectives of any size, and not which chunk.
-Of these can be checked only that they come to an end, and that everybody may have heard
-of those whose data he must get.
+Of these is checked what can be (``chakram.user_algorithms.byte_flow``).
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.chakra.framing import read_records
-from chakram.chakra.messages import (
-    NodeType,
-    attribute_values,
-    decode_metadata,
-    decode_node,
-)
 from chakram.core.algorithms.buffers import BufferProgram, layout_of
-from chakram.core.algorithms.execution import (
-    MAX_ACTIONS,
-    Action,
-    Execution,
-    Message,
-)
+from chakram.core.algorithms.execution import Action, Message
 from chakram.core.algorithms.listed import ListedTransfer
-from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.bounded import read_bounded
+from chakram.user_algorithms.byte_flow import ByteFlow
+from chakram.user_algorithms.chakra_files import BodyNode, body_files, read_body
 from chakram.user_algorithms.links import Links, refuse_unmatched
-from chakram.user_algorithms.naming import (
-    COLLECTIVES,
-    MAX_CHANNELS,
-    MAX_CHUNKS,
-    MAX_RANKS,
-    PARTED,
-)
+from chakram.user_algorithms.naming import PARTED
 from chakram.user_algorithms.refusal import refuse_problems
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from fractions import Fraction
     from pathlib import Path
 
-    from chakram.chakra.messages import AttributeValue
     from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.core.collectives import CollectiveOp
 
 __all__ = ["ChakraBodies", "read_bodies"]
-
-_FILE = re.compile(r"(.*)\.([0-9]{1,6})\.et")
-_MAX_BYTES = 1 << 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
-    """One node of a file; *peer* is None where it neither sends nor receives."""
-
-    where: str
-    after: tuple[int, ...]
-    sends: bool = False
-    peer: int | None = None
-    channel: int = 0
-    nbytes: int | None = None
-    chunks: range | None = None
-    nchunks: int = 0
-    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +52,7 @@ class ChakraBodies:
 
     source: str
     op: CollectiveOp | None
-    nodes: tuple[tuple[_Node, ...], ...]
+    nodes: tuple[tuple[BodyNode, ...], ...]
     nchunks: int | None
 
     @property
@@ -137,12 +99,14 @@ class ChakraBodies:
             ScheduleError: If they cannot be the collective *op*.
         """
         actions, messages = self._actions()
-        flow = _FlowExecution(actions=actions, messages=messages, nranks=self.nranks)
+        sizes = self._sizes(messages)
+        flow = ByteFlow(
+            nranks=self.nranks, actions=actions, messages=messages, sizes=sizes
+        )
         flow.execute()
         if not flow.problems:
             flow.compare(op, root)
         refuse_problems(f"{name} as {op}", flow.problems)
-        sizes = self._sizes(messages)
         return flow.listed(
             [
                 ListedTransfer(
@@ -220,44 +184,7 @@ class ChakraBodies:
         return sizes[0]
 
 
-class _FlowExecution(Execution):
-    """Executes messages that may carry anything that their source has."""
-
-    def __init__(
-        self, *, nranks: int, actions: Sequence[Action], messages: Sequence[Message]
-    ) -> None:
-        super().__init__(nranks=nranks, actions=actions, messages=messages)
-        self._known: dict[int, int] = {}
-        self._loads = [0] * len(messages)
-        self._heard = [1 << rank for rank in range(nranks)]
-
-    def act(self, index: int, action: Action, causes: int) -> None:
-        """Take note of whose data the action's rank may have by then."""
-        known = 1 << action.rank
-        for earlier in action.after:
-            known |= self._known[earlier]
-        if action.receives is not None:
-            known |= self._loads[action.receives]
-        if action.sends is not None:
-            self._loads[action.sends] = known
-        self._known[index] = known
-        self._heard[action.rank] |= known
-
-    def compare(self, op: CollectiveOp, root: int) -> None:
-        """Compare who may have heard of whom with what the collective promises."""
-        for rank, heard in enumerate(self._heard):
-            if op in (CollectiveOp.BROADCAST, CollectiveOp.SCATTER):
-                wanted = [root]
-            elif op in (CollectiveOp.REDUCE, CollectiveOp.GATHER) and rank != root:
-                wanted = []
-            else:
-                wanted = list(range(self._nranks))
-            missing = [other for other in wanted if not heard >> other & 1]
-            if missing:
-                self.say(f"nothing of rank {missing[0]} can have reached rank {rank}")
-
-
-def _dependency_order(source: str, nodes: Sequence[_Node]) -> list[int]:
+def _dependency_order(source: str, nodes: Sequence[BodyNode]) -> list[int]:
     """Return the places of nodes, each after those that it depends on."""
     waits = [len(node.after) for node in nodes]
     followers: list[list[int]] = [[] for _ in nodes]
@@ -286,11 +213,11 @@ def read_bodies(path: Path) -> ChakraBodies:
         ScheduleError: If there are none, or they are not the body of a collective.
         TraceError: If one is no Chakra trace.
     """
-    files = _files(path)
+    files = body_files(path)
     ops: set[CollectiveOp] = set()
-    nodes: list[tuple[_Node, ...]] = []
+    nodes: list[tuple[BodyNode, ...]] = []
     for file in files:
-        op, found = _read_file(file, len(files))
+        op, found = read_body(file, len(files))
         if op is not None:
             ops.add(op)
         nodes.append(found)
@@ -315,127 +242,4 @@ def read_bodies(path: Path) -> ChakraBodies:
         op=next(iter(ops), None),
         nodes=tuple(nodes),
         nchunks=nchunks or None,
-    )
-
-
-def _files(path: Path) -> list[Path]:
-    folder, prefix = (path, None) if path.is_dir() else (path.parent, path.name)
-    found: dict[str, dict[int, Path]] = {}
-    try:
-        for file in folder.iterdir():
-            named = _FILE.fullmatch(file.name)
-            if named and prefix in (None, named[1]):
-                found.setdefault(named[1], {})[int(named[2])] = file
-    except OSError as error:
-        raise ScheduleError(
-            str(path),
-            f"cannot be read: {error.strerror}",
-            "the path starts at the folder of the experiment file",
-        ) from error
-    if len(found) != 1:
-        raise ScheduleError(
-            str(path),
-            f"holds {len(found) or 'no'} sets of files PREFIX.POSITION.et",
-            "name a folder with one set, or folder/PREFIX",
-        )
-    (by_position,) = found.values()
-    count = len(by_position)
-    if not 2 <= count <= MAX_RANKS or sorted(by_position) != list(range(count)):
-        raise ScheduleError(
-            str(path),
-            f"has files for {count} positions, not all from 0 to {count - 1}",
-            f"every position of the group needs one, 2 to {MAX_RANKS} in all",
-        )
-    return [by_position[position] for position in range(count)]
-
-
-def _read_file(
-    file: Path, nranks: int
-) -> tuple[CollectiveOp | None, tuple[_Node, ...]]:
-    raw = []
-    op = None
-    records = read_records([read_bounded(file)], source=file.name)
-    for place, (offset, body) in enumerate(records):
-        where = f"{file.name}: offset {offset}"
-        if place == 0:
-            name = decode_metadata(body, where).attributes.get("collective")
-            op = COLLECTIVES.get(str(name))
-            if name is not None and op is None:
-                raise ScheduleError(
-                    where,
-                    f"is for the collective {str(name)[:40]!r}",
-                    f"known: {', '.join(COLLECTIVES)}",
-                )
-            continue
-        if place > MAX_ACTIONS:
-            raise ScheduleError(where, f"has more than {MAX_ACTIONS} nodes")
-        raw.append(decode_node(body, where))
-    places = {node.id: place for place, node in enumerate(raw)}
-    nodes = []
-    for node in raw:
-        where = f"{file.name}: node {node.id}"
-        edges = [*node.data_deps, *node.ctrl_deps]
-        missing = [each for each in edges if each not in places]
-        if missing:
-            raise ScheduleError(
-                where, f"depends on node {missing[0]}, which is not there"
-            )
-        after = tuple(dict.fromkeys(places[each] for each in edges))
-        values = attribute_values(node.attr)
-        kind = int(node.type)  # the stub's type for it is opaque
-        if kind in (NodeType.COMM_SEND, NodeType.COMM_RECV):
-            sends = kind == NodeType.COMM_SEND
-            nodes.append(_message(where, after, values, sends=sends, nranks=nranks))
-        elif kind == NodeType.COMM_COLL:
-            raise ScheduleError(
-                where,
-                "is a collective",
-                "the body of one has sends, receives and computation",
-            )
-        else:
-            nodes.append(_Node(where=where, after=after))
-    return op, tuple(nodes)
-
-
-def _message(
-    where: str,
-    after: tuple[int, ...],
-    values: Mapping[str, AttributeValue],
-    *,
-    sends: bool,
-    nranks: int,
-) -> _Node:
-    def number(name: str, most: int, default: int | None = None) -> int:
-        value = values.get(name, default)
-        if not isinstance(value, int) or not 0 <= value <= most:
-            raise ScheduleError(where, f"{name} is {value!r}", f"from 0 to {most}")
-        return value
-
-    peer = number("comm_dst" if sends else "comm_src", nranks - 1)
-    channel = number("comm_tag", MAX_CHANNELS - 1, 0)
-    if "total_chunk_cnt" not in values:
-        return _Node(
-            where=where,
-            after=after,
-            sends=sends,
-            peer=peer,
-            channel=channel,
-            nbytes=number("comm_size", _MAX_BYTES),
-        )
-    total = number("total_chunk_cnt", MAX_CHUNKS)
-    first = number("msg_chunk_idx", MAX_CHUNKS)
-    count = number("msg_chunk_cnt", MAX_CHUNKS)
-    if first + count > total or not count:
-        raise ScheduleError(
-            where, f"carries chunks {first} to {first + count - 1} of {total}"
-        )
-    return _Node(
-        where=where,
-        after=after,
-        sends=sends,
-        peer=peer,
-        channel=channel,
-        chunks=range(first, first + count),
-        nchunks=total,
-        adds=bool(values.get("is_rrc", False)),
     )

@@ -156,7 +156,8 @@ class ChakraSource:
             return []
         return [
             f"{self._user.name} says bytes, not chunks: collectives of any size move "
-            "these, and it was checked only that data can reach whoever must get it"
+            "these, and it was checked only that data can reach whoever must get it, "
+            "and that no message has more bytes than its source can have"
         ]
 
 

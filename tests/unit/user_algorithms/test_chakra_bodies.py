@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -181,6 +183,82 @@ def test_what_is_no_body_is_refused(
     with pytest.raises(ScheduleError) as caught:
         listed(write(tmp_path, ranks))
     assert told in str(caught.value)
+
+
+def only(peer_bytes: list[list[dict[str, object]]], op: CollectiveOp) -> str:
+    """Return why these messages are refused as *op*."""
+    path = Path(tempfile.mkdtemp())
+    try:
+        with pytest.raises(ScheduleError) as caught:
+            listed(write(path, peer_bytes), op, nranks=len(peer_bytes))
+    finally:
+        shutil.rmtree(path)
+    return str(caught.value)
+
+
+def sized(kind: object, peer: int, size: int, **more: object) -> dict[str, object]:
+    return kind(peer, comm_size=size, **more)  # type: ignore[operator, no-any-return]
+
+
+def test_a_rank_that_moves_nothing_is_told() -> None:
+    ranks = [
+        [sized(send, 1, 0), sized(receive, 1, 9)],
+        [sized(receive, 0, 0), sized(send, 0, 9)],
+    ]
+    told = only(ranks, CollectiveOp.ALL_GATHER)
+    assert "rank 0 sends no bytes, and must have some to give" in told
+    assert "rank 1 receives no bytes, and must have some to get" in told
+
+
+def test_what_nobody_gave_a_rank_it_cannot_pass_on() -> None:
+    # A broadcast down a chain; the last link is fed before its source has all of it.
+    ranks = [
+        [sized(send, 1, 60), sized(send, 1, 40)],
+        [
+            sized(receive, 0, 60, after=[]),
+            sized(receive, 0, 40, after=[]),
+            sized(send, 2, 100, after=[0]),
+        ],
+        [sized(receive, 1, 100)],
+    ]
+    told = only(ranks, CollectiveOp.BROADCAST)
+    assert (
+        "body.1.et: node 2: rank 1 sends 100 bytes, and can have 60 by then: nothing "
+        "of its own, and 60 bytes received" in told
+    )
+
+
+def test_a_broadcast_that_waits_for_both_ways_is_right(tmp_path: Path) -> None:
+    ranks = [
+        [sized(send, 1, 60), sized(send, 1, 40)],
+        [
+            sized(receive, 0, 60, after=[]),
+            sized(receive, 0, 40, after=[]),
+            sized(send, 2, 100, after=[0, 1]),
+        ],
+        [sized(receive, 1, 100)],
+    ]
+    how = listed(write(tmp_path, ranks), CollectiveOp.BROADCAST, nranks=3)
+    assert [each.nbytes for each in how.transfers] == [60, 40, 100]
+
+
+def test_a_gathered_message_is_no_larger_than_its_source_and_what_it_got() -> None:
+    # Shards of at most 10 bytes, for rank 1 gets no more; and it sends 30.
+    ranks = [
+        [sized(send, 1, 10), sized(receive, 1, 30)],
+        [sized(receive, 0, 10), sized(send, 0, 30)],
+    ]
+    told = only(ranks, CollectiveOp.ALL_GATHER)
+    assert "rank 1 sends 30 bytes, and can have 20 by then" in told
+    assert "a buffer of 10 bytes is the most that its messages are enough for" in told
+
+
+def test_sums_are_no_larger_than_one_buffer() -> None:
+    ranks = [
+        [sized(send, 1, 10), sized(receive, 1, 30)],
+        [sized(receive, 0, 10), sized(send, 0, 30)],
+    ]
+    assert "rank 1 sends 30 bytes, and can have 10 by then" in only(ranks, AR)
 
 
 def test_a_folder_without_one_set_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""Checks algorithms whose messages have bytes, and not what they carry.
+
+Nobody knows for which size of buffer such an algorithm was written.  What it moves
+bounds that size from above (``chakram.core.algorithms.least_bytes``); so what cannot be
+right for that bound is right for no size:
+
+* Everybody must be able to have heard of those whose data he must get.
+* A rank that must send or receive something does so.
+* No message has more bytes than its source can have by then: its own input, and what
+  it has received before; of sums, no more than one buffer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.core.algorithms.execution import Action, Execution, Message
+from chakram.core.algorithms.least_bytes import (
+    largest_input_bytes,
+    least_shares,
+    moved_bytes,
+)
+from chakram.core.collectives import CollectiveOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["ByteFlow"]
+
+_SUMS = (CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE, CollectiveOp.REDUCE_SCATTER)
+_FROM_ROOT = (CollectiveOp.BROADCAST, CollectiveOp.SCATTER)
+_TO_ROOT = (CollectiveOp.REDUCE, CollectiveOp.GATHER)
+
+
+class ByteFlow(Execution):
+    """Executes messages that may carry anything that their source has.
+
+    Args:
+        nranks: Ranks of the group.
+        actions: What they do.
+        messages: What goes between them.
+        sizes: Bytes of every message.
+    """
+
+    def __init__(
+        self,
+        *,
+        nranks: int,
+        actions: Sequence[Action],
+        messages: Sequence[Message],
+        sizes: Sequence[int],
+    ) -> None:
+        super().__init__(nranks=nranks, actions=actions, messages=messages)
+        self._sizes = sizes
+        self._known: dict[int, int] = {}
+        self._loads = [0] * len(messages)
+        self._heard = [1 << rank for rank in range(nranks)]
+        # By action: bits of the messages of its rank that came before it, by their
+        # numbers at the rank, and their bytes.
+        self._got: dict[int, tuple[int, int]] = {}
+        self._numbers: dict[int, int] = {}
+        self._sizes_at: list[list[int]] = [[] for _ in range(nranks)]
+        self._had_bytes = [0] * len(messages)
+
+    def act(self, index: int, action: Action, causes: int) -> None:
+        """Take note of whose data the rank may have by then, and of how many bytes."""
+        known = 1 << action.rank
+        for earlier in action.after:
+            known |= self._known[earlier]
+        got, nbytes = self._got_before(action)
+        if action.receives is not None:
+            known |= self._loads[action.receives]
+            at_rank = self._sizes_at[action.rank]
+            got |= 1 << len(at_rank)
+            at_rank.append(self._sizes[action.receives])
+            nbytes += at_rank[-1]
+        if action.sends is not None:
+            self._loads[action.sends] = known
+            self._had_bytes[action.sends] = nbytes
+        self._known[index] = known
+        self._got[index] = (got, nbytes)
+        self._heard[action.rank] |= known
+
+    def _got_before(self, action: Action) -> tuple[int, int]:
+        """Return what the rank has received by all actions before this one."""
+        before = sorted(
+            (self._got[earlier] for earlier in action.after),
+            key=lambda each: each[1],
+            reverse=True,
+        )
+        got, nbytes = before[0] if before else (0, 0)
+        for other, _ in before[1:]:
+            new = other & ~got
+            got |= other
+            while new:
+                last = new & -new
+                nbytes += self._sizes_at[action.rank][last.bit_length() - 1]
+                new ^= last
+        return got, nbytes
+
+    def compare(self, op: CollectiveOp, root: int) -> None:
+        """Compare who may have heard of whom, and bytes, with what *op* promises."""
+        for rank, heard in enumerate(self._heard):
+            if op in _FROM_ROOT:
+                wanted = [root]
+            elif op in _TO_ROOT and rank != root:
+                wanted = []
+            elif op == CollectiveOp.SEND_RECV:
+                wanted = [(rank - 1) % self._nranks]
+            else:
+                wanted = list(range(self._nranks))
+            missing = [other for other in wanted if not heard >> other & 1]
+            if missing:
+                self.say(f"nothing of rank {missing[0]} can have reached rank {rank}")
+        if not self.problems:
+            self._compare_bytes(op, root)
+
+    def _compare_bytes(self, op: CollectiveOp, root: int) -> None:
+        ends = ((message.src, message.dst) for message in self._messages)
+        sent, received = moved_bytes(ends, self._sizes, nranks=self._nranks)
+        for rank in range(self._nranks):
+            shares = least_shares(op, position=rank, nranks=self._nranks, root=root)
+            moved = (("sends", sent[rank]), ("receives", received[rank]))
+            for share, (does, nbytes) in zip(shares, moved, strict=True):
+                if share and not nbytes:
+                    self.say(
+                        f"rank {rank} {does} no bytes, and must have some to "
+                        f"{'give' if does == 'sends' else 'get'}"
+                    )
+        if self.problems:
+            return
+        largest = largest_input_bytes(op, root=root, sent=sent, received=received)
+        if largest is not None:
+            self._compare_messages(op, root, largest)
+
+    def _compare_messages(self, op: CollectiveOp, root: int, largest: int) -> None:
+        """Find messages that are larger than what there is to send."""
+        for number, message in enumerate(self._messages):
+            own = 0 if op in _FROM_ROOT and message.src != root else largest
+            had = 0 if op in _SUMS else self._had_bytes[number]
+            if self._sizes[number] <= own + had:
+                continue
+            sender = self._sender[number]
+            where = "" if sender is None else f"{self._actions[sender].where}: "
+            can = (
+                f"a buffer of {largest} bytes is the most that its messages are enough "
+                "for"
+                if own
+                else "nothing of its own"
+            )
+            self.say(
+                f"{where}rank {message.src} sends {self._sizes[number]} bytes, and can "
+                f"have {own + had} by then: {can}"
+                + (f", and {had} bytes received" if op not in _SUMS else "")
+            )
