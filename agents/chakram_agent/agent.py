@@ -146,7 +146,7 @@ class Agent:
             ChakramError: If the plan is not allowed here or a port cannot be opened.
         """
         limited, notes = self.policy.limit(plan)
-        shards = len({rank.shard for rank in limited.ranks})
+        shards = len(limited.shard_numbers())
         if self.state.phase is Phase.IDLE:
             self._plan = limited
         self._dispatch(
@@ -270,7 +270,7 @@ class Agent:
         self._waiting_for = []
         self._progress = {}
         self.metering.begin(plan)
-        numbers = sorted({rank.shard for rank in plan.ranks})
+        numbers = plan.shard_numbers()
         usable = os.sched_getaffinity(0) if self._pin else ()
         for index, number in enumerate(numbers):
             core = shard_core(usable, number=index, shards=len(numbers))
@@ -403,6 +403,8 @@ class Agent:
 
 def shard_part(plan: AgentPlan, number: int) -> AgentPlan:
     """Return what shard *number* has to know of a plan."""
+    if plan.probes is not None:
+        return plan
     ranks = tuple(rank for rank in plan.ranks if rank.shard == number)
     ports = {rank.port for rank in ranks}
     return replace(

@@ -122,5 +122,8 @@ class Policy:
 
 
 def destinations(plan: AgentPlan) -> set[str]:
-    """Return all addresses that the ranks of *plan* send to."""
-    return {pair.remote_address for rank in plan.ranks for pair in rank.queue_pairs}
+    """Return all addresses that the ranks or probes of *plan* send to."""
+    found = {pair.remote_address for rank in plan.ranks for pair in rank.queue_pairs}
+    if plan.probes is not None:
+        found.update(target.address for target in plan.probes.targets)
+    return found

@@ -38,12 +38,14 @@ from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_line
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.policy import Policy
+from chakram_agent.probing import open_prober, probe
 from chakram_agent.sampling import Sampler
 from chakram_agent.tally import Tally
 
 if TYPE_CHECKING:
     from chakram.core.plan import AgentPlan, PortPlan
     from chakram_agent.dataplane.loop import Line
+    from chakram_agent.prober import Prober
 
 __all__ = ["Shard", "build_plane", "main"]
 
@@ -116,6 +118,7 @@ class Shard:
         self._plane: DataPlane | None = None
         self._tally: Tally | None = None
         self._sampler: Sampler | None = None
+        self._prober: Prober | None = None
         self._armed = False
         self._stopping = False
         self._finished = False
@@ -136,6 +139,8 @@ class Shard:
         finally:
             if self._plane is not None:
                 self._plane.close()
+            if self._prober is not None:
+                self._prober.close()
         self._wait_for_stop()
         self._say_goodbye()
 
@@ -145,6 +150,10 @@ class Shard:
             return
         policy = Policy(allow=tuple(ip_network(prefix) for prefix in setup.allow))
         self._plan = decode_plan(setup.plan)
+        if self._plan.probes is not None:
+            self._prober = open_prober(self._plan, policy)
+            self._tell(pb.ShardReport(ready=pb.ShardReady()))
+            return
         self._plane = build_plane(self._plan, policy)
         self._plane.watch(self._pipe.fileno())
         self._goes_on = any(
@@ -186,6 +195,8 @@ class Shard:
     # ---- the loop --------------------------------------------------------------------
 
     def _work(self) -> None:
+        if self._prober is not None:
+            self._stopping = probe(self._prober, self._pipe, self._next_command)
         plane = self._plane
         if plane is None:
             return

@@ -23,6 +23,7 @@ The tree::
     ├── AgentError               (4: an agent refused, died or is unreachable)
     ├── RunFailed                (4: a run ended before its work was done)
     │   └── RunInterrupted       (130: by the user)
+    ├── PreflightFailed          (5: the fabric is not what the experiment needs)
     └── UnexpectedEvent          (1: an event that the state does not allow)
 """
 
@@ -142,6 +143,12 @@ class RunInterrupted(RunFailed):
     """The user ended the run."""
 
     exit_code = 130
+
+
+class PreflightFailed(ChakramError):
+    """A test of the fabric before a run has failed; nothing is wrong with the tools."""
+
+    exit_code = 5
 
 
 class UnexpectedEvent(ChakramError):

@@ -27,6 +27,7 @@ from chakram.cli.doctor import doctor
 from chakram.cli.fabric import app as fabric_app
 from chakram.cli.interference import interference
 from chakram.cli.plan import plan
+from chakram.cli.preflight import preflight
 from chakram.cli.run import run
 from chakram.cli.simulate import simulate
 from chakram.cli.trace import app as trace_app
@@ -63,6 +64,7 @@ app.command()(run)
 app.command()(simulate)
 app.command()(interference)
 app.command()(plan)
+app.command()(preflight)
 app.add_typer(trace_app)
 app.add_typer(fabric_app)
 app.add_typer(algorithms_app)

@@ -82,15 +82,15 @@ class ProgressReporter:
         else:
             self._print(text)
 
-    def iterations(self, done: int, total: int) -> None:
-        """Say that so many iterations are done."""
+    def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
+        """Say that so many iterations, or other *unit*, are done."""
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total)
             return
         now_ns = time.monotonic_ns()
         if done == total or now_ns >= self._next_line_ns:
             self._next_line_ns = now_ns + _LINE_EVERY_NS
-            self._print(f"{self._phase}: iteration {done} of {total}")
+            self._print(f"{self._phase}: {unit} {done} of {total}")
 
     def note(self, text: str) -> None:
         """Say something that stays to be read."""

@@ -14,6 +14,7 @@ from chakram.config.collectives import AlgorithmChoice
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.jobs import Job
 from chakram.config.mistakes import from_validation, report
+from chakram.config.preflight import Preflight, preflight_section
 from chakram.config.quantities import (
     BASE_DIRECTORY,
     LabName,
@@ -118,6 +119,14 @@ class Experiment(Model):
     fabric: Fabric
     transport: Transport = Transport()
     faults: Faults = Faults()
+    preflight: Annotated[
+        Preflight,
+        BeforeValidator(
+            preflight_section,
+            json_schema_input_type=Preflight | Literal["off", "warn", "require"],
+        ),
+    ] = Preflight(action="off")
+    """What every pair of ports must show before the run."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     predict: tuple[Literal["ideal", "simulate"], ...] = ("ideal",)
     """What the measured times are compared with."""

@@ -497,11 +497,13 @@ class Records(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     QUEUE_PAIRS_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
+    PROBES_FIELD_NUMBER: _builtins.int
     flows: _builtins.bytes
     shares: _builtins.bytes
     iterations: _builtins.bytes
     queue_pairs: _builtins.bytes
     ports: _builtins.bytes
+    probes: _builtins.bytes
     def __init__(
         self,
         *,
@@ -510,10 +512,11 @@ class Records(_message.Message):
         iterations: _builtins.bytes = ...,
         queue_pairs: _builtins.bytes = ...,
         ports: _builtins.bytes = ...,
+        probes: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flows", b"flows", "iterations", b"iterations", "ports", b"ports", "queue_pairs", b"queue_pairs", "shares", b"shares"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flows", b"flows", "iterations", b"iterations", "ports", b"ports", "probes", b"probes", "queue_pairs", b"queue_pairs", "shares", b"shares"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -657,6 +660,7 @@ class AgentPlan(_message.Message):
     PEERS_FIELD_NUMBER: _builtins.int
     RANK_NUMBERS_FIELD_NUMBER: _builtins.int
     LISTED_ALGORITHMS_FIELD_NUMBER: _builtins.int
+    PROBES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     agent: _builtins.str
     shards: _builtins.int
@@ -676,6 +680,10 @@ class AgentPlan(_message.Message):
     def listed_algorithms(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedAlgorithm]:
         """programs name them by place"""
 
+    @_builtins.property
+    def probes(self) -> Global___ProbePlan:
+        """instead of ranks"""
+
     def __init__(
         self,
         *,
@@ -689,14 +697,107 @@ class AgentPlan(_message.Message):
         peers: _abc.Iterable[_builtins.str] | None = ...,
         rank_numbers: _abc.Iterable[Global___RankNumber] | None = ...,
         listed_algorithms: _abc.Iterable[Global___ListedAlgorithm] | None = ...,
+        probes: Global___ProbePlan | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "transport", b"transport"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["probes", b"probes", "settings", b"settings", "transport", b"transport"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "listed_algorithms", b"listed_algorithms", "peers", b"peers", "ports", b"ports", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "listed_algorithms", b"listed_algorithms", "peers", b"peers", "ports", b"ports", "probes", b"probes", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentPlan: _TypeAlias = AgentPlan  # noqa: Y015
+
+@_typing.final
+class ProbePlan(_message.Message):
+    """Single packets between ports, see chakram.core.probes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKETS_FIELD_NUMBER: _builtins.int
+    SOURCE_PORTS_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    GAP_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    copies: _builtins.int
+    gap_ns: _builtins.int
+    end_ns: _builtins.int
+    @_builtins.property
+    def packets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProbePacket]: ...
+    @_builtins.property
+    def source_ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProbeTarget]: ...
+    def __init__(
+        self,
+        *,
+        packets: _abc.Iterable[Global___ProbePacket] | None = ...,
+        source_ports: _abc.Iterable[_builtins.int] | None = ...,
+        copies: _builtins.int = ...,
+        gap_ns: _builtins.int = ...,
+        end_ns: _builtins.int = ...,
+        targets: _abc.Iterable[Global___ProbeTarget] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "end_ns", b"end_ns", "gap_ns", b"gap_ns", "packets", b"packets", "source_ports", b"source_ports", "targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbePlan: _TypeAlias = ProbePlan  # noqa: Y015
+
+@_typing.final
+class ProbePacket(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    TOS_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    tos: _builtins.int
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+        tos: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size_bytes", b"size_bytes", "tos", b"tos"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbePacket: _TypeAlias = ProbePacket  # noqa: Y015
+
+@_typing.final
+class ProbeTarget(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_NS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    DESTINATION_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    UDP_PORT_FIELD_NUMBER: _builtins.int
+    offset_ns: _builtins.int
+    source: _builtins.int
+    destination: _builtins.int
+    address: _builtins.str
+    udp_port: _builtins.int
+    def __init__(
+        self,
+        *,
+        offset_ns: _builtins.int = ...,
+        source: _builtins.int = ...,
+        destination: _builtins.int = ...,
+        address: _builtins.str = ...,
+        udp_port: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "destination", b"destination", "offset_ns", b"offset_ns", "source", b"source", "udp_port", b"udp_port"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProbeTarget: _TypeAlias = ProbeTarget  # noqa: Y015
 
 @_typing.final
 class RankNumber(_message.Message):

@@ -73,6 +73,8 @@ class AgentClient:
         self._watch: StreamStreamCall[pb.Heartbeat, pb.AgentEvent] | None = None
         self._heartbeats: asyncio.Task[None] | None = None
         self._first: list[AgentEvent] = []
+        # What is being read: whoever stops waiting for it leaves it to the next one.
+        self._read: asyncio.Task[object] | None = None
         self._closed = False
         self._attaching = asyncio.Lock()
         self._reading = False
@@ -223,7 +225,7 @@ class AgentClient:
             while True:
                 try:
                     async with self._errors():
-                        message = await call.read()
+                        message = await self._read_next(call)
                 except AgentError:
                     if self._closed:
                         return  # we have ended it ourselves
@@ -243,6 +245,16 @@ class AgentClient:
                 "it has ended the session",
                 "was it stopped? see its own log",
             )
+
+    async def _read_next(
+        self, call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent]
+    ) -> object:
+        """Return the next message; a cancelled wait must not cancel the session."""
+        if self._read is None:
+            self._read = asyncio.create_task(_read(call), name=f"read-{self.name}")
+        message = await asyncio.shield(self._read)
+        self._read = None
+        return message
 
     def _note(self, event: AgentEvent) -> None:
         match event:
@@ -340,6 +352,9 @@ class AgentClient:
             await asyncio.gather(self._heartbeats, return_exceptions=True)
         if self._watch is not None:
             self._watch.cancel()
+        if self._read is not None:
+            self._read.cancel()
+            await asyncio.gather(self._read, return_exceptions=True)
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await self._channel.close(None)
 
@@ -380,6 +395,10 @@ class AgentClient:
             )
         found, hint = _explain(error, tls=self._tls)
         return AgentError(self.where, found, hint)
+
+
+async def _read(call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent]) -> object:
+    return await call.read()
 
 
 def _may_pass(error: AioRpcError) -> bool:

@@ -11,6 +11,7 @@ from chakram.control.decoding import decode_plan
 from chakram.control.fault_codec import encode_faults
 from chakram.control.listed_codec import encode_listed
 from chakram.control.messages import decode_message, pb
+from chakram.control.probe_codec import encode_probes
 from chakram.core.program import (
     CollectiveOperation,
     ComputeOperation,
@@ -116,6 +117,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             for job, rank, number in plan.rank_numbers
         ],
         listed_algorithms=[encode_listed(how) for how in places],
+        probes=None if plan.probes is None else encode_probes(plan.probes),
     )
 
 

@@ -26,6 +26,7 @@ from chakram.control.fields import (
     text,
 )
 from chakram.control.listed_codec import decode_listed
+from chakram.control.probe_codec import check_probes, decode_probes
 from chakram.core.addresses import is_ipv6
 from chakram.core.algorithms.listed import MAX_PARTS
 from chakram.core.collectives import CollectiveOp
@@ -124,6 +125,9 @@ def _plan(message: pb.AgentPlan) -> AgentPlan:
             lambda row: (name_text("job", row.job), row.rank, row.number),
             most=MAX_NAMES,
         ),
+        probes=inside("probes", message.probes, decode_probes)
+        if message.HasField("probes")
+        else None,
     )
 
 
@@ -391,6 +395,7 @@ def _check_references(plan: AgentPlan) -> None:
     if len(numbers) != len(plan.rank_numbers):
         raise Fault("rank_numbers", "a rank stands there twice")
     peers = set(plan.peers)
+    check_probes(plan, ports, peers)
     shard_of_port: dict[int, int] = {}
     taken: set[tuple[int, int]] = set()
     for index, rank in enumerate(plan.ranks):

@@ -23,6 +23,7 @@ from chakram.control.events import (
 )
 from chakram.control.messages import pb
 from chakram.core.counters import TOTAL_SLOTS
+from chakram.core.probes import PROBE_FIELDS
 from chakram.core.records import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
@@ -85,6 +86,7 @@ def encode_rows(rows: RecordRows) -> pb.Records:
         iterations=pack_numbers(rows.iterations),
         queue_pairs=pack_numbers(rows.queue_pairs),
         ports=pack_numbers(rows.ports),
+        probes=pack_numbers(rows.probes),
     )
 
 
@@ -104,6 +106,7 @@ def decode_rows(message: pb.Records, *, where: str) -> RecordRows:
             message.queue_pairs, per_row=len(QUEUE_PAIR_FIELDS), where=where
         ),
         ports=unpack_numbers(message.ports, per_row=len(PORT_FIELDS), where=where),
+        probes=unpack_numbers(message.probes, per_row=len(PROBE_FIELDS), where=where),
     )
 
 

@@ -29,8 +29,8 @@ class Progress(Protocol):
     def phase(self, text: str) -> None:
         """A phase has begun."""
 
-    def iterations(self, done: int, total: int) -> None:
-        """So many iterations are done."""
+    def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
+        """So many iterations, or other *unit*, are done."""
 
     def note(self, text: str) -> None:
         """Something to read."""

@@ -26,6 +26,8 @@ from chakram.controller.port_plans import (
 )
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
 from chakram.controller.predictions import bounds, flow_ideal, simulate_apart
+from chakram.controller.preflight import Preflight
+from chakram.controller.preflight_run import preflight_failed
 from chakram.controller.reporting import (
     Reference,
     injected_banners,
@@ -41,6 +43,7 @@ from chakram.observe.console import render_table
 from chakram.observe.exporter import MetricsServer
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.metrics_state import MetricsState
+from chakram.observe.preflight import preflight_summary, save_preflight
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 
@@ -307,6 +310,8 @@ class _Run:
             clocks = {
                 name: await client.measure_clock() for name, client in clients.items()
             }
+            if experiment.preflight.action != "off":
+                await self._preflight(plan, clients, clocks)
             self._begin(plan, world, clients, clocks)
             before = await world.link_counters()
             session = Session(
@@ -334,6 +339,41 @@ class _Run:
                 await asyncio.gather(watch, return_exceptions=True)
             self._counters = (before, await world.link_counters())
             self._progress.phase("collecting")
+
+    async def _preflight(
+        self,
+        plan: Plan,
+        clients: Mapping[str, AgentClient],
+        clocks: Mapping[str, ClockOffset],
+    ) -> None:
+        """Test the ports of the run before it.
+
+        Raises:
+            PreflightFailed: If something is wrong, and the experiment minds.
+        """
+        report = await Preflight(
+            self._experiment,
+            ports=plan.ports(),
+            clients=clients,
+            clocks=clocks,
+            progress=self._progress,
+            interrupts=self._interrupts,
+            run_id=self._run_id,
+        ).run()
+        save_preflight(self._directory.path, report, run_id=self._run_id)
+        minds = self._experiment.preflight.action == "require"
+        self._directory.update(
+            preflight=preflight_summary(report),
+            banners=(
+                *self._directory.manifest.banners,
+                *(f"preflight: {finding}" for finding in report.findings),
+            ),
+        )
+        for finding in report.findings:
+            self._progress.note(f"preflight: {finding.verdict} {finding}")
+        error = preflight_failed(report)
+        if error is not None and minds:
+            raise error
 
     async def _watch_links(
         self, world: World, before: Mapping[str, LinkCounters]

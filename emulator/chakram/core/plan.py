@@ -14,6 +14,7 @@ from chakram.core.addresses import family_of
 
 if TYPE_CHECKING:
     from chakram.core.faults import PacketFault
+    from chakram.core.probes import ProbePlan
     from chakram.core.program import RankProgram
 
 POINT_TO_POINT = "p2p"
@@ -208,6 +209,14 @@ class AgentPlan:
     """Addresses of all ports of the whole plan: nothing else is ever sent to."""
     rank_numbers: tuple[tuple[str, int, int], ...] = ()
     """(job, rank, number) of all ranks of the whole plan: records name ranks so."""
+    probes: ProbePlan | None = None
+    """Instead of ranks: packets that the ports send to one another."""
+
+    def shard_numbers(self) -> list[int]:
+        """Return the shards that have work; probes are sent by one."""
+        if self.probes is not None:
+            return [0]
+        return sorted({rank.shard for rank in self.ranks})
 
     def numbers(self) -> dict[tuple[str, int], int]:
         """Return ``rank_numbers`` as a mapping from (job, rank)."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
+from chakram.core.probes import PROBE_FIELDS
+
 FLOW_FIELDS = (
     "iteration",
     "rank",  # number of the sending rank in the plan
@@ -130,6 +132,7 @@ class RecordRows:
     iterations: array[int] = field(default_factory=lambda: array("q"))
     queue_pairs: array[int] = field(default_factory=lambda: array("q"))
     ports: array[int] = field(default_factory=lambda: array("q"))
+    probes: array[int] = field(default_factory=lambda: array("q"))
 
     def extend(self, other: RecordRows) -> None:
         """Append all rows of *other*."""
@@ -138,6 +141,7 @@ class RecordRows:
         self.iterations.extend(other.iterations)
         self.queue_pairs.extend(other.queue_pairs)
         self.ports.extend(other.ports)
+        self.probes.extend(other.probes)
 
     def take(self) -> RecordRows:
         """Return the rows collected so far and start anew."""
@@ -147,9 +151,10 @@ class RecordRows:
             iterations=self.iterations,
             queue_pairs=self.queue_pairs,
             ports=self.ports,
+            probes=self.probes,
         )
         self.flows, self.shares, self.iterations = array("q"), array("q"), array("q")
-        self.queue_pairs, self.ports = array("q"), array("q")
+        self.queue_pairs, self.ports, self.probes = array("q"), array("q"), array("q")
         return taken
 
     def __len__(self) -> int:
@@ -159,4 +164,5 @@ class RecordRows:
             + len(self.iterations) // len(ITERATION_FIELDS)
             + len(self.queue_pairs) // len(QUEUE_PAIR_FIELDS)
             + len(self.ports) // len(PORT_FIELDS)
+            + len(self.probes) // len(PROBE_FIELDS)
         )

@@ -69,6 +69,8 @@ class RunManifest:
         samples_dropped: Records lost on the way.
         injected: By fault, how many packets ports have disturbed on purpose.
         rows: By table, how many rows it has.
+        preflight: Whether the test of the fabric before the run has passed, and what it
+            has found; empty where there was none.
     """
 
     run_id: str
@@ -99,6 +101,7 @@ class RunManifest:
     samples_dropped: int = 0
     injected: Mapping[str, int] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
+    preflight: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:

@@ -124,12 +124,11 @@ class RunDirectory:
         Raises:
             RunDirectoryError: If it cannot be made or written.
         """
-        stem = f"{started:%Y%m%dT%H%M%SZ}-{_file_name(manifest.name)}"
-        with _explained(parent):
-            parent.mkdir(parents=True, exist_ok=True)
-            path = _make_new(parent, stem)
+        path = make_folder(
+            parent, manifest.name, started=started, experiment_text=experiment_text
+        )
+        with _explained(path):
             write_manifest(path, manifest)
-            (path / "experiment.yaml").write_text(experiment_text, encoding="utf-8")
         return cls(path, manifest)
 
     def update(self, **changes: Any) -> None:
@@ -324,6 +323,21 @@ def _describe_plan(plan: Plan) -> dict[str, Any]:
         "transport": asdict(first.transport) if first else {},
         "settings": asdict(first.settings) if first else {},
     }
+
+
+def make_folder(
+    parent: Path, name: str, *, started: datetime, experiment_text: str
+) -> Path:
+    """Make a new folder below *parent* that holds an experiment, and return it.
+
+    Raises:
+        RunDirectoryError: If it cannot be made or written.
+    """
+    with _explained(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        path = _make_new(parent, f"{started:%Y%m%dT%H%M%SZ}-{_file_name(name)}")
+        (path / "experiment.yaml").write_text(experiment_text, encoding="utf-8")
+    return path
 
 
 def _make_new(parent: Path, stem: str) -> Path:

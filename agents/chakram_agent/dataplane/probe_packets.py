@@ -1,0 +1,87 @@
+"""The bytes of probes: RoCEv2 datagrams that name themselves. Pure.
+
+A probe is a SEND ONLY of the unreliable datagram service to a queue pair that nobody
+has, with a valid ICRC: an adapter drops it, a switch classes it as it does the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from ipaddress import ip_address
+from typing import NamedTuple
+
+from chakram.roce.constants import ICRC_BYTES
+from chakram.roce.headers import BTH_BYTES, Bth, Deth, Packet, encode_packet
+from chakram.roce.icrc import icrc, masked_headers
+from chakram.roce.opcodes import Opcode
+
+__all__ = ["ProbeName", "name_of", "probe_datagram", "token_of"]
+
+# Near the end of all numbers, where those of a plan never come; the last is multicast.
+_NOBODYS_QPN = 0xFFFFF0
+_UDP_BYTES = 8
+_NAME = struct.Struct(">8sIIII")
+_NAME_AT = BTH_BYTES + Deth.SIZE_BYTES
+
+
+class ProbeName(NamedTuple):
+    """Which probe it is; see ``chakram.core.probes``."""
+
+    source: int
+    destination: int
+    packet: int
+    path: int
+
+
+def token_of(run_id: str) -> bytes:
+    """Return what tells the probes of one run from those of others."""
+    return hashlib.blake2b(run_id.encode(), digest_size=8).digest()
+
+
+def probe_datagram(
+    name: ProbeName,
+    *,
+    token: bytes,
+    size_bytes: int,
+    local: tuple[str, int],
+    remote: tuple[str, int],
+) -> bytes:
+    """Return the UDP payload of a probe.
+
+    Args:
+        name: Which one it is.
+        token: Of the run.
+        size_bytes: Length of the whole IP packet; rounded down to a multiple of 4.
+        local: Address and UDP port that it is sent from.
+        remote: Address and UDP port that it is sent to.
+    """
+    source, destination = ip_address(local[0]), ip_address(remote[0])
+    ip_bytes = 20 if source.version == 4 else 40
+    datagram_bytes = size_bytes // 4 * 4 - ip_bytes - _UDP_BYTES
+    payload = _NAME.pack(token, *name)
+    room_bytes = datagram_bytes - _NAME_AT - ICRC_BYTES
+    packet = Packet(
+        bth=Bth(
+            opcode=Opcode.UD_SEND_ONLY, destination_qpn=_NOBODYS_QPN, psn=name.packet
+        ),
+        deth=Deth(queue_key=0, source_qpn=_NOBODYS_QPN),
+        payload=payload.ljust(room_bytes, b"\0"),
+    )
+    transport = encode_packet(packet)[:-ICRC_BYTES]
+    headers = masked_headers(
+        source=source.packed,
+        destination=destination.packed,
+        source_port=local[1],
+        udp_payload_bytes=len(transport) + ICRC_BYTES,
+        udp_port=remote[1],
+    )
+    return transport + icrc(headers, transport)
+
+
+def name_of(datagram: bytes | memoryview, *, token: bytes) -> ProbeName | None:
+    """Return which probe a datagram is, or begins with; None: none of this run."""
+    if len(datagram) < _NAME_AT + _NAME.size or datagram[0] != Opcode.UD_SEND_ONLY:
+        return None
+    found, *numbers = _NAME.unpack_from(datagram, _NAME_AT)
+    return ProbeName(*numbers) if found == token else None

@@ -1,0 +1,175 @@
+"""A port as probes need it: every packet by itself, and what others say of it.
+
+The sockets are those of a run (``udp_sockets``), but packets leave whatever the kernel
+has learnt about the path (it would refuse what is longer than somebody once said), are
+received one by one, and what comes back as ICMP is kept and read.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import sys
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, NamedTuple
+
+from chakram_agent.dataplane.udp_sockets import SOL_UDP, UdpSockets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chakram_agent.dataplane.port import PortOptions
+
+__all__ = ["Answer", "ProbePort"]
+
+# Not in Python's socket module (linux/in.h, linux/in6.h, linux/udp.h, linux/socket.h).
+_UDP_GRO = 104
+_IP_MTU_DISCOVER = 10
+_IP_PMTUDISC_PROBE = 3
+_IP_RECVERR = 11
+_IPV6_MTU_DISCOVER = 23
+_IPV6_PMTUDISC_PROBE = 3
+_IPV6_RECVERR = 25
+_MSG_ERRQUEUE = 0x2000
+
+# struct sock_extended_err: errno, origin, type, code, pad, info, data.
+_EXTENDED_ERROR = struct.Struct("=IBBBBII")
+_BUFFER_BYTES = 65_536
+_ANCILLARY_BYTES = 512
+_NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
+
+
+class Answer(NamedTuple):
+    """What somebody says of a packet that was sent.
+
+    ``number`` is an error number, ``mtu`` what there is room for (0: nothing said),
+    ``address`` who says so as a number (0: unknown), ``datagram`` as much of the UDP
+    payload as came back.
+    """
+
+    number: int
+    mtu: int
+    address: int
+    datagram: bytes
+
+
+class ProbePort:
+    """The sockets of one port; opened in the calling thread's network namespace.
+
+    Args:
+        interface: Interface that packets must use; empty: what the routes say.
+        options: Addresses and source ports.
+
+    Raises:
+        EnvironmentProblem: If it cannot be opened.
+    """
+
+    def __init__(self, interface: str, options: PortOptions) -> None:
+        self._sockets = UdpSockets(interface, options)
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self.receiver = self._sockets.receiver
+        try:
+            if self._sockets.coalescing:
+                self.receiver.setsockopt(SOL_UDP, _UDP_GRO, 0)
+            for sender in self._sockets.senders.values():
+                self._let_everything_leave(sender)
+        except BaseException:
+            self._sockets.close()
+            raise
+
+    def _let_everything_leave(self, sender: socket.socket) -> None:
+        if self._sockets.is_ipv6:
+            level = socket.IPPROTO_IPV6
+            sender.setsockopt(level, _IPV6_MTU_DISCOVER, _IPV6_PMTUDISC_PROBE)
+            sender.setsockopt(level, _IPV6_RECVERR, 1)
+        else:
+            level = socket.IPPROTO_IP
+            sender.setsockopt(level, _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE)
+            sender.setsockopt(level, _IP_RECVERR, 1)
+
+    @property
+    def senders(self) -> dict[int, socket.socket]:
+        """The sockets that send, by UDP source port."""
+        return self._sockets.senders
+
+    def send(
+        self, datagram: bytes, source_port: int, remote: tuple[str, int], tos: int
+    ) -> int | None:
+        """Send a datagram; return why it was refused (0: it was not).
+
+        None means that there is no room now: try again later.
+        """
+        sender = self.senders[source_port]
+        kind = (
+            (socket.IPPROTO_IPV6, socket.IPV6_TCLASS)
+            if self._sockets.is_ipv6
+            else (socket.IPPROTO_IP, socket.IP_TOS)
+        )
+        # An answer to an earlier packet makes one send fail, whatever it sends.
+        for last_try in (False, True):
+            try:
+                sender.sendmsg([datagram], [(*kind, struct.pack("i", tos))], 0, remote)
+            except OSError as error:
+                number = error.errno or errno.EIO
+                if number in _NO_ROOM:
+                    return None
+                if last_try or number == errno.EMSGSIZE:
+                    return number
+            else:
+                return 0
+        return 0
+
+    def arrivals(self, most: int) -> Iterator[tuple[memoryview, int]]:
+        """Yield at most *most* datagrams with the type of service that they came with.
+
+        A datagram is valid until the next one is asked for.
+        """
+        whole = memoryview(self._buffer)
+        for _ in range(most):
+            try:
+                length, ancillary, _, _ = self.receiver.recvmsg_into(
+                    [self._buffer], _ANCILLARY_BYTES
+                )
+            except (BlockingIOError, ConnectionRefusedError):
+                return
+            tos = 0
+            for level, kind, data in ancillary:
+                if (level, kind) in (
+                    (socket.IPPROTO_IP, socket.IP_TOS),
+                    (socket.IPPROTO_IPV6, socket.IPV6_TCLASS),
+                ):
+                    tos = int.from_bytes(data, sys.byteorder)
+            yield whole[:length], tos
+
+    def answers(self, source_port: int) -> Iterator[Answer]:
+        """Yield what was said of the packets of one source port since the last call."""
+        sender = self.senders[source_port]
+        while True:
+            try:
+                datagram, ancillary, _, _ = sender.recvmsg(
+                    _BUFFER_BYTES, _ANCILLARY_BYTES, _MSG_ERRQUEUE
+                )
+            except OSError:
+                return
+            for level, kind, data in ancillary:
+                if (level, kind) in (
+                    (socket.IPPROTO_IP, _IP_RECVERR),
+                    (socket.IPPROTO_IPV6, _IPV6_RECVERR),
+                ):
+                    yield _answer(data, datagram)
+
+    def close(self) -> None:
+        """Close all sockets."""
+        self._sockets.close()
+
+
+def _answer(data: bytes, datagram: bytes) -> Answer:
+    """Return what a record of the kernel's error queue says (ip(7), IP_RECVERR)."""
+    number, _, _, _, _, info, _ = _EXTENDED_ERROR.unpack_from(data)
+    address = 0
+    offender = data[_EXTENDED_ERROR.size :]
+    if len(offender) >= 8 and struct.unpack_from("=H", offender)[0] == socket.AF_INET:
+        address = int(IPv4Address(offender[4:8]))
+    mtu = info if number == errno.EMSGSIZE else 0
+    return Answer(number, mtu, address, datagram)

@@ -1,0 +1,241 @@
+"""Sends and receives probes for the ports of one process.
+
+A shard drives it as it does the data plane of a run: ``turn``, ``wait``.
+What happens to packets is counted, not listed; when all is over the counts are the rows
+of a record.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import time
+from collections import Counter
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from chakram.core.probes import (
+    PROBE_ARRIVED,
+    PROBE_REFUSED,
+    PROBE_SENT,
+    PROBE_TOO_BIG,
+    PROBE_UNREACHABLE,
+)
+from chakram.core.records import RecordRows
+from chakram_agent.dataplane.probe_packets import (
+    ProbeName,
+    name_of,
+    probe_datagram,
+    token_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from chakram.core.plan import AgentPlan, PortPlan
+    from chakram.core.probes import ProbePlan, ProbeTarget
+    from chakram_agent.dataplane.probe_port import ProbePort
+
+__all__ = ["Prober"]
+
+_RECEIVES_PER_TURN = 64
+_NAP_NS = 100_000
+_POLL_NS = 2_000_000
+_ETHERNET_BYTES = 14
+
+
+class _Lane:
+    """What one port sends, in its order, no faster than it may.
+
+    Attributes:
+        due_ns: When the next packet is due; None: there is no more.
+    """
+
+    def __init__(
+        self,
+        port: PortPlan,
+        sockets: ProbePort,
+        probes: ProbePlan,
+        token: bytes,
+        start_ns: int,
+    ) -> None:
+        self.number = port.number
+        self.sockets = sockets
+        self._port = port
+        self._probes = probes
+        self._token = token
+        self._start_ns = start_ns
+        self._todo = self._packets()
+        self._next = next(self._todo, None)
+        self.due_ns = None if self._next is None else self._time_of(self._next[0])
+
+    def _packets(self) -> Iterator[tuple[ProbeTarget, int, int]]:
+        probes = self._probes
+        for target in probes.targets:
+            if target.source != self.number:
+                continue
+            for _ in range(probes.copies):
+                for path in range(len(probes.source_ports)):
+                    for packet in range(len(probes.packets)):
+                        yield target, packet, path
+
+    def _time_of(self, target: ProbeTarget) -> int:
+        return self._start_ns + target.offset_ns
+
+    def send(self, now_ns: int) -> tuple[ProbeName, int] | None:
+        """Send what is due; return which one it was and why it was refused, if so."""
+        if self._next is None:
+            return None
+        target, packet, path = self._next
+        probes = self._probes
+        kind = probes.packets[packet]
+        source_port = probes.source_ports[path]
+        name = ProbeName(self.number, target.destination, packet, path)
+        remote = (target.address, target.udp_port)
+        datagram = probe_datagram(
+            name,
+            token=self._token,
+            size_bytes=kind.size_bytes,
+            local=(self._port.address, source_port),
+            remote=remote,
+        )
+        refused = self.sockets.send(datagram, source_port, remote, kind.tos)
+        if refused is None:
+            self.due_ns = now_ns + probes.gap_ns
+            return None
+        gap_ns = probes.gap_ns
+        if self._port.rate_bps is not None:
+            wire_bits = 8 * (kind.size_bytes + _ETHERNET_BYTES)
+            gap_ns = max(gap_ns, -(-wire_bits * 10**9 // self._port.rate_bps))
+        self._next = next(self._todo, None)
+        self.due_ns = (
+            None
+            if self._next is None
+            else max(now_ns + gap_ns, self._time_of(self._next[0]))
+        )
+        return name, refused
+
+
+class Prober:
+    """All ports of one process.
+
+    Args:
+        plan: With probes.
+        ports: Their sockets, by number; closed by ``close``.
+
+    Attributes:
+        packets: How many have been sent and received so far.
+    """
+
+    def __init__(self, plan: AgentPlan, ports: Mapping[int, ProbePort]) -> None:
+        if plan.probes is None:
+            raise ValueError("the plan has no probes")
+        self.packets = 0
+        self._plan = plan
+        self._probes = plan.probes
+        self._ports = ports
+        self._token = token_of(plan.run_id)
+        self._counts: Counter[tuple[int, ...]] = Counter()
+        # (when, number of the port): who sends next.
+        self._due: list[tuple[int, int]] = []
+        self._lanes: dict[int, _Lane] = {}
+        self._end_ns: int | None = None
+        self._epoll = select.epoll()
+        self._receivers = {port.receiver.fileno(): port for port in ports.values()}
+        self._senders = {
+            sender.fileno(): (port, number)
+            for port in ports.values()
+            for number, sender in port.senders.items()
+        }
+        for descriptor in self._receivers:
+            self._epoll.register(descriptor, select.EPOLLIN)
+        for descriptor in self._senders:
+            self._epoll.register(descriptor, 0)  # errors are always told
+
+    def watch(self, descriptor: int) -> None:
+        """Wake up from ``wait`` when *descriptor* is readable, too."""
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def arm(self, start_ns: int) -> None:
+        """Begin at *start_ns* (CLOCK_MONOTONIC)."""
+        self._end_ns = start_ns + self._probes.end_ns
+        for port in self._plan.ports:
+            lane = _Lane(
+                port, self._ports[port.number], self._probes, self._token, start_ns
+            )
+            self._lanes[port.number] = lane
+            self._schedule(lane)
+
+    def turn(self, now_ns: int) -> None:
+        """Receive what has come, send what is due."""
+        self._receive(0)
+        while self._due and self._due[0][0] <= now_ns:
+            _, number = heappop(self._due)
+            lane = self._lanes[number]
+            sent = lane.send(now_ns)
+            if sent is not None:
+                name, refused = sent
+                event = PROBE_REFUSED if refused else PROBE_SENT
+                self._count(event, name, refused, 0)
+            self._schedule(lane)
+
+    def wait(self, limit_ns: int) -> None:
+        """Return when there is work: soon, or after *limit_ns* at the latest."""
+        sleep_ns = limit_ns
+        if self._due:
+            sleep_ns = min(sleep_ns, self._due[0][0] - time.monotonic_ns())
+        if sleep_ns >= _POLL_NS:
+            self._receive(sleep_ns)  # poll counts in milliseconds
+        elif sleep_ns > 0:
+            time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
+
+    def finished(self, now_ns: int) -> bool:
+        """Tell whether all is sent and has had the time to arrive."""
+        return self._end_ns is not None and not self._due and now_ns >= self._end_ns
+
+    def take_rows(self) -> RecordRows:
+        """Return what was counted since the last call."""
+        rows = RecordRows()
+        for (event, source, destination, packet, path, value, address), count in sorted(
+            self._counts.items()
+        ):
+            rows.probes.extend(
+                (event, source, destination, packet, path, count, value, address)
+            )
+        self._counts.clear()
+        return rows
+
+    def close(self) -> None:
+        """Close all ports."""
+        self._epoll.close()
+        for port in self._ports.values():
+            port.close()
+
+    def _schedule(self, lane: _Lane) -> None:
+        if lane.due_ns is not None:
+            heappush(self._due, (lane.due_ns, lane.number))
+
+    def _receive(self, timeout_ns: int) -> None:
+        for descriptor, _ in self._epoll.poll(max(0, timeout_ns // 1_000_000) / 1000):
+            port = self._receivers.get(descriptor)
+            if port is not None:
+                for datagram, tos in port.arrivals(_RECEIVES_PER_TURN):
+                    name = name_of(datagram, token=self._token)
+                    if name is not None:
+                        self._count(PROBE_ARRIVED, name, tos, 0)
+            elif descriptor in self._senders:
+                self._listen(*self._senders[descriptor])
+
+    def _listen(self, port: ProbePort, source_port: int) -> None:
+        for answer in port.answers(source_port):
+            name = name_of(answer.datagram, token=self._token)
+            if name is None:
+                continue  # too little of it came back
+            if answer.number == errno.EMSGSIZE:
+                self._count(PROBE_TOO_BIG, name, answer.mtu, answer.address)
+            else:
+                self._count(PROBE_UNREACHABLE, name, answer.number, answer.address)
+
+    def _count(self, event: int, name: ProbeName, value: int, address: int) -> None:
+        self._counts[(event, *name, value, address)] += 1
+        self.packets += 1

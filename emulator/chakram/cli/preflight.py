@@ -1,0 +1,75 @@
+"""``chakram preflight``: test the fabric of an experiment before a run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.cli.options import (
+    ExperimentPath,
+    Json,
+    Overrides,
+    Runs,
+    print_json,
+    read_experiment,
+)
+from chakram.cli.progress import ProgressReporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.config.experiment import Experiment
+    from chakram.controller.preflight_run import PreflightOutcome
+
+__all__ = ["preflight"]
+
+
+def preflight(
+    experiment: ExperimentPath,
+    runs: Runs = None,
+    lab: Annotated[
+        str | None,
+        typer.Option(help="Prefix of whatever it makes on this machine."),
+    ] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Test every pair of ports: rate, MTU, DSCP, ECN, latency.
+
+    The exit code is 5 if something is not as the experiment needs it.
+    """
+    changes = [*(overrides or ())]
+    changes += [] if lab is None else [f"lab={lab}"]
+    settings, text = read_experiment(experiment, changes)
+    with ProgressReporter(quiet=as_json) as progress:
+        outcome = asyncio.run(_run(settings, text, runs or settings.runs, progress))
+    report = outcome.report
+    if as_json:
+        from chakram.observe.preflight import preflight_document
+
+        print_json({"directory": str(outcome.folder), **preflight_document(report)})
+    else:
+        from chakram.cli.preflight_tables import print_report
+
+        print_report(report)
+        print(f"results: {outcome.folder}")
+    if not report.passed:
+        from chakram.errors import PreflightFailed
+
+        raise typer.Exit(PreflightFailed.exit_code)
+
+
+async def _run(
+    settings: Experiment, text: str, folder: Path, progress: ProgressReporter
+) -> PreflightOutcome:
+    from chakram.controller.preflight_run import preflight_experiment
+
+    return await preflight_experiment(
+        settings,
+        experiment_text=text,
+        runs_directory=folder,
+        lab_name=settings.lab_name,
+        progress=progress,
+    )

@@ -1,0 +1,51 @@
+"""The preflight of an experiment: what the fabric must show before a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from chakram.config.quantities import Model, Number, Time, Whole
+
+__all__ = ["ACTIONS", "Preflight", "preflight_section"]
+
+ACTIONS = ("off", "warn", "require")
+
+
+class Preflight(Model):
+    """Tests of every pair of ports before a run."""
+
+    action: Literal["off", "warn", "require"] = "require"
+    """What a run does: no test, a warning in its results, or no run if one fails."""
+    pairs: Literal["rate", "latency", "none"] = "rate"
+    """What is measured with messages: latency and rate, latency, or nothing."""
+    mtu: bool = True
+    """Whether packets of all path MTUs are sent, unfragmented."""
+    dscp_ecn_echo: bool = True
+    """Whether DSCP and ECN have to arrive as they were sent."""
+    permutation: bool = True
+    """Whether the rate is measured while all ports send, too."""
+    path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
+    """The path MTU that must pass; None: that of ``transport``."""
+    min_rate: Number = Field(default=0.9, ge=0.0, le=1.0)
+    """Part of what the links state that a pair must reach."""
+    min_permutation_rate: Number | None = Field(default=None, ge=0.0, le=1.0)
+    """Likewise while all ports send; None: it is only told."""
+    max_latency_ns: Time | None = Field(default=None, alias="max_latency")
+    """The longest median round trip; None: any."""
+    max_loss: Number = Field(default=0.001, ge=0.0, le=1.0)
+    """Part of the packets of a pair that may have to be sent again."""
+    duration_ns: Time = Field(
+        default=100_000_000, alias="duration", ge=10**6, le=60 * 10**9
+    )
+    """How long each pair sends to measure its rate."""
+    paths: Whole | None = Field(default=None, ge=1, le=64)
+    """UDP source ports that are probed; None: one where there is one way, else 8."""
+    rounds: Whole | None = Field(default=None, ge=1)
+    """Rounds of disjoint pairs, spread over all; None: every pair is tested."""
+
+
+def preflight_section(value: object) -> object:
+    """Turn ``off``, ``warn`` and ``require`` into sections."""
+    return {"action": value} if value in ACTIONS else value

@@ -1,0 +1,156 @@
+"""Tests the fabric of an experiment, from its file to a folder of results."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from chakram.config.fabric import ExternalFabric, LoopbackFabric
+from chakram.control.client import AgentClient
+from chakram.controller.interrupts import Interrupts
+from chakram.controller.planning import load_jobs, ports_needed
+from chakram.controller.preflight import Preflight
+from chakram.controller.worlds import open_world
+from chakram.errors import (
+    AgentError,
+    PlanError,
+    PreflightFailed,
+    RunInterrupted,
+)
+from chakram.observe.preflight import save_preflight
+from chakram.observe.run_directory import make_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.config.experiment import Experiment
+    from chakram.control.clock import ClockOffset
+    from chakram.controller.observer import Progress
+    from chakram.controller.worlds import World
+    from chakram.core.preflight.report import PreflightReport
+
+__all__ = ["PreflightOutcome", "preflight_experiment", "preflight_failed"]
+
+_CONNECT_TIMEOUT_S = 2.0
+"""Hosts of a fabric that is tested have been up for long, or are not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightOutcome:
+    """What a preflight leaves to its caller."""
+
+    folder: Path
+    report: PreflightReport
+
+
+def preflight_failed(report: PreflightReport) -> PreflightFailed | None:
+    """Return what there is to say of a preflight that has failed; None: it has not."""
+    failures = report.failures
+    if not failures:
+        return None
+    listed = "; ".join(map(str, failures[:3]))
+    more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
+    count = "one finding" if len(failures) == 1 else f"{len(failures)} findings"
+    return PreflightFailed("preflight", f"failed, {count}: {listed}{more}")
+
+
+async def preflight_experiment(
+    experiment: Experiment,
+    *,
+    experiment_text: str,
+    runs_directory: Path,
+    lab_name: str,
+    progress: Progress,
+) -> PreflightOutcome:
+    """Bring the fabric up, test every pair of its ports, tear down.
+
+    Args:
+        experiment: Its fabric and transport are what is tested.
+        experiment_text: Its file, word for word, for the record.
+        runs_directory: Folder of all run directories.
+        lab_name: Prefix of whatever is made on this machine.
+        progress: Told how far it is.
+
+    Raises:
+        ChakramError: If nothing could be tested.
+        RunInterrupted: If the user ended it.
+    """
+    started = datetime.now(UTC)
+    run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    nports = await asyncio.to_thread(_ports_needed, experiment, progress)
+    folder = make_folder(
+        runs_directory,
+        f"{experiment.name}-preflight",
+        started=started,
+        experiment_text=experiment_text,
+    )
+    with Interrupts() as interrupts:
+        try:
+            async with AsyncExitStack() as stack:
+                progress.phase("building the fabric")
+                world = await stack.enter_async_context(
+                    open_world(
+                        experiment, nports=nports, lab_name=lab_name, logs=folder
+                    )
+                )
+                if len(world.ports) < 2:
+                    raise PlanError("fabric", "has one port", "a pair needs two")
+                clients, clocks, absent = await _connect(experiment, world, stack)
+                report = await Preflight(
+                    experiment,
+                    ports=world.ports,
+                    clients=clients,
+                    clocks=clocks,
+                    progress=progress,
+                    interrupts=interrupts,
+                    run_id=run_id,
+                    absent=absent,
+                ).run()
+        except asyncio.CancelledError:
+            if interrupts.name is None:
+                raise
+            raise RunInterrupted(
+                "preflight", f"interrupted by {interrupts.name}"
+            ) from None
+    save_preflight(folder, report, run_id=run_id)
+    return PreflightOutcome(folder=folder, report=report)
+
+
+def _ports_needed(experiment: Experiment, progress: Progress) -> int:
+    """Return how many ports a fabric has that has as many as its jobs need."""
+    fabric = experiment.fabric
+    if not isinstance(fabric, LoopbackFabric) or fabric.ports is not None:
+        return 0
+    progress.phase("reading traces")
+    return ports_needed(load_jobs(experiment))
+
+
+async def _connect(
+    experiment: Experiment, world: World, stack: AsyncExitStack
+) -> tuple[dict[str, AgentClient], dict[str, ClockOffset], dict[str, str]]:
+    """Return the connected agents, their clocks, and why others are absent."""
+    clients: dict[str, AgentClient] = {}
+    clocks: dict[str, ClockOffset] = {}
+    absent: dict[str, str] = {}
+    for address in world.agents:
+        try:
+            client = await AgentClient.connect(
+                address.target,
+                name=address.name,
+                tls=address.tls,
+                timeout_s=_CONNECT_TIMEOUT_S,
+            )
+            await stack.enter_async_context(client)
+            clocks[address.name] = await client.measure_clock()
+        except AgentError as error:
+            if not isinstance(experiment.fabric, ExternalFabric):
+                raise
+            hint = f" ({error.hint})" if error.hint else ""
+            absent[address.name] = f"{error.found}{hint}"
+            continue
+        clients[address.name] = client
+    return clients, clocks, absent

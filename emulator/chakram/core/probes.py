@@ -1,0 +1,105 @@
+"""Probes: single packets that tell how a path treats what it carries.
+
+Before a run every port sends a few packets of several sizes and types of service to
+every other one.  They look like RoCEv2 packets (datagrams of the unreliable service to
+a queue pair that nobody has), so that switches class them as they would the run's.
+Whoever receives one notes what of it has arrived: nothing has to come back, so the two
+directions of a pair are told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "PROBE_ARRIVED",
+    "PROBE_FIELDS",
+    "PROBE_REFUSED",
+    "PROBE_SENT",
+    "PROBE_TOO_BIG",
+    "PROBE_UNREACHABLE",
+    "ProbePacket",
+    "ProbePlan",
+    "ProbeTarget",
+]
+
+PROBE_FIELDS = (
+    "event",  # a PROBE_* number
+    "source",  # number of the port that sent it
+    "destination",  # number of the port that it was sent to
+    "packet",  # index in ProbePlan.packets
+    "path",  # index in ProbePlan.source_ports
+    "count",  # how often
+    "value",  # what the event says
+    "address",  # IPv4 address of who said it, as a number; 0: unknown
+)
+"""What has happened to the same packets, as often as ``count`` says."""
+
+PROBE_SENT = 0
+"""They left the port."""
+PROBE_ARRIVED = 1
+"""They were received; the value is their type of service as they arrived."""
+PROBE_REFUSED = 2
+"""The sender's kernel did not take them; the value is its error number."""
+PROBE_TOO_BIG = 3
+"""Somebody said that they are too big (ICMP); the value is the MTU that it has."""
+PROBE_UNREACHABLE = 4
+"""Somebody said that there is no way (ICMP); the value is the error number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePacket:
+    """One kind of probe.
+
+    Attributes:
+        size_bytes: Length of its IP packet.
+        tos: Its type of service: DSCP << 2 | ECN.
+    """
+
+    size_bytes: int
+    tos: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeTarget:
+    """One port sends all probes to another one.
+
+    Attributes:
+        offset_ns: When, from the start on, not earlier.
+        source: Number of the port that sends.
+        destination: Number of the port that is sent to.
+        address: Its address.
+        udp_port: UDP port that it receives on.
+    """
+
+    offset_ns: int
+    source: int
+    destination: int
+    address: str
+    udp_port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbePlan:
+    """What the ports of one agent send.
+
+    Attributes:
+        packets: The kinds of probes.
+        source_ports: UDP source ports; each may take another path through the fabric.
+        copies: How often every packet is sent on every source port.
+        gap_ns: Least time between two packets of a port.
+        end_ns: How long, from the start on, to listen.
+        targets: Who sends to whom, by time.
+    """
+
+    packets: tuple[ProbePacket, ...]
+    source_ports: tuple[int, ...]
+    copies: int
+    gap_ns: int
+    end_ns: int
+    targets: tuple[ProbeTarget, ...]
+
+    @property
+    def packets_per_target(self) -> int:
+        """Packets that one port sends to another one."""
+        return len(self.packets) * len(self.source_ports) * self.copies

@@ -1,0 +1,137 @@
+"""The results of a preflight as files: ``preflight.json`` and ``preflight.parquet``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chakram.errors import RunDirectoryError
+from chakram.observe.manifest import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.core.preflight.report import PairReport, PreflightReport
+
+__all__ = [
+    "PREFLIGHT",
+    "PREFLIGHT_SCHEMA",
+    "preflight_document",
+    "preflight_summary",
+    "save_preflight",
+]
+
+PREFLIGHT = "preflight"
+"""Name of its files, without their endings."""
+
+PREFLIGHT_SCHEMA = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("destination", pa.string(), nullable=False),
+        pa.field("probes_sent", pa.int64(), nullable=False),
+        pa.field("probes_arrived", pa.int64(), nullable=False),
+        pa.field("paths_failed", pa.list_(pa.int64()), nullable=False),
+        pa.field("path_mtu", pa.int64()),
+        pa.field("packet_bytes", pa.int64()),
+        pa.field("goodput_bps", pa.float64()),
+        pa.field("expected_bps", pa.float64()),
+        pa.field("rate_share", pa.float64()),
+        pa.field("together_bps", pa.float64()),
+        pa.field("together_share", pa.float64()),
+        pa.field("round_trip_min_ns", pa.int64()),
+        pa.field("round_trip_p50_ns", pa.int64()),
+        pa.field("round_trip_p99_ns", pa.int64()),
+        pa.field("jitter_ns", pa.float64()),
+        pa.field("packets", pa.int64(), nullable=False),
+        pa.field("retransmitted", pa.int64(), nullable=False),
+        pa.field("generator_share", pa.float64()),
+        pa.field("failed", pa.list_(pa.string()), nullable=False),
+    ]
+)
+"""One row per pair and direction; ``failed``: the checks that it has not passed."""
+
+
+def preflight_document(report: PreflightReport) -> dict[str, Any]:
+    """Return the whole report in plain dictionaries, lists, numbers and texts."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "passed": report.passed,
+        "ports": list(report.ports),
+        "settings": asdict(report.settings),
+        "findings": [asdict(finding) for finding in report.findings],
+        "pairs": [_row(pair) | {"classes": _classes(pair)} for pair in report.pairs],
+    }
+
+
+def preflight_summary(report: PreflightReport) -> dict[str, Any]:
+    """Return what the record of a run says of its preflight."""
+    return {
+        "passed": report.passed,
+        "pairs": len(report.pairs),
+        "findings": [
+            {"verdict": finding.verdict, "finding": str(finding)}
+            for finding in report.findings
+        ],
+    }
+
+
+def _row(pair: PairReport) -> dict[str, Any]:
+    row = asdict(pair)
+    del row["classes"]
+    row["rate_share"] = pair.rate_share
+    row["together_share"] = pair.together_share
+    return row
+
+
+def _classes(pair: PairReport) -> list[dict[str, int]]:
+    return [
+        {
+            "dscp": sent >> 2,
+            "ecn": sent & 3,
+            "arrived_dscp": arrived >> 2,
+            "arrived_ecn": arrived & 3,
+            "packets": count,
+        }
+        for sent, arrived, count in pair.classes
+    ]
+
+
+def save_preflight(folder: Path, report: PreflightReport, *, run_id: str) -> None:
+    """Write both files into *folder*.
+
+    Raises:
+        RunDirectoryError: If they cannot be written.
+    """
+    failed: dict[tuple[str, str], list[str]] = {}
+    for finding in report.failures:
+        for pair in finding.pairs:
+            failed.setdefault(pair, []).append(finding.check)
+    rows = [
+        _row(pair)
+        | {
+            "failed": list(
+                dict.fromkeys(failed.get((pair.source, pair.destination), ()))
+            )
+        }
+        for pair in report.pairs
+    ]
+    metadata = {
+        "chakram.schema_version": str(SCHEMA_VERSION),
+        "chakram.run_id": run_id,
+        "chakram.table": PREFLIGHT,
+    }
+    table = pa.Table.from_pylist(rows, PREFLIGHT_SCHEMA.with_metadata(metadata))
+    text = json.dumps(preflight_document(report), indent=1, ensure_ascii=False)
+    try:
+        pq.write_table(table, folder / f"{PREFLIGHT}.parquet", compression="zstd")
+        (folder / f"{PREFLIGHT}.json").write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RunDirectoryError(
+            str(error.filename or folder),
+            f"cannot be written: {error.strerror or error}",
+            "choose another folder for runs, or make room",
+        ) from error

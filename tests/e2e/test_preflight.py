@@ -1,0 +1,234 @@
+"""Fabrics with faults, on hosts of their own: each is found, and named by pair."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from chakram.observe.manifest import FAILED
+from tests.e2e.hosts import ADDRESSES, CONTROL_PORT, NAMES, Hosts, host_section, hosts
+from tests.e2e.rewriting import missing_bpf, rewriting
+from tests.e2e.runs import LAB, PATIENCE_S, Ended, moe, star, write_experiment
+from tests.e2e.runs import run as run_here
+from tests.support import missing_program, missing_root, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PREFLIGHT_FAILED = 5
+
+RATE = {"rate": "40Mbit"}
+"""Four data planes share this machine with whatever else a test needs."""
+
+SHORT = {"duration": "20ms", "min_rate": 0.5}
+"""Half of the rate is far above that of a broken link, and any machine reaches it."""
+
+DSCP = 0xFC
+ECN = 0x03
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Yield hosts whose agents wait for a controller."""
+    require("root", missing_root())
+    require("netns", missing_program("ip"))
+    require("netns", missing_program("tc"))
+    require("bpf", missing_bpf())
+    with hosts(tmp_path_factory.mktemp("hosts")) as made:
+        yield made
+
+
+def chakram(found: Hosts, *arguments: str, experiment: Path) -> Ended:
+    """Run a verb on the host of the controller."""
+    done = subprocess.run(
+        [*found.enter("c"), sys.executable, "-m", "chakram", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return Ended(
+        code=done.returncode,
+        output=done.stdout,
+        errors=done.stderr,
+        runs=experiment.parent / "runs",
+    )
+
+
+def write(found: Hosts, folder: Path, **sections: object) -> Path:
+    """Write an experiment over the hosts that is quickly tested."""
+    fabric = found.fabric(defaults=RATE) | sections
+    return write_experiment(folder, [moe(4)], fabric, preflight=SHORT)
+
+
+@contextmanager
+def command(*words: str, undo: tuple[str, ...]) -> Iterator[None]:
+    subprocess.run(words, check=True, capture_output=True)
+    try:
+        yield
+    finally:
+        subprocess.run(undo, check=True, capture_output=True)
+
+
+def slow(port: str) -> AbstractContextManager[None]:
+    """Have a switch port send at a tenth of its rate."""
+    device = ("tc", "-n", f"{LAB}-sw", "qdisc")
+    shaper = ("root", "tbf", "rate", "4mbit", "burst", "16kb", "limit", "4mb")
+    return command(
+        *(*device, "add", "dev", port, *shaper),
+        undo=(*device, "del", "dev", port, "root"),
+    )
+
+
+def filtered(
+    found: Hosts, port: str, *, keep: int = 0xFF, longest: int | None = None
+) -> AbstractContextManager[None]:
+    return rewriting(found.namespace("sw"), port, keep=keep, longest=longest)
+
+
+FAULTS: dict[str, tuple[Callable[[Hosts], AbstractContextManager[None]], Any]] = {
+    "none": (lambda _: nullcontext(), {}),
+    "black-hole": (
+        lambda found: filtered(found, "h3", longest=900),
+        {
+            "mtu": {
+                "h3 -> all others": "packets of 1088 bytes (path MTU 1024) do not "
+                "arrive, path MTU 512 does; nobody says so: a black hole"
+            }
+        },
+    ),
+    "slow-link": (
+        lambda _: slow("h2"),
+        {"rate": {"all others -> h2": "less than 50% of what its links state: "}},
+    ),
+    "dscp-bleached": (
+        lambda found: filtered(found, "h4", keep=ECN),
+        {"dscp": {"h4 -> all others": "DSCP 26 arrives as 0: bleached"}},
+    ),
+    "ecn-cleared": (
+        lambda found: filtered(found, "h1", keep=DSCP),
+        {"ecn": {"h1 -> all others": "ECT(0) arrives as Not-ECT: cleared"}},
+    ),
+    "no-way": (
+        lambda found: filtered(found, "h2", longest=0),
+        {"reach": {"h2 -> all others": "no packet arrives"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("fault", "expected"), FAULTS.values(), ids=FAULTS)
+def test_a_fault_of_the_fabric_is_found_and_named(
+    found: Hosts,
+    tmp_path: Path,
+    fault: Callable[[Hosts], AbstractContextManager[None]],
+    expected: dict[str, dict[str, str]],
+) -> None:
+    experiment = write(found, tmp_path)
+
+    with fault(found):
+        ended = chakram(
+            found, "preflight", str(experiment), "--json", experiment=experiment
+        )
+
+    document = json.loads(ended.output.replace(":udp:eth0", ""))
+    failed = [
+        each
+        for each in document["findings"]
+        # A full queue before a slow link may last longer than senders wait.
+        if each["verdict"] == "failed" and each["check"] != "loss"
+    ]
+    # A machine that is too busy can prove no rate, and says so.
+    assert {each["check"] for each in failed} == set(expected), failed
+    for finding in failed:
+        wheres = expected[finding["check"]]
+        assert set(wheres) >= {finding["where"]}
+    for check, wheres in expected.items():
+        for where, sentence in wheres.items():
+            assert any(
+                finding["found"].startswith(sentence)
+                for finding in failed
+                if (finding["check"], finding["where"]) == (check, where)
+            ), failed
+    assert ended.code == (PREFLIGHT_FAILED if expected else 0)
+    pairs = {(pair["source"], pair["destination"]) for pair in document["pairs"]}
+    assert len(pairs) == 12
+    rows = pq.read_table(ended.directory / "preflight.parquet").to_pylist()
+    assert len(rows) == len(pairs)
+    if not expected:
+        assert all(row["round_trip_p50_ns"] > 0 for row in rows)
+        assert all(0 < row["rate_share"] < 1.1 for row in rows)
+        together = [row["together_share"] for row in rows if row["together_bps"]]
+        assert len(together) == len(NAMES)
+        assert all(0 < share < 1.1 for share in together)
+        assert {row["path_mtu"] for row in rows} == {1024}
+        assert {row["packet_bytes"] for row in rows} == {1500}
+
+
+def test_a_missing_host_is_named_and_the_others_are_tested(
+    found: Hosts, tmp_path: Path
+) -> None:
+    nobody = {"agent": f"{ADDRESSES['h2']}:{CONTROL_PORT + 1}"}
+    absent = {"open": "udp:eth9", "address": f"{ADDRESSES['h3']}/16"}
+    sections = {"h2": nobody, "h3": {"ports": [absent]}}
+    experiment = write(
+        found,
+        tmp_path,
+        hosts=[host_section(name, **sections.get(name, {})) for name in NAMES],
+    )
+
+    ended = chakram(
+        found, "preflight", str(experiment), "--json", experiment=experiment
+    )
+
+    assert ended.code == PREFLIGHT_FAILED
+    document = json.loads(ended.output)
+    agents = [each for each in document["findings"] if each["check"] == "agent"]
+    assert [each["where"] for each in agents] == ["h2: h2:udp:eth0", "h3: h3:udp:eth9"]
+    assert agents[0]["found"].startswith("nobody listens there")
+    assert "there is no interface eth9" in agents[1]["found"]
+    tested = {(pair["source"], pair["destination"]) for pair in document["pairs"]}
+    assert tested == {
+        ("h1:udp:eth0", "h4:udp:eth0"),
+        ("h4:udp:eth0", "h1:udp:eth0"),
+    }
+
+
+def test_a_run_that_requires_it_is_refused_with_the_finding(
+    found: Hosts, tmp_path: Path
+) -> None:
+    experiment = write(found, tmp_path)
+
+    with filtered(found, "h4", keep=ECN):
+        refused = chakram(found, "run", str(experiment), experiment=experiment)
+
+    assert refused.code == PREFLIGHT_FAILED
+    assert "dscp: h4:udp:eth0 -> all others: DSCP 26 arrives as 0" in refused.sentence
+    manifest = refused.results.manifest
+    assert manifest.status == FAILED
+    assert manifest.preflight["passed"] is False
+
+
+@pytest.mark.parametrize("action", ["warn", "require"])
+def test_a_run_on_a_sound_fabric_follows_its_preflight(
+    netns: None, tmp_path: Path, action: str
+) -> None:
+    experiment = write_experiment(
+        tmp_path,
+        [moe(2, dp=1)],
+        star(2, rate="50Mbit"),
+        preflight={"action": action, **SHORT},
+    )
+
+    ended = run_here(experiment)
+
+    assert ended.code == 0, ended.errors
+    assert ended.results.manifest.preflight["passed"] is True
+    assert (ended.directory / "preflight.json").exists()

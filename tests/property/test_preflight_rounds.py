@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.core.preflight.rounds import all_rounds, chosen_rounds, shifted
+
+COUNTS = st.integers(0, 65)
+
+
+@given(COUNTS)
+def test_every_pair_meets_exactly_once(count: int) -> None:
+    met = [pair for pairs in all_rounds(count) for pair in pairs]
+
+    assert sorted(met) == list(combinations(range(count), 2))
+
+
+@given(COUNTS)
+def test_the_pairs_of_a_round_are_disjoint_and_leave_out_one_at_most(
+    count: int,
+) -> None:
+    for pairs in all_rounds(count):
+        busy = [position for pair in pairs for position in pair]
+        assert len(set(busy)) == len(busy) >= count - 1
+
+
+@given(COUNTS)
+def test_there_are_no_more_rounds_than_needed(count: int) -> None:
+    needed = 0 if count < 2 else count - 1 + count % 2
+
+    assert len(all_rounds(count)) == needed
+
+
+@given(COUNTS, st.integers(1, 80))
+def test_chosen_rounds_are_different_ones_of_all(count: int, most: int) -> None:
+    rounds = all_rounds(count)
+    chosen = chosen_rounds(count, most)
+
+    assert len(chosen) == min(most, len(rounds))
+    assert len({tuple(pairs) for pairs in chosen}) == len(chosen)
+    assert all(pairs in rounds for pairs in chosen)
+
+
+@given(st.lists(st.integers(0, 1000), unique=True, max_size=70))
+def test_when_all_send_each_has_one_other_to_send_to(positions: list[int]) -> None:
+    pairs = shifted(positions)
+
+    if len(positions) < 2:
+        assert pairs == []
+        return
+    assert sorted(source for source, _ in pairs) == sorted(positions)
+    assert sorted(destination for _, destination in pairs) == sorted(positions)
+    assert all(source != destination for source, destination in pairs)
