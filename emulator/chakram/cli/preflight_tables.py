@@ -54,10 +54,12 @@ def _matrices(report: PreflightReport) -> Iterator[Table]:
         (pair, finding.check) for finding in report.failures for pair in finding.pairs
     }
     if report.settings.check_rate:
+        fastest = max((pair.goodput_bps or 0.0 for pair in report.pairs), default=0.0)
+        unit, name = (1e9, "Gbit/s") if fastest >= 1e9 else (1e6, "Mbit/s")
         yield _matrix(
             report,
-            "goodput (Gbit/s): row sends, column receives",
-            lambda pair: _number(pair.goodput_bps, 1e9),
+            f"goodput ({name}): row sends, column receives",
+            lambda pair: _number(pair.goodput_bps, unit),
             lambda pair: bool({(pair, "rate"), (pair, "loss")} & failed),
         )
     if report.settings.check_latency:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from chakram.core.preflight.settings import PreflightSettings
     from chakram.core.probes import ProbePacket
 
-__all__ = ["Measured", "expected_bps", "passing", "report_of"]
+__all__ = ["Measured", "expected_bps", "passing", "port_names", "report_of"]
 
 Pair = tuple[int, int]
 """Positions of two ports: who sends, who receives."""
@@ -100,14 +101,18 @@ def report_of(
     settings: PreflightSettings,
 ) -> PreflightReport:
     """Return the outcome of a preflight over *ports*."""
-    names = [port.host for port in ports]
+    names = port_names(ports)
     present = [port.agent not in measured.absent for port in ports]
     facts = []
     pairs = []
     for a, b in sorted(measured.tested):
         if not (present[a] and present[b]):
             continue
-        pair = _pair(ports[a], ports[b], (a, b), measured, transport)
+        pair = replace(
+            _figures(ports[a], ports[b], (a, b), measured, transport),
+            source=names[a],
+            destination=names[b],
+        )
         pairs.append(pair)
         broken = list(
             path_facts(
@@ -126,7 +131,7 @@ def report_of(
         facts += pair_facts(pair, settings, not_measured=why)
     tested = [(pair.source, pair.destination) for pair in pairs]
     findings = [
-        *_absent(ports, measured),
+        *_absent(ports, names, measured),
         *fold(facts, tested),
     ]
     return PreflightReport(
@@ -144,18 +149,32 @@ def _back(measured: Measured, back: Pair) -> str | None:
     return None
 
 
-def _absent(ports: Sequence[PortPlan], measured: Measured) -> list[Finding]:
+def port_names(ports: Sequence[PortPlan]) -> list[str]:
+    """Return what to call ports: their hosts, if these have but one."""
+    agents = Counter(port.agent for port in ports)
+    return [
+        port.agent
+        if agents[port.agent] == 1 and port.host.startswith(f"{port.agent}:")
+        else port.host
+        for port in ports
+    ]
+
+
+def _absent(
+    ports: Sequence[PortPlan], names: Sequence[str], measured: Measured
+) -> list[Finding]:
+    named = list(zip(names, ports, strict=True))
     return [
         Finding(
             check="agent",
             verdict=FAILED,
-            where=f"{agent}: {', '.join(p.host for p in ports if p.agent == agent)}",
+            where=_with_ports(agent, [n for n, port in named if port.agent == agent]),
             found=reason,
             hint=None,
             pairs=tuple(
-                (a.host, b.host)
-                for a in ports
-                for b in ports
+                (a_name, b_name)
+                for a_name, a in named
+                for b_name, b in named
                 if a is not b and agent in (a.agent, b.agent)
             ),
         )
@@ -163,7 +182,11 @@ def _absent(ports: Sequence[PortPlan], measured: Measured) -> list[Finding]:
     ]
 
 
-def _pair(
+def _with_ports(agent: str, names: Sequence[str]) -> str:
+    return agent if list(names) == [agent] else f"{agent} ({', '.join(names)})"
+
+
+def _figures(
     source: PortPlan,
     destination: PortPlan,
     pair: Pair,

@@ -24,6 +24,9 @@ __all__ = ["Fact", "fold", "pair_facts", "path_facts", "path_mtu_of"]
 GENERATOR_SHARE = 0.05
 """Part of its time: held up for more by its data plane, a pair says little of links."""
 
+_PAIRS_LISTED = 4
+"""Pairs with nothing in common that get a sentence each; more share one."""
+
 _ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
 _CE = 3
 
@@ -41,8 +44,8 @@ _ERRORS = {
 class Fact(NamedTuple):
     """Something wrong with one pair, before those of several are put together.
 
-    ``figure`` says how much, where pairs differ; ``found`` is the same for all that
-    belong together.
+    ``found`` is the same for all that belong together; ``amount`` and ``figure`` (the
+    same for people) say how much, where pairs differ.
     """
 
     check: str
@@ -50,6 +53,7 @@ class Fact(NamedTuple):
     pair: tuple[str, str]
     found: str
     hint: str | None
+    amount: float = 0.0
     figure: str = ""
 
 
@@ -217,6 +221,7 @@ def pair_facts(
             names,
             f"the median round trip is longer than {limit_ns / 1000:g} us",
             None,
+            p50_ns,
             f"{p50_ns / 1000:.1f} us",
         )
     if settings.check_rate and pair.goodput_bps is None and not_measured is not None:
@@ -235,7 +240,8 @@ def pair_facts(
             "use faster hosts, fewer ports per host or slower links"
             if held_up
             else "a slower port, a shaper or a policer on the way?",
-            f"{format_rate(round(pair.goodput_bps or 0))} of payload, {share:.0%}",
+            share,
+            f"{share:.0%} ({format_rate(_rounded(pair.goodput_bps or 0))})",
         )
     lost = pair.retransmitted / pair.packets if pair.packets else 0.0
     if lost > settings.max_loss_share:
@@ -246,6 +252,7 @@ def pair_facts(
             f"more than {settings.max_loss_share:.2%} of its packets were sent again, "
             "although it was alone",
             "bad cable or optics, or a queue shorter than transport.window?",
+            lost,
             f"{pair.retransmitted} of {pair.packets}",
         )
     together = pair.together_share
@@ -257,6 +264,7 @@ def pair_facts(
             names,
             f"less than {needed:.0%} of what its links state while all ports send",
             "uplinks with too little capacity, or equal-cost paths chosen unevenly?",
+            together,
             f"{together:.0%}",
         )
 
@@ -284,26 +292,26 @@ def fold(facts: Iterable[Fact], tested: Collection[tuple[str, str]]) -> list[Fin
         facts: Of single pairs.
         tested: All pairs that could have been wrong.
     """
-    alike: dict[tuple[str, str, str, str | None], dict[tuple[str, str], str]] = (
+    alike: dict[tuple[str, str, str, str | None], dict[tuple[str, str], Fact]] = (
         defaultdict(dict)
     )
     for fact in facts:
         key = (fact.check, fact.verdict, fact.found, fact.hint)
-        alike[key][fact.pair] = fact.figure
+        alike[key][fact.pair] = fact
     sends: dict[str, set[tuple[str, str]]] = defaultdict(set)
     receives: dict[str, set[tuple[str, str]]] = defaultdict(set)
     for pair in tested:
         sends[pair[0]].add(pair)
         receives[pair[1]].add(pair)
     findings = []
-    for (check, verdict, found, hint), figures in alike.items():
-        for where, pairs in _places(figures, sends, receives, len(tested)):
+    for (check, verdict, found, hint), of_pairs in alike.items():
+        for where, pairs in _places(of_pairs, sends, receives, len(tested)):
             findings.append(
                 Finding(
                     check=check,
                     verdict=verdict,
                     where=where,
-                    found=found + _range([figures[pair] for pair in pairs]),
+                    found=found + _range([of_pairs[pair] for pair in pairs]),
                     hint=hint,
                     pairs=tuple(sorted(pairs)),
                 )
@@ -313,12 +321,12 @@ def fold(facts: Iterable[Fact], tested: Collection[tuple[str, str]]) -> list[Fin
 
 
 def _places(
-    figures: Mapping[tuple[str, str], str],
+    pairs: Collection[tuple[str, str]],
     sends: Mapping[str, set[tuple[str, str]]],
     receives: Mapping[str, set[tuple[str, str]]],
     total: int,
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    left = set(figures)
+    left = set(pairs)
     if len(left) == total > 2:
         yield "all pairs", sorted(left)
         return
@@ -335,25 +343,40 @@ def _places(
         if len(receives[name]) > 1 and receives[name] <= left:
             yield f"all others -> {name}", sorted(receives[name])
             left -= receives[name]
-    for source, destination in sorted(left):
-        if (destination, source) not in left:
-            yield f"{source} -> {destination}", [(source, destination)]
-        elif source < destination:
-            yield (
-                f"{source} <-> {destination}",
-                [(source, destination), (destination, source)],
-            )
+    single = [
+        (source, destination, (destination, source) in left)
+        for source, destination in sorted(left)
+        if source < destination or (destination, source) not in left
+    ]
+    if len(single) > _PAIRS_LISTED:
+        listed = ", ".join(map(_arrow, single[:_PAIRS_LISTED]))
+        yield f"{listed} and {len(single) - _PAIRS_LISTED} more", sorted(left)
+        return
+    for source, destination, is_mutual in single:
+        pairs_of = [(source, destination)]
+        if is_mutual:
+            pairs_of.append((destination, source))
+        yield _arrow((source, destination, is_mutual)), pairs_of
 
 
-def _range(figures: Sequence[str]) -> str:
+def _arrow(pair: tuple[str, str, bool]) -> str:
+    source, destination, is_mutual = pair
+    return f"{source} {'<->' if is_mutual else '->'} {destination}"
+
+
+def _range(facts: Sequence[Fact]) -> str:
     """Return what the figures of several pairs say, behind the common clause."""
-    told = [figure for figure in figures if figure]
+    told = sorted((fact.amount, fact.figure) for fact in facts if fact.figure)
     if not told:
         return ""
-    if len(set(told)) == 1:
-        return f": {told[0]}"
-    shown = ", ".join(told[:3])
-    return f": {shown}, ..." if len(told) > 3 else f": {shown}"
+    least, most = told[0][1], told[-1][1]
+    return f": {least}" if least == most else f": {least} to {most}"
+
+
+def _rounded(rate_bps: float) -> int:
+    """Return a rate with three digits: more of them nobody measures."""
+    digits = len(str(round(rate_bps)))
+    return round(round(rate_bps), min(0, 3 - digits))
 
 
 def _ports_text(numbers: Sequence[int], of: Sequence[int]) -> str:

@@ -223,6 +223,10 @@ def folded(pairs: Sequence[tuple[str, str]]) -> list[str]:
             [each for each in TESTED if each[0] == "h2" or each == ("h0", "h1")],
             ["h2 -> all others", "h0 -> h1"],
         ),
+        (
+            [("h0", "h1"), ("h1", "h2"), ("h2", "h3"), ("h3", "h0"), ("h2", "h0")],
+            ["h0 -> h1, h1 -> h2, h2 -> h0, h2 -> h3 and 1 more"],
+        ),
         (TESTED, ["all pairs"]),
     ],
 )
@@ -235,8 +239,8 @@ def test_a_fault_of_one_port_is_said_once(
 def test_different_faults_stay_apart_and_come_in_the_order_of_the_checks() -> None:
     found = fold(
         [
-            Fact("rate", FAILED, ("h0", "h1"), "slow", None, "1Mbit/s"),
-            Fact("rate", FAILED, ("h1", "h0"), "slow", None, "2Mbit/s"),
+            Fact("rate", FAILED, ("h0", "h1"), "slow", None, 0.1, "1Mbit"),
+            Fact("rate", FAILED, ("h1", "h0"), "slow", None, 0.2, "2Mbit"),
             Fact("mtu", FAILED, ("h0", "h1"), "short", "raise it"),
         ],
         TESTED,
@@ -244,5 +248,5 @@ def test_different_faults_stay_apart_and_come_in_the_order_of_the_checks() -> No
 
     assert list(map(str, found)) == [
         "mtu: h0 -> h1: short (raise it)",
-        "rate: h0 <-> h1: slow: 1Mbit/s, 2Mbit/s",
+        "rate: h0 <-> h1: slow: 1Mbit to 2Mbit",
     ]
