@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import family_of
 from chakram.core.bandwidth import percentile
 from chakram.core.preflight.probing import headers_bytes
 from chakram.core.preflight.report import (
@@ -16,7 +17,7 @@ from chakram.core.preflight.report import (
     PreflightReport,
 )
 from chakram.core.preflight.verdicts import fold, pair_facts, path_facts, path_mtu_of
-from chakram.core.wire_cost import wire_bytes
+from chakram.core.wire_cost import overhead_bytes_of, wire_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -89,7 +90,12 @@ def expected_bps(
     ]
     if not rates or not size_bytes:
         return None
-    on_wire = wire_bytes(size_bytes, path_mtu=transport.path_mtu, verb=transport.verb)
+    on_wire = wire_bytes(
+        size_bytes,
+        path_mtu=transport.path_mtu,
+        verb=transport.verb,
+        overhead_bytes=overhead_bytes_of(family_of(destination.address)),
+    )
     return min(rates) * size_bytes / on_wire
 
 
