@@ -39,6 +39,7 @@ PATH_MTU = 4096
 BULK_PACKET_BYTES = PATH_MTU + 16
 MESSAGE_PACKET_BYTES = 1024 + 16 + 20
 BURST = 15
+PACING_LIMIT_US = 50.0
 # Operation, bytes per rank, how many of them in each turn.
 COLLECTIVE_CASES = (
     ("all_reduce", 64 << 10, 100),
@@ -156,6 +157,18 @@ class Bench:
             is_time=True,
         )
 
+    def pacing(self) -> Result:
+        """Measure how late bursts of a port at 1 Gbit/s are, against what is meant."""
+        late = [self.engine("pacing", 2) for _ in range(self._rounds)]
+        return compare(
+            "pacing error of a port at 1 Gbit/s, 99 % are below (bound of the bucket)",
+            late,
+            "us",
+            "what an idle core is meant to keep",
+            [PACING_LIMIT_US],
+            is_time=True,
+        )
+
     def collectives(self) -> list[Result]:
         """Measure collectives against those of torch.distributed over gloo."""
         has_gloo = importlib.util.find_spec("torch") is not None
@@ -247,6 +260,7 @@ async def measure(rounds: int) -> list[Result]:
             steps = (
                 bench.bulk,
                 bench.messages,
+                bench.pacing,
                 bench.all_reduce,
                 lambda: bench.forms("bulk", "bulk goodput, one flow", 1e-9, "Gbit/s"),
                 lambda: bench.forms(

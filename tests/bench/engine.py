@@ -19,6 +19,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from chakram._compiled import status
+from chakram.core.counters import FCT_BUCKET_BOUNDS_NS
 from chakram.core.groups import world_group
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
 from chakram.core.program import Operation, RankProgram
@@ -45,6 +46,8 @@ MESSAGE_BYTES = 1024
 QUEUE_PAIRS = 64
 MESSAGES_PER_QUEUE_PAIR = 100
 ALL_REDUCE_BYTES = 64 * 1024
+PACED_BPS = 10**9
+PACED_BYTES = 32 << 20
 LIMIT_S = 60
 
 
@@ -149,6 +152,27 @@ def messages(netns: list[str], iterations: int) -> float:
     return 1e9 * QUEUE_PAIRS * len(sizes) / elapsed_ns
 
 
+def pacing(netns: list[str], iterations: int) -> float:
+    """Return what 99 % of the pacing errors of a port at 1 Gbit/s are below, in us.
+
+    The error is how much later a burst is offered than the rate of the port allows; the
+    bound is that of its bucket in the histogram that every run has.
+    """
+    rows = [send(1, PACED_BYTES)], [receive(0, PACED_BYTES)]
+    programs = [program(rank, [world_group(2)], rows[rank]) for rank in range(2)]
+    settings = RunSettings(warmup=0, measured=iterations)
+    plan = plan_of(programs, netns[:2], TransportPlan(max_burst_packets=1), settings)
+    ports = tuple(replace(port, rate_bps=PACED_BPS) for port in plan.ports)
+    plane = run_apart(replace(plan, ports=ports))
+    counts = plane.lines[0].endpoint.engine.pacing_errors.snapshot().counts
+    seen = 0
+    for bound_ns, count in zip(FCT_BUCKET_BOUNDS_NS, counts, strict=False):
+        seen += count
+        if seen >= 0.99 * sum(counts):
+            return bound_ns / 1e3
+    return FCT_BUCKET_BOUNDS_NS[-1] / 1e3
+
+
 def one_way(netns: list[str], sizes: list[int], iterations: int, *, jobs: int) -> float:
     """Return how long messages take from the first port to the second, in ns.
 
@@ -188,7 +212,12 @@ def all_reduce(netns: list[str], iterations: int) -> float:
     return median(max(span) - min(span) for span in spans.values()) / 1e9
 
 
-KINDS = {"bulk": bulk, "messages": messages, "all_reduce": all_reduce}
+KINDS = {
+    "bulk": bulk,
+    "messages": messages,
+    "all_reduce": all_reduce,
+    "pacing": pacing,
+}
 
 
 def main() -> None:
