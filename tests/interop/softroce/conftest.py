@@ -1,0 +1,65 @@
+"""One guest for all tests here, and which of them cannot run where."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.interop.softroce.kernel import cached_kernel, fetch_kernel
+from tests.interop.softroce.machine import Machine, why_no_machine
+from tests.support import require
+
+HERE = Path(__file__).parent
+FEATURE = "softroce"
+
+left_out = pytest.StashKey[str]()
+
+
+def why_not() -> str | None:
+    """Return why these tests cannot run here; None if they can."""
+    reason = why_no_machine()
+    if reason is None and cached_kernel() is None and not is_required():
+        return "no kernel is cached (CHAKRAM_REQUIRE=softroce downloads one)"
+    return reason
+
+
+def is_required() -> bool:
+    names = os.environ.get("CHAKRAM_REQUIRE", "").replace(",", " ").split()
+    return FEATURE in names
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Leave the tests out where there is no guest, unless it has to be there."""
+    own = [item for item in items if HERE in item.path.parents]
+    if not own or is_required():
+        return
+    reason = why_not()
+    if reason is None:
+        return
+    config.stash[left_out] = f"{len(own)} Soft-RoCE tests deselected: {reason}"
+    config.hook.pytest_deselected(items=own)
+    items[:] = [item for item in items if HERE not in item.path.parents]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Say why they were left out."""
+    if left_out in config.stash:
+        terminalreporter.write_line(config.stash[left_out])
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Return a running guest, the same one for all tests."""
+    require(FEATURE, why_not())
+    folder = tmp_path_factory.mktemp("softroce")
+    with closing(Machine(folder, fetch_kernel())) as started:
+        started.boot()
+        yield started

@@ -1,0 +1,381 @@
+"""Our side of an exchange with the guest: an agent's data plane, driven by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_network
+from random import Random
+from typing import Any
+
+from chakram.core.plan import PortPlan, QueuePairPlan, RunSettings, TransportPlan
+from chakram.fabric.netns import run_in_namespace
+from chakram.replay.endpoint import Endpoint
+from chakram.roce.constants import NO_IMMEDIATE, UDP_PORT
+from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
+from chakram.roce.memory import MemoryRegion
+from chakram.roce.statistics import PortStatistics, QueuePairStatistics
+from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.dataplane.opening import open_line
+from chakram_agent.policy import Policy
+from tests.interop.softroce.machine import GUEST, HOST, MTU, Machine, gid
+from tests.interop.softroce.messages import Message, messages_of, total_bytes
+
+POLICY = Policy(allow=(ip_network("198.18.0.0/15"), ip_network("2001:2::/48")))
+TRANSPORT = TransportPlan(
+    ack_interval_packets=16,
+    # The guest's processor is emulated, and the machine may be busy: patience.
+    retransmit_timeout_ns=2_000_000_000,
+    retry_limit=20,
+)
+VERBS = ("write", "send")
+GUEST_TIMEOUT = 19
+"""The guest's own local ACK timeout: 4.096 us x 2**19, two seconds."""
+_FIRST_QPN = 0xC4A001
+_FIRST_SOURCE_PORT = 0xC4A0
+_MEMORY_ADDRESS = 0x7C4A_0000_1000
+_PATIENCE_S = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be exchanged, in both directions, on a queue pair of each verb.
+
+    Attributes:
+        version: Of IP.
+        path_mtu: Of both queue pairs.
+        to_guest: Messages from us to Soft-RoCE, on each of the queue pairs.
+        to_host: The same in the other direction.
+        largest_bytes: The largest message.
+        seed: All messages follow from it.
+        transport: Settings of our queue pairs; path MTU and verb are set here.
+        traffic_class: What the guest's packets carry.
+        guest_timeout: Local ACK timeout of the guest, as an exponent.
+        receives_after_s: How long the guest waits before it posts receives, and we wait
+            until its SENDs have been refused; None: all are posted before any is sent.
+        wrong_keys: Who names a wrong key in WRITEs, ``host`` or ``guest``; empty: none.
+        limit_s: How long it may take.
+    """
+
+    version: int
+    path_mtu: int = 4096
+    to_guest: int = 0
+    to_host: int = 0
+    largest_bytes: int = 1 << 20
+    seed: str = "0"
+    transport: TransportPlan = TRANSPORT
+    traffic_class: int = 0
+    guest_timeout: int = GUEST_TIMEOUT
+    receives_after_s: float | None = None
+    wrong_keys: str = ""
+    limit_s: float = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """How an exchange went.
+
+    Attributes:
+        guest: What the guest says of its side.
+        faults: What is wrong with what we were told of and with what we got.
+        failures: Why queue pairs of ours failed.
+        counters: By how much those of Soft-RoCE grew.
+        port: Counters of our port.
+        pairs: Counters of our queue pairs, by verb.
+        payload_bytes: Of all messages of both directions.
+    """
+
+    guest: dict[str, Any]
+    faults: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+    port: PortStatistics
+    pairs: dict[str, QueuePairStatistics] = field(default_factory=dict)
+    payload_bytes: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pair:
+    """One queue pair of ours, and the messages of both directions."""
+
+    verb: str
+    qpn: int
+    source_port: int
+    send_psn: int
+    receive_psn: int
+    outgoing: list[Message]
+    incoming: list[Message]
+    memory: MemoryRegion
+    events: list[Event] = field(default_factory=list)
+
+    def told(self) -> list[Message]:
+        """Return the messages that we are told of one by one."""
+        return [
+            message
+            for message in self.incoming
+            if self.verb == "send" or message.has_immediate
+        ]
+
+    def post_receives(self) -> None:
+        if self.verb == "send":
+            for message in self.incoming:
+                self.memory.post_receive(message.offset, message.size_bytes)
+
+    def is_done(self) -> bool:
+        return any(isinstance(each, QueuePairFailed) for each in self.events) or (
+            len(self.events) == len(self.outgoing) + len(self.told())
+        )
+
+    def faults(self) -> list[str]:
+        received = [each for each in self.events if isinstance(each, MessageReceived)]
+        completed = [each for each in self.events if isinstance(each, SendCompleted)]
+        found = []
+        sent = [_id(message) for message in self.outgoing]
+        if [each.message_id for each in completed] != sent:
+            found.append(f"{self.verb}: {len(completed)} of {len(sent)} were completed")
+        told = [_id(message) for message in self.told()]
+        ids = [
+            NO_IMMEDIATE if each.message_id is None else each.message_id
+            for each in received
+        ]
+        if ids != told:
+            found.append(f"{self.verb}: we were told of {ids[:9]}.., not {told[:9]}..")
+        if sum(each.size_bytes for each in received) != total_bytes(self.incoming):
+            found.append(f"{self.verb}: we were told of other sizes")
+        found += [
+            f"{self.verb} {message}: wrong contents"
+            for message in self.incoming
+            if self.memory.buffer[message.offset : message.offset + message.size_bytes]
+            != message.contents()
+        ]
+        return found
+
+
+def exchange(machine: Machine, order: Order) -> Outcome:
+    """Send and receive what *order* says; return how that went.
+
+    Raises:
+        GuestDied: If the guest does not answer, or an order of its failed.
+    """
+    random = Random(order.seed)
+    pairs = [
+        _make_pair(number, verb, order, random) for number, verb in enumerate(VERBS)
+    ]
+    opened = machine.ask(
+        "open",
+        pairs=[
+            {
+                "verb": pair.verb,
+                "incoming": _recipe(order, pair.verb, to_guest=True),
+                "outgoing": _recipe(order, pair.verb, to_guest=False),
+            }
+            for pair in pairs
+        ],
+    )["pairs"]
+    endpoint = _make_endpoint(order, pairs, opened)
+    machine.ask(
+        "connect",
+        pairs=[_description(order, pair) for pair in pairs],
+        post_receives=order.receives_after_s is None,
+    )
+    line = run_in_namespace(
+        machine.namespace,
+        lambda: open_line(
+            endpoint, order.transport, policy=POLICY, members=(GUEST[order.version],)
+        ),
+    )
+    plane = DataPlane([line])
+    try:
+        before = machine.ask("counters")
+        guest = _carry_out(machine, plane, pairs, order)
+        outcome = Outcome(
+            guest=guest,
+            counters=_grown(machine, before),
+            port=endpoint.engine.statistics(),
+        )
+    finally:
+        plane.close()
+    for pair in pairs:
+        outcome.pairs[pair.verb] = endpoint.engine.queue_pair(pair.qpn).statistics()
+        outcome.failures += [
+            each.reason for each in pair.events if isinstance(each, QueuePairFailed)
+        ]
+        outcome.faults += pair.faults()
+        outcome.payload_bytes += total_bytes(pair.outgoing + pair.incoming)
+    machine.ask("close")
+    return outcome
+
+
+def _carry_out(
+    machine: Machine, plane: DataPlane, pairs: list[_Pair], order: Order
+) -> dict[str, Any]:
+    """Let both sides send; return what the guest says when it is done."""
+    (line,) = plane.lines
+    engine = line.endpoint.engine
+    if order.receives_after_s is None:
+        for pair in pairs:
+            pair.post_receives()
+    machine.tell(
+        "exchange",
+        memory=[
+            {
+                "address": pair.memory.address,
+                "key": pair.memory.key ^ (order.wrong_keys == "guest"),
+            }
+            for pair in pairs
+        ],
+        limit_s=order.limit_s,
+        receives_after_s=order.receives_after_s,
+    )
+    now_ns = time.monotonic_ns()
+    for pair in pairs:
+        for message in pair.outgoing:
+            engine.post_send(
+                pair.qpn,
+                _id(message),
+                message.size_bytes,
+                now_ns,
+                0,
+                message.contents(),
+                message.offset,
+            )
+    line.wake_ns = 0
+    if order.receives_after_s is not None:
+        refusing = engine.queue_pair(pairs[VERBS.index("send")].qpn)
+        _drive(
+            plane,
+            pairs,
+            lambda: refusing.statistics().receiver_not_ready_sent > 2,
+            order.limit_s,
+        )
+        for pair in pairs:
+            pair.post_receives()
+    answers: list[dict[str, Any]] = []
+
+    def is_answered() -> bool:
+        answer = machine.answer()
+        if answer is not None:
+            answers.append(answer)
+        return bool(answers)
+
+    plane.watch(machine.control_descriptor())
+    _drive(plane, pairs, is_answered, order.limit_s + _PATIENCE_S)
+    # The guest may be done while its last ACK is on the way.
+    _drive(plane, pairs, lambda: all(pair.is_done() for pair in pairs), _PATIENCE_S)
+    return answers[0] if answers else machine.wait_answer("exchange")
+
+
+def _drive(
+    plane: DataPlane, pairs: list[_Pair], until: Callable[[], bool], limit_s: float
+) -> None:
+    """Serve the port until something is so, or time is up."""
+    by_qpn = {pair.qpn: pair for pair in pairs}
+    (line,) = plane.lines
+    deadline_s = time.monotonic() + limit_s
+    while not until() and time.monotonic() < deadline_s:
+        for _ in range(50):
+            plane.round()
+        plane.wait(2_000_000)
+        while line.endpoint.events:
+            qpn, event = line.endpoint.events.popleft()
+            by_qpn[qpn].events.append(event)
+
+
+def _grown(machine: Machine, before: dict[str, int]) -> dict[str, int]:
+    after = machine.ask("counters")
+    return {name: after[name] - value for name, value in before.items()}
+
+
+def _id(message: Message) -> int:
+    return message.number if message.has_immediate else NO_IMMEDIATE
+
+
+def _recipe(order: Order, verb: str, *, to_guest: bool) -> dict[str, Any]:
+    return {
+        "seed": f"{order.seed} {verb} {to_guest}",
+        "count": order.to_guest if to_guest else order.to_host,
+        "largest_bytes": order.largest_bytes,
+    }
+
+
+def _make_pair(number: int, verb: str, order: Order, random: Random) -> _Pair:
+    outgoing, incoming = (
+        messages_of(_recipe(order, verb, to_guest=to_guest))
+        for to_guest in (True, False)
+    )
+    memory = MemoryRegion(
+        total_bytes(incoming), address=_MEMORY_ADDRESS, key=random.getrandbits(32)
+    )
+    return _Pair(
+        verb=verb,
+        qpn=_FIRST_QPN + number,
+        source_port=_FIRST_SOURCE_PORT + number,
+        send_psn=random.getrandbits(24),
+        receive_psn=random.getrandbits(24),
+        outgoing=outgoing,
+        incoming=incoming,
+        memory=memory,
+    )
+
+
+def _make_endpoint(
+    order: Order, pairs: list[_Pair], opened: list[dict[str, int]]
+) -> Endpoint:
+    transport = replace(order.transport, path_mtu=order.path_mtu)
+    endpoint = Endpoint(
+        port=PortPlan(
+            number=0,
+            agent="host",
+            host="host",
+            open="udp:tap0",
+            netns=None,
+            address=HOST[order.version],
+            udp_port=UDP_PORT,
+            rate_bps=None,
+            mtu=MTU,
+        ),
+        ranks=(),
+        transport=transport,
+        settings=RunSettings(),
+        rank_numbers={},
+        rng=Random(order.seed),
+    )
+    for pair, theirs in zip(pairs, opened, strict=True):
+        endpoint.add_queue_pair(
+            QueuePairPlan(
+                group="",
+                channel=0,
+                peer_rank=0,
+                qpn=pair.qpn,
+                remote_qpn=theirs["qpn"],
+                remote_port=0,
+                remote_address=GUEST[order.version],
+                remote_udp_port=UDP_PORT,
+                source_port=pair.source_port,
+                send_psn=pair.send_psn,
+                receive_psn=pair.receive_psn,
+            ),
+            replace(transport, verb=pair.verb),
+            remote_memory=(
+                theirs["address"],
+                theirs["key"] ^ (order.wrong_keys == "host"),
+            ),
+            memory=pair.memory,
+        )
+    return endpoint
+
+
+def _description(order: Order, pair: _Pair) -> dict[str, Any]:
+    """Return what the guest has to know of a queue pair of ours."""
+    return {
+        "qpn": pair.qpn,
+        "send_psn": pair.send_psn,
+        "receive_psn": pair.receive_psn,
+        "path_mtu": order.path_mtu,
+        "gid": gid(HOST[order.version]),
+        "own_gid": gid(GUEST[order.version]),
+        "traffic_class": order.traffic_class,
+        "timeout": order.guest_timeout,
+        "rnr_timer": 12,
+    }
