@@ -64,6 +64,8 @@ def why_no_machine() -> str | None:
     for program in (_QEMU, "busybox", "modprobe", "rdma", "timeout"):
         if shutil.which(program) is None:
             return f"the program {program} is not installed"
+    if b"/ld-linux" in _busybox().read_bytes():
+        return "busybox is not a static one (Debian: busybox-static)"
     if not Path("/dev/net/tun").exists():
         return "there is no /dev/net/tun"
     # PyPI's pyverbs wants a newer library than the distribution has, and says so only
@@ -98,11 +100,7 @@ class Machine:
         (self._shared / "main.sh").write_text(_MAIN)
         (self._shared / "job.sh").write_text(_JOB)
         initrd = folder / "initramfs"
-        busybox = shutil.which("busybox")
-        assert busybox is not None
-        initrd.write_bytes(
-            make_initramfs(busybox=Path(busybox), modules=kernel.modules)
-        )
+        initrd.write_bytes(make_initramfs(busybox=_busybox(), modules=kernel.modules))
         self.namespace = _make_namespace()
         try:
             run_in_namespace(self.namespace, _make_tap)
@@ -262,6 +260,12 @@ class Machine:
             tail = "\n".join(text.splitlines()[-_TAIL_LINES:])
             parts.append(f"-- end of {path.name}:\n{tail or '(empty)'}")
         return GuestDied("\n".join(parts))
+
+
+def _busybox() -> Path:
+    path = shutil.which("busybox")
+    assert path is not None
+    return Path(path)
 
 
 def _make_namespace() -> int:
