@@ -157,8 +157,21 @@ def bodies(draw: st.DrawFn) -> bytes:
     return body
 
 
+METADATA = st.sampled_from(
+    [
+        GlobalMetadata(version="1.0.0"),
+        GlobalMetadata(version="1.0.0"),
+        # Of PyTorch's converter, which loses the order of kernels.
+        GlobalMetadata(
+            attr=[AttributeProto(name="schema", string_val="1.1.1-chakra.0.0.4")]
+        ),
+    ]
+)
+
+
 @given(
     nodes=st.lists(bodies(), max_size=6),
+    metadata=METADATA,
     cut=st.sampled_from([0, 0, 0, 1, 3]),
     chunk_bytes=st.sampled_from([1, 7, 64, 2**18]),
     has_metadata=st.sampled_from([True, True, True, False]),
@@ -166,12 +179,13 @@ def bodies(draw: st.DrawFn) -> bytes:
 )
 def test_the_short_way_comes_to_what_the_long_one_comes_to(
     nodes: list[bytes],
+    metadata: GlobalMetadata,
     cut: int,
     chunk_bytes: int,
     has_metadata: bool,
     options: ReadOptions,
 ) -> None:
-    first = [GlobalMetadata(version="1.0.0").SerializeToString()] * has_metadata
+    first = [metadata.SerializeToString()] * has_metadata
     data = b"".join(map(frame, [*first, *nodes]))
     data = data[: len(data) - cut]
     assert outcome(
@@ -187,9 +201,10 @@ PLAIN_VALUES = st.integers(0, 2**31)
     arm=st.sampled_from(["int64_val", "uint64_val", "uint32_val"]),
     numbers=st.lists(PLAIN_VALUES, min_size=5, max_size=5),
     group=st.sampled_from(["", "7", "tp"]),
+    metadata=METADATA,
 )
 def test_what_producers_write_takes_the_short_way(
-    kind: int, arm: str, numbers: list[int], group: str
+    kind: int, arm: str, numbers: list[int], group: str, metadata: GlobalMetadata
 ) -> None:
     names = ["comm_size", "num_ops", "tensor_size", "comm_tag", "stream"]
     attributes = [
@@ -205,7 +220,6 @@ def test_what_producers_write_takes_the_short_way(
     ]
     inputs = _attribute("inputs", "string_list", ["a", "16", "b", "8"])
     node = Node(id=3, name="n", type=kind, attr=[*attributes, inputs])  # type: ignore[arg-type]
-    metadata = GlobalMetadata(version="1.0.0").SerializeToString()
-    data = frame(metadata) + frame(node.SerializeToString())
+    data = frame(metadata.SerializeToString()) + frame(node.SerializeToString())
     trace, long_way = read_plainly(data, rank=1, options=ReadOptions())
     assert (len(trace.graph), long_way) == (1, 1)

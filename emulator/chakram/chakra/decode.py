@@ -97,7 +97,9 @@ class RankDecoder:
         self._kernels: list[Kernel] | None = None
         self._groups: dict[str, tuple[int, ...]] = {}
         self._purposes: dict[str, str] = {}
+        # The first of each kind, and how many there are.
         self._warnings: dict[WarningKind, TraceWarning] = {}
+        self._counts: dict[WarningKind, int] = {}
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
         # Whether metadata, or a node, showed that the schema is one of today.
@@ -199,7 +201,10 @@ class RankDecoder:
             producer=producer,
             groups={**self._groups, **self._reader.groups},
             purposes=self._purposes,
-            warnings=tuple(self._warnings.values()),
+            warnings=tuple(
+                replace(first, count=self._counts[kind])
+                for kind, first in self._warnings.items()
+            ),
         )
 
     def _took_metadata(self, offset: int, body: bytes) -> bool:
@@ -270,7 +275,6 @@ class RankDecoder:
             and WarningKind.UNORDERED_KERNELS not in options.uncorrected
         ):
             self._kernels = []
-            return
         # What refuses a node must see it: the short way refuses nothing.
         if WarningKind.SELF_CONTROL_DEPENDENCY in options.uncorrected:
             return
@@ -284,6 +288,7 @@ class RankDecoder:
             ops=COLLECTIVE_OPS,
             group_of=self._reader.group_of,
             on_self_control=self._warn_of_self_control,
+            on_kernel=None if self._kernels is None else self._add_kernel,
         )
 
     def _take_node(self, offset: int, node: Node) -> None:
@@ -310,14 +315,15 @@ class RankDecoder:
     def _note_kernel(self, node: Node) -> None:
         """Keep a node that ran on a GPU in mind; those of the CPU say that they do."""
         values = attribute_values(node.attr, ("is_cpu_op", "stream"))
-        if self._kernels is not None and values.get("is_cpu_op") in (False, 0):
+        if values.get("is_cpu_op") in (False, 0):
             stream = values.get("stream")
-            self._kernels.append(
-                Kernel(
-                    position=len(self._builder),
-                    stream=stream if isinstance(stream, int) else None,
-                )
+            self._add_kernel(
+                len(self._builder), stream if isinstance(stream, int) else None
             )
+
+    def _add_kernel(self, position: int, stream: int | None) -> None:
+        if self._kernels is not None:
+            self._kernels.append(Kernel(position=position, stream=stream))
 
     def _ordered(self, graph: TraceGraph, kernels: list[Kernel]) -> TraceGraph:
         """Return the graph with the order of the kernels, if it lacks that."""
@@ -340,8 +346,13 @@ class RankDecoder:
         )
 
     def _missing_control_dependency(self, position: int, node_id: int) -> None:
+        kind = WarningKind.MISSING_CONTROL_DEPENDENCY
+        if kind in self._counts:
+            # Traces have thousands, and the place of the first is told.
+            self._counts[kind] += 1
+            return
         self._correct(
-            WarningKind.MISSING_CONTROL_DEPENDENCY,
+            kind,
             self._builder.locate(position),
             f"control dependency {node_id} is not in the file; dropped",
         )
@@ -386,14 +397,11 @@ class RankDecoder:
     def _warn(
         self, kind: WarningKind, where: str, found: str, *, count: int = 1
     ) -> None:
-        first = self._warnings.get(kind)
-        self._warnings[kind] = (
-            TraceWarning(
-                kind=kind, rank=self._rank, where=where, found=found, count=count
+        self._counts[kind] = self._counts.get(kind, 0) + count
+        if kind not in self._warnings:
+            self._warnings[kind] = TraceWarning(
+                kind=kind, rank=self._rank, where=where, found=found, count=1
             )
-            if first is None
-            else replace(first, count=first.count + count)
-        )
 
     def _at(self, offset: int) -> str:
         return f"{self._source}: offset {offset}"

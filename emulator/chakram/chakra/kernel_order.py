@@ -38,10 +38,9 @@ def kernel_order(graph: TraceGraph, kernels: Sequence[Kernel]) -> dict[int, int]
 
     It is empty where a node depends on a kernel: then the trace has its own order.
     """
-    positions = {kernel.position for kernel in kernels}
-    for position in range(len(graph)):
-        if not positions.isdisjoint(graph.dependencies(position)):
-            return {}
+    dependencies, _ = graph.edges()
+    if not {kernel.position for kernel in kernels}.isdisjoint(dependencies):
+        return {}
     # Stream 0 is what the converter writes where it knows none.
     named = any(kernel.stream for kernel in kernels)
     before: dict[int, int] = {}

@@ -70,6 +70,8 @@ cdef class PlainNodes:
     cdef object _group_of
     cdef dict _group_numbers
     cdef object _on_self_control
+    cdef object _on_kernel
+    cdef bint _notes_kernels
     # How far the columns are filled, and what the builder has before them.
     cdef int _rows
     cdef int _comm
@@ -116,6 +118,8 @@ cdef class PlainNodes:
     cdef long long _tensor_size
     cdef long long _tensor_size_of_message
     cdef long long _stream
+    cdef long long _stated_stream
+    cdef long long _on_cpu
     cdef long long _comm_type
     cdef long long _comm_size
     cdef long long _source
@@ -131,9 +135,11 @@ cdef class PlainNodes:
     @cython.locals(left="long long", length="unsigned long long", stop="Py_ssize_t")
     cpdef Py_ssize_t take(self, const unsigned char* data, Py_ssize_t start,
                           Py_ssize_t end, long long offset) except -1
-    @cython.locals(edges="int", control_edges="int", row="int", edge="int")
+    @cython.locals(edges="int", control_edges="int", row="int", edge="int",
+                   is_kernel="bint")
     cdef bint _take_node(self, const unsigned char* data, Py_ssize_t start,
                          Py_ssize_t end, long long offset) except -1
+    cdef _note_kernel(self)
     cdef _flush(self)
     @cython.locals(tag="unsigned long long", field="unsigned long long",
                    wire_type="int", value="unsigned long long", at="Py_ssize_t",

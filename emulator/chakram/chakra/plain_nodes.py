@@ -89,6 +89,8 @@ class PlainNodes:
         group_of: Gives the name of a process group, as stored, its name in the graph.
         on_self_control: Called with offset and id of a node that lists itself as
             control dependency.
+        on_kernel: Called with the position of a node that says that it did not run on
+            a CPU, and its stream; None: nobody wants to know.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class PlainNodes:
         ops: Mapping[int, CollectiveOp],
         group_of: Callable[[str], str | None],
         on_self_control: Callable[[int, int], None],
+        on_kernel: Callable[[int, int | None], None] | None = None,
     ) -> None:
         self._builder = builder
         self._index = builder.index
@@ -120,6 +123,8 @@ class PlainNodes:
         self._group_of = group_of
         self._group_numbers: dict[bytes, int] = {}
         self._on_self_control = on_self_control
+        self._on_kernel = on_kernel
+        self._notes_kernels = on_kernel is not None
         self._make_columns()
         self._rows = 0
         self._comm = 0
@@ -131,6 +136,7 @@ class PlainNodes:
         self._ops_count = self._tensor_size = self._stream = 0
         self._comm_type = self._comm_size = self._tag = self._group_id = 0
         self._source = self._destination = 0
+        self._on_cpu = self._stated_stream = 0
 
     def _make_columns(self) -> None:
         words, half_words = bytes(8 * _ROWS), bytes(4 * _ROWS)
@@ -197,6 +203,10 @@ class PlainNodes:
         if not (self._read(data, start, end) and self._mean(data)):
             self._edges, self._control_edges = edges, control_edges
             return False
+        is_kernel = self._notes_kernels and self._seen & _HAS_ON_CPU
+        if is_kernel and self._odd & (_HAS_ON_CPU | _HAS_STREAM):
+            self._edges, self._control_edges = edges, control_edges
+            return False
         # Last: what has a position in the index must have a row.
         if not self._index.put(self._node_id):
             self._edges, self._control_edges = edges, control_edges
@@ -228,11 +238,18 @@ class PlainNodes:
         self._data_ends[row] = self._data_base + self._edges
         self._control_ends[row] = self._control_base + self._control_edges
         self._rows = row + 1
+        if is_kernel and not self._on_cpu:
+            self._note_kernel()
         for edge in range(control_edges, self._control_edges):
             if self._control[edge] == self._node_id:
                 self._on_self_control(offset, self._node_id)
                 break
         return True
+
+    def _note_kernel(self) -> None:
+        # What ends at once has no stream in the graph, but may name one.
+        stream = self._stated_stream if self._seen & _HAS_STREAM else None
+        self._on_kernel(len(self._index) - 1, stream)  # type: ignore[misc]
 
     def _flush(self) -> None:
         """Give the builder what was taken."""
@@ -460,7 +477,7 @@ class PlainNodes:
         elif bit == _HAS_TENSOR:
             self._tensor_size = number
         elif bit == _HAS_STREAM:
-            self._stream = number
+            self._stream = self._stated_stream = number
         elif bit == _HAS_TYPE:
             self._comm_type = number
         elif bit == _HAS_SIZE:
@@ -473,6 +490,8 @@ class PlainNodes:
             self._tag = number
         elif bit == _HAS_GROUP_NUMBER:
             self._group_id = number
+        elif bit == _HAS_ON_CPU:
+            self._on_cpu = number
 
     def _varint(self, data: Bytes, end: int) -> int:
         """Read a number and move behind it; to nowhere if it does not end."""

@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chakram.chakra.messages import Metadata
     from chakram.core.trace import TraceGraph
 
@@ -112,14 +114,18 @@ def producer_of(
         return Producer.FLINT
     if not len(graph) or attributes:
         return Producer.UNKNOWN
-    names = [graph.name(position) for position in range(min(len(graph), _NAMES_LOOK))]
-    if all(_GENERATOR_NAME.fullmatch(name) for name in names):
+    if all(map(_GENERATOR_NAME.fullmatch, _names(graph))):
         return Producer.GENERATOR
-    if all(_EXAMPLE_NAME.fullmatch(name) for name in names):
+    if all(map(_EXAMPLE_NAME.fullmatch, _names(graph))):
         return Producer.ASTRA_SIM
-    if control_only and any(_DEEPFLOW_NAME.fullmatch(name) for name in names):
+    if control_only and any(map(_DEEPFLOW_NAME.fullmatch, _names(graph))):
         return Producer.DEEPFLOW
     return Producer.UNKNOWN
+
+
+def _names(graph: TraceGraph) -> Iterator[str]:
+    """Yield the first names: whoever asks has seen enough after one, mostly."""
+    return map(graph.name, range(min(len(graph), _NAMES_LOOK)))
 
 
 def _is_msccl(metadata: Metadata) -> bool:

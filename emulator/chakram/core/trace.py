@@ -239,15 +239,23 @@ class TraceGraph:
             further: By position of a node, that of one that must end before it.
         """
         graph = self._sharing_columns(self.rank)
-        graph._dependencies = array("i")
-        graph._dependency_ends = array("q", [0])
         graph._order = None
-        for position in range(len(self)):
-            own = self.dependencies(position)
-            graph._dependencies.extend(own)
-            if (first := further.get(position)) is not None and first not in own:
-                graph._dependencies.append(first)
-            graph._dependency_ends.append(len(graph._dependencies))
+        dependencies, ends = array("i"), array("q", [0])
+        copied = added = 0
+        # Few nodes get one: what lies between them is copied in one piece.
+        for position, first in sorted(further.items()):
+            if first in self.dependencies(position):
+                continue
+            ends.extend(
+                end + added for end in self._dependency_ends[len(ends) : position + 1]
+            )
+            end = self._dependency_ends[position + 1]
+            dependencies += self._dependencies[copied:end]
+            dependencies.append(first)
+            copied, added = end, added + 1
+        dependencies += self._dependencies[copied:]
+        ends.extend(end + added for end in self._dependency_ends[len(ends) :])
+        graph._dependencies, graph._dependency_ends = dependencies, ends
         return graph
 
     def start_ns(self, position: int) -> int | None:
