@@ -3,29 +3,29 @@
 Communication becomes one row each.  Computation becomes a delay; delays of nothing are
 left out where that needs no more dependencies than it saves, and whatever waited for
 them waits for what they waited for.  Collectives of one rank alone, and those that are
-not selected, are such delays too.  Collectives of one group wait for one another in
-their order (``chakram.core.ordering``).
+not selected, are such delays too.  A dependency on what another one of the same row
+waits for says nothing, and is left out.  Collectives of one group wait for one another
+in their order (``chakram.core.ordering``).
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import (
     AUTO,
-    AlgorithmSource,
-    UserAlgorithm,
     algorithm,
     algorithm_fitting,
     chosen,
-    user_algorithms,
 )
 from chakram.core.collectives import CollectiveOp, nccl_size_bytes
 from chakram.core.groups import WORLD, ProcessGroup
-from chakram.core.matching import CollectiveId, Matching, MessageId, match_ranks
+from chakram.core.instant import without_instant
+from chakram.core.lowering_options import LoweringOptions
+from chakram.core.lowering_rows import Row, RowMaker
+from chakram.core.matching import CollectiveId, MessageId, match_ranks
 from chakram.core.ordering import Ordering, order_collectives
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import (
@@ -40,12 +40,11 @@ from chakram.core.splits import Splits, mean_bytes, scaled_bytes
 from chakram.core.start_times import check_starts, first_start_ns
 from chakram.core.trace import NodeKind
 from chakram.core.uneven import passed_bytes
-from chakram.errors import ConfigError, MatchingError
+from chakram.errors import MatchingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from chakram.core.algorithms import Choice
     from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.trace import TraceGraph, TraceNode
 
@@ -53,73 +52,6 @@ __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
 
 BARRIER_NAME = "barrier between iterations"
 """Name of the operation that ``sync: barrier`` adds to every rank."""
-
-_COMPUTE = (NodeKind.COMPUTE, NodeKind.MEMORY)
-
-_KNOWN_DURATIONS = 100_000
-"""How many different durations of computations are kept."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoweringOptions:
-    """How traces become programs.
-
-    Attributes:
-        compute_from: ``none`` (computation takes no time), ``trace`` (the durations in
-            the trace) or ``roofline`` (the longer of operations / peak and bytes /
-            memory rate).
-        scale: What durations of computation are multiplied with.
-        peak_flops: Operations per second, for ``roofline``.
-        memory_bytes_per_s: Memory rate, for ``roofline``; None: no bound.
-        size_scale: What sizes are multiplied with, rounded up: a message of one byte
-            or more keeps at least one.
-        algorithms: By operation, the algorithm or rules by size and number of ranks
-            (``chakram.core.algorithms.choice``); ``auto`` where there is none.
-        sources: Who makes the lists of those that users bring along.
-        sync_barrier: End every iteration with a barrier of all ranks.
-        ordering: ``serial`` (one collective of a group at a time) or ``overlap``.
-        order: ``dependencies``, or ``start_times``: what the trace makes wait for one
-            another starts at its recorded time instead, times *scale*; collectives of
-            one group still follow each other, in the order of those times.
-        with_starts: Keep recorded starts, for a policy that goes by them.
-        select: Operations that are kept (``send_recv`` stands for messages); the rest
-            takes no time and moves nothing.  None: all.
-    """
-
-    compute_from: str = "trace"
-    scale: Fraction = Fraction(1)
-    peak_flops: int | None = None
-    memory_bytes_per_s: int | None = None
-    size_scale: Fraction = Fraction(1)
-    algorithms: Mapping[CollectiveOp, Choice] = field(default_factory=dict)
-    sources: Mapping[UserAlgorithm, AlgorithmSource] = field(default_factory=dict)
-    sync_barrier: bool = True
-    ordering: str = "serial"
-    order: str = "dependencies"
-    with_starts: bool = False
-    select: frozenset[CollectiveOp] | None = None
-
-    def __post_init__(self) -> None:
-        if self.compute_from not in ("none", "trace", "roofline"):
-            raise ConfigError(
-                "compute.from",
-                f"{self.compute_from!r} is no source of durations",
-                "choose from none, trace, roofline",
-            )
-        if self.compute_from == "roofline" and self.peak_flops is None:
-            raise ConfigError(
-                "compute.peak", "is missing", "roofline needs it, e.g. 989 TFLOPS"
-            )
-        if self.ordering not in ("serial", "overlap"):
-            raise ConfigError(
-                "ordering",
-                f"{self.ordering!r} is no order of collectives",
-                "choose from serial, overlap",
-            )
-        for op, choice in self.algorithms.items():
-            for user in user_algorithms(choice):
-                if user not in self.sources:
-                    raise ConfigError(f"collectives.{op}", f"{user.name} is not loaded")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +95,7 @@ def lower_job(
             "has the name that queue pairs of messages between two ranks have",
             "rename the group in the trace",
         )
-    matching = _without_instant(graphs, matching, options.select)
+    matching = without_instant(graphs, matching, options.select)
     ordering = order_collectives(
         graphs, matching, overlap=options.ordering == "overlap"
     )
@@ -197,54 +129,6 @@ def lower_job(
     )
 
 
-def _without_instant(
-    graphs: Mapping[int, TraceGraph],
-    matching: Matching,
-    select: frozenset[CollectiveOp] | None,
-) -> Matching:
-    """Return the matching without what moves nothing; the rest is counted anew."""
-
-    def kept(identity: CollectiveId, rank: int, position: int) -> bool:
-        if len(matching.groups[identity.group].ranks) == 1:
-            return False
-        if select is None:
-            return True
-        if identity in matching.splits:
-            return CollectiveOp.ALL_TO_ALL_V in select
-        return graphs[rank].op(position) in select
-
-    remaining = {
-        rank: {
-            position: identity
-            for position, identity in collectives.items()
-            if kept(identity, rank, position)
-        }
-        for rank, collectives in matching.collectives.items()
-    }
-    counts: dict[str, int] = {}
-    number_of: dict[CollectiveId, CollectiveId] = {}
-    for identity in sorted({each for of in remaining.values() for each in of.values()}):
-        number = counts.get(identity.group, 0)
-        counts[identity.group] = number + 1
-        number_of[identity] = CollectiveId(identity.group, number)
-    messages = matching.messages
-    if select is not None and CollectiveOp.SEND_RECV not in select:
-        messages = {rank: {} for rank in messages}
-    return replace(
-        matching,
-        collectives={
-            rank: {position: number_of[each] for position, each in of_rank.items()}
-            for rank, of_rank in remaining.items()
-        },
-        messages=messages,
-        splits={
-            number_of[identity]: rows
-            for identity, rows in matching.splits.items()
-            if identity in number_of
-        },
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Uneven:
     """An all_to_all_v as this run moves it: its size, that of the trace, its splits."""
@@ -252,15 +136,6 @@ class _Uneven:
     input_bytes: int
     trace_bytes: int
     rows: tuple[Splits, ...]
-
-
-@dataclass(slots=True)
-class _Row:
-    """A node that becomes an operation."""
-
-    node: TraceNode
-    dependencies: dict[int, None]
-    duration_ns: int
 
 
 class _Lowering:
@@ -284,33 +159,17 @@ class _Lowering:
         }
         self._keeps_starts = options.with_starts or options.order == "start_times"
         self._first_start_ns = 0
-        self._computes = 0
-        self._computes_with_time = 0
-        self._known_ns: dict[tuple[int, int], tuple[bool, int]] = {}
+        self._rows = RowMaker(options)
         self._listed: dict[tuple[object, ...], ListedAlgorithm] = {}
 
     def warnings(self) -> list[str]:
         """Return what was odd in the programs of all ranks."""
         names = {how.name for how in self._listed.values()}
-        return self._compute_warnings() + [
+        return self._rows.times.warnings() + [
             warning
             for user, source in self._options.sources.items()
             if user.name in names
             for warning in source.warnings()
-        ]
-
-    def _compute_warnings(self) -> list[str]:
-        source = self._options.compute_from
-        if source == "none" or self._computes_with_time or not self._computes:
-            return []
-        if source == "trace":
-            return [
-                "the trace has no durations, so computation takes no time; "
-                "compute.from: roofline estimates it"
-            ]
-        return [
-            "the trace has neither operations nor tensor sizes, so computation takes "
-            "no time; compute.from: trace takes its durations"
         ]
 
     def rank(
@@ -322,19 +181,28 @@ class _Lowering:
         """Return the program of one rank."""
         collectives = self._ordering.collectives[graph.rank]
         self._first_start_ns = first_start_ns(graph) if self._keeps_starts else 0
-        rows = self._rows(graph, order, collectives.keys() | messages.keys())
-        row_of = {row.node.position: index for index, row in enumerate(rows)}
+        rows = self._rows.rows(graph, order, {*collectives, *messages})
+        follows: dict[int, int] = {}
         if self._ordering.chained:
+            row_of = {row.position: index for index, row in enumerate(rows)}
             in_order = sorted(
                 (identity, row_of[position])
                 for position, identity in collectives.items()
             )
-            for (before, row), (after, following) in itertools.pairwise(in_order):
+            for (before, first), (after, following) in itertools.pairwise(in_order):
                 if before.group == after.group:
-                    rows[following].dependencies[row] = None
-        operations = [
-            self._operation(graph.rank, row, collectives, messages) for row in rows
-        ]
+                    follows[following] = first
+        operations: list[Operation] = []
+        for index, row in enumerate(rows):
+            operation: Operation | None = row.operation
+            if operation is None:
+                dependencies = row.dependencies
+                if index in follows and follows[index] not in dependencies:
+                    dependencies = (*dependencies, follows[index])
+                operation = self._operation(
+                    graph, row, dependencies, collectives, messages
+                )
+            operations.append(operation)
         used = {identity.group for identity in collectives.values()}
         if self._options.sync_barrier and len(self._groups[WORLD].ranks) > 1:
             operations.append(self._barrier(operations))
@@ -362,92 +230,21 @@ class _Lowering:
                     found[key] = self._listed[key]
         return tuple(found.values())
 
-    def _rows(
-        self, graph: TraceGraph, order: Sequence[int], communication: set[int]
-    ) -> list[_Row]:
-        """Return the nodes that become operations, dependencies first.
-
-        A node without duration is left out if its predecessors and successors can be
-        joined by no more edges than it has itself.
-        """
-        successors = [0] * len(graph)
-        for position in order:
-            for dependency in graph.dependencies(position):
-                successors[dependency] += 1
-        rows: list[_Row] = []
-        # By position: the row of the node, or those that stand for it.
-        stands_for: list[tuple[int, ...]] = [()] * len(graph)
-        for position in order:
-            dependencies = dict.fromkeys(
-                row
-                for dependency in graph.dependencies(position)
-                for row in stands_for[dependency]
-            )
-            kind = graph.kind(position)
-            duration_ns = 0
-            if kind in _COMPUTE:
-                duration_ns = self._duration_ns(graph, position)
-            before, after = len(dependencies), successors[position]
-            if (
-                not duration_ns
-                and position not in communication
-                and before * after <= before + after
-            ):
-                stands_for[position] = tuple(dependencies)
-                continue
-            stands_for[position] = (len(rows),)
-            rows.append(_Row(graph.node(position), dependencies, duration_ns))
-        return rows
-
-    def _duration_ns(self, graph: TraceGraph, position: int) -> int:
-        options = self._options
-        if options.compute_from == "none":
-            return 0
-        self._computes += 1
-        # Ranks compute alike, and fractions are slow.
-        work = (
-            (graph.duration_ns(position), 0)
-            if options.compute_from == "trace"
-            else (graph.num_ops(position), graph.tensor_bytes(position))
-        )
-        known = self._known_ns.get(work)
-        if known is None:
-            exact = self._exact_ns(*work)
-            known = bool(exact), round(exact * options.scale)
-            if len(self._known_ns) < _KNOWN_DURATIONS:
-                self._known_ns[work] = known
-        has_time, duration_ns = known
-        self._computes_with_time += has_time
-        return duration_ns
-
-    def _exact_ns(self, work: int, tensor_bytes: int) -> Fraction:
-        """Return the time of a computation before it is scaled.
-
-        *work* is that time already, or the number of operations for a roofline.
-        """
-        options = self._options
-        if options.compute_from == "trace":
-            return Fraction(work)
-        assert options.peak_flops is not None  # LoweringOptions sees to it
-        exact = Fraction(work * 10**9, options.peak_flops)
-        if options.memory_bytes_per_s is None:
-            return exact
-        return max(exact, Fraction(tensor_bytes * 10**9, options.memory_bytes_per_s))
-
     def _operation(
         self,
-        rank: int,
-        row: _Row,
+        graph: TraceGraph,
+        row: Row,
+        dependencies: tuple[int, ...],
         collectives: Mapping[int, CollectiveId],
         messages: Mapping[int, MessageId],
     ) -> Operation:
-        node, dependencies = row.node, tuple(row.dependencies)
+        node = graph.node(row.position)
         identity = collectives.get(node.position)
         if identity is not None:
             uneven = self._uneven.get(identity)
             if uneven is not None:
                 op = CollectiveOp.ALL_TO_ALL_V
-                position = self._groups[identity.group].position(rank)
+                position = self._groups[identity.group].position(graph.rank)
                 name = self._algorithm(op, identity.group, uneven.trace_bytes, 0)
                 return CollectiveOperation(
                     node_id=node.node_id,
@@ -493,7 +290,7 @@ class _Lowering:
                 trace_bytes=node.comm_bytes,
                 start_ns=self._start_ns(node),
             )
-        return ComputeOperation(
+        row.operation = ComputeOperation(
             node_id=node.node_id,
             name=node.name,
             dependencies=dependencies,
@@ -501,6 +298,7 @@ class _Lowering:
             stream=node.stream,
             start_ns=self._start_ns(node),
         )
+        return row.operation
 
     def _start_ns(self, node: TraceNode) -> int | None:
         """Return when a node is to start, from the first one of its rank."""

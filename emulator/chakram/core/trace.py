@@ -279,6 +279,13 @@ class TraceGraph:
         )
         return graph
 
+    def is_replica_of(self, other: TraceGraph) -> bool:
+        """Say whether the nodes, and what orders them, are the very same objects."""
+        return (
+            self._node_ids is other._node_ids
+            and self._dependencies is other._dependencies
+        )
+
     def replica(
         self,
         rank: int,

@@ -110,6 +110,16 @@ def test_programs_name_their_job_rank_and_groups() -> None:
     assert [group.name for group in program.groups] == ["a", "b"]
 
 
+def test_dependencies_of_other_dependencies_are_left_out() -> None:
+    chain = [
+        compute(node_id, after=range(1, node_id), duration_ns=1)
+        for node_id in range(1, 6)
+    ]
+    # That 5 waits for 2 only over 3 and 4, which 9 does not name, is not looked for.
+    (mine,) = operations([*chain, compute(9, after=[1, 2, 5], duration_ns=1)])
+    assert [each.dependencies for each in mine] == [(), (0,), (1,), (2,), (3,), (1, 4)]
+
+
 def test_collectives_of_a_group_wait_for_one_another() -> None:
     rows = [
         collective(1),

@@ -52,6 +52,37 @@ def check_that_it_runs(made: Replicas) -> None:
     assert len(lowered.programs) == len(made.graphs)
 
 
+def test_replicas_are_lowered_as_traces_of_their_own() -> None:
+    made = replicas(
+        compute(1, duration_ns=7),
+        collective(2, after=[1], group="tp"),
+        compute(3, after=[1], duration_ns=9),
+        send(4, 1, after=[2, 3]),
+        receive(5, 7, after=[4]),
+        collective(6, after=[5], group="tp"),
+        known={"tp": (0, 1)},
+    )
+    own = {
+        rank: trace(
+            rank,
+            [
+                compute(1, duration_ns=7),
+                collective(2, after=[1], group=graph.group(1)),
+                compute(3, after=[1], duration_ns=9),
+                send(4, (rank + 1) % 8, after=[2, 3]),
+                receive(5, (rank + 7) % 8, after=[4]),
+                collective(6, after=[5], group=graph.group(1)),
+            ],
+        )
+        for rank, graph in made.graphs.items()
+    }
+    options = LoweringOptions()
+    assert (
+        lower_job("j", made.graphs, made.groups, options).programs
+        == lower_job("j", own, made.groups, options).programs
+    )
+
+
 @pytest.mark.parametrize(
     ("ranks", "shape"),
     [
