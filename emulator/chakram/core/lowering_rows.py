@@ -174,7 +174,6 @@ def _rows_of(
 def _drop_implied(dependencies: dict[int, None], rows: Sequence[Row]) -> None:
     """Take out what others of the dependencies wait for.
 
-
     Recorded traces may list all that came before: 180,000 dependencies of 3,600 nodes
     say no more than 4,000 do.
     """
