@@ -7,6 +7,7 @@ and by ``chakram.core.ordering``, which shows the first deadlock.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
     from chakram.core.groups import ProcessGroup
     from chakram.core.trace import TraceGraph, TraceNode
+
+
+PROBLEMS_KEPT = 1000
+"""Problems of one kind that are told one by one."""
 
 
 class ProblemKind(StrEnum):
@@ -59,8 +64,12 @@ class Problem:
 def check_trace_set(
     graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
 ) -> list[Problem]:
-    """Return every fault of the ranks' traces, by rank and position, then of groups."""
+    """Return the faults of the ranks' traces, by rank and position, then of groups.
+
+    Of a kind the first ``PROBLEMS_KEPT`` are told, the rest is counted.
+    """
     problems: list[Problem] = []
+    counts: Counter[ProblemKind] = Counter()
     used: set[str] = set()
     for rank in sorted(graphs):
         graph = graphs[rank]
@@ -77,8 +86,16 @@ def check_trace_set(
                 or graph.comm_bytes(position) < 0
             ):
                 node = graph.node(position)
-                problems.extend(_node_problems(graph, node, groups, len(graphs)))
+                for problem in _node_problems(graph, node, groups, len(graphs)):
+                    counts[problem.kind] += 1
+                    if counts[problem.kind] <= PROBLEMS_KEPT:
+                        problems.append(problem)
         problems.extend(_cycle(graph))
+    problems.extend(
+        _not_told(kind, count - PROBLEMS_KEPT)
+        for kind, count in counts.items()
+        if count > PROBLEMS_KEPT
+    )
     problems.extend(_group_problems(groups, used, len(graphs)))
     if not used:
         problems.extend(_lost_communication(graphs))
@@ -96,15 +113,7 @@ def check_across_ranks(
     if matching is None:
         problems = [_across_ranks(ProblemKind.MISMATCH, error) for error in faults.kept]
         if faults.more:
-            problems.append(
-                Problem(
-                    kind=ProblemKind.MISMATCH,
-                    rank=None,
-                    where="and more",
-                    found=f"{faults.more} more disagreements are only counted",
-                    hint="those above come first",
-                )
-            )
+            problems.append(_not_told(ProblemKind.MISMATCH, faults.more))
         return problems, ()
     if len(graphs) == 1:
         # Collectives are counted in an order that the one rank can run them in.
@@ -114,6 +123,16 @@ def check_across_ranks(
     except MatchingError as error:
         return [_across_ranks(ProblemKind.DEADLOCK, error)], matching.warnings
     return [], (*matching.warnings, *ordering.warnings)
+
+
+def _not_told(kind: ProblemKind, count: int) -> Problem:
+    return Problem(
+        kind=kind,
+        rank=None,
+        where="and more",
+        found=f"{count} more of this kind are not told one by one",
+        hint="they are like those above",
+    )
 
 
 def _across_ranks(kind: ProblemKind, error: MatchingError) -> Problem:

@@ -17,6 +17,7 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup, world_group
 from chakram.core.trace import NO_SIZE, NodeKind, TraceGraph, TraceGraphBuilder
 from chakram.errors import TraceError
+from chakram.testing.graphs import job, receive, send
 
 COLLECTIVE: dict[str, Any] = {
     "kind": NodeKind.COLLECTIVE,
@@ -98,3 +99,21 @@ def test_ranks_that_disagree_are_told_of() -> None:
     assert problem.kind is ProblemKind.MISMATCH
     assert problem.found
     assert problem.hint
+
+
+def test_of_a_kind_the_first_thousand_are_told_and_the_rest_is_counted() -> None:
+    rows = [send(k, 9) for k in range(1_500)]
+    problems = check_trace_set(job(rows, [send(1, None)]), {})
+    assert len(problems) == 1_000 + 1 + 1
+    assert problems[-1].kind is ProblemKind.RANK_OUT_OF_RANGE
+    assert problems[-1].found == "500 more of this kind are not told one by one"
+    assert problems[-2].kind is ProblemKind.NO_PEER
+
+
+def test_of_disagreements_the_first_thousand_are_told_too() -> None:
+    sends = [send(k, 1, size=5) for k in range(1_500)]
+    receives = [receive(k, 0, size=6) for k in range(1_500)]
+    problems, _ = check_across_ranks(job(sends, receives), {})
+    assert {problem.kind for problem in problems} == {ProblemKind.MISMATCH}
+    assert len(problems) == 1_001
+    assert problems[-1].found.startswith("500 more")
