@@ -31,7 +31,10 @@ ADDRESSES = {"c": "198.18.0.100"} | {
 }
 SECOND_ADDRESS, THIRD_ADDRESS = "198.18.1.1", "198.18.0.101"
 """Of h1 as well, as a second port in the same namespace has it."""
-ALLOWED = "198.18.0.0/24"
+IPV6_ADDRESSES = {
+    name: f"2001:2::{number}" for number, name in enumerate(NAMES, start=1)
+}
+ALLOWED = ("198.18.0.0/24", "2001:2::/64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,8 @@ def host_section(name: str, **sections: object) -> dict[str, Any]:
 
 def port_section(address: str) -> dict[str, str]:
     """Return how an experiment names a port."""
-    return {"open": "udp:eth0", "address": f"{address}/16"}
+    bits = 64 if ":" in address else 16
+    return {"open": "udp:eth0", "address": f"{address}/{bits}"}
 
 
 def _sent_bytes() -> int:
@@ -134,6 +138,11 @@ def _build(stack: ExitStack) -> None:
             script=[
                 f"link add eth0 type veth peer name {name} netns {LAB}-sw",
                 *(f"addr add {each}/16 dev eth0" for each in (address, *more)),
+                *(
+                    f"addr add {each}/64 dev eth0 nodad"
+                    for each in (IPV6_ADDRESSES.get(name),)
+                    if each is not None
+                ),
                 "link set eth0 up",
                 "link set lo up",
             ],
@@ -153,7 +162,7 @@ def _agent(found: Hosts, name: str) -> Iterator[None]:
             *("--tls-ca", certificates / "ca.pem"),
             *("--tls-cert", certificates / f"{name}.pem"),
             *("--tls-key", certificates / f"{name}.key"),
-            *("--allow", ALLOWED),
+            *(word for prefix in ALLOWED for word in ("--allow", prefix)),
         ],
         stdout=subprocess.PIPE,
         text=True,

@@ -16,6 +16,7 @@ from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.e2e.hosts import (
     ADDRESSES,
     CONTROL_PORT,
+    IPV6_ADDRESSES,
     NAMES,
     SECOND_ADDRESS,
     THIRD_ADDRESS,
@@ -100,6 +101,35 @@ def test_a_microbenchmark_goes_through_the_network_between_hosts(
     assert set(results.manifest.clocks) == set(NAMES)
 
 
+def test_data_may_go_over_ipv6_and_control_over_ipv4(
+    found: Hosts, tmp_path: Path, chakram_data: Path
+) -> None:
+    trace = chakram_data / "traces/astra_sim_microbenchmarks/all_reduce/4npus_1MB"
+    sections = [
+        host_section(name, ports=[port_section(IPV6_ADDRESSES[name])]) for name in NAMES
+    ]
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "job", "trace": {"path": str(trace)}}],
+        found.fabric(hosts=sections),
+        collectives=ALGORITHMS,
+        transport={"icrc_check": 4},
+    )
+    before = {name: found.sent_bytes(name) for name in NAMES}
+
+    ended = run(found, experiment)
+
+    assert ended.code == 0, ended.errors
+    results = ended.results
+    check_complete(results, ranks=4)
+    messages, nbytes = CLOSED_FORMS["all_reduce"](4)
+    assert sent(results) == dict.fromkeys(range(4), (messages, nbytes))
+    for name in NAMES:
+        assert found.sent_bytes(name) - before[name] > nbytes
+    assert results.manifest.family == "ipv6"
+    assert max(results.table("ports", "invalid_packets")[0].to_pylist()) == 0
+
+
 def changed(name: str, **sections: object) -> list[dict[str, Any]]:
     """Return all hosts, one of them otherwise."""
     return [host_section(each, **(sections if each == name else {})) for each in NAMES]
@@ -132,8 +162,8 @@ REFUSALS = {
         ),
         WRONG_INPUT,
         r"agent h[234] .*: this agent does not send to 198\.18\.1\.1 "
-        r"\(it allows 198\.18\.0\.0/24; its administrator can add to that with "
-        r"--allow\)",
+        r"\(it allows 198\.18\.0\.0/24, 2001:2::/64; its administrator can add to that "
+        r"with --allow\)",
     ),
     "through-lo": (
         lambda found: found.fabric(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import socket
 import tempfile
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -35,13 +35,16 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from scapy.contrib.roce import BTH
     from scapy.layers.inet import IP
+    from scapy.layers.inet6 import IPv6
 
 CAPTURED = ("h0", "h3")
 LOSS = 0.05
 CHECKED_BY_SCAPY = 1_000
 PATH_MTU = 4096
 BURST = 4
-LARGEST_FRAME = 14 + 20 + 8 + 12 + 16 + PATH_MTU + 4
+IP_BYTES = {"ipv4": 20, "ipv6": 40}
+LARGEST_FRAME = 14 + 8 + 12 + 16 + PATH_MTU + 4
+"""But for the IP header."""
 
 REQUESTS = {
     "write": {
@@ -72,6 +75,7 @@ class Captured:
 
     directory: Path
     verb: str
+    family: str = "ipv4"
 
     @cached_property
     def results(self) -> RunResults:
@@ -163,7 +167,7 @@ def messages(requests: list[Decoded]) -> list[Message]:
     return found
 
 
-def run(folder: Path, **sections: object) -> Path:
+def run(folder: Path, *, family: str = "ipv4", **sections: object) -> Path:
     """Run two iterations of some collectives on four hosts; return its directory."""
     trace = {
         **{"synth": "moe", "ranks": 4, "ep": 4, "dp": 1, "layers": 1},
@@ -172,7 +176,11 @@ def run(folder: Path, **sections: object) -> Path:
     experiment = write_experiment(
         folder,
         [{"name": "moe", "trace": trace, "compute": {"from": "none"}}],
-        {**star(4, rate="500Mbit"), "capture": list(CAPTURED)},
+        {
+            **star(4, rate="500Mbit"),
+            "capture": list(CAPTURED),
+            "addressing": family,
+        },
         iterations={"warmup": 0, "measured": 2},
         predict=[],
         **sections,
@@ -191,18 +199,20 @@ def _state_root() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=list(REQUESTS))
+@pytest.fixture(scope="module", params=[*REQUESTS, "write ipv6"])
 def captured(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
     _state_root: None,
 ) -> Captured:
-    verb = request.param
-    folder = tmp_path_factory.mktemp(verb)
+    verb, _, family = request.param.partition(" ")
+    family = family or "ipv4"
     directory = run(
-        folder, transport={"verb": verb, "path_mtu": PATH_MTU, "burst": BURST}
+        tmp_path_factory.mktemp(verb),
+        family=family,
+        transport={"verb": verb, "path_mtu": PATH_MTU, "burst": BURST},
     )
-    return Captured(directory, verb)
+    return Captured(directory, verb, family)
 
 
 @pytest.fixture(scope="module")
@@ -222,15 +232,18 @@ def lossy(tmp_path_factory: pytest.TempPathFactory, _state_root: None) -> Captur
 def test_every_packet_is_captured_by_itself(captured: Captured) -> None:
     for host in CAPTURED:
         packets = captured.decoded[host]
-        # The kernel cut them from bursts, and numbered them.
-        numbers = [int.from_bytes(ip[4:6], "big") for ip in captured.ip_packets(host)]
-        assert set(numbers) == set(range(BURST))
-        assert len(packets) == len(numbers)
+        whole = captured.ip_packets(host)
+        if captured.family == "ipv4":
+            # The kernel cut them from bursts, and numbered them.
+            numbers = {int.from_bytes(ip[4:6], "big") for ip in whole}
+            assert numbers == set(range(BURST))
+        assert len(packets) == len(whole)
         assert {packet.opcode for packet in packets} == {
             *REQUESTS[captured.verb],
             Opcode.ACKNOWLEDGE,
         }
-        assert max(packet.frame_bytes for packet in packets) <= LARGEST_FRAME
+        largest = LARGEST_FRAME + IP_BYTES[captured.family]
+        assert max(packet.frame_bytes for packet in packets) <= largest
         # Tshark does not check the ICRC, but looks for it in the right place.
         assert [packet.icrc for packet in packets] == [
             packet[-4:] for packet in captured.ip_packets(host)
@@ -246,10 +259,15 @@ def test_the_run_says_that_bursts_were_cut(captured: Captured) -> None:
 
 def test_both_ends_capture_the_same_packets(captured: Captured) -> None:
     def between(host: str) -> list[list[bytes]]:
-        h0, h3 = map(socket.inet_aton, captured.addresses.values())
-        packets = captured.ip_packets(host)
+        h0, h3 = (ip_address(each).packed for each in captured.addresses.values())
+        # Both addresses stand at the end of either header, without options.
+        end = IP_BYTES[captured.family]
         return [
-            [packet for packet in packets if packet[12:20] == ends]
+            [
+                packet
+                for packet in captured.ip_packets(host)
+                if packet[end - len(ends) : end] == ends
+            ]
             for ends in (h0 + h3, h3 + h0)
         ]
 
@@ -356,7 +374,8 @@ def test_scapy_computes_the_same_icrcs(captured: Captured) -> None:
     packets = captured.ip_packets("h0")[:CHECKED_BY_SCAPY]
     assert len(packets) == CHECKED_BY_SCAPY
     for packet in packets:
-        assert IP(packet)[BTH].compute_icrc(packet) == packet[-4:]
+        layer = IPv6 if captured.family == "ipv6" else IP
+        assert layer(packet)[BTH].compute_icrc(packet) == packet[-4:]
 
 
 def test_lost_packets_are_asked_for_and_sent_again(lossy: Captured) -> None:

@@ -15,6 +15,9 @@ _FIELDS = (
     "frame.protocols",
     "ip.src",
     "ip.dst",
+    "ipv6.src",
+    "ipv6.dst",
+    "ipv6.flow",
     "udp.length",
     "infiniband.bth.opcode",
     "infiniband.bth.padcnt",
@@ -79,15 +82,17 @@ def decode(path: Path) -> list[Decoded]:
 
 def _packet(values: list[str]) -> Decoded:
     fields = dict(zip(_FIELDS, values, strict=True))
-    assert fields["frame.protocols"].startswith("eth:ethertype:ip:udp:infiniband")
+    ip = "ipv6" if fields["ipv6.src"] else "ip"
+    assert fields["frame.protocols"].startswith(f"eth:ethertype:{ip}:udp:infiniband")
+    assert _number(fields["ipv6.flow"]) in (None, 0)  # as equal-cost paths need it
     assert not fields["_ws.malformed"]
     # Immediate data is listed twice.
     immediate = fields["infiniband.immdt"].partition(",")[0]
     return Decoded(
         number=int(fields["frame.number"]),
         frame_bytes=int(fields["frame.len"]),
-        source=fields["ip.src"],
-        destination=fields["ip.dst"],
+        source=fields[f"{ip}.src"],
+        destination=fields[f"{ip}.dst"],
         udp_bytes=int(fields["udp.length"]),
         opcode=int(fields["infiniband.bth.opcode"]),
         pad_bytes=int(fields["infiniband.bth.padcnt"]),
@@ -103,4 +108,4 @@ def _packet(values: list[str]) -> Decoded:
 
 
 def _number(text: str) -> int | None:
-    return int(text) if text else None
+    return int(text, 0) if text else None

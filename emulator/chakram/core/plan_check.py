@@ -26,12 +26,14 @@ def _check_ports(plan: Plan, ports: Mapping[int, PortPlan]) -> list[str]:
     problems: list[str] = []
     if len(ports) < len(plan.ports()):
         problems.append("two ports have the same number")
-    first: dict[str, int] = {}
+    first: dict[tuple[str, int], int] = {}
     for port in plan.ports():
-        other = first.setdefault(port.address, port.number)
+        place = port.address, port.udp_port
+        other = first.setdefault(place, port.number)
         if other != port.number:
             problems.append(
-                f"port {port.number}: has the address {port.address} of port {other}"
+                f"port {port.number}: has the address {socket_text(*place)} of port "
+                f"{other}"
             )
     addresses = {port.address for port in ports.values()}
     for agent in plan.agents:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import socket_text
 from chakram.errors import FabricError, PlanError
 
 if TYPE_CHECKING:
@@ -29,13 +30,14 @@ class Router:
 
     Args:
         ports: The sending and receiving ports.
-        destinations: By port, the addresses that its bursts name by their index.
+        destinations: By port, the addresses and UDP ports that its bursts name by their
+            index.
         topology: Their hosts, and what lies between them.
         wires: By the port of a node, the wire that begins there.
         seed: Of the hash.
 
     Raises:
-        PlanError: If two ports have the same address.
+        PlanError: If two ports have the same address and UDP port.
     """
 
     def __init__(
@@ -52,15 +54,16 @@ class Router:
         self._topology = topology
         self._wires = wires
         self._seed = seed
-        self._index_of: dict[str, int] = {}
+        self._index_of: dict[tuple[str, int], int] = {}
         for index, port in enumerate(ports):
-            if port.address in self._index_of:
+            place = port.address, port.udp_port
+            if place in self._index_of:
                 raise PlanError(
                     "plan",
-                    f"two ports have the address {port.address}",
+                    f"two ports have the address {socket_text(*place)}",
                     "give every port its own",
                 )
-            self._index_of[port.address] = index
+            self._index_of[place] = index
         self._node_after = {
             end: link.other_end(end.node).node
             for link in topology.links
@@ -83,12 +86,12 @@ class Router:
             PlanError: If the address is that of no port.
             FabricError: If there is no path.
         """
-        address, _ = self._destinations[source][destination]
-        receiver = self._index_of.get(address)
+        place = self._destinations[source][destination]
+        receiver = self._index_of.get(place)
         if receiver is None:
             raise PlanError(
                 f"plan: port {self._ports[source].number}",
-                f"sends to {address}, which is the address of no port",
+                f"sends to {socket_text(*place)}, which is the address of no port",
                 "the plan is not complete",
             )
         if receiver == source:
