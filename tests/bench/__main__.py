@@ -35,10 +35,13 @@ COLLECTIVES = Path(__file__).with_name("collectives.py")
 LAB = "bench"
 HOSTS = 8
 PATH_MTU = 4096
+SMALL_PATH_MTU = 1024
 # BTH and ICRC; of a message of one packet also RETH and immediate data.
-BULK_PACKET_BYTES = PATH_MTU + 16
+BULK_HEADERS_BYTES = 16
 MESSAGE_PACKET_BYTES = 1024 + 16 + 20
+# As many packets as one send takes.
 BURST = 15
+SMALL_BURST = 60
 PACING_LIMIT_US = 50.0
 # Operation, bytes per rank, how many of them in each turn.
 COLLECTIVE_CASES = (
@@ -104,17 +107,24 @@ class Bench:
 
     def bulk(self) -> Result:
         """Measure long messages against bare bursts of the same packets."""
+        return self._bulk("bulk", PATH_MTU, BURST)
+
+    def bulk_small(self) -> Result:
+        """Measure the same with small packets."""
+        return self._bulk("bulk_small", SMALL_PATH_MTU, SMALL_BURST)
+
+    def _bulk(self, kind: str, path_mtu: int, burst: int) -> Result:
         ours, bare = [], []
         for _ in range(self._rounds):
-            ours.append(self.engine("bulk", 5) / 1e9)
-            packets = self.bare(BURST, BULK_PACKET_BYTES)
+            ours.append(self.engine(kind, 5) / 1e9)
+            packets = self.bare(burst, path_mtu + BULK_HEADERS_BYTES)
             if packets is not None:
-                bare.append(packets * PATH_MTU * 8 / 1e9)
+                bare.append(packets * path_mtu * 8 / 1e9)
         return compare(
-            "bulk goodput, one flow",
+            f"bulk goodput, one flow, path MTU {path_mtu}",
             ours,
             "Gbit/s",
-            f"bare UDP GSO, {BURST} packets of {PATH_MTU} bytes",
+            f"bare UDP GSO, {burst} packets of {path_mtu} bytes",
             bare,
         )
 
@@ -127,7 +137,7 @@ class Bench:
             if packets is not None:
                 bare.append(packets / 1e3)
         return compare(
-            "messages of 1 KiB, 64 queue pairs, each acknowledged",
+            "messages of 1 KiB, 64 queue pairs, all acknowledged",
             ours,
             "1000/s",
             "bare sendto, nothing acknowledged",
@@ -259,6 +269,7 @@ async def measure(rounds: int) -> list[Result]:
             bench = Bench(lab, blaster, rounds)
             steps = (
                 bench.bulk,
+                bench.bulk_small,
                 bench.messages,
                 bench.pacing,
                 bench.all_reduce,

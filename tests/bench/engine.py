@@ -42,6 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BULK_BYTES = 128 << 20
+# Payload of a full packet, and how many fill one send.
+LARGE_PACKETS = (4096, 15)
+SMALL_PACKETS = (1024, 60)
+BURSTS_PER_ACK = 4
 MESSAGE_BYTES = 1024
 QUEUE_PAIRS = 64
 MESSAGES_PER_QUEUE_PAIR = 100
@@ -145,6 +149,12 @@ def bulk(netns: list[str], iterations: int) -> float:
     return 8e9 * BULK_BYTES / one_way(netns, [BULK_BYTES], iterations, jobs=1)
 
 
+def bulk_small(netns: list[str], iterations: int) -> float:
+    """Return the same for small packets."""
+    elapsed_ns = one_way(netns, [BULK_BYTES], iterations, jobs=1, packets=SMALL_PACKETS)
+    return 8e9 * BULK_BYTES / elapsed_ns
+
+
 def messages(netns: list[str], iterations: int) -> float:
     """Return how many messages of one packet are acknowledged per second."""
     sizes = [MESSAGE_BYTES] * MESSAGES_PER_QUEUE_PAIR
@@ -173,7 +183,14 @@ def pacing(netns: list[str], iterations: int) -> float:
     return FCT_BUCKET_BOUNDS_NS[-1] / 1e3
 
 
-def one_way(netns: list[str], sizes: list[int], iterations: int, *, jobs: int) -> float:
+def one_way(
+    netns: list[str],
+    sizes: list[int],
+    iterations: int,
+    *,
+    jobs: int,
+    packets: tuple[int, int] = LARGE_PACKETS,
+) -> float:
     """Return how long messages take from the first port to the second, in ns.
 
     Every job has one queue pair there, and posts all its messages at once.
@@ -186,8 +203,12 @@ def one_way(netns: list[str], sizes: list[int], iterations: int, *, jobs: int) -
         for job in range(jobs)
         for rank, rows in enumerate((sends, receives))
     ]
+    path_mtu, burst = packets
     transport = TransportPlan(
-        max_burst_packets=15, window_bytes=1 << 20, ack_interval_packets=60
+        path_mtu=path_mtu,
+        max_burst_packets=burst,
+        window_bytes=1 << 20,
+        ack_interval_packets=BURSTS_PER_ACK * burst,
     )
     settings = RunSettings(warmup=1, measured=iterations)
     plane = run_apart(plan_of(programs, netns[:2], transport, settings))
@@ -214,6 +235,7 @@ def all_reduce(netns: list[str], iterations: int) -> float:
 
 KINDS = {
     "bulk": bulk,
+    "bulk_small": bulk_small,
     "messages": messages,
     "all_reduce": all_reduce,
     "pacing": pacing,
