@@ -163,6 +163,10 @@ cdef class BatchPort(Port):
     cdef uint8_t _cnp_control[CONTROL_BYTES]
     # What is received: several datagrams, or coalesced runs of them, at a time.
     cdef list _buffers
+    cdef const unsigned char[::1] _view0
+    cdef const unsigned char[::1] _view1
+    cdef const unsigned char[::1] _view2
+    cdef const unsigned char[::1] _view3
     cdef mmsghdr _incoming[ARRIVALS]
     cdef iovec _incoming_parts[ARRIVALS]
     cdef socket_address _sources[ARRIVALS]
@@ -258,7 +262,9 @@ cdef class BatchPort(Port):
     cdef object _prepare_receiving(self):
         cdef Py_ssize_t index
         self._buffers = [bytearray(BUFFER_BYTES) for _ in range(ARRIVALS)]
-        self.buffer = self._buffers[0]
+        # Making a view takes longer than filling it, so all are there from the start.
+        self._view0, self._view1, self._view2, self._view3 = self._buffers
+        self.buffer = self._view0
         memset(self._incoming, 0, sizeof(self._incoming))
         for index in range(ARRIVALS):
             # The list keeps the bytes where they are, and nothing changes their length.
@@ -380,7 +386,14 @@ cdef class BatchPort(Port):
         self._taken += 1
         if index != self._shown:
             self._shown = index
-            self.buffer = self._buffers[index]
+            if index == 0:
+                self.buffer = self._view0
+            elif index == 1:
+                self.buffer = self._view1
+            elif index == 2:
+                self.buffer = self._view2
+            else:
+                self.buffer = self._view3
         self.length = self._incoming[index].msg_len
         self.segment_size = 0
         self.marked = False

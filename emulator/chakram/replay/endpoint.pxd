@@ -3,6 +3,7 @@
 cimport cython
 
 from chakram.replay.rank cimport Replay
+from chakram.roce.events cimport MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.port cimport PortEngine
 
 cdef long long _NEVER

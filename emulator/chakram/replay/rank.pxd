@@ -105,7 +105,8 @@ cdef class Replay:
     cdef _post_own(self, ActiveOperation active, Py_ssize_t send)
     @cython.locals(flow=Flow)
     cdef _take_grant(self, long long qpn, long long granted_ns)
-    @cython.locals(expansion=Expansion, qpn="long long", immediate="long long")
+    @cython.locals(expansion=Expansion, qpn="long long", immediate="long long",
+                   flow=Flow)
     cdef _post(
         self, ActiveOperation active, Py_ssize_t send, long long ready_ns,
         int cause_kind, long long cause_rank, long long cause_number

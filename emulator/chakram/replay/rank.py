@@ -539,9 +539,15 @@ class Replay:
         expansion = active.expansion
         qpn = expansion.send_qpns[send]
         immediate = active.first_immediate + expansion.send_messages[send]
-        self._flows[qpn << 32 | immediate] = Flow(
-            active, send, ready_ns, cause_kind, cause_rank, cause_number
-        )
+        # Not by arguments: in compiled code these would become objects on the way.
+        flow = Flow.__new__(Flow)
+        flow.active = active
+        flow.send = send
+        flow.ready_ns = ready_ns
+        flow.cause_kind = cause_kind
+        flow.cause_rank = cause_rank
+        flow.cause_number = cause_number
+        self._flows[qpn << 32 | immediate] = flow
         post = (
             qpn,
             immediate,

@@ -10,13 +10,21 @@ from chakram.roce.events cimport SendCompleted
 cdef class RowWriter:
     cdef object _records
     cdef long long _number
+    cdef object _flow_bytes
+    cdef long long[::1] _flow
+    cdef object _share_bytes
+    cdef long long[::1] _share
+    cdef object _iteration_bytes
+    cdef long long[::1] _iteration
 
-    @cython.locals(expansion=Expansion, send="Py_ssize_t")
+    @cython.locals(expansion=Expansion, send="Py_ssize_t", row="long long[::1]")
     cpdef flow(
         self, long long iteration, long long qpn, Flow flow, SendCompleted event,
         long long wait_ns
     )
+    @cython.locals(row="long long[::1]")
     cpdef share(self, long long iteration, ActiveOperation active)
+    @cython.locals(row="long long[::1]")
     cpdef iteration(
         self, long long iteration, long long start_ns, long long end_ns,
         Activity activity

@@ -1,13 +1,14 @@
 # cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
 """Writes what a rank did as rows of numbers; ``chakram.core.records`` names them.
 
-A row is packed into bytes and appended: a fifth of the time that an array takes to read
-its numbers one by one.
+A row is filled where it stands and appended as bytes: compiled, its numbers never
+become objects.
 """
 
 from __future__ import annotations
 
-from struct import Struct
+from array import array
 from typing import TYPE_CHECKING
 
 from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RowWriter"]
 
-_FLOW = Struct(f"={len(FLOW_FIELDS)}q")
-_SHARE = Struct(f"={len(SHARE_FIELDS)}q")
-_ITERATION = Struct(f"={len(ITERATION_FIELDS)}q")
+
+def _row(fields: tuple[str, ...]) -> array[int]:
+    return array("q", (0 for _ in fields))
 
 
 class RowWriter:
@@ -32,11 +33,27 @@ class RowWriter:
         number: Of the rank in the plan.
     """
 
-    __slots__ = ("_number", "_records")
+    __slots__ = (
+        "_flow",
+        "_flow_bytes",
+        "_iteration",
+        "_iteration_bytes",
+        "_number",
+        "_records",
+        "_share",
+        "_share_bytes",
+    )
 
     def __init__(self, records: RecordRows, number: int) -> None:
         self._records = records
         self._number = number
+        # Each row twice: its numbers, and its bytes.
+        self._flow = _row(FLOW_FIELDS)
+        self._flow_bytes = memoryview(self._flow).cast("B")
+        self._share = _row(SHARE_FIELDS)
+        self._share_bytes = memoryview(self._share).cast("B")
+        self._iteration = _row(ITERATION_FIELDS)
+        self._iteration_bytes = memoryview(self._iteration).cast("B")
 
     def flow(
         self, iteration: int, qpn: int, flow: Flow, event: SendCompleted, wait_ns: int
@@ -44,63 +61,57 @@ class RowWriter:
         """Write one message; *wait_ns*: how long it waited for the generator."""
         expansion = flow.active.expansion
         send = flow.send
-        self._records.flows.frombytes(
-            _FLOW.pack(
-                iteration,
-                self._number,
-                flow.active.index,
-                expansion.send_steps[send],
-                expansion.send_channels[send],
-                expansion.send_peers[send],
-                qpn,
-                event.size_bytes,
-                flow.ready_ns,
-                event.posted_ns,
-                event.first_sent_ns,
-                event.last_acked_ns,
-                event.rate_at_start_bps or 0,
-                event.packets,
-                event.retransmitted,
-                event.cnps,
-                wait_ns,
-                flow.cause_kind,
-                flow.cause_rank,
-                flow.cause_number,
-            )
-        )
+        row = self._flow
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = flow.active.index
+        row[3] = expansion.send_steps[send]
+        row[4] = expansion.send_channels[send]
+        row[5] = expansion.send_peers[send]
+        row[6] = qpn
+        row[7] = event.size_bytes
+        row[8] = flow.ready_ns
+        row[9] = event.posted_ns
+        row[10] = event.first_sent_ns
+        row[11] = event.last_acked_ns
+        row[12] = event.rate_at_start_bps or 0
+        row[13] = event.packets
+        row[14] = event.retransmitted
+        row[15] = event.cnps
+        row[16] = wait_ns
+        row[17] = flow.cause_kind
+        row[18] = flow.cause_rank
+        row[19] = flow.cause_number
+        self._records.flows.frombytes(self._flow_bytes)
 
     def share(self, iteration: int, active: ActiveOperation) -> None:
         """Write the rank's share of one operation that has ended."""
-        self._records.shares.frombytes(
-            _SHARE.pack(
-                iteration,
-                self._number,
-                active.index,
-                active.ready_ns,
-                active.start_ns,
-                active.end_ns,
-                active.sent_bytes,
-                active.received_bytes,
-                active.generator_wait_ns,
-                active.retransmitted,
-                active.ce,
-                active.slip_ns,
-            )
-        )
+        row = self._share
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = active.index
+        row[3] = active.ready_ns
+        row[4] = active.start_ns
+        row[5] = active.end_ns
+        row[6] = active.sent_bytes
+        row[7] = active.received_bytes
+        row[8] = active.generator_wait_ns
+        row[9] = active.retransmitted
+        row[10] = active.ce
+        row[11] = active.slip_ns
+        self._records.shares.frombytes(self._share_bytes)
 
     def iteration(
         self, iteration: int, start_ns: int, end_ns: int, activity: Activity
     ) -> None:
         """Write one iteration, and how its time was spent."""
-        self._records.iterations.frombytes(
-            _ITERATION.pack(
-                iteration,
-                self._number,
-                start_ns,
-                end_ns,
-                activity.compute_ns,
-                activity.communication_ns,
-                activity.exposed_ns,
-                activity.idle_ns,
-            )
-        )
+        row = self._iteration
+        row[0] = iteration
+        row[1] = self._number
+        row[2] = start_ns
+        row[3] = end_ns
+        row[4] = activity.compute_ns
+        row[5] = activity.communication_ns
+        row[6] = activity.exposed_ns
+        row[7] = activity.idle_ns
+        self._records.iterations.frombytes(self._iteration_bytes)

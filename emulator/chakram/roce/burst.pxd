@@ -1,3 +1,5 @@
+cimport cython
+
 cdef int _DATA
 cdef int _WRITE
 
@@ -29,7 +31,10 @@ cdef class Burst:
     cdef public unsigned long long remote_key
     cdef public long long sequence
 
+    @cython.locals(index="long long")
     cpdef long long packet_payload_bytes(self, int position)
+    @cython.locals(index="long long", length="long long")
     cpdef long long packet_wire_bytes(self, int position)
     cpdef long long packet_message_id(self, int position)
+    @cython.locals(part=Burst, position="int")
     cpdef Burst part(self, int first, int count)

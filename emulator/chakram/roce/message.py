@@ -9,6 +9,8 @@ __all__ = ["Message"]
 class Message:
     """One posted message that is not completely acknowledged.
 
+    It is made without arguments, as these would become objects in compiled code, too.
+
     Attributes:
         message_id: As posted; as *size_bytes* and *posted_ns*.
         size_bytes: Payload.
@@ -44,29 +46,18 @@ class Message:
         "size_bytes",
     )
 
-    def __init__(
-        self,
-        message_id: int,
-        size_bytes: int,
-        packets: int,
-        first_sequence: int,
-        first_byte: int,
-        posted_ns: int,
-        order: int,
-        contents: bytes | None,
-        remote_offset: int,
-    ) -> None:
-        self.message_id = message_id
-        self.size_bytes = size_bytes
-        self.packets = packets
-        self.first_sequence = first_sequence
-        self.first_byte = first_byte
-        self.posted_ns = posted_ns
+    def __init__(self) -> None:
+        self.message_id = 0
+        self.size_bytes = 0
+        self.packets = 0
+        self.first_sequence = 0
+        self.first_byte = 0
+        self.posted_ns = 0
         self.first_sent_ns = -1
         self.rate_at_start_bps = 0
         self.retransmitted = 0
         self.generator_wait_ns = 0
         self.cnps_before = 0
-        self.order = order
-        self.contents = contents
-        self.remote_offset = remote_offset
+        self.order = 0
+        self.contents: bytes | None = None
+        self.remote_offset = 0

@@ -3,6 +3,7 @@ cimport cython
 from chakram.roce.backoff cimport Backoff
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
+from chakram.roce.events cimport SendCompleted
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.message cimport Message
 from chakram.roce.pacing cimport Pace
@@ -122,7 +123,7 @@ cdef class Requester:
     @cython.locals(byte="long long", total="Py_ssize_t", message=Message,
                    round_trip_ns="long long")
     cdef object _acknowledge(self, long long acknowledged, long long now_ns)
-    @cython.locals(rate_bps="long long")
+    @cython.locals(rate_bps="long long", event=SendCompleted)
     cdef object _complete(self, Message message, long long now_ns)
     cdef object _find_sending(self)
     cdef object _go_back(self, int reason)

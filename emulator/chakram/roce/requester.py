@@ -248,17 +248,16 @@ class Requester:
         packets = (size_bytes + self._path_mtu - 1) // self._path_mtu
         if packets == 0:
             packets = 1
-        message = Message(
-            message_id,
-            size_bytes,
-            packets,
-            self._end,
-            self._end_byte,
-            now_ns,
-            order,
-            contents,
-            remote_offset,
-        )
+        message = Message()
+        message.message_id = message_id
+        message.size_bytes = size_bytes
+        message.packets = packets
+        message.first_sequence = self._end
+        message.first_byte = self._end_byte
+        message.posted_ns = now_ns
+        message.order = order
+        message.contents = contents
+        message.remote_offset = remote_offset
         self._messages.append(message)
         self._end += packets
         self._end_byte += size_bytes
@@ -674,18 +673,18 @@ class Requester:
         """Report *message* as acknowledged."""
         self.messages_completed += 1
         rate_bps = message.rate_at_start_bps
-        event = SendCompleted(
-            message.message_id,
-            message.size_bytes,
-            message.posted_ns,
-            message.first_sent_ns,
-            now_ns,
-            message.packets,
-            message.retransmitted,
-            self.cnps_received - message.cnps_before,
-            rate_bps if rate_bps > 0 else None,
-            message.generator_wait_ns,
-        )
+        # Not by arguments: in compiled code these would become objects on the way.
+        event = SendCompleted.__new__(SendCompleted)
+        event.message_id = message.message_id
+        event.size_bytes = message.size_bytes
+        event.posted_ns = message.posted_ns
+        event.first_sent_ns = message.first_sent_ns
+        event.last_acked_ns = now_ns
+        event.packets = message.packets
+        event.retransmitted = message.retransmitted
+        event.cnps = self.cnps_received - message.cnps_before
+        event.rate_at_start_bps = rate_bps if rate_bps > 0 else None
+        event.generator_wait_ns = message.generator_wait_ns
         self._events.append((self._qpn, event))
 
     def _find_sending(self) -> None:

@@ -1,6 +1,7 @@
 cimport cython
 
 from chakram.roce.burst cimport Burst
+from chakram.roce.events cimport MessageReceived
 from chakram.roce.notification cimport CnpLimiter
 
 cdef int _WRITE
@@ -51,7 +52,8 @@ cdef class Responder:
     cdef readonly long long cnps_sent
 
     cpdef object redirect_events(self, object events)
-    @cython.locals(distance="long long", duplicates="long long", limiter=CnpLimiter)
+    @cython.locals(distance="long long", duplicates="long long", limiter=CnpLimiter,
+                   event=MessageReceived)
     cpdef object receive(self, long long psn, long long count, int verb, bint is_first,
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,

@@ -231,14 +231,14 @@ class Responder:
             # A WRITE without immediate is not seen by anybody, as in verbs: what it
             # brought counts for the message that ends the row of them.
             if immediate >= 0 or verb != _WRITE:
-                event = MessageReceived(
-                    immediate if immediate >= 0 else None,
-                    self._unseen_bytes,
-                    self._unseen_packets,
-                    self._unseen_ce,
-                    self._unseen_since_ns,
-                    now_ns,
-                )
+                # Not by arguments: in compiled code these would become objects.
+                event = MessageReceived.__new__(MessageReceived)
+                event.message_id = immediate if immediate >= 0 else None
+                event.size_bytes = self._unseen_bytes
+                event.packets = self._unseen_packets
+                event.ce = self._unseen_ce
+                event.first_received_ns = self._unseen_since_ns
+                event.received_ns = now_ns
                 self._events.append((self._qpn, event))
                 self._unseen_bytes = 0
                 self._unseen_packets = 0
