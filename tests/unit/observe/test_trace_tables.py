@@ -56,6 +56,18 @@ def test_groups_that_are_alike_share_the_rows_of_their_sizes() -> None:
     )
 
 
+def test_sizes_that_differ_between_ranks_are_counted_in_nodes() -> None:
+    one, other = (
+        [collective(1, CollectiveOp.ALL_TO_ALL_V, size=size, group="1")]
+        for size in (1024, 3072)
+    )
+    _, summary = made(one, other, purposes={}, g1=(0, 1))
+    assert [row[3:6] for row in sizes_table(summary).rows] == [
+        ("1KiB", "1 node", "1KiB"),
+        ("3KiB", "1 node", "3KiB"),
+    ]
+
+
 def test_messages_have_sizes_but_no_group() -> None:
     _, summary = made(
         [send(1, 1, size=1024), send(2, 1, size=3072)],
@@ -87,7 +99,7 @@ def test_groups_that_nobody_uses_are_told() -> None:
     )
     facts = dict(trace_facts(traces, summary, bytes_per_element=None).rows)
     assert facts["process groups"] == (
-        "4 defined; nobody uses 1, 2 (of 1 rank), x (of 2 ranks)"
+        "4 defined; nobody uses 1, 2 (1 rank each), x (2 ranks each)"
     )
     assert "for" not in groups_table(traces, summary).header
 
@@ -96,7 +108,12 @@ def test_groups_that_nobody_uses_are_told() -> None:
     ("rows", "members", "text"),
     [
         (pair("1"), {"g1": (0, 1)}, "1 defined, all of them used"),
-        ([collective(1)], {}, "none defined; all ranks together are one, too"),
+        (
+            [*pair("1"), collective(9)],
+            {"g1": (0, 1)},
+            "1 defined (and all ranks together), all of them used",
+        ),
+        ([collective(1)], {}, "none defined: all ranks together"),
         ([], {}, "none defined"),
     ],
 )
@@ -122,6 +139,7 @@ def test_what_groups_are_for_stands_beside_them_and_below_in_words() -> None:
         ("tp[0:8]", ["tp"]),
         ("EXPERT_MODEL_PARALLEL_GROUP", ["expert"]),
         ("expert data", ["expert data"]),
+        ("EXPERT_DP_3", ["expert dp"]),
         ("edp-3", ["edp"]),
         ("dp_cp", ["cp", "dp"]),
         ("17", []),

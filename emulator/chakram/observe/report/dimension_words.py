@@ -26,6 +26,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "expert": _EXPERT,
     "ep": _EXPERT,
     "expert data": _EXPERT_DATA,
+    "expert dp": _EXPERT_DATA,
     "edp": _EXPERT_DATA,
     "sharded data": _SHARDED,
     "fsdp": _SHARDED,

@@ -151,19 +151,20 @@ def communication_table(
 def _groups_fact(traces: TraceSet, summary: TraceSummary) -> str:
     """Return how many groups are defined, and which of them nobody uses."""
     defined = len(traces.groups.keys() - {WORLD})
-    text = f"{defined} defined" if defined else "none defined"
-    if any(group.name == WORLD for group in summary.groups):
-        text += "; all ranks together are one, too"
+    together = any(group.name == WORLD for group in summary.groups)
+    if not defined:
+        return "none defined: all ranks together" if together else "none defined"
+    text = f"{defined} defined{' (and all ranks together)' if together else ''}"
     by_size: dict[int, list[str]] = {}
     for name in summary.unused_groups:
         by_size.setdefault(len(traces.groups[name].ranks), []).append(name)
-    unused = (
-        f"{group_names_text(names)} (of {size} rank{'s' if size > 1 else ''})"
+    if not by_size:
+        return f"{text}, all of them used"
+    unused = ", ".join(
+        f"{group_names_text(names)} ({size} rank{'s' if size > 1 else ''} each)"
         for size, names in sorted(by_size.items())
     )
-    if by_size:
-        return f"{text}; nobody uses {', '.join(unused)}"
-    return f"{text}, all of them used" if defined else text
+    return f"{text}; nobody uses {unused}"
 
 
 def groups_table(traces: TraceSet, summary: TraceSummary) -> Table:

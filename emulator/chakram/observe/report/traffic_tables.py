@@ -54,8 +54,8 @@ def sizes_table(summary: TraceSummary) -> Table:
         rows=tuple(rows),
         note="size: what one rank puts into one collective; more than a dozen sizes "
         "are put together between powers of two. number, contributed: of each of these "
-        "groups, all its ranks together (send: of all ranks); share: of what the "
-        "collective contributes there.",
+        "groups, all its ranks together (send: of all ranks), in nodes where ranks put "
+        "in different sizes; share: of what the collective contributes there.",
     )
 
 
@@ -67,17 +67,23 @@ def _size_rows(
         size = about_size(each.smallest_bytes)
         if each.largest_bytes > each.smallest_bytes:
             size += f" - {about_size(each.largest_bytes)}"
-        even = each.nodes % nranks == 0
         yield (
             "" if number else what,
             "" if number else groups,
             "" if number else ranks,
             size,
-            str(each.nodes // nranks) if even else f"{each.nodes} nodes",
+            _number(each.nodes, nranks),
             about_size(each.total_bytes),
             f"{100 * each.total_bytes / all_bytes:.1f} %",
             f"{'#' * round(_BAR * each.total_bytes / all_bytes):.<{_BAR}}",
         )
+
+
+def _number(nodes: int, nranks: int) -> str:
+    """Return how many collectives of *nranks* ranks some nodes are."""
+    if nodes % nranks == 0:
+        return str(nodes // nranks)
+    return f"{nodes} node{'s' if nodes > 1 else ''}"
 
 
 def group_names_text(names: Sequence[str]) -> str:
