@@ -19,6 +19,13 @@ def test_damaged_packets_raise_nothing_and_are_accounted_for() -> None:
 
 
 @pytest.mark.slow
+def test_damaged_packets_write_nothing_outside_the_memory() -> None:
+    totals = fuzz_port(PACKETS // 8, seed=1, keeps=True)
+
+    assert min(totals.values()) > PACKETS // 8_000
+
+
+@pytest.mark.slow
 def test_damaged_packets_decode_to_what_they_are_or_are_refused() -> None:
     assert fuzz_decoder(PACKETS // 2, seed=1) > PACKETS // 20
 

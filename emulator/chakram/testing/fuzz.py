@@ -16,6 +16,7 @@ from chakram.roce.constants import Verb
 from chakram.roce.datagrams import SERVED, SegmentParser
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.headers import decode_packet, encode_packet
+from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import IcrcVerifier
@@ -33,6 +34,7 @@ _SOURCE_PORT = 0xC000
 _PATH_MTU = 256
 _OPCODES = tuple(range(256))
 _KNOWN = tuple(int(opcode) for opcode in Opcode)
+_MEMORY_BYTES = 1_000
 _POSTED = 4
 """Messages that a port under fire sends: more than its window holds."""
 _LIVES = 50
@@ -93,26 +95,32 @@ def mutants(seeds: Sequence[bytes], rng: Random) -> Iterator[bytes]:
         yield bytes(data)
 
 
-def fuzz_port(packets: int, *, seed: int) -> dict[str, int]:
+def fuzz_port(packets: int, *, seed: int, keeps: bool = False) -> dict[str, int]:
     """Hand damaged packets to a port that checks no ICRC.
 
     Args:
         packets: How many.
         seed: Of all chance.
+        keeps: Whether the queue pair puts what arrives into memory.
 
     Returns:
         How often a queue pair failed, and how many packets were taken for what.
 
     Raises:
         AssertionError: If the port's account does not come out even, a queue pair fails
-            without a reason, or delivers what nobody can have sent.
+            without a reason, delivers what nobody can have sent, or writes outside.
     """
     rng = Random(seed)
     source = mutants([*conversation(Verb.WRITE), *conversation(Verb.SEND)], rng)
     totals = {"failed": 0, "malformed": 0, "unknown": 0, "unsupported": 0, "served": 0}
     handed = 0
     while handed < packets:
-        _, port = _ports(verb=Verb.WRITE)
+        memory = None
+        if keeps:
+            memory = MemoryRegion(_MEMORY_BYTES)
+            memory.post_receive(100, _MEMORY_BYTES - 100)
+            memory.post_receive(0, 100)
+        _, port = _ports(verb=Verb.WRITE, memory=memory)
         for _ in range(_POSTED):
             port.post_send(_RIGHT_QPN, 1, 3_000, 0)
         now_ns = 0
@@ -131,6 +139,7 @@ def fuzz_port(packets: int, *, seed: int) -> dict[str, int]:
             while (entry := port.next_event()) is not None:
                 totals["failed"] += _is_sound(entry)
         _add_account(totals, port)
+        assert memory is None or len(memory.buffer) == _MEMORY_BYTES
     return totals
 
 
@@ -157,7 +166,12 @@ def fuzz_decoder(packets: int, *, seed: int) -> int:
         assert encode_packet(packet) == data
         if packet.bth.opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE:
             assert verdict == SERVED
-            immediate = packet.immediate
+            immediate, reth = packet.immediate, packet.reth
+            payload_end = parser.payload_at + parser.payload_bytes
+            assert data[parser.payload_at : payload_end] == packet.payload
+            assert (parser.address, parser.key) == (
+                (reth.virtual_address, reth.remote_key) if reth else (0, 0)
+            )
             assert (
                 parser.qpn,
                 parser.psn,
@@ -214,7 +228,9 @@ def fuzz_conversation(packets: int, *, seed: int) -> int:
     return arrived
 
 
-def _ports(*, verb: Verb, verified: bool = False) -> tuple[PortEngine, PortEngine]:
+def _ports(
+    *, verb: Verb, verified: bool = False, memory: MemoryRegion | None = None
+) -> tuple[PortEngine, PortEngine]:
     ports = []
     for local, remote, qpn, remote_qpn in (
         (_LEFT, _RIGHT, _LEFT_QPN, _RIGHT_QPN),
@@ -237,6 +253,7 @@ def _ports(*, verb: Verb, verified: bool = False) -> tuple[PortEngine, PortEngin
                 source_port=_SOURCE_PORT,
                 retry_limit=1_000,
                 window_bytes=4_000,
+                memory=memory,
             )
         )
         ports.append(port)

@@ -47,6 +47,7 @@ class Order:
         to_guest: Messages from us to Soft-RoCE, on each of the queue pairs.
         to_host: The same in the other direction.
         largest_bytes: The largest message.
+        mostly_bytes: The largest of all but some.
         seed: All messages follow from it.
         transport: Settings of our queue pairs; path MTU and verb are set here.
         traffic_class: What the guest's packets carry.
@@ -62,6 +63,7 @@ class Order:
     to_guest: int = 0
     to_host: int = 0
     largest_bytes: int = 1 << 20
+    mostly_bytes: int = 1 << 20
     seed: str = "0"
     transport: TransportPlan = TRANSPORT
     traffic_class: int = 0
@@ -295,6 +297,7 @@ def _recipe(order: Order, verb: str, *, to_guest: bool) -> dict[str, Any]:
         "seed": f"{order.seed} {verb} {to_guest}",
         "count": order.to_guest if to_guest else order.to_host,
         "largest_bytes": order.largest_bytes,
+        "mostly_bytes": min(order.mostly_bytes, order.largest_bytes),
     }
 
 

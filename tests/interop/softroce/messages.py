@@ -33,17 +33,21 @@ class Message:
         return _text()[start : start + self.size_bytes]
 
 
-def make_messages(seed: str, count: int, largest_bytes: int) -> list[Message]:
+def make_messages(
+    seed: str, count: int, largest_bytes: int, mostly_bytes: int
+) -> list[Message]:
     """Return *count* > 1 messages of 1 to *largest_bytes*, each in a place of its own.
 
-    Every order of magnitude is as likely as any other; both ends of the range occur.
-    The last has immediate data, so that it tells of all before it.
+    Every order of magnitude is as likely as any other, up to *mostly_bytes*, which only
+    one message in 32 may exceed; both ends of the range occur. The last has immediate
+    data, so that it tells of all before it.
     """
     random = Random(seed)
     made = []
     offset = 0
     for number in range(count):
-        size_bytes = int(math.exp(random.uniform(0, math.log(largest_bytes))))
+        limit_bytes = largest_bytes if number % 32 == 0 else mostly_bytes
+        size_bytes = int(math.exp(random.uniform(0, math.log(limit_bytes))))
         if number == count // 2:
             size_bytes = largest_bytes
         elif number == 0:
@@ -55,10 +59,8 @@ def make_messages(seed: str, count: int, largest_bytes: int) -> list[Message]:
 
 
 def messages_of(recipe: dict[str, Any]) -> list[Message]:
-    """Return the messages of ``seed``, ``count`` and ``largest_bytes``; 0: none."""
-    if not recipe["count"]:
-        return []
-    return make_messages(recipe["seed"], recipe["count"], recipe["largest_bytes"])
+    """Return the messages of a recipe: the arguments above; a count of 0: none."""
+    return make_messages(**recipe) if recipe["count"] else []
 
 
 def total_bytes(messages: list[Message]) -> int:

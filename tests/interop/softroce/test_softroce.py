@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
 
 MESSAGES = 256
 """On each of two queue pairs, for each path MTU: so 1,024 each way and IP version."""
-LOSSY_MESSAGES = 48
+MANY_MESSAGES = 512
+MOSTLY_BYTES = 16 * 1024
+"""Where it takes long, there are as many messages, but less of the large ones."""
 
 # Of Soft-RoCE: what it counts when it does not take a packet in its turn.
 REJECTIONS = (
@@ -131,8 +133,9 @@ def test_nothing_is_missing_when_packets_are_lost(
         disturbed,
         Order(
             version=version,
-            to_guest=LOSSY_MESSAGES,
-            to_host=LOSSY_MESSAGES,
+            to_guest=MANY_MESSAGES,
+            to_host=MANY_MESSAGES,
+            mostly_bytes=MOSTLY_BYTES,
             seed=f"loss {version}",
             # A lost last packet, or its ACK, costs a timeout.
             transport=replace(
@@ -144,7 +147,7 @@ def test_nothing_is_missing_when_packets_are_lost(
 
     check(outcome)
     for pair in outcome.pairs.values():
-        assert pair.messages_completed == pair.messages_received == LOSSY_MESSAGES
+        assert pair.messages_completed == pair.messages_received == MANY_MESSAGES
         assert pair.packets_retransmitted > 0
         assert pair.naks_sent > 0
     assert outcome.counters["out_of_seq_request"] > 0
@@ -161,7 +164,8 @@ def test_marks_are_seen_and_answered(disturbed: Machine, version: int) -> None:
         disturbed,
         Order(
             version=version,
-            to_host=MESSAGES // 4,
+            to_host=MANY_MESSAGES,
+            mostly_bytes=MOSTLY_BYTES,
             seed=f"marks {version}",
             transport=transport,
             traffic_class=ECN_CAPABLE,
@@ -185,7 +189,13 @@ def test_our_packets_are_marked_and_taken(disturbed: Machine) -> None:
     transport = replace(TRANSPORT, window_bytes=256 * 1024)
     outcome = exchange(
         disturbed,
-        Order(version=4, to_guest=MESSAGES // 4, seed="marked", transport=transport),
+        Order(
+            version=4,
+            to_guest=MANY_MESSAGES,
+            mostly_bytes=MOSTLY_BYTES,
+            seed="marked",
+            transport=transport,
+        ),
     )
 
     check(outcome)
