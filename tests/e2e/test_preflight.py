@@ -191,7 +191,7 @@ def test_a_missing_host_is_named_and_the_others_are_tested(
     assert ended.code == PREFLIGHT_FAILED
     document = json.loads(ended.output)
     agents = [each for each in document["findings"] if each["check"] == "agent"]
-    assert [each["where"] for each in agents] == ["h2", "h3"]
+    assert [each["where"] for each in agents] == ["h2", "h3"], agents
     assert agents[0]["found"].startswith("nobody listens there")
     assert "there is no interface eth9" in agents[1]["found"]
     tested = {(pair["source"], pair["destination"]) for pair in document["pairs"]}

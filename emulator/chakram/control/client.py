@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Self, cast
 
 import grpc
 from grpc.aio import AioRpcError, insecure_channel, secure_channel
 
+from chakram.control.call_errors import explain, may_pass
 from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
 from chakram.control.codec import encode_plan
 from chakram.control.details import METADATA_KEY, decode_error
@@ -28,7 +29,7 @@ from chakram.control.service import (
 from chakram.errors import AgentError, ChakramError, PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable
     from types import TracebackType
 
     from grpc.aio import StreamStreamCall
@@ -44,6 +45,8 @@ CALL_TIMEOUT_S = 5.0
 PREPARE_TIMEOUT_S = 60.0
 """An agent of 64 ranks and 64 namespaces starts in a second; hosts may be slow."""
 CLOSE_TIMEOUT_S = 2.0
+SKIP_TIMEOUT_S = 1.0
+"""An agent that refused a plan has nothing to tell of it."""
 
 
 class AgentClient:
@@ -75,6 +78,7 @@ class AgentClient:
         self._first: list[AgentEvent] = []
         # What is being read: whoever stops waiting for it leaves it to the next one.
         self._read: asyncio.Task[object] | None = None
+        self._told_phase = ""
         self._closed = False
         self._attaching = asyncio.Lock()
         self._reading = False
@@ -127,7 +131,7 @@ class AgentClient:
                 description = await self.describe()
                 break
             except AgentError as error:
-                again = isinstance(error.__cause__, AioRpcError) and _may_pass(
+                again = isinstance(error.__cause__, AioRpcError) and may_pass(
                     error.__cause__
                 )
                 if not again or time.monotonic() + 0.1 > deadline_s:
@@ -207,7 +211,7 @@ class AgentClient:
             session=self.session, controller=controller, sequence=sequence
         )
 
-    async def events(self) -> AsyncIterator[AgentEvent]:
+    async def events(self) -> AsyncGenerator[AgentEvent]:
         """Yield what the agent tells until the session ends; attach if necessary.
 
         Raises:
@@ -257,6 +261,8 @@ class AgentClient:
         return message
 
     def _note(self, event: AgentEvent) -> None:
+        if isinstance(event, PhaseChanged):
+            self._told_phase = event.phase
         match event:
             case PhaseChanged(phase="PREPARING"):
                 self._all_told.clear()
@@ -313,6 +319,8 @@ class AgentClient:
     async def reset(self) -> None:
         """Let the agent forget the run: ready for the next plan when this returns.
 
+        What it has told of the run and nobody has read, nobody will.
+
         Raises:
             AgentError: If a run is under way; it has to be aborted first.
         """
@@ -320,6 +328,21 @@ class AgentClient:
             await self._stub.Reset(
                 pb.ResetRequest(session=self.session), timeout=CALL_TIMEOUT_S
             )
+        if self._watch is not None and not self._reading:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SKIP_TIMEOUT_S):
+                    await self._skip_told()
+
+    async def _skip_told(self) -> None:
+        """Read all that the agent has told up to the end of its run."""
+        was_busy = self._told_phase not in ("", "IDLE")
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if isinstance(event, PhaseChanged):
+                    if event.phase == "IDLE" and was_busy:
+                        self._note(event)
+                        return
+                    was_busy = was_busy or event.phase != "IDLE"
 
     async def measure_clock(self, *, pings: int = 8) -> ClockOffset:
         """Return what the agent's monotonic clock shows more than ours."""
@@ -393,68 +416,9 @@ class AgentClient:
                 "the connection was lost",
                 "it has ended, or its host cannot be reached any more; see its own log",
             )
-        found, hint = _explain(error, tls=self._tls)
+        found, hint = explain(error, tls=self._tls)
         return AgentError(self.where, found, hint)
 
 
 async def _read(call: StreamStreamCall[pb.Heartbeat, pb.AgentEvent]) -> object:
     return await call.read()
-
-
-def _may_pass(error: AioRpcError) -> bool:
-    """Tell whether trying again may help: the agent may be about to start."""
-    text = error.details() or ""
-    final = ("handshake", "Hostname Verification")
-    return error.code() is grpc.StatusCode.UNAVAILABLE and not any(
-        clause in text for clause in final
-    )
-
-
-def _explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
-    """Return what a failed call means, and what to do."""
-    code, text = error.code(), error.details() or ""
-    lowered = text.lower()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "it does not answer in time", "is its host overloaded or suspended?"
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return f"a message is too long ({text})", "spread the ranks over more agents"
-    if code is grpc.StatusCode.INTERNAL:
-        # What gRPC says when an agent ends a session while we write to it.
-        return (
-            "the session broke off",
-            "its own log says why; an overloaded host misses heartbeats",
-        )
-    if code is not grpc.StatusCode.UNAVAILABLE:
-        return f"the call failed: {code.name} ({text})", None
-    if "certificate_verify_failed" in lowered or "hostname verification" in lowered:
-        return (
-            "its certificate is not one that we trust for this address",
-            "make it with the same CA: chakram certs DIR --agent NAME=ADDRESS",
-        )
-    if "handshake failed" in lowered:
-        return (
-            f"no TLS session could be agreed on ({_last_clause(text)})",
-            "does the agent run with --tls-ca, --tls-cert and --tls-key?",
-        )
-    if "refused" in lowered or "no such file" in lowered or "enoent" in lowered:
-        return (
-            "nobody listens there",
-            "start it: chakram-agent serve --listen ADDRESS",
-        )
-    if "socket closed" in lowered or "reset" in lowered or "broken pipe" in lowered:
-        if tls:
-            return (
-                "it closed the connection, as it does when it does not accept our "
-                "certificate",
-                "the controller's certificate must be signed by the agent's CA",
-            )
-        return (
-            "the connection was lost",
-            "the agent has ended, or it wants certificates",
-        )
-    return f"it cannot be reached ({_last_clause(text)})", None
-
-
-def _last_clause(text: str) -> str:
-    """Return the end of gRPC's long chain of causes."""
-    return text.rpartition(": ")[2].strip() or text

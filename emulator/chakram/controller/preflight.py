@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,7 @@ from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.config.experiment import Experiment
     from chakram.control.client import AgentClient
@@ -355,9 +356,23 @@ class Preflight:
         self._interrupts.listener = session.interrupt
         try:
             await session.run()
+        except ChakramError as error:
+            # Some may still be preparing what another one has refused.
+            await _free(clients.values(), why=error.found)
+            raise
         finally:
             self._interrupts.listener = None
-            for client in clients.values():
-                # One that is lost has said so; its run is over in any case.
-                with suppress(ChakramError):
-                    await client.reset()
+        await _free(clients.values())
+
+
+async def _free(clients: Iterable[AgentClient], *, why: str | None = None) -> None:
+    """Let agents forget what they did; end it first, if *why* says that it has to."""
+
+    async def free(client: AgentClient) -> None:
+        # One that is lost has said so; its run is over in any case.
+        with suppress(ChakramError):
+            if why is not None:
+                await client.abort(why)
+            await client.reset()
+
+    await asyncio.gather(*map(free, clients))

@@ -31,13 +31,10 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.clock import ClockOffset
     from chakram.controller.observer import Progress
-    from chakram.controller.worlds import World
+    from chakram.controller.worlds import AgentAddress, World
     from chakram.core.preflight.report import PreflightReport
 
 __all__ = ["PreflightOutcome", "preflight_experiment", "preflight_failed"]
-
-_CONNECT_TIMEOUT_S = 2.0
-"""Hosts of a fabric that is tested have been up for long, or are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,21 +134,24 @@ async def _connect(
     clients: dict[str, AgentClient] = {}
     clocks: dict[str, ClockOffset] = {}
     absent: dict[str, str] = {}
-    for address in world.agents:
+
+    async def connect(address: AgentAddress) -> None:
         try:
             client = await AgentClient.connect(
-                address.target,
-                name=address.name,
-                tls=address.tls,
-                timeout_s=_CONNECT_TIMEOUT_S,
+                address.target, name=address.name, tls=address.tls
             )
-            await stack.enter_async_context(client)
+            stack.push_async_callback(client.close)
             clocks[address.name] = await client.measure_clock()
         except AgentError as error:
             if not isinstance(experiment.fabric, ExternalFabric):
                 raise
             hint = f" ({error.hint})" if error.hint else ""
             absent[address.name] = f"{error.found}{hint}"
-            continue
-        clients[address.name] = client
+        else:
+            clients[address.name] = client
+
+    # At once: who is not there is waited for, and there may be many of them.
+    async with asyncio.TaskGroup() as group:
+        for address in world.agents:
+            group.create_task(connect(address), name=f"connect-{address.name}")
     return clients, clocks, absent

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.addresses import family_of
 from chakram.core.bandwidth import percentile
+from chakram.core.preflight.folding import fold
 from chakram.core.preflight.probing import headers_bytes
 from chakram.core.preflight.report import (
     FAILED,
@@ -16,7 +17,7 @@ from chakram.core.preflight.report import (
     PairReport,
     PreflightReport,
 )
-from chakram.core.preflight.verdicts import fold, pair_facts, path_facts, path_mtu_of
+from chakram.core.preflight.verdicts import pair_facts, path_facts, path_mtu_of
 from chakram.core.wire_cost import overhead_bytes_of, wire_bytes
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.core.preflight.folding import Fact, fold
 from chakram.core.preflight.probing import PathReport, probe_packets
 from chakram.core.preflight.report import FAILED, UNPROVEN, PairReport
 from chakram.core.preflight.settings import PreflightSettings
-from chakram.core.preflight.verdicts import Fact, fold, pair_facts, path_facts
+from chakram.core.preflight.verdicts import pair_facts, path_facts
 from tests.unit.core.preflight.ports import TRANSPORT, ports
 
 if TYPE_CHECKING:

@@ -1,0 +1,93 @@
+"""Agents that probe, and agents that do one thing after another in one session."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakram.control.client import AgentClient
+from chakram.control.events import Failed, Finished, PhaseChanged, RecordBatch
+from chakram.core.plan import AgentPlan
+from chakram.core.preflight.probing import plan_probes, read_probes
+from chakram.core.preflight.settings import PreflightSettings
+from chakram.core.records import RecordRows
+from chakram.errors import PlanError
+from tests.agents import serving, until_the_end
+from tests.unit.core.preflight.ports import TRANSPORT, ports
+
+pytestmark = pytest.mark.asyncio
+
+SOON_NS = 20_000_000
+SETTINGS = PreflightSettings(path_mtu=1024, paths=2)
+
+
+def probes() -> AgentPlan:
+    found = [
+        replace(port, agent="a", open="udp:", udp_port=14795)
+        for port in ports(3, address="127.0.6.{}")
+    ]
+    return plan_probes(found, TRANSPORT, SETTINGS, run_id="r").agents[0]
+
+
+async def test_an_agent_tells_what_became_of_probes(tmp_path: Path) -> None:
+    plan = probes()
+    assert plan.probes is not None
+    async with (
+        serving(f"unix:{tmp_path}/a") as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await client.prepare(plan)
+        await client.arm(time.monotonic_ns() + SOON_NS)
+        events = await until_the_end(client)
+
+    assert isinstance(events[-1], Finished)
+    rows = RecordRows()
+    for event in events:
+        if isinstance(event, RecordBatch):
+            rows.extend(event.rows)
+    reports = read_probes(rows.probes, plan.probes.packets, paths=2)
+    assert len(reports) == 6
+    for report in reports.values():
+        assert report.arrived == report.sent
+        assert report.sent.total() == plan.probes.packets_per_target
+
+
+async def test_probes_are_sent_to_allowed_prefixes_only(tmp_path: Path) -> None:
+    plan = probes()
+    assert plan.probes is not None
+    far = replace(plan.probes.targets[0], address="192.0.2.1")
+    async with (
+        serving(f"unix:{tmp_path}/a") as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        with pytest.raises(PlanError, match=r"does not send to 192\.0\.2\.1"):
+            await client.prepare(
+                replace(
+                    plan,
+                    peers=(*plan.peers, far.address),
+                    probes=replace(plan.probes, targets=(far,)),
+                )
+            )
+
+
+async def test_nothing_of_an_aborted_run_is_told_after_a_reset(tmp_path: Path) -> None:
+    async with (
+        serving(f"unix:{tmp_path}/a") as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await client.prepare(probes())
+        # Nobody reads what it tells of that.
+        await client.abort("something else has failed")
+        await client.reset()
+
+        await client.prepare(probes())
+        await client.arm(time.monotonic_ns() + SOON_NS)
+        events = await until_the_end(client)
+
+    assert not any(isinstance(event, Failed) for event in events)
+    phases = [event.phase for event in events if isinstance(event, PhaseChanged)]
+    assert phases[0] == "PREPARING"
+    assert isinstance(events[-1], Finished)
