@@ -336,9 +336,10 @@ cdef class BatchPort(Port):
         cdef int number = 0
         self._outgoing_part.iov_base = start
         self._outgoing_part.iov_len = length
-        with nogil:
-            if sendmsg(descriptor, &self._outgoing, MSG_DONTWAIT) < 0:
-                number = errno
+        # It never waits, and a data-plane process has no other thread to let run:
+        # giving up the interpreter's lock would only take time.
+        if sendmsg(descriptor, &self._outgoing, MSG_DONTWAIT) < 0:
+            number = errno
         return number
 
     cdef bint _has_no_room(self, int number) except -1:
@@ -429,12 +430,9 @@ cdef class BatchPort(Port):
         for index in range(ARRIVALS):
             self._incoming[index].msg_hdr.msg_namelen = self._address_bytes
             self._incoming[index].msg_hdr.msg_controllen = CONTROL_BYTES
-        with nogil:
-            count = recvmmsg(
-                self._receiver, self._incoming, ARRIVALS, MSG_DONTWAIT, NULL
-            )
-            if count < 0:
-                number = errno
+        count = recvmmsg(self._receiver, self._incoming, ARRIVALS, MSG_DONTWAIT, NULL)
+        if count < 0:
+            number = errno
         self._taken = 0
         self._arrived = max(count, 0)
         # The last of these is an ICMP answer to something that was sent before.
@@ -467,11 +465,15 @@ def poll(int epoll, long long timeout_ns):
     cdef epoll_event events[READY]
     cdef int count, index
     cdef int number = 0
-    timeout_ns = max(0, timeout_ns)
-    with nogil:
-        count = chakram_poll(epoll, events, READY, timeout_ns)
+    if timeout_ns <= 0:
+        count = chakram_poll(epoll, events, READY, 0)
         if count < 0:
             number = errno
+    else:
+        with nogil:
+            count = chakram_poll(epoll, events, READY, timeout_ns)
+            if count < 0:
+                number = errno
     if number not in (0, EINTR):
         raise OSError(number, os.strerror(number))
     return [events[index].data.fd for index in range(count)]
