@@ -292,7 +292,12 @@ class Agent:
         """Start a shard and listen to it until it ends."""
         reason = "its process ended"
         try:
-            shard = await ShardProcess.start(number, core)
+            shard = await ShardProcess.start(
+                number,
+                core,
+                queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks),
+                ports=len(plan.ports),
+            )
         except ChakramError as error:
             self._failure = self._failure or error
             self._dispatch(ShardStopped(shard=number, reason=str(error)))
@@ -375,7 +380,7 @@ class Agent:
         if self._shards or self._metrics is not None:
             counters = self.counters()
             if self._metrics is not None:
-                self._metrics.update(counters)
+                self._metrics.update(counters, self.metering.rows())
             self._tell(counters)
 
     def counters(self) -> CountersSnapshot:

@@ -3,7 +3,12 @@
 A shard writes plain 64-bit integers; the agent copies them whenever somebody asks.
 Neither waits for the other: an aligned 64-bit store is seen whole or not at all.  The
 first ``TOTAL_SLOTS`` have the layout of ``chakram.core.counters``; what describes the
-load of the shard follows.
+load of the shard follows, and then a row for each of its queue pairs and each of its
+ports, with the columns of ``QUEUE_PAIR_FIELDS`` and ``PORT_FIELDS``.
+
+A row has a version before it, which is odd while the row is written.  A reader that
+finds it odd, or another one after the copy, reads again; so no row is half of one time
+and half of another.
 """
 
 from __future__ import annotations
@@ -11,16 +16,25 @@ from __future__ import annotations
 import mmap
 import os
 from array import array
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
 from chakram.core.counters import TOTAL_SLOTS
+from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["SharedCounters"]
 
-_WALL_NS, _CPU_NS, _MAX_LAG_NS, _LATE_ROUNDS, _ROUNDS = range(
-    TOTAL_SLOTS, TOTAL_SLOTS + 5
-)
-_BYTES = 8 * (TOTAL_SLOTS + 5)
+_LOAD = tuple(each.name for each in fields(ShardLoad) if each.name != "shard")
+_LOAD_SLOT = {name: TOTAL_SLOTS + index for index, name in enumerate(_LOAD)}
+_QUEUE_PAIRS, _PORTS, _FIRST_ROW = (TOTAL_SLOTS + len(_LOAD) + n for n in range(3))
+_PAIR_ROW = 1 + len(QUEUE_PAIR_FIELDS)
+_PORT_ROW = 1 + len(PORT_FIELDS)
+_TRIES = 100
+"""Times that a row is read again while it changes; writing one takes a microsecond."""
 
 
 class SharedCounters:
@@ -28,20 +42,33 @@ class SharedCounters:
 
     Args:
         descriptor: Of the memory, which is created by the agent; owned from here on.
+
+    Attributes:
+        queue_pairs: Queue pairs that there is room for.
+        ports: Likewise.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._map = mmap.mmap(descriptor, _BYTES)
+        nbytes = os.fstat(descriptor).st_size
+        self._map = mmap.mmap(descriptor, nbytes)
         self.values = memoryview(self._map).cast("q")
         """All slots; writing here is all that a shard does."""
+        self.queue_pairs = self.values[_QUEUE_PAIRS]
+        self.ports = self.values[_PORTS]
 
     @classmethod
-    def create(cls, name: str) -> SharedCounters:
+    def create(
+        cls, name: str, *, queue_pairs: int = 0, ports: int = 0
+    ) -> SharedCounters:
         """Return new counters, all 0; *name* is what /proc shows."""
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
         try:
-            os.ftruncate(descriptor, _BYTES)
+            slots = _FIRST_ROW + _PAIR_ROW * queue_pairs + _PORT_ROW * ports
+            os.ftruncate(descriptor, 8 * slots)
+            with mmap.mmap(descriptor, 8 * _FIRST_ROW) as head:
+                counts = array("q", (queue_pairs, ports)).tobytes()
+                head[8 * _QUEUE_PAIRS : 8 * _FIRST_ROW] = counts
             return cls(descriptor)
         except BaseException:
             os.close(descriptor)
@@ -55,24 +82,55 @@ class SharedCounters:
 
     def set_load(self, load: ShardLoad) -> None:
         """Write how the shard keeps up."""
-        values = self.values
-        values[_WALL_NS] = load.wall_ns
-        values[_CPU_NS] = load.cpu_ns
-        values[_MAX_LAG_NS] = load.max_lag_ns
-        values[_LATE_ROUNDS] = load.late_rounds
-        values[_ROUNDS] = load.rounds
+        for name, number in _LOAD_SLOT.items():
+            self.values[number] = getattr(load, name)
 
     def load(self, shard: int) -> ShardLoad:
         """Return how the shard keeps up."""
+        found = {name: self.values[number] for name, number in _LOAD_SLOT.items()}
+        return ShardLoad(shard=shard, **found)
+
+    def set_queue_pair(self, index: int, row: Sequence[int]) -> None:
+        """Write the row of the queue pair with number *index* in the shard.
+
+        One for which there is no room is left out.
+        """
+        if index < self.queue_pairs:
+            self._write(_FIRST_ROW + index * _PAIR_ROW, row)
+
+    def set_port(self, index: int, row: Sequence[int]) -> None:
+        """Write the row of the port with number *index* in the shard; likewise."""
+        if index < self.ports:
+            first = _FIRST_ROW + self.queue_pairs * _PAIR_ROW
+            self._write(first + index * _PORT_ROW, row)
+
+    def queue_pair_rows(self) -> array[int]:
+        """Return the rows of queue pairs that have been written, as they are now."""
+        return self._rows(_FIRST_ROW, self.queue_pairs, _PAIR_ROW)
+
+    def port_rows(self) -> array[int]:
+        """Return the rows of ports, likewise."""
+        first = _FIRST_ROW + self.queue_pairs * _PAIR_ROW
+        return self._rows(first, self.ports, _PORT_ROW)
+
+    def _write(self, at: int, row: Sequence[int]) -> None:
         values = self.values
-        return ShardLoad(
-            shard=shard,
-            wall_ns=values[_WALL_NS],
-            cpu_ns=values[_CPU_NS],
-            max_lag_ns=values[_MAX_LAG_NS],
-            late_rounds=values[_LATE_ROUNDS],
-            rounds=values[_ROUNDS],
-        )
+        values[at] += 1
+        values[at + 1 : at + 1 + len(row)] = memoryview(array("q", row))
+        values[at] += 1
+
+    def _rows(self, first: int, count: int, width: int) -> array[int]:
+        values = self.values
+        rows = array("q")
+        for at in range(first, first + count * width, width):
+            for _ in range(_TRIES):
+                version = values[at]
+                row = values[at + 1 : at + width].tobytes()
+                if version % 2 == 0 and values[at] == version:
+                    if version:
+                        rows.frombytes(row)
+                    break
+        return rows
 
     def close(self) -> None:
         """Give the memory back; nothing happens the second time."""

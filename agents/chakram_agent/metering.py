@@ -19,13 +19,12 @@ from chakram.core.counters import (
     sum_counters,
 )
 from chakram.core.program import CollectiveOperation
-from chakram.core.records import FLOW_FIELDS
+from chakram.core.records import FLOW_FIELDS, RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chakram.core.plan import AgentPlan
-    from chakram.core.records import RecordRows
     from chakram_agent.counters import SharedCounters
 
 __all__ = ["Metering"]
@@ -73,6 +72,14 @@ class Metering:
     def shards(self) -> Iterable[tuple[int, SharedCounters]]:
         """Return the shards that live."""
         return sorted(self._live.items())
+
+    def rows(self) -> RecordRows:
+        """Return the counters of each queue pair and port at work, as they are now."""
+        rows = RecordRows()
+        for _, counters in self.shards():
+            rows.queue_pairs.extend(counters.queue_pair_rows())
+            rows.ports.extend(counters.port_rows())
+        return rows
 
     def note(self, rows: RecordRows) -> None:
         """Count the flows of a batch of records."""

@@ -15,9 +15,10 @@ from chakram.core.records import SHARE_UNIT, RecordRows
 if TYPE_CHECKING:
     from chakram.core.plan import AgentPlan
     from chakram.roce.queue_pair import QueuePair
+    from chakram.roce.statistics import PortStatistics, QueuePairStatistics
     from chakram_agent.dataplane.loop import DataPlane, Line
 
-__all__ = ["Sampler"]
+__all__ = ["Sampler", "port_row", "queue_pair_owners", "queue_pair_row"]
 
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64
@@ -25,6 +26,51 @@ ROWS_PER_BIN = 64
 
 ROWS_PER_BIN_LENGTH = 50_000
 """After so many rows bins are twice as long."""
+
+
+def queue_pair_owners(plan: AgentPlan) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return by (port, QPN) the numbers of the rank and its peer in the plan."""
+    numbers = plan.numbers()
+    return {
+        (rank.port, pair.qpn): (rank.number, numbers[rank.program.job, pair.peer_rank])
+        for rank in plan.ranks
+        for pair in rank.queue_pairs
+    }
+
+
+def queue_pair_row(
+    time_ns: int, rank: int, peer: int, qpn: int, counters: QueuePairStatistics
+) -> tuple[int, ...]:
+    """Return the values of ``QUEUE_PAIR_FIELDS``."""
+    alpha = counters.alpha
+    return (
+        time_ns,
+        rank,
+        peer,
+        qpn,
+        counters.rate_bps or 0,
+        counters.target_bps or 0,
+        -1 if alpha is None else round(alpha * SHARE_UNIT),
+        counters.packets_sent,
+        counters.packets_received,
+        counters.packets_retransmitted,
+        counters.retransmitted_for_nak,
+        counters.retransmitted_for_timeout,
+        counters.retransmitted_for_rnr,
+        counters.out_of_sequence,
+        counters.bytes_sent,
+        counters.bytes_received,
+        counters.messages_posted,
+        counters.messages_received,
+        counters.messages_flushed,
+        counters.ce,
+        counters.cnps_sent,
+        counters.cnps_received,
+        counters.acks_sent,
+        counters.acks_received,
+        counters.naks_sent,
+        counters.naks_received,
+    )
 
 
 class _Pair:
@@ -66,15 +112,7 @@ class Sampler:
         self._taken = 0
         self._turn = 0
         self._ports_seen: dict[int, tuple[int, ...]] = {}
-        numbers = plan.numbers()
-        owners = {
-            (rank.port, pair.qpn): (
-                rank.number,
-                numbers[rank.program.job, pair.peer_rank],
-            )
-            for rank in plan.ranks
-            for pair in rank.queue_pairs
-        }
+        owners = queue_pair_owners(plan)
         self._pairs = [
             _Pair(pair, *owners[line.endpoint.port.number, pair.qpn])
             for line in plane.lines
@@ -108,7 +146,7 @@ class Sampler:
 
     def _sample_ports(self, now_ns: int) -> None:
         for line in self._lines:
-            row = _port_row(line)
+            row = port_row(line, line.endpoint.engine.statistics())
             number = line.endpoint.port.number
             if self._ports_seen.get(number) != row:
                 self._ports_seen[number] = row
@@ -120,45 +158,17 @@ class Sampler:
         if signature == entry.seen:
             return False
         entry.seen = signature
-        counters = entry.pair.statistics()
-        alpha = counters.alpha
         self.rows.queue_pairs.extend(
-            (
-                now_ns,
-                entry.rank,
-                entry.peer,
-                entry.pair.qpn,
-                counters.rate_bps or 0,
-                counters.target_bps or 0,
-                -1 if alpha is None else round(alpha * SHARE_UNIT),
-                counters.packets_sent,
-                counters.packets_received,
-                counters.packets_retransmitted,
-                counters.retransmitted_for_nak,
-                counters.retransmitted_for_timeout,
-                counters.retransmitted_for_rnr,
-                counters.out_of_sequence,
-                counters.bytes_sent,
-                counters.bytes_received,
-                counters.messages_posted,
-                counters.messages_received,
-                counters.messages_flushed,
-                counters.ce,
-                counters.cnps_sent,
-                counters.cnps_received,
-                counters.acks_sent,
-                counters.acks_received,
-                counters.naks_sent,
-                counters.naks_received,
+            queue_pair_row(
+                now_ns, entry.rank, entry.peer, entry.pair.qpn, entry.pair.statistics()
             )
         )
         return True
 
 
-def _port_row(line: Line) -> tuple[int, ...]:
+def port_row(line: Line, counters: PortStatistics) -> tuple[int, ...]:
     """Return the values of ``PORT_FIELDS`` behind time and number."""
     port = line.port
-    counters = line.endpoint.engine.statistics()
     return (
         counters.bytes_sent,
         line.received_bytes,

@@ -161,7 +161,7 @@ class Shard:
             for line in self._plane.lines
             for replay in line.endpoint.replays
         )
-        self._tally = Tally(self._plane, self._counters, shard=setup.shard)
+        self._tally = Tally(self._plane, self._plan, self._counters, shard=setup.shard)
         self._sampler = Sampler(
             self._plane, self._plan, bin_ns=self._plan.settings.sample_bin_ns
         )

@@ -62,13 +62,24 @@ class ShardProcess:
         self._killer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, number: int, core: int | None = None) -> ShardProcess:
+    async def start(
+        cls,
+        number: int,
+        core: int | None = None,
+        *,
+        queue_pairs: int = 0,
+        ports: int = 0,
+    ) -> ShardProcess:
         """Start the process of shard *number*; *core* is the one that it keeps to.
+
+        Its counters have room for so many *queue_pairs* and *ports*.
 
         Raises:
             EnvironmentProblem: If the machine does not start another process.
         """
-        counters = SharedCounters.create(f"chakram-shard-{number}")
+        counters = SharedCounters.create(
+            f"chakram-shard-{number}", queue_pairs=queue_pairs, ports=ports
+        )
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(

@@ -2,7 +2,8 @@
 
 A snapshot of a queue pair takes a few microseconds, and a shard may have thousands of
 them, so each turn looks at a few only: a counter is exact when its last queue pair has
-had its turn, and ``finish`` gives all of them one.
+had its turn, and ``finish`` gives all of them one. What a turn finds is also written
+down as the queue pair's own row.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
 from chakram.core.counters import distribution_slot, slot
+from chakram_agent.sampling import port_row, queue_pair_owners, queue_pair_row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chakram.core.plan import AgentPlan
     from chakram.roce.histogram import HistogramCounts
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.statistics import PortStatistics, QueuePairStatistics
@@ -70,17 +73,46 @@ _SEND_RETRIES = slot("send_retries")
 _CPU_NS = slot("cpu_ns")
 
 
+class _Pair:
+    """A queue pair, who it belongs to, and what has been counted of it."""
+
+    __slots__ = (
+        "counted",
+        "first_rate_bps",
+        "has_failed",
+        "is_limited",
+        "pair",
+        "peer",
+        "rank",
+    )
+
+    def __init__(self, pair: QueuePair, rank: int, peer: int) -> None:
+        self.pair = pair
+        self.rank = rank
+        self.peer = peer
+        self.counted: QueuePairStatistics | None = None
+        self.first_rate_bps = pair.statistics().rate_bps or 0
+        self.is_limited = False
+        self.has_failed = False
+
+
 class Tally:
     """Counts for all lines of a data plane.
 
     Args:
         plane: The data plane.
+        plan: What it executes.
         counters: Where to write.
         shard: Its number.
     """
 
     def __init__(
-        self, plane: DataPlane, counters: SharedCounters, *, shard: int
+        self,
+        plane: DataPlane,
+        plan: AgentPlan,
+        counters: SharedCounters,
+        *,
+        shard: int,
     ) -> None:
         self._plane = plane
         self._counters = counters
@@ -89,11 +121,14 @@ class Tally:
         self._began_cpu_ns = time.process_time_ns()
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
         self._sockets = [(0, 0, 0)] * len(plane.lines)
-        self._pairs: list[tuple[QueuePair, QueuePairStatistics | None]] = [
-            (pair, None)
+        owners = queue_pair_owners(plan)
+        self._pairs = [
+            _Pair(pair, *owners[line.endpoint.port.number, pair.qpn])
             for line in plane.lines
             for pair in line.endpoint.engine.queue_pairs()
         ]
+        self._limited = 0
+        self._failed = 0
         self._next = 0
         self._turns = 0
         self._distributions: dict[tuple[str, int], HistogramCounts] = {}
@@ -123,6 +158,9 @@ class Tally:
             _add(values, _PORT_SLOTS, self._ports[index], now)
             self._ports[index] = now
             self._count_sockets(index, line, values)
+            port = line.endpoint.port.number
+            row = (time.monotonic_ns(), port, *port_row(line, now))
+            self._counters.set_port(index, row)
         cpu_ns = time.process_time_ns()
         values[_CPU_NS] = cpu_ns
         plane = self._plane
@@ -134,6 +172,10 @@ class Tally:
                 max_lag_ns=plane.max_lag_ns,
                 late_rounds=plane.late_rounds,
                 rounds=plane.rounds,
+                busy_ns=plane.busy_ns,
+                queue_pairs=len(self._pairs),
+                queue_pairs_limited=self._limited,
+                queue_pairs_failed=self._failed,
             )
         )
 
@@ -170,11 +212,20 @@ class Tally:
                 values[first + bucket] += count
 
     def _count_pair(self, index: int) -> None:
-        pair, before = self._pairs[index]
-        now = pair.statistics()
-        values = self._counters.values
-        _add(values, _QUEUE_PAIR_SLOTS, before, now)
-        self._pairs[index] = (pair, now)
+        entry = self._pairs[index]
+        now = entry.pair.statistics()
+        _add(self._counters.values, _QUEUE_PAIR_SLOTS, entry.counted, now)
+        entry.counted = now
+        has_failed = now.failure is not None
+        is_limited = not has_failed and (now.rate_bps or 0) < entry.first_rate_bps
+        self._limited += is_limited - entry.is_limited
+        entry.is_limited = is_limited
+        self._failed += has_failed - entry.has_failed
+        entry.has_failed = has_failed
+        row = queue_pair_row(
+            time.monotonic_ns(), entry.rank, entry.peer, entry.pair.qpn, now
+        )
+        self._counters.set_queue_pair(index, row)
 
 
 def _add(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 import urllib.request
 from array import array
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Finished, ShardLoad
 from chakram.core.counters import TOTAL_SLOTS, slot
+from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram.errors import PortInUse
 from chakram_agent.metrics import AgentMetrics
 from tests.agents import until_the_end
@@ -57,6 +60,55 @@ def test_an_agent_serves_what_it_counts_and_nothing_of_runs() -> None:
     assert not [name for name in found if name.startswith("chakram_run_")]
 
 
+def page(metrics: AgentMetrics, path: str) -> dict[str, Any]:
+    url = metrics.url.replace("/metrics", path)
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        assert answer.headers["Content-Type"] == "application/json"
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def test_queue_pairs_are_no_series_but_a_page_of_their_own() -> None:
+    count, width = 2_500, len(QUEUE_PAIR_FIELDS)
+    rows = RecordRows()
+    rows.queue_pairs.extend(range(count * width))
+    rows.ports.extend(range(len(PORT_FIELDS)))
+    load = ShardLoad(
+        shard=0,
+        wall_ns=1,
+        cpu_ns=1,
+        max_lag_ns=0,
+        late_rounds=0,
+        rounds=4,
+        busy_ns=1_500_000_000,
+        queue_pairs=count,
+        queue_pairs_limited=7,
+        queue_pairs_failed=1,
+    )
+    counters = CountersSnapshot(time_ns=0, values=snapshot().values, loads=(load,))
+    metrics = AgentMetrics("127.0.0.1:0")
+    metrics.start()
+    try:
+        metrics.update(counters, rows)
+        found = scrape(metrics.url)
+        # However many there are, they are three series.
+        assert found["chakram_queue_pairs"] == count
+        assert found["chakram_generator_busy_seconds_total"] == 1.5
+        first = page(metrics, "/queue-pairs")
+        assert (first["total"], first["first"]) == (count, 0)
+        assert len(first["queue_pairs"]) == 1000
+        last = page(metrics, "/queue-pairs?first=2499")
+        (row,) = last["queue_pairs"]
+        assert row["time_ns"] == 2499 * width
+        assert row["nak_rx"] == count * width - 1
+        assert page(metrics, "/queue-pairs?first=-1")["first"] == 0
+        assert page(metrics, "/queue-pairs?first=99999")["queue_pairs"] == []
+        (port,) = page(metrics, "/ports")["ports"]
+        assert list(port) == list(PORT_FIELDS)
+    finally:
+        metrics.close()
+
+
 def test_an_address_that_is_taken_is_said() -> None:
     metrics = AgentMetrics("127.0.0.1:0")
     try:
@@ -92,6 +144,7 @@ async def test_the_command_serves_metrics(tmp_path: object) -> None:
                     await asyncio.sleep(0.05)
                     found = scrape(url)
         assert found["chakram_tx_bytes_total"] > 0
+        assert found["chakram_queue_pairs"] == 2
     finally:
         process.terminate()
         assert await process.wait() == 0

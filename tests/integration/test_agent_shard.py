@@ -79,7 +79,7 @@ class Talk:
 @contextmanager
 def running() -> Iterator[Talk]:
     ours, theirs = socket.socketpair()
-    counters = SharedCounters.create("test")
+    counters = SharedCounters.create("test", queue_pairs=2, ports=2)
     pipe = ShardPipe(theirs)
     thread = threading.Thread(target=Shard(pipe, counters).run, name="shard")
     thread.start()
@@ -115,6 +115,39 @@ def test_a_shard_works_and_lingers_until_it_is_told_to_stop() -> None:
         load = talk.counters.load(0)
         assert load.rounds > 0
         assert load.wall_ns > 0
+        talk.stop()
+        talk.wait_for("stopped")
+
+
+def test_the_counters_of_queue_pairs_are_read_while_they_work() -> None:
+    plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6))
+    with running() as talk:
+        talk.set_up(plan)
+        talk.wait_for("ready")
+        talk.arm()
+        talk.wait_for("progress", lambda report: report.progress.counter > 100)
+        seen: list[list[dict[str, int]]] = []
+        while len(seen) < 2 or not seen[-1][0]["tx_bytes"] > seen[0][0]["tx_bytes"]:
+            rows = talk.counters.queue_pair_rows()
+            width = len(QUEUE_PAIR_FIELDS)
+            seen.append(
+                [
+                    dict(zip(QUEUE_PAIR_FIELDS, rows[at : at + width], strict=True))
+                    for at in range(0, len(rows), width)
+                ]
+            )
+            talk.pipe.wait(0.05)
+            talk.pipe.receive()
+        first, second = seen[-1]
+        assert (first["rank"], first["peer"]) == (0, 1)
+        assert (second["rank"], second["peer"]) == (1, 0)
+        assert first["message_tx"] > 0
+        ports = talk.counters.port_rows()
+        assert len(ports) == 2 * len(PORT_FIELDS)
+        assert ports[PORT_FIELDS.index("tx_bytes")] > 0
+        load = talk.counters.load(0)
+        assert (load.queue_pairs, load.queue_pairs_limited) == (2, 0)
+        assert 0 < load.busy_ns < load.wall_ns
         talk.stop()
         talk.wait_for("stopped")
 

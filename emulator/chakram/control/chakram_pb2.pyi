@@ -559,6 +559,10 @@ class ShardLoad(_message.Message):
     MAX_LAG_NS_FIELD_NUMBER: _builtins.int
     LATE_ROUNDS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    BUSY_NS_FIELD_NUMBER: _builtins.int
+    QUEUE_PAIRS_FIELD_NUMBER: _builtins.int
+    QUEUE_PAIRS_LIMITED_FIELD_NUMBER: _builtins.int
+    QUEUE_PAIRS_FAILED_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     wall_ns: _builtins.int
     cpu_ns: _builtins.int
@@ -566,6 +570,12 @@ class ShardLoad(_message.Message):
     """the most that a due deadline had to wait for the loop"""
     late_rounds: _builtins.int
     rounds: _builtins.int
+    busy_ns: _builtins.int
+    """rounds in which something was received or sent"""
+    queue_pairs: _builtins.int
+    queue_pairs_limited: _builtins.int
+    """below the rate that they begin at"""
+    queue_pairs_failed: _builtins.int
     def __init__(
         self,
         *,
@@ -575,10 +585,14 @@ class ShardLoad(_message.Message):
         max_lag_ns: _builtins.int = ...,
         late_rounds: _builtins.int = ...,
         rounds: _builtins.int = ...,
+        busy_ns: _builtins.int = ...,
+        queue_pairs: _builtins.int = ...,
+        queue_pairs_limited: _builtins.int = ...,
+        queue_pairs_failed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ns", b"cpu_ns", "late_rounds", b"late_rounds", "max_lag_ns", b"max_lag_ns", "rounds", b"rounds", "shard", b"shard", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_ns", b"busy_ns", "cpu_ns", b"cpu_ns", "late_rounds", b"late_rounds", "max_lag_ns", b"max_lag_ns", "queue_pairs", b"queue_pairs", "queue_pairs_failed", b"queue_pairs_failed", "queue_pairs_limited", b"queue_pairs_limited", "rounds", b"rounds", "shard", b"shard", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -154,6 +154,10 @@ def encode_event(event: AgentEvent) -> pb.AgentEvent:
                             max_lag_ns=load.max_lag_ns,
                             late_rounds=load.late_rounds,
                             rounds=load.rounds,
+                            busy_ns=load.busy_ns,
+                            queue_pairs=load.queue_pairs,
+                            queue_pairs_limited=load.queue_pairs_limited,
+                            queue_pairs_failed=load.queue_pairs_failed,
                         )
                         for load in event.loads
                     ],
@@ -220,6 +224,10 @@ def _counters(message: pb.Counters, *, time_ns: int, where: str) -> CountersSnap
                 max_lag_ns=load.max_lag_ns,
                 late_rounds=load.late_rounds,
                 rounds=load.rounds,
+                busy_ns=load.busy_ns,
+                queue_pairs=load.queue_pairs,
+                queue_pairs_limited=load.queue_pairs_limited,
+                queue_pairs_failed=load.queue_pairs_failed,
             )
             for load in message.loads
         ),

@@ -107,6 +107,10 @@ class ShardLoad:
         max_lag_ns: The longest that something due had to wait for the loop.
         late_rounds: Rounds of the loop that came more than 1 ms late.
         rounds: All rounds.
+        busy_ns: Time of those rounds in which something was received or sent.
+        queue_pairs: Queue pairs that the following were counted of.
+        queue_pairs_limited: Those whose rate is below the one that they begin at.
+        queue_pairs_failed: Those in the error state.
     """
 
     shard: int
@@ -115,6 +119,10 @@ class ShardLoad:
     max_lag_ns: int
     late_rounds: int
     rounds: int
+    busy_ns: int = 0
+    queue_pairs: int = 0
+    queue_pairs_limited: int = 0
+    queue_pairs_failed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,13 @@ class Observer:
                 max_lag_ns=max(load.max_lag_ns for load in snapshot.loads),
                 rounds=sum(load.rounds for load in snapshot.loads),
                 late_rounds=sum(load.late_rounds for load in snapshot.loads),
+                busy_ns=sum(load.busy_ns for load in snapshot.loads),
+            )
+            self._metrics.set_queue_pairs(
+                agent,
+                total=sum(load.queue_pairs for load in snapshot.loads),
+                limited=sum(load.queue_pairs_limited for load in snapshot.loads),
+                failed=sum(load.queue_pairs_failed for load in snapshot.loads),
             )
         self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
         self.injected[agent] = {

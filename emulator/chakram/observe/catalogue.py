@@ -30,6 +30,8 @@ RUN_STATES = ("preparing", "running", "complete", "partial", "failed")
 """Values of the label ``state``."""
 
 ACTIVITIES = ("compute", "communication", "exposed", "idle")
+QUEUE_PAIR_STATES = ("at_line", "limited", "failed")
+"""At the rate that they begin with, below it, in the error state."""
 """Values of the label ``activity``."""
 
 DISTURBANCES = tuple(name for name in INJECTED if name != "drops")
@@ -401,6 +403,19 @@ _AGENT_METRICS = (
         "chakram_generator_late_rounds_total",
         COUNTER,
         "Rounds of the data plane's loops that came more than 1 ms late.",
+    ),
+    _agent(
+        "chakram_generator_busy_seconds_total",
+        COUNTER,
+        "Time of those rounds of the data plane's loops, over all processes, in which "
+        "something was received or sent.",
+    ),
+    _agent(
+        "chakram_queue_pairs",
+        GAUGE,
+        "Queue pairs by what congestion control lets them do: at the rate that they "
+        "begin with, below it, or in the error state.",
+        _words("state", QUEUE_PAIR_STATES),
     ),
 )
 

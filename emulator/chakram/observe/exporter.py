@@ -9,11 +9,13 @@ no counter of prometheus_client exists anywhere.
 from __future__ import annotations
 
 import errno
+import json
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -33,7 +35,7 @@ from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
 from chakram.observe.catalogue import COUNTER, HISTOGRAM, INFO, METRICS, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from chakram.observe.metrics_state import (
         HistogramValues,
@@ -150,14 +152,22 @@ class MetricsServer:
     Args:
         state: What it serves.
         listener: From ``open_listener``; the server closes it.
+        pages: What else it serves as JSON: by path, what makes the document from the
+            parameters behind the question mark.
     """
 
-    def __init__(self, state: MetricsState, listener: socket.socket) -> None:
+    def __init__(
+        self,
+        state: MetricsState,
+        listener: socket.socket,
+        pages: Mapping[str, Callable[[Mapping[str, str]], object]] | None = None,
+    ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(SnapshotCollector(state))
 
         class Handler(_Handler):
             served = registry
+            documents = pages or {}
 
         self._server = _Server(listener, Handler)
         self._thread = threading.Thread(
@@ -216,20 +226,30 @@ class _Handler(BaseHTTPRequestHandler):
 
     timeout = REQUEST_TIMEOUT_S
     served: CollectorRegistry
+    documents: Mapping[str, Callable[[Mapping[str, str]], object]]
 
     def do_GET(self) -> None:
-        path = self.path.split("?", 1)[0]
+        path, _, query = self.path.partition("?")
         if path == "/metrics":
             encode, content_type = choose_encoder(self.headers.get("Accept", ""))
             self._answer(200, content_type, encode(self.served))
+        elif path in self.documents:
+            document = self.documents[path](dict(parse_qsl(query)))
+            self._answer(200, "application/json", json.dumps(document).encode())
         elif path == "/":
-            self._answer(200, "text/plain; charset=utf-8", b"See /metrics\n")
+            self._answer(200, "text/plain; charset=utf-8", f"See {self._all()}\n")
         else:
-            self._answer(404, "text/plain; charset=utf-8", b"Only /metrics is here\n")
+            here = f"Only {self._all()} is here\n"
+            self._answer(404, "text/plain; charset=utf-8", here)
 
     do_HEAD = do_GET
 
-    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+    def _all(self) -> str:
+        return " and ".join(("/metrics", *self.documents))
+
+    def _answer(self, status: int, content_type: str, body: bytes | str) -> None:
+        if isinstance(body, str):
+            body = body.encode()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

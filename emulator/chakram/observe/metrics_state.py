@@ -27,6 +27,7 @@ from chakram.observe.catalogue import (
     ACTIVITIES,
     BY_NAME,
     DISTURBANCES,
+    QUEUE_PAIR_STATES,
     RUN_STATES,
     message_size,
 )
@@ -247,7 +248,13 @@ class MetricsState:
             self._set("chakram_flows_active", (agent,), max(0, active))
 
     def set_load(
-        self, agent: str, *, max_lag_ns: int, rounds: int, late_rounds: int
+        self,
+        agent: str,
+        *,
+        max_lag_ns: int,
+        rounds: int,
+        late_rounds: int,
+        busy_ns: int = 0,
     ) -> None:
         """Note how the data plane of an agent keeps up, over all its shards."""
         with self._lock:
@@ -255,6 +262,20 @@ class MetricsState:
             self._set("chakram_generator_lag_max_seconds", (agent,), lag_seconds)
             self._set("chakram_generator_rounds_total", (agent,), rounds)
             self._set("chakram_generator_late_rounds_total", (agent,), late_rounds)
+            busy_seconds = busy_ns * 1e-9
+            self._set("chakram_generator_busy_seconds_total", (agent,), busy_seconds)
+
+    def set_queue_pairs(
+        self, agent: str, *, total: int, limited: int, failed: int
+    ) -> None:
+        """Note how the queue pairs of an agent are, as of their last turns."""
+        with self._lock:
+            for state, count in zip(
+                QUEUE_PAIR_STATES,
+                (total - limited - failed, limited, failed),
+                strict=True,
+            ):
+                self._set("chakram_queue_pairs", (agent, state), count)
 
     # ---- reading -------------------------------------------------------------------
 

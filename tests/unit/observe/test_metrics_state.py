@@ -188,7 +188,10 @@ def test_counters_of_agents_get_names_and_units() -> None:
             generator_wait_ns=1_500_000_000,
         ),
     )
-    state.set_load("a", max_lag_ns=2_000_000, rounds=100, late_rounds=4)
+    state.set_load(
+        "a", max_lag_ns=2_000_000, rounds=100, late_rounds=4, busy_ns=500_000_000
+    )
+    state.set_queue_pairs("a", total=10_000, limited=30, failed=2)
     state.set_clock("a", offset_ns=-3000, uncertainty_ns=500)
     state.set_agent_up("a", True)
     found = samples(state)
@@ -200,6 +203,10 @@ def test_counters_of_agents_get_names_and_units() -> None:
     assert found["chakram_retransmitted_packets_total", ("a", "timeout")] == 2
     assert found["chakram_generator_wait_seconds_total", ("a",)] == 1.5
     assert found["chakram_generator_lag_max_seconds", ("a",)] == 0.002
+    assert found["chakram_generator_busy_seconds_total", ("a",)] == 0.5
+    assert found["chakram_queue_pairs", ("a", "at_line")] == 9_968
+    assert found["chakram_queue_pairs", ("a", "limited")] == 30
+    assert found["chakram_queue_pairs", ("a", "failed")] == 2
     assert found["chakram_agent_clock_offset_seconds", ("a",)] == pytest.approx(-3e-6)
     assert found["chakram_agent_up", ("a",)] == 1
 
@@ -243,7 +250,8 @@ def full_state(agents: int) -> MetricsState:
     for number in range(agents):
         agent = f"a{number}"
         state.set_counters(agent, values)
-        state.set_load(agent, max_lag_ns=1, rounds=1, late_rounds=1)
+        state.set_load(agent, max_lag_ns=1, rounds=1, late_rounds=1, busy_ns=1)
+        state.set_queue_pairs(agent, total=3, limited=1, failed=1)
         state.set_clock(agent, offset_ns=1, uncertainty_ns=1)
         state.set_agent_up(agent, True)
     return state
