@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from math import ceil, log2
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 import yaml
@@ -18,8 +19,12 @@ from chakram.config.dcqcn import (
     load_profile,
 )
 from chakram.config.experiment import parse_experiment
-from chakram.controller.planning import experiment_warnings, transport_plan
-from chakram.controller.reporting import describe_transport
+from chakram.controller.planning import (
+    experiment_warnings,
+    load_jobs,
+    transport_plan,
+)
+from chakram.controller.reporting import describe_transport, manifest_of
 from chakram.errors import ConfigError
 from chakram.fabric.from_config import topology_from_config
 from chakram.fabric.topology import EcnThresholds
@@ -318,6 +323,30 @@ def test_an_experiment_chooses_a_profile() -> None:
     dumped = experiment.model_dump(mode="json", by_alias=True, exclude_none=True)
     again = parse_experiment(yaml.safe_dump(dumped))
     assert transport_plan(again) == plan
+
+
+def test_the_record_of_a_run_names_profile_overrides_and_dilation() -> None:
+    experiment = parse_experiment(
+        experiment_text(
+            "{dcqcn: {profile: dcqcn-intel, overrides: {min_rate: 1%}, "
+            "vendor: {dcqcn_T: 60, EWMA_GAIN: 0.0625}}}"
+        )
+    )
+    manifest = manifest_of(
+        experiment,
+        load_jobs(experiment),
+        transport_plan(experiment),
+        run_id="r",
+        started=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    said = "dcqcn-intel with min_rate 1%, dcqcn_T 60, EWMA_GAIN 0.0625"
+    assert said in manifest.transport
+    recorded: Any = manifest.experiment
+    dcqcn = recorded["transport"]["congestion_control"]["dcqcn"]
+    assert dcqcn["profile"] == "dcqcn-intel"
+    assert dcqcn["overrides"]["min_rate"] == "1%"
+    assert dcqcn["vendor"] == {"dcqcn_T": 60, "EWMA_GAIN": 0.0625}
+    assert manifest.dilation == 1
 
 
 def test_a_name_alone_means_the_default_profile() -> None:
