@@ -31,10 +31,10 @@ class Disagreements:
         """How many there were."""
         return len(self.kept) + self.more
 
-    def counts(self, number: int = 1) -> bool:
-        """Say whether one more is to be described; else count it, or *number*."""
+    def takes_one_more(self) -> bool:
+        """Say whether the next one is to be described; else it is only counted."""
         if self._limit and len(self.kept) >= self._limit:
-            self.more += number
+            self.more += 1
             return False
         return True
 

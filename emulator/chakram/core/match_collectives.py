@@ -123,7 +123,7 @@ def _columns(
     for position in positions:
         op, size_bytes = graph.op(position), graph.comm_bytes(position)
         root = graph.root(position) or 0
-        if root >= nranks and faults.counts():
+        if root >= nranks and faults.takes_one_more():
             faults.add(
                 MatchingError(
                     graph.locate(position),
@@ -185,7 +185,7 @@ def _disagree(
         )
 
     for number in differing[:_SHOWN_OF_MEMBER]:
-        if faults.counts():
+        if faults.takes_one_more():
             faults.add(
                 MatchingError(
                     f"process group {group.name!r}: collective {number}",
@@ -226,7 +226,7 @@ def match_splits(
         differing = mismatch(rows)
         if differing is not None:
             source, destination = differing
-            if faults.counts():
+            if faults.takes_one_more():
                 faults.add(
                     MatchingError(
                         nodes[source][0].locate(nodes[source][1]),
@@ -258,7 +258,7 @@ def _rows(
                 graph.comm_bytes(position), nranks=len(nodes), position=index
             )
         elif len(row.sent_bytes) != len(nodes):
-            if faults.counts():
+            if faults.takes_one_more():
                 faults.add(
                     MatchingError(
                         graph.locate(position),

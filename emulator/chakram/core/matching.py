@@ -224,7 +224,7 @@ class _Communication:
         try:
             group = _group_of(graph, position, self._graphs, self._groups)
         except MatchingError as error:
-            if self._faults.counts():
+            if self._faults.takes_one_more():
                 self._faults.add(error)
             return None
         self.used[group.name] = group
@@ -235,7 +235,7 @@ class _Communication:
         try:
             peer, tag = _peer_of(graph, position, self._graphs)
         except MatchingError as error:
-            if self._faults.counts():
+            if self._faults.takes_one_more():
                 self._faults.add(error)
             return
         ends = (graph.rank, peer) if sends else (peer, graph.rank)
@@ -318,7 +318,7 @@ def _match_messages(
         for send, receive in zip(sent, received, strict=False):
             pairs.append((send, receive))
             sizes = (source.comm_bytes(send), destination.comm_bytes(receive))
-            if sizes[0] != sizes[1] and faults.counts():
+            if sizes[0] != sizes[1] and faults.takes_one_more():
                 faults.add(
                     MatchingError(
                         source.locate(send),
@@ -327,7 +327,7 @@ def _match_messages(
                         SAME_RUN,
                     )
                 )
-        if len(sent) != len(received) and faults.counts():
+        if len(sent) != len(received) and faults.takes_one_more():
             paired = min(len(sent), len(received))
             lonely = (
                 source.locate(sent[paired])
