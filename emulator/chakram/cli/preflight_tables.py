@@ -30,7 +30,9 @@ def print_report(report: PreflightReport, console: Console | None = None) -> Non
     """Print all of a report on *console*; None: standard output."""
     console = console or Console()
     if len(report.ports) <= MATRIX_PORTS:
-        for table in _matrices(report):
+        for title, table in _matrices(report):
+            # A title of the table itself would be folded at its width.
+            console.print(Text(title, style="italic"))
             console.print(table)
     else:
         console.print(_worst(report))
@@ -49,43 +51,47 @@ def print_report(report: PreflightReport, console: Console | None = None) -> Non
     console.print(Text(outcome[verdict], style=_STYLES[verdict]))
 
 
-def _matrices(report: PreflightReport) -> Iterator[Table]:
+def _matrices(report: PreflightReport) -> Iterator[tuple[str, Table]]:
     failed = {
         (pair, finding.check) for finding in report.failures for pair in finding.pairs
     }
     if report.settings.check_rate:
         fastest = max((pair.goodput_bps or 0.0 for pair in report.pairs), default=0.0)
         unit, name = (1e9, "Gbit/s") if fastest >= 1e9 else (1e6, "Mbit/s")
-        yield _matrix(
-            report,
+        yield (
             f"goodput ({name}): row sends, column receives",
-            lambda pair: _number(pair.goodput_bps, unit),
-            lambda pair: bool({(pair, "rate"), (pair, "loss")} & failed),
+            _matrix(
+                report,
+                lambda pair: _number(pair.goodput_bps, unit),
+                lambda pair: bool({(pair, "rate"), (pair, "loss")} & failed),
+            ),
         )
     if report.settings.check_latency:
-        yield _matrix(
-            report,
+        yield (
             "median round trip (us)",
-            lambda pair: _number(pair.round_trip_p50_ns, 1e3),
-            lambda pair: (pair, "latency") in failed,
+            _matrix(
+                report,
+                lambda pair: _number(pair.round_trip_p50_ns, 1e3),
+                lambda pair: (pair, "latency") in failed,
+            ),
         )
     if report.settings.check_mtu:
-        yield _matrix(
-            report,
+        yield (
             "path MTU that passes (bytes)",
-            lambda pair: "-" if pair.path_mtu is None else str(pair.path_mtu),
-            lambda pair: bool({(pair, "mtu"), (pair, "reach")} & failed),
+            _matrix(
+                report,
+                lambda pair: "-" if pair.path_mtu is None else str(pair.path_mtu),
+                lambda pair: bool({(pair, "mtu"), (pair, "reach")} & failed),
+            ),
         )
 
 
 def _matrix(
     report: PreflightReport,
-    title: str,
     cell: Callable[[PairReport], str],
     is_bad: Callable[[tuple[str, str]], bool],
 ) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
+    table = Table("")
     for name in report.ports:
         table.add_column(name, justify="right")
     pairs = {(pair.source, pair.destination): pair for pair in report.pairs}

@@ -361,6 +361,7 @@ class _Run:
             run_id=self._run_id,
         ).run()
         save_preflight(self._directory.path, report, run_id=self._run_id)
+        self._metrics.set_preflight(report.findings)
         minds = self._experiment.preflight.action == "require"
         self._directory.update(
             preflight=preflight_summary(report),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from chakram.core.collectives import CollectiveOp
 from chakram.core.counters import FCT_BUCKET_BOUNDS_NS, INJECTED
+from chakram.core.preflight.report import CHECKS, FAILED, UNPROVEN
 from chakram.units import format_size
 
 COUNTER = "counter"
@@ -270,6 +271,14 @@ _RUN_METRICS = (
         "Bytes that one direction of a link of the fabric has carried in the run.",
         _LINK,
         _DIRECTION,
+    ),
+    _metric(
+        "chakram_preflight_pairs",
+        GAUGE,
+        "Pairs of ports, each direction one, that the test before the run has found "
+        "so; no series where there was none.",
+        _words("check", CHECKS),
+        _words("verdict", (FAILED, UNPROVEN)),
     ),
 )
 

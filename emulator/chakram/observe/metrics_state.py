@@ -23,6 +23,7 @@ from chakram.core.counters import (
     slot,
     sum_counters,
 )
+from chakram.core.preflight.report import CHECKS, FAILED, UNPROVEN
 from chakram.observe.catalogue import (
     ACTIVITIES,
     BY_NAME,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.core.plan import Plan
+    from chakram.core.preflight.report import Finding
     from chakram.core.resolve import (
         CollectiveIdentity,
         CollectiveKey,
@@ -189,6 +191,19 @@ class MetricsState:
                     labels,
                     mean_seconds,
                 )
+
+    def set_preflight(self, findings: Iterable[Finding]) -> None:
+        """Note what the test of the fabric before the run has found."""
+        pairs: dict[Labels, set[tuple[str, str]]] = {
+            (check, verdict): set()
+            for check in CHECKS
+            for verdict in (FAILED, UNPROVEN)
+        }
+        for finding in findings:
+            pairs[finding.check, finding.verdict].update(finding.pairs)
+        with self._lock:
+            for labels, found in pairs.items():
+                self._set("chakram_preflight_pairs", labels, len(found))
 
     def add_collectives(self, records: Iterable[CollectiveRecord]) -> None:
         """Count finished collectives."""

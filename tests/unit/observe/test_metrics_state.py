@@ -25,6 +25,7 @@ from chakram.core.counters import (
     slot,
 )
 from chakram.core.joining import CollectiveJoiner
+from chakram.core.preflight.report import FAILED, Finding
 from chakram.core.records import RecordRows
 from chakram.core.resolve import CollectiveKey, OperationTable, rank_records
 from chakram.observe.catalogue import (
@@ -230,12 +231,35 @@ def test_completion_times_of_agents_add_up() -> None:
     assert found[f"{name}_bucket", ("all_to_all", "2e-06")] == 1
 
 
+def test_a_preflight_counts_pairs_once_for_each_check() -> None:
+    def finding(check: str, *pairs: tuple[str, str]) -> Finding:
+        return Finding(
+            check=check, verdict=FAILED, where="", found="", hint=None, pairs=pairs
+        )
+
+    state = MetricsState("r1")
+    state.set_preflight(
+        [
+            finding("dscp", ("h0", "h1"), ("h0", "h2")),
+            finding("dscp", ("h0", "h1")),
+            finding("mtu", ("h1", "h0")),
+        ]
+    )
+
+    found = samples(state)
+    name = "chakram_preflight_pairs"
+    assert found[name, ("dscp", "failed")] == 2
+    assert found[name, ("mtu", "failed")] == 1
+    assert found[name, ("rate", "failed")] == found[name, ("dscp", "unproven")] == 0
+
+
 def full_state(agents: int) -> MetricsState:
     """Return a state that has said everything a run can say."""
     state = state_after(two_iterations())
     state.set_start_time(1.0)
     state.set_end_time(2.0)
     state.set_link_bytes("leaf1-spine1", "up", 10)
+    state.set_preflight([])
     state.set_predictions(
         "ideal",
         {CollectiveKey("moe", "world", 0): 1000},
