@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.ideal import ceiling_ns, ideal_ns
+from chakram.core.ceiling import ceiling_ns
+from chakram.core.ideal import ideal_ns
 from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
 from chakram.fabric.model import fabric_model

@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm_of
+from chakram.core.ceiling import ceiling_ns
 from chakram.core.collectives import CollectiveOp
-from chakram.core.ideal import ceiling_ns, ideal_ns, message_ideal_ns
+from chakram.core.ideal import Ideals
 from chakram.core.joining import CollectiveJoiner
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import CollectiveOperation, SendOperation
@@ -27,9 +28,8 @@ from chakram.simulate.job import SimulationResult, simulate_plan
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chakram.core.ideal import FabricModel
-    from chakram.core.plan import Plan, RankPlan
-    from chakram.core.schedule import Algorithm
+    from chakram.core.network_model import FabricModel
+    from chakram.core.plan import Plan, RankPlan, TransportPlan
     from chakram.core.splits import Matrix
     from chakram.fabric.topology import Topology
 
@@ -52,26 +52,18 @@ Bounds = tuple[dict[CollectiveKey, int], dict[CollectiveKey, int]]
 
 def bounds(plan: Plan, topology: Topology) -> Bounds:
     """Return ideal and ceiling of every collective and message of a plan."""
-    ideals: dict[CollectiveKey, int] = {}
+    times: dict[CollectiveKey, int] = {}
     ceilings: dict[CollectiveKey, int] = {}
-    host_of_port = {port.number: port.host for port in plan.ports()}
     transport = plan.agents[0].transport
-    by_job: dict[str, list[RankPlan]] = {}
-    for rank in plan.ranks():
-        by_job.setdefault(rank.program.job, []).append(rank)
-    for job, ranks in by_job.items():
-        model = replace(
-            fabric_model(
-                topology,
-                {rank.program.rank: host_of_port[rank.port] for rank in ranks},
-                overhead_bytes=overhead_bytes_of(plan.family()),
-            ),
-            local_bps={
-                (rank.program.rank, pair.peer_rank): pair.local_rate_bps
-                for rank in ranks
-                for pair in rank.queue_pairs
-                if pair.local_rate_bps is not None
-            },
+    credits = plan.agents[0].settings.credits
+    models = _models(plan, topology)
+    for job, ranks in _by_job(plan).items():
+        model = models[job]
+        ideals = Ideals(
+            model,
+            path_mtu=transport.path_mtu,
+            verb=transport.verb,
+            credits=credits,
         )
         # Most collectives of a job are the same but for their number.
         known: dict[tuple[object, ...], tuple[int, int | None]] = {}
@@ -99,93 +91,94 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
                         matrix := matrices.get(key),
                     )
                     if kind not in known:
-                        known[kind] = _collective_bounds(
+                        ideal_ns = ideals.collective_ns(
                             how,
-                            operation,
-                            members,
-                            model,
+                            ranks=members,
+                            root=operation.root,
+                            input_bytes=operation.input_bytes,
                             matrix=matrix,
-                            path_mtu=transport.path_mtu,
-                            verb=transport.verb,
                         )
-                    ideals[key], ceiling = known[kind]
+                        known[kind] = (
+                            ideal_ns,
+                            _ceiling(operation, members, model, matrix, transport),
+                        )
+                    times[key], ceiling = known[kind]
                     if ceiling is not None:
                         ceilings[key] = ceiling
                 elif isinstance(operation, SendOperation):
                     pair = f"{POINT_TO_POINT}:{rank.program.rank}>{operation.peer}"
-                    ideals[CollectiveKey(job, pair, operation.number)] = (
-                        message_ideal_ns(
-                            size_bytes=operation.size_bytes,
+                    times[CollectiveKey(job, pair, operation.number)] = (
+                        ideals.message_ns(
                             src=rank.program.rank,
                             dst=operation.peer,
-                            fabric=model,
-                            path_mtu=transport.path_mtu,
-                            verb=transport.verb,
+                            size_bytes=operation.size_bytes,
                         )
                     )
-    return ideals, ceilings
+    return times, ceilings
 
 
 def flow_ideal(plan: Plan, topology: Topology) -> FlowIdeal:
     """Return what says how long each message would take alone on the fabric."""
-    host_of_port = {port.number: port.host for port in plan.ports()}
-    hosts: dict[str, dict[int, str]] = {}
-    for rank in plan.ranks():
-        of_job = hosts.setdefault(rank.program.job, {})
-        of_job[rank.program.rank] = host_of_port[rank.port]
-    overhead_bytes = overhead_bytes_of(plan.family())
-    models = {
-        job: fabric_model(topology, of_job, overhead_bytes=overhead_bytes)
-        for job, of_job in hosts.items()
-    }
     transport = plan.agents[0].transport
+    ideals = {
+        job: Ideals(model, path_mtu=transport.path_mtu, verb=transport.verb)
+        for job, model in _models(plan, topology).items()
+    }
 
     def ideal(job: str, src: int, dst: int, size_bytes: int) -> int:
-        return message_ideal_ns(
-            src=src,
-            dst=dst,
-            size_bytes=size_bytes,
-            fabric=models[job],
-            path_mtu=transport.path_mtu,
-            verb=transport.verb,
-        )
+        return ideals[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
 
     return ideal
 
 
-def _collective_bounds(
-    how: Algorithm,
+def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:
+    by_job: dict[str, list[RankPlan]] = {}
+    for rank in plan.ranks():
+        by_job.setdefault(rank.program.job, []).append(rank)
+    return by_job
+
+
+def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
+    """Return by job what is known of the fabric under its ranks."""
+    host_of_port = {port.number: port.host for port in plan.ports()}
+    overhead_bytes = overhead_bytes_of(plan.family())
+    return {
+        job: replace(
+            fabric_model(
+                topology,
+                {rank.program.rank: host_of_port[rank.port] for rank in ranks},
+                overhead_bytes=overhead_bytes,
+            ),
+            local_bps={
+                (rank.program.rank, pair.peer_rank): pair.local_rate_bps
+                for rank in ranks
+                for pair in rank.queue_pairs
+                if pair.local_rate_bps is not None
+            },
+        )
+        for job, ranks in _by_job(plan).items()
+    }
+
+
+def _ceiling(
     operation: CollectiveOperation,
     members: tuple[int, ...],
     model: FabricModel,
-    *,
     matrix: Matrix | None,
-    path_mtu: int,
-    verb: str,
-) -> tuple[int, int | None]:
-    ideal = ideal_ns(
-        how,
-        ranks=members,
-        root=operation.root,
-        input_bytes=operation.input_bytes,
-        fabric=model,
-        path_mtu=path_mtu,
-        verb=verb,
-        matrix=matrix,
-    )
+    transport: TransportPlan,
+) -> int | None:
     if operation.op is CollectiveOp.BARRIER:
-        return ideal, None
-    ceiling = ceiling_ns(
+        return None
+    return ceiling_ns(
         operation.op,
         ranks=members,
         root=operation.root,
         input_bytes=operation.input_bytes,
         fabric=model,
-        path_mtu=path_mtu,
-        verb=verb,
+        path_mtu=transport.path_mtu,
+        verb=transport.verb,
         matrix=matrix,
     )
-    return ideal, ceiling
 
 
 def simulate(plan: Plan, topology: Topology, seed: int) -> dict[CollectiveKey, int]:

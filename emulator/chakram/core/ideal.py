@@ -1,6 +1,6 @@
-"""How fast a collective could be: the ideal of its schedule, and the ceiling.
+"""How fast a schedule could be: its ideal.
 
-**Ideal**: the time of *this* schedule alone on the fabric, in the alpha-beta model with
+It is the time of *this* schedule alone on the fabric, in the alpha-beta model with
 headers counted.  A transfer is ready when what its source received of the chunk in
 earlier steps is there; a port sends one after the other what is ready, in the order in
 which it became so, then of (step, turn).  A transfer takes
@@ -18,145 +18,233 @@ For a ring all_reduce of n ranks with chunks of c wire bytes on ports of rate r 
 
     2(n - 1)(8c/r + alpha) + the way back of one acknowledgement.
 
-**Ceiling**: the time in which the bytes that must cross the group's ports do, whatever
-the algorithm, headers at the path MTU counted, latency not.  A port that carries m of
-the group's n ranks must, in its busier direction, carry of the input S of a rank
+Where no transfer waits for another, all of them share their ports from the start.  Then
+no order is the schedule's, and whatever has most to do decides: a port, in one
+direction, or the uplinks of a switch.
 
-    all_reduce             S, and all q ports together 2(q - 1)S
-    all_gather             max(m, n - m) S
-    reduce_scatter         max(m, n - m) S/n
-    all_to_all             m(n - m) S/n
-    all_to_all_v           the parts of its ranks for ranks on other ports, or of those
-                           for its own
-    broadcast, reduce      S
-    gather, scatter        the shards of the other ranks at the root's port, m elsewhere
-    send_recv              S per rank whose next one is on another port
-
-so with one rank per port all_reduce needs 2(n - 1)/n S.  (Sum over ports: each of q - 1
-ports must give away its contribution and get the result.  Reductions inside switches
-are not considered.)
+With receiver credits a message also waits until its receiver has granted one of those
+before it: the grant of a message leaves when it is there and takes the latency of an
+empty message.  Like acknowledgements, grants compete with nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import groupby
+from array import array
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms.listed import ListedAlgorithm
-from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
-from chakram.core.uneven import matrix_bytes, uneven_message_bytes
-from chakram.core.wire_cost import (
-    AETH_BYTES,
-    PACKET_OVERHEAD_BYTES,
-    first_packet_wire_bytes,
-    serialisation_ns,
-    wire_bytes,
-)
+from chakram.core.schedule_needs import schedule_needs
+from chakram.core.timeline import Timeline
+from chakram.core.uneven import matrix_bytes
+from chakram.core.ways import Ways
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from chakram.core.network_model import FabricModel
     from chakram.core.schedule import Algorithm, Transfer
     from chakram.core.splits import Matrix
+    from chakram.core.ways import Route
 
-__all__ = [
-    "FabricModel",
-    "PathModel",
-    "PortModel",
-    "ceiling_ns",
-    "ideal_ns",
-    "message_ideal_ns",
-]
+__all__ = ["Ideals", "ideal_ns"]
+
+_KEPT_TRANSFERS = 1 << 16
+"""Transfers of all schedules that are kept for the next collective: some 20 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PortModel:
-    """A port: its rate in each direction (None: unlimited), and its switch."""
+class _Shape:
+    """What collectives of a group by one algorithm have in common, whatever their size.
 
-    rate_bps: int | None
-    switch: str
+    ``routes`` are the routes with their transfers; ``waits`` tells whether any transfer
+    waits for another.
+    """
+
+    transfers: tuple[Transfer, ...]
+    timeline: Timeline
+    routes: dict[Route, list[int]]
+    waits: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathModel:
-    """A path between two ports: propagation in all, and the rate of each link."""
+@dataclass(slots=True)
+class _Times:
+    """Columns of times, one entry per transfer; see ``Timeline.end_ns``."""
 
-    delay_ns: int
-    rates_bps: tuple[int | None, ...]
+    out_ns: array[int]
+    path_ns: array[int]
+    latency_ns: array[int]
+    up_ns: array[int]
+    down_ns: array[int]
+    in_ns: array[int]
 
-    def latency_ns(self, packet_bytes: int) -> int:
-        """Return how long one packet takes over all links, stored at each hop."""
-        return self.delay_ns + sum(
-            serialisation_ns(packet_bytes, rate_bps=rate) for rate in self.rates_bps
+
+class Ideals:
+    """Finds the ideals of collectives and messages of one job.
+
+    Args:
+        fabric: Where its ranks are.
+        path_mtu: Payload of a full packet.
+        verb: ``write`` or ``send``.
+        credits: Messages that may be on one way before one is granted; 0: any number.
+    """
+
+    def __init__(
+        self,
+        fabric: FabricModel,
+        *,
+        path_mtu: int,
+        verb: str = "write",
+        credits: int = 0,
+    ) -> None:
+        self._ways = Ways(fabric, path_mtu=path_mtu, verb=verb)
+        self._credits = credits
+        self._shapes: OrderedDict[tuple[object, ...], _Shape] = OrderedDict()
+
+    def collective_ns(
+        self,
+        algorithm: Algorithm,
+        *,
+        ranks: Sequence[int],
+        root: int,
+        input_bytes: int,
+        matrix: Matrix | None = None,
+    ) -> int:
+        """Return the time of a schedule alone on the fabric; see the module.
+
+        Args:
+            algorithm: Makes the schedule.
+            ranks: The group, in its order.
+            root: A position in it.
+            input_bytes: What one rank contributes.
+            matrix: Of an all_to_all_v, the bytes from each position to each.
+
+        Returns:
+            Nanoseconds; 0 where no transfer crosses the fabric.
+        """
+        shape = self._shape(algorithm, tuple(ranks), root)
+        sizes = (
+            _sizes(
+                algorithm, shape.transfers, nranks=len(ranks), input_bytes=input_bytes
+            )
+            if matrix is None
+            else _uneven_sizes(algorithm, shape.transfers, matrix)
+        )
+        present = None
+        # A part of no bytes is no message, but in users' algorithms.
+        if matrix is not None and not isinstance(algorithm, ListedAlgorithm):
+            if shape.waits and 0 in sizes:
+                shape = self._make_shape(
+                    tuple(
+                        each
+                        for each, size in zip(shape.transfers, sizes, strict=True)
+                        if size
+                    ),
+                    tuple(ranks),
+                    stepwise=algorithm.stepwise,
+                )
+                sizes = [size for size in sizes if size]
+            elif 0 in sizes:
+                present = sizes
+        times = self._times(shape, sizes)
+        return shape.timeline.end_ns(
+            out_ns=times.out_ns,
+            path_ns=times.path_ns,
+            latency_ns=times.latency_ns,
+            up_ns=times.up_ns,
+            down_ns=times.down_ns,
+            in_ns=times.in_ns,
+            present=present,
+            credits=self._credits,
         )
 
-    def slowest_bps(self) -> int | None:
-        """Return the lowest rate, None where no link has one."""
-        return min((rate for rate in self.rates_bps if rate), default=None)
+    def message_ns(self, *, src: int, dst: int, size_bytes: int) -> int:
+        """Return the completion time of one message alone on the fabric.
 
+        It is what a flow's completion time is compared with: posted to acknowledged.
+        """
+        way = self._ways.way(src, dst)
+        out, path, latency, up, down, into = (
+            column[size_bytes]
+            for column in self._ways.times_ns(way.route, {size_bytes})
+        )
+        return max(out, path, up, down, into) + latency + way.back_ns
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricModel:
-    """What the ideal knows of the fabric under the ranks of one job.
+    # Schedules.
 
-    Attributes:
-        port_of: The port of every rank, an index into ``ports``.
-        ports: The ports.
-        uplinks_bps: By switch, the rate of all its links to other switches together;
-            None where one of them is unlimited.
-        path: The path between two different ports.
-        local_bps: Rates of messages that stay within a host, 0: no time; by source and
-            destination.
-        overhead_bytes: What each packet has beside its payload.
-    """
+    def _shape(self, algorithm: Algorithm, ranks: tuple[int, ...], root: int) -> _Shape:
+        key = (algorithm, ranks, root)
+        shape = self._shapes.get(key)
+        if shape is not None:
+            self._shapes.move_to_end(key)
+            return shape
+        schedule = build_schedule(algorithm, nranks=len(ranks), root=root)
+        shape = self._shapes[key] = self._make_shape(
+            schedule.transfers, ranks, stepwise=algorithm.stepwise
+        )
+        kept = sum(len(each.transfers) for each in self._shapes.values())
+        while kept > _KEPT_TRANSFERS and len(self._shapes) > 1:
+            kept -= len(self._shapes.popitem(last=False)[1].transfers)
+        return shape
 
-    port_of: Mapping[int, int]
-    ports: tuple[PortModel, ...]
-    uplinks_bps: Mapping[str, int | None]
-    path: Callable[[int, int], PathModel]
-    local_bps: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    overhead_bytes: int = PACKET_OVERHEAD_BYTES
+    def _make_shape(
+        self,
+        transfers: tuple[Transfer, ...],
+        ranks: tuple[int, ...],
+        *,
+        stepwise: bool,
+    ) -> _Shape:
+        missing, dependents = schedule_needs(transfers, stepwise=stepwise)
+        ways = [self._ways.way(ranks[each.src], ranks[each.dst]) for each in transfers]
+        routes: dict[Route, list[int]] = {}
+        for index, way in enumerate(ways):
+            routes.setdefault(way.route, []).append(index)
+        numbers: dict[tuple[int, int, int], int] = {}
+        links = [
+            numbers.setdefault((each.src, each.dst, each.channel), len(numbers))
+            for each in transfers
+        ]
+        timeline = Timeline(
+            lines=self._ways.lines,
+            missing=missing,
+            dependents=dependents,
+            out_lines=array("q", [way.out_line for way in ways]),
+            in_lines=array("q", [way.in_line for way in ways]),
+            up_lines=array("q", [way.up_line for way in ways]),
+            down_lines=array("q", [way.down_line for way in ways]),
+            back_ns=array("q", [way.back_ns for way in ways]),
+            links=array("q", links),
+            grant_ns=array("q", [way.grant_ns for way in ways]),
+        )
+        return _Shape(
+            transfers=transfers,
+            timeline=timeline,
+            routes=routes,
+            waits=any(missing),
+        )
 
-
-class _Lines:
-    """Resources that serve one after the other: when each is free again."""
-
-    __slots__ = ("_free_ns",)
-
-    def __init__(self) -> None:
-        self._free_ns: dict[object, int] = {}
-
-    def free_ns(self, line: object) -> int:
-        """Return when the line is free again."""
-        return self._free_ns.get(line, 0)
-
-    def occupy(
-        self, line: object, start_ns: int, nbytes: int, rate_bps: int | None
-    ) -> int:
-        """Serve *nbytes* not before *start_ns*; return when they are through."""
-        begin_ns = max(start_ns, self._free_ns.get(line, 0))
-        end_ns = begin_ns + serialisation_ns(nbytes, rate_bps=rate_bps)
-        self._free_ns[line] = end_ns
-        return end_ns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Flight:
-    """A message on its way to a port.
-
-    ``head_ns`` is when its first bits reach the receiver's port, ``tail_ns`` when its
-    last ones would if nothing else came there.
-    """
-
-    ports: tuple[int, int]
-    nbytes: int
-    head_ns: int
-    tail_ns: int
+    def _times(self, shape: _Shape, sizes: Sequence[int]) -> _Times:
+        columns = [[0] * len(sizes) for _ in range(6)]
+        for route, places in shape.routes.items():
+            of_route = [sizes[place] for place in places]
+            tables = self._ways.times_ns(route, set(of_route))
+            # Links of one rate have one table.
+            found = {
+                id(table): [table[size] for size in of_route]
+                for table in {id(each): each for each in tables}.values()
+            }
+            for number, table in enumerate(tables):
+                times_ns = found[id(table)]
+                if len(places) == len(sizes):
+                    columns[number] = times_ns
+                    continue
+                column = columns[number]
+                for place, time_ns in zip(places, times_ns, strict=True):
+                    column[place] = time_ns
+        return _Times(*(array("q", column) for column in columns))
 
 
 def ideal_ns(
@@ -169,321 +257,41 @@ def ideal_ns(
     path_mtu: int,
     verb: str = "write",
     matrix: Matrix | None = None,
+    credits: int = 0,
 ) -> int:
-    """Return the time of this schedule alone on the fabric; see the module.
-
-    Args:
-        algorithm: Makes the schedule.
-        ranks: The group, in its order.
-        root: A position in it.
-        input_bytes: What one rank contributes.
-        fabric: Where the ranks are.
-        path_mtu: Payload of a full packet.
-        verb: ``write`` or ``send``.
-        matrix: Of an all_to_all_v, the bytes from each position to each.
-
-    Returns:
-        Nanoseconds; 0 where no transfer crosses the fabric.
-    """
-    nranks = len(ranks)
-    ports = [fabric.port_of[rank] for rank in ranks]
-    transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers
-    pair_bytes = None if matrix is None else matrix_bytes(matrix)
-    if matrix is not None and not isinstance(algorithm, ListedAlgorithm):
-        transfers = tuple(each for each in transfers if matrix[each.src][each.dst])
-    missing, dependents = _needs(transfers, stepwise=algorithm.stepwise)
-    lines = _Lines()
-    flights: dict[int, _Flight] = {}
-    ready_ns = [0] * len(transfers)
-    end_ns = 0
-    # In the order of time, then of the schedule: a transfer may leave, or (with its
-    # flight) reaches the receiver's port.
-    events = [(0, index) for index, count in enumerate(missing) if not count]
-    while events:
-        now_ns, index = heappop(events)
-        flight = flights.pop(index, None)
-        if flight is None:
-            transfer = transfers[index]
-            size_bytes = (
-                transfer_bytes(
-                    algorithm, transfer, nranks=nranks, input_bytes=input_bytes
-                )
-                if pair_bytes is None
-                else uneven_message_bytes(
-                    algorithm,
-                    transfer,
-                    src=transfer.src,
-                    dst=transfer.dst,
-                    pair_bytes=pair_bytes,
-                )
-            )
-            within = (ranks[transfer.src], ranks[transfer.dst])
-            if within in fabric.local_bps:
-                flight = flights[index] = _within(
-                    fabric, lines, within, ready_ns=now_ns, nbytes=size_bytes
-                )
-                heappush(events, (flight.head_ns, index))
-                continue
-            flight = flights[index] = _depart(
-                fabric,
-                lines,
-                ports=(ports[transfer.src], ports[transfer.dst]),
-                ready_ns=now_ns,
-                size_bytes=size_bytes,
-                path_mtu=path_mtu,
-                verb=verb,
-            )
-            heappush(events, (flight.head_ns, index))
-            continue
-        arrived_ns = _arrive(fabric, lines, flight)
-        end_ns = max(end_ns, arrived_ns + _way_back_ns(fabric, flight))
-        for dependent in dependents[index]:
-            missing[dependent] -= 1
-            ready_ns[dependent] = max(ready_ns[dependent], arrived_ns)
-            if not missing[dependent]:
-                heappush(events, (ready_ns[dependent], dependent))
-    return end_ns
+    """Return the time of one schedule alone on the fabric: ``Ideals``, used once."""
+    ideals = Ideals(fabric, path_mtu=path_mtu, verb=verb, credits=credits)
+    return ideals.collective_ns(
+        algorithm, ranks=ranks, root=root, input_bytes=input_bytes, matrix=matrix
+    )
 
 
-def _needs(
-    transfers: Sequence[Transfer], *, stepwise: bool
-) -> tuple[list[int], list[list[int]]]:
-    """Return how many transfers each one waits for, and which ones wait for it."""
-    into: dict[tuple[int, int], list[int]] = {}
-    # By position: the transfers that come to it in the last step that brings any.
-    last: dict[int, list[int]] = {}
-    missing = [0] * len(transfers)
-    dependents: list[list[int]] = [[] for _ in transfers]
-    for _, same_step in groupby(enumerate(transfers), key=lambda item: item[1].step):
-        step = list(same_step)
-        for index, transfer in step:
-            needed = {
-                earlier
-                for chunk in transfer.awaited
-                for earlier in into.get((transfer.src, chunk), ())
-            }
-            if stepwise:
-                needed.update(last.get(transfer.src, ()))
-            missing[index] = len(needed)
-            for earlier in needed:
-                dependents[earlier].append(index)
-        arriving: dict[int, list[int]] = {}
-        for index, transfer in step:
-            arriving.setdefault(transfer.dst, []).append(index)
-            for chunk in transfer.chunks:
-                into.setdefault((transfer.dst, chunk), []).append(index)
-        last.update(arriving)
-    return missing, dependents
-
-
-def message_ideal_ns(
+def _sizes(
+    algorithm: Algorithm,
+    transfers: Sequence[Transfer],
     *,
-    src: int,
-    dst: int,
-    size_bytes: int,
-    fabric: FabricModel,
-    path_mtu: int,
-    verb: str = "write",
-) -> int:
-    """Return the completion time of one message alone on the fabric.
-
-    It is what a flow's completion time is compared with: posted to acknowledged.
-    """
-    lines = _Lines()
-    if (src, dst) in fabric.local_bps:
-        return _within(fabric, lines, (src, dst), ready_ns=0, nbytes=size_bytes).tail_ns
-    flight = _depart(
-        fabric,
-        lines,
-        ports=(fabric.port_of[src], fabric.port_of[dst]),
-        ready_ns=0,
-        size_bytes=size_bytes,
-        path_mtu=path_mtu,
-        verb=verb,
-    )
-    return _arrive(fabric, lines, flight) + _way_back_ns(fabric, flight)
-
-
-def _within(
-    fabric: FabricModel,
-    lines: _Lines,
-    ranks: tuple[int, int],
-    *,
-    ready_ns: int,
-    nbytes: int,
-) -> _Flight:
-    """Carry one message within a host; nothing else is in its way but its own rank."""
-    src, dst = ranks
-    rate_bps = fabric.local_bps[src, dst] or None
-    there_ns = lines.occupy(("within", src), ready_ns, nbytes, rate_bps)
-    here = fabric.port_of[src]
-    return _Flight(
-        ports=(here, here), nbytes=nbytes, head_ns=there_ns, tail_ns=there_ns
-    )
-
-
-def _depart(
-    fabric: FabricModel,
-    lines: _Lines,
-    *,
-    ports: tuple[int, int],
-    ready_ns: int,
-    size_bytes: int,
-    path_mtu: int,
-    verb: str,
-) -> _Flight:
-    """Carry one message through its sender's port and the uplinks."""
-    src, dst = ports
-    overhead_bytes = fabric.overhead_bytes
-    nbytes = wire_bytes(
-        size_bytes, path_mtu=path_mtu, verb=verb, overhead_bytes=overhead_bytes
-    )
-    if src == dst:
-        return _Flight(ports=ports, nbytes=nbytes, head_ns=ready_ns, tail_ns=ready_ns)
-    out, into = fabric.ports[src], fabric.ports[dst]
-    path = fabric.path(src, dst)
-    packet_bytes = first_packet_wire_bytes(
-        size_bytes, path_mtu=path_mtu, verb=verb, overhead_bytes=overhead_bytes
-    )
-    slowest_bps = path.slowest_bps()
-    start_ns = max(ready_ns, lines.free_ns(("out", src)))
-    through_ns = max(
-        start_ns + serialisation_ns(nbytes, rate_bps=slowest_bps),
-        lines.occupy(("out", src), start_ns, nbytes, out.rate_bps),
-    )
-    if out.switch != into.switch:
-        for way, switch in (("up", out.switch), ("down", into.switch)):
-            rate_bps = fabric.uplinks_bps.get(switch)
-            passed_ns = lines.occupy((way, switch), start_ns, nbytes, rate_bps)
-            through_ns = max(through_ns, passed_ns)
-    # Of the packet that is stored at every hop, the slowest link's time is in
-    # through_ns already.
-    latency_ns = path.latency_ns(packet_bytes) - serialisation_ns(
-        packet_bytes, rate_bps=slowest_bps
-    )
-    return _Flight(
-        ports=ports,
-        nbytes=nbytes,
-        head_ns=start_ns + latency_ns,
-        tail_ns=through_ns + latency_ns,
-    )
-
-
-def _arrive(fabric: FabricModel, lines: _Lines, flight: _Flight) -> int:
-    """Carry a message into its receiver's port; return when it is there."""
-    src, dst = flight.ports
-    if src == dst:
-        return flight.tail_ns
-    rate_bps = fabric.ports[dst].rate_bps
-    served_ns = lines.occupy(("in", dst), flight.head_ns, flight.nbytes, rate_bps)
-    return max(flight.tail_ns, served_ns)
-
-
-def _way_back_ns(fabric: FabricModel, flight: _Flight) -> int:
-    """Return how long the acknowledgement of a message takes."""
-    src, dst = flight.ports
-    ack_bytes = fabric.overhead_bytes + AETH_BYTES
-    return 0 if src == dst else fabric.path(dst, src).latency_ns(ack_bytes)
-
-
-def ceiling_ns(
-    op: CollectiveOp,
-    *,
-    ranks: Sequence[int],
-    root: int,
+    nranks: int,
     input_bytes: int,
-    fabric: FabricModel,
-    path_mtu: int,
-    verb: str = "write",
-    matrix: Matrix | None = None,
-) -> int | None:
-    """Return the bound that no algorithm beats; see the module.
-
-    *matrix* is, of an all_to_all_v, the bytes from each position to each.
-
-    Returns:
-        Nanoseconds; None where nothing bounds it: no bytes, ports without a rate, all
-        ranks on one port, or messages that pass from port to port within a host.
-    """
-    ports = [fabric.port_of[rank] for rank in ranks]
-    members = Counter(ports)
-    if len(members) == 1 or _has_ways_between_ports(fabric, ranks):
-        return None
-
-    def time_ns(payload_bytes: int, rate_bps: int | None) -> int:
-        if not payload_bytes:
-            return 0
-        nbytes = wire_bytes(
-            payload_bytes,
-            path_mtu=path_mtu,
-            verb=verb,
-            overhead_bytes=fabric.overhead_bytes,
-        )
-        return serialisation_ns(nbytes, rate_bps=rate_bps)
-
-    crossing = (
-        {
-            port: _crossing_bytes(op, port, ports, ports[root], input_bytes)
-            for port in members
-        }
-        if matrix is None
-        else _uneven_crossing_bytes(ports, matrix)
-    )
-    bounds_ns = [
-        time_ns(payload_bytes, fabric.ports[port].rate_bps)
-        for port, payload_bytes in crossing.items()
-    ]
-    rates_bps = [fabric.ports[port].rate_bps for port in members]
-    if op == CollectiveOp.ALL_REDUCE and None not in rates_bps:
-        total_bytes = 2 * (len(members) - 1) * input_bytes
-        bounds_ns.append(time_ns(total_bytes, sum(rate for rate in rates_bps if rate)))
-    return max(bounds_ns) or None
+) -> list[int]:
+    """Return the size of every message."""
+    known: dict[tuple[int, ...], int] = {}
+    sizes = []
+    for each in transfers:
+        chunks = each.chunks
+        size_bytes = known.get(chunks)
+        if size_bytes is None:
+            size_bytes = known[chunks] = transfer_bytes(
+                algorithm, each, nranks=nranks, input_bytes=input_bytes
+            )
+        sizes.append(size_bytes)
+    return sizes
 
 
-def _has_ways_between_ports(fabric: FabricModel, ranks: Sequence[int]) -> bool:
-    """Return whether messages of a group pass from port to port within a host."""
-    group = frozenset(ranks) if fabric.local_bps else frozenset()
-    return any(
-        src in group and dst in group and fabric.port_of[src] != fabric.port_of[dst]
-        for src, dst in fabric.local_bps
-    )
-
-
-def _uneven_crossing_bytes(ports: Sequence[int], matrix: Matrix) -> dict[int, int]:
-    """Return the payload of an all_to_all_v through each port's busier direction."""
-    out: Counter[int] = Counter()
-    into: Counter[int] = Counter()
-    for src, row in zip(ports, matrix, strict=True):
-        for dst, size_bytes in zip(ports, row, strict=True):
-            if src != dst:
-                out[src] += size_bytes
-                into[dst] += size_bytes
-    return {port: max(out[port], into[port]) for port in ports}
-
-
-def _crossing_bytes(
-    op: CollectiveOp, port: int, ports: Sequence[int], root_port: int, input_bytes: int
-) -> int:
-    """Return the payload that must cross *port* in its busier direction."""
-    nranks = len(ports)
-    here = ports.count(port)
-    away = nranks - here
-    match op:
-        case CollectiveOp.ALL_REDUCE | CollectiveOp.BROADCAST | CollectiveOp.REDUCE:
-            return input_bytes
-        case CollectiveOp.ALL_GATHER:
-            return max(here, away) * input_bytes
-        case CollectiveOp.REDUCE_SCATTER:
-            return max(here, away) * input_bytes // nranks
-        case CollectiveOp.ALL_TO_ALL | CollectiveOp.ALL_TO_ALL_V:
-            return here * away * input_bytes // nranks
-        case CollectiveOp.GATHER:
-            return (away if port == root_port else here) * input_bytes
-        case CollectiveOp.SCATTER:
-            return (away if port == root_port else here) * input_bytes // nranks
-        case CollectiveOp.SEND_RECV:
-            following = [*ports[1:], ports[0]]
-            leaving = sum(a == port != b for a, b in zip(ports, following, strict=True))
-            return leaving * input_bytes
-        case CollectiveOp.BARRIER:
-            return 0
+def _uneven_sizes(
+    algorithm: Algorithm, transfers: Sequence[Transfer], matrix: Matrix
+) -> list[int]:
+    """Return the size of every message of an all_to_all_v."""
+    if not isinstance(algorithm, ListedAlgorithm):
+        return [matrix[each.src][each.dst] for each in transfers]
+    pair_bytes = matrix_bytes(matrix)
+    return [algorithm.uneven_bytes(each.chunk, pair_bytes) for each in transfers]

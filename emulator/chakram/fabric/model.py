@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chakram.core.ideal import FabricModel, PathModel, PortModel
+from chakram.core.network_model import FabricModel, PathModel, PortModel
 from chakram.core.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.errors import FabricError
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chakram.core.algorithms import AUTO, algorithm
+from chakram.core.ceiling import ceiling_ns
 from chakram.core.collectives import CollectiveOp
-from chakram.core.ideal import (
-    FabricModel,
-    PathModel,
-    PortModel,
-    ceiling_ns,
-    ideal_ns,
-    message_ideal_ns,
-)
+from chakram.core.ideal import Ideals, ideal_ns
+from chakram.core.network_model import FabricModel, PathModel, PortModel
 
 GBPS = 10**9
 DELAY_NS = 1_000
@@ -159,16 +156,15 @@ def test_uplinks_bound_what_they_carry_together() -> None:
 def test_a_slow_link_on_the_path_bounds_a_single_message() -> None:
     fabric = leaves(hosts_per_leaf=1, uplinks=None, uplink=GBPS // 10)
     wire = 1000 + 58 + 20
-    assert message_ideal_ns(
-        src=0, dst=1, size_bytes=1000, fabric=fabric, path_mtu=MTU
-    ) == (2 * 8 * wire + 2 * 80 * wire + 2 * 8 * 62 + 2 * 80 * 62)
+    ideals = Ideals(fabric, path_mtu=MTU)
+    assert ideals.message_ns(src=0, dst=1, size_bytes=1000) == (
+        2 * 8 * wire + 2 * 80 * wire + 2 * 8 * 62 + 2 * 80 * 62
+    )
 
 
 def test_a_message_to_a_rank_of_the_same_port_takes_no_time() -> None:
     fabric = star(2, ranks_per_port=2)
-    assert (
-        message_ideal_ns(src=0, dst=1, size_bytes=9, fabric=fabric, path_mtu=MTU) == 0
-    )
+    assert Ideals(fabric, path_mtu=MTU).message_ns(src=0, dst=1, size_bytes=9) == 0
 
 
 def test_without_rates_there_is_only_latency() -> None:
@@ -250,3 +246,55 @@ def test_even_splits_have_the_times_of_an_all_to_all() -> None:
     assert ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix) == ceiling(
         CollectiveOp.ALL_TO_ALL, 2**20, fabric
     )
+
+
+def test_without_credits_left_a_message_waits_for_a_grant() -> None:
+    # A broadcast of two ranks in 8 chunks, one way there and one back after each.
+    size, chunks = 8 * 4096, 8
+    wire = 4096 + 58 + 20
+    there = 2 * 8 * wire + 2 * DELAY_NS
+    grant = 2 * 8 * (58 + 20) + 2 * DELAY_NS
+    ack = 2 * ACK_NS + 2 * DELAY_NS
+
+    def found(credits: int) -> int:
+        name = f"ring(chunks={chunks})"
+        op = CollectiveOp.BROADCAST
+        return ideal(op, size, star(2), name=name, credits=credits)
+
+    assert found(1) == chunks * there + (chunks - 1) * grant + ack
+    # With enough of them the port is never idle.
+    assert found(8) == found(0) == (chunks - 1) * 8 * wire + there + ack
+    assert found(0) <= found(3) < found(2) < found(1)
+
+
+def test_grants_within_a_host_take_no_time() -> None:
+    fabric = replace(star(2, ranks_per_port=2), local_bps={(0, 1): GBPS, (1, 0): GBPS})
+    how = "ring(chunks=8)"
+    times = {
+        ideal(CollectiveOp.BROADCAST, 8000, fabric, name=how, credits=credits)
+        for credits in (0, 1, 5)
+    }
+    assert times == {8 * 8000}
+
+
+@pytest.mark.parametrize(
+    ("op", "payload"),
+    [
+        # Hosts of two ports each: two ranks of four to either side.
+        (CollectiveOp.ALL_TO_ALL, 2 * 2 * 1024),
+        (CollectiveOp.ALL_GATHER, 2 * 4096),
+        (CollectiveOp.BROADCAST, 4096),
+        (CollectiveOp.SEND_RECV, 4096),
+    ],
+)
+def test_ports_of_a_host_whose_messages_stay_within_it_share_its_ceiling(
+    op: CollectiveOp, payload: int
+) -> None:
+    pairs = [(0, 1), (1, 0), (2, 3), (3, 2)]
+    fabric = replace(star(4), local_bps=dict.fromkeys(pairs, 0))
+    packets = -(-payload // MTU)
+    found = ceiling(op, 4096, fabric)
+    assert found == 8 * (payload + packets * 58 + 20) // 2
+    assert found <= ideal(op, 4096, fabric)
+    alone = replace(star(4), local_bps=dict.fromkeys([(0, 1), (1, 2), (2, 3)], 0))
+    assert ceiling(op, 4096, alone) is None

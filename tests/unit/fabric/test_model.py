@@ -2,7 +2,7 @@
 
 import pytest
 
-from chakram.core.ideal import PathModel
+from chakram.core.network_model import PathModel
 from chakram.errors import FabricError
 from chakram.fabric.model import fabric_model
 from chakram.fabric.topology import Link, PortRef, Topology, clos, single_switch
