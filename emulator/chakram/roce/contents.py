@@ -38,7 +38,10 @@ _OPCODES = {
 
 
 class ContentsEncoder:
-    """Turns the bursts of one port that have contents into UDP payloads."""
+    """Turns the bursts of one port that have contents into UDP payloads.
+
+    All carry a right ICRC, whatever the port's mode for the pattern is.
+    """
 
     def __init__(self, *, local_address: str) -> None:
         """Send from *local_address*, of IPv4 or IPv6."""

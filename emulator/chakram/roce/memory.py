@@ -95,7 +95,7 @@ class MemoryRegion:
         """
         if verb == _WRITE:
             # Without length there is no access, so nothing is checked (IBA volume 1,
-            # 9.7.4.1.6).
+            # C9-88).
             if not is_first or dma_length_bytes == 0:
                 return _TAKEN
             if key != self.key:

@@ -38,12 +38,12 @@ _TAIL_LINES = 25
 _MAIN = """
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 ip link set lo up
-sh /guest/job.sh > /guest/job.log 2>&1
+sh /guest/serve.sh > /guest/server.log 2>&1
 echo $? > /guest/rc
 echo o > /proc/sysrq-trigger
 sleep 60
 """
-_JOB = f"""set -ex
+_SERVE = f"""set -ex
 ip link set eth0 mtu {MTU} up
 ip address add {GUEST[4]}/30 dev eth0
 ip address add {GUEST[6]}/64 dev eth0 nodad
@@ -81,13 +81,13 @@ class Machine:
 
     Attributes:
         namespace: Descriptor of the namespace of the tap.
-        control: Connection to the job in the guest.
+        control: Connection to the server in the guest.
     """
 
     def __init__(self, folder: Path, kernel: Kernel) -> None:
         """Start a guest that shares *folder*; `boot` waits for it.
 
-        The folder is where its console and its job's output stay.
+        The folder is where its console and its server's output stay.
         """
         self._folder = folder
         self._shared = folder / "guest"
@@ -98,7 +98,7 @@ class Machine:
         for name in ("guest.py", "messages.py"):
             shutil.copy(here / name, self._shared)
         (self._shared / "main.sh").write_text(_MAIN)
-        (self._shared / "job.sh").write_text(_JOB)
+        (self._shared / "serve.sh").write_text(_SERVE)
         initrd = folder / "initramfs"
         initrd.write_bytes(make_initramfs(busybox=_busybox(), modules=kernel.modules))
         self.namespace = _make_namespace()
@@ -112,7 +112,7 @@ class Machine:
             raise
 
     def boot(self) -> dict[str, Any]:
-        """Wait until the job in the guest answers; return what it says of itself."""
+        """Wait until the server in the guest answers; return what it says of itself."""
         deadline_s = time.monotonic() + _BOOT_LIMIT_S
         while self.control is None:
             self._check(deadline_s, "does not come up")
@@ -255,7 +255,7 @@ class Machine:
 
     def _death(self, problem: str) -> GuestDied:
         parts = [f"the guest {problem}"]
-        for path in (self._folder / "console.log", self._shared / "job.log"):
+        for path in (self._folder / "console.log", self._shared / "server.log"):
             text = path.read_text(errors="replace") if path.exists() else ""
             tail = "\n".join(text.splitlines()[-_TAIL_LINES:])
             parts.append(f"-- end of {path.name}:\n{tail or '(empty)'}")

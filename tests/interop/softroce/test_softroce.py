@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -10,10 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from chakram.fabric.netns import run_in_namespace
+from chakram.roce.icrc import ip_icrc
 from tests.interop.softroce.conftest import FEATURE
 from tests.interop.softroce.host import TRANSPORT, Order, Outcome, exchange
 from tests.interop.softroce.kernel import Kernel
-from tests.interop.softroce.machine import MTU, GuestDied, Machine, why_no_machine
+from tests.interop.softroce.machine import (
+    GUEST,
+    MTU,
+    GuestDied,
+    Machine,
+    why_no_machine,
+)
 from tests.support import require
 
 # The guest is started by whichever test comes first.
@@ -37,6 +47,8 @@ REJECTIONS = (
     "completer_retry_err",
     "send_err",
 )
+_ETH_P_IP = 0x0800
+_SO_RCVBUFFORCE = 33
 ECN_CAPABLE = 0x6A
 """DSCP 26, ECT(0)."""
 
@@ -220,6 +232,30 @@ def test_who_is_not_ready_gets_it_later(machine: Machine) -> None:
     assert outcome.pairs["send"].receiver_not_ready_sent > 2
     assert outcome.counters["rcvd_rnr_err"] > 2
     assert outcome.counters["send_rnr_err"] > 0
+
+
+def test_the_icrcs_of_its_packets_are_as_we_compute_them(machine: Machine) -> None:
+    # Over IPv4 a UDP socket cannot tell: it does not see the identification.
+    with run_in_namespace(machine.namespace, _packet_socket) as capture:
+        order = Order(version=4, to_host=100, largest_bytes=10_000, seed="icrc")
+        check(exchange(machine, order))
+        checked = 0
+        while select.select([capture], [], [], 0)[0]:
+            packet = capture.recv(1 << 16)[14:]
+            is_from_guest = packet[12:16] == socket.inet_aton(GUEST[4])
+            if is_from_guest and packet[9] == socket.IPPROTO_UDP:
+                assert packet[-4:] == ip_icrc(packet)
+                checked += 1
+
+    assert checked >= 200
+
+
+def _packet_socket() -> socket.socket:
+    """Return a socket that gets every IPv4 frame at the tap."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_IP))
+    opened.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 32 << 20)
+    opened.bind(("tap0", _ETH_P_IP))
+    return opened
 
 
 @pytest.mark.parametrize("who", ["host", "guest"])
