@@ -85,7 +85,7 @@ def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
         [moe(8)],
         fabric_of_ipv6(kind),
         faults={"drop": 0.01},
-        transport={**CHECKED, **transport},
+        transport={"icrc": "full", **CHECKED, **transport},
     )
 
     results = completed(experiment).results

@@ -27,7 +27,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import is_ipv6, socket_text
+from chakram.core.addresses import LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import PortCapabilities
@@ -52,9 +52,6 @@ _UDP_NO_CHECK6_RX = 102
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 _SIOCGIFINDEX = 0x8933
-
-_LOOPBACK_IPV6 = "::1"
-"""All ports share it, there is no other; so they share source ports, too."""
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
 # One socket per source port and one to receive, and as many again for the rest.
@@ -183,7 +180,8 @@ class UdpSockets:
         try:
             if self._interface:
                 _bind_to_interface(sock, self._interface, self._where)
-            if number != options.udp_port and options.address == _LOOPBACK_IPV6:
+            if number != options.udp_port and options.address == LOOPBACK_IPV6:
+                # All ports share that address, so they share source ports, too.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((options.address, number))
         except OSError as error:
@@ -198,7 +196,9 @@ class UdpSockets:
                 raise FabricError(
                     self._where,
                     "no interface has that address",
-                    "see: ip address",
+                    "see: ip address; one that is tentative cannot be used yet"
+                    if self.is_ipv6
+                    else "see: ip address",
                 ) from error
             if error.errno in (errno.EPERM, errno.EACCES):
                 raise PrivilegeError(

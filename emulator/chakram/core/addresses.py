@@ -9,6 +9,7 @@ __all__ = [
     "IPV4",
     "IPV6",
     "IPV6_EXTRA_BYTES",
+    "LOOPBACK_IPV6",
     "family_of",
     "is_ipv6",
     "socket_text",
@@ -19,6 +20,9 @@ IPV4 = "ipv4"
 IPV6 = "ipv6"
 FAMILIES = (IPV4, IPV6)
 """Names of the address families."""
+
+LOOPBACK_IPV6 = "::1"
+"""The one loopback address of IPv6: all ports of a loopback fabric share it."""
 
 IPV6_EXTRA_BYTES = 20
 """The header of IPv6 has 40 bytes, that of IPv4 20."""

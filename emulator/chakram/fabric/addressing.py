@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BENCHMARK_SPACES",
-    "LOOPBACK_IPV6",
     "AddressPlan",
     "HostAddress",
     "RoutedLink",
@@ -104,9 +103,6 @@ _SPACES = {
 
 _LOOPBACK_BASE = int(IPv4Address("127.18.0.1"))
 _LOOPBACK_END = int(IPv4Address("127.19.0.0"))
-
-LOOPBACK_IPV6 = "::1"
-"""The one loopback address of IPv6."""
 
 _GATEWAY_LIMIT = 1 << 16
 """Addresses of a subnet that hosts and gateway come from: the last group of IPv6."""
