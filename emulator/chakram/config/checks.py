@@ -23,6 +23,7 @@ from chakram.config.fabric_checks import (
 )
 from chakram.config.jobs import Job, TraceFiles
 from chakram.config.mistakes import Location, Mistake
+from chakram.config.preflight import check_preflight
 from chakram.config.synth import SynthTrace
 from chakram.config.transport import (
     CongestionSettings,
@@ -386,6 +387,7 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("iterations",), check_iterations),
     (("fabric",), check_fabric),
     (("transport", "fabric"), check_transport),
+    (("preflight", "fabric"), check_preflight),
     (("transport", "jobs"), check_credits),
     (("jobs", "fabric"), check_places),
     (("predict", "fabric"), check_predictions),

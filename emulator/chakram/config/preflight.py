@@ -6,9 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from chakram.config.fabric import Fabric
+from chakram.config.fabric_checks import address_family, smallest_mtu
+from chakram.config.mistakes import Mistake
 from chakram.config.quantities import Model, Number, Time, Whole
+from chakram.config.transport import largest_path_mtu
 
-__all__ = ["ACTIONS", "Preflight", "preflight_section"]
+__all__ = ["ACTIONS", "Preflight", "check_preflight", "preflight_section"]
 
 ACTIONS = ("off", "warn", "require")
 
@@ -49,3 +53,18 @@ class Preflight(Model):
 def preflight_section(value: object) -> object:
     """Turn ``off``, ``warn`` and ``require`` into sections."""
     return {"action": value} if value in ACTIONS else value
+
+
+def check_preflight(preflight: Preflight, fabric: Fabric) -> list[Mistake]:
+    """Refuse to demand a path MTU that the ports themselves do not have."""
+    mtu = smallest_mtu(fabric)
+    fitting = largest_path_mtu(mtu, address_family(fabric))
+    if preflight.path_mtu is None or preflight.path_mtu <= fitting:
+        return []
+    return [
+        Mistake(
+            location=("preflight", "path_mtu"),
+            found=f"{preflight.path_mtu} does not fit into the fabric's MTU of {mtu}",
+            hint=f"at most {fitting} fits, or raise the MTU of the ports",
+        )
+    ]

@@ -92,10 +92,11 @@ def test_several_ways_are_probed_from_several_source_ports(
         ("{rate: true}", "preflight"),
         ("{min_rate: 1.5}", "preflight.min_rate"),
         ("{path_mtu: 1500}", "preflight.path_mtu"),
+        ("{path_mtu: 4096}", "preflight.path_mtu: 4096 does not fit into .* of 1500"),
         ("{max_latency: 5}", "preflight.max_latency: '5' has no unit"),
         ("{rounds: 0}", "preflight.rounds"),
     ],
 )
 def test_mistakes_are_named_with_their_path(written: str, sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        experiment(written)
+        experiment(written, "{kind: loopback, mtu: 1500}")

@@ -283,4 +283,7 @@ def _said(numbers: Iterable[int]) -> str:
 
 
 def _who(address: int) -> str:
-    return str(IPv4Address(address)) if address else "somebody on the way"
+    # Nobody else is told apart: records have room for addresses of IPv4 only.
+    if not address:
+        return "a router, or the sender's own kernel,"
+    return str(IPv4Address(address))

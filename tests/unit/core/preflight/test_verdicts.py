@@ -59,6 +59,32 @@ def test_nothing_that_arrives_is_one_finding(report: PathReport | None) -> None:
     assert found_in(report) == [("reach", "no packet arrives")]
 
 
+def test_who_refuses_packets_is_said() -> None:
+    def hint(report: PathReport) -> str | None:
+        (fact,) = path_facts(
+            PAIR,
+            report,
+            packets=PACKETS,
+            source_ports=SOURCE_PORTS,
+            address="198.18.0.2",
+            settings=SETTINGS,
+        )
+        return fact.hint
+
+    assert hint(PathReport()) == (
+        "nobody says why: cable, VLAN, filter, or a wrong route?"
+    )
+    assert hint(PathReport(refused={(0, 0): errno.ENETUNREACH})) == (
+        "the sender's own kernel refuses them: there is no route"
+    )
+    assert hint(PathReport(unreachable={(errno.ECONNREFUSED, 0xC6120002)})) == (
+        "198.18.0.2 says: nobody has the UDP port"
+    )
+    assert hint(PathReport(unreachable={(errno.EHOSTUNREACH, 0)})) == (
+        "a router, or the sender's own kernel, says: the host does not answer"
+    )
+
+
 def test_a_path_of_several_that_is_broken_is_named_by_its_source_port() -> None:
     assert found_in(path(longest=(1500, 0))) == [
         ("reach", "nothing arrives from UDP source port 49184 (of 2)")
