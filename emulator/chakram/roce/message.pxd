@@ -1,3 +1,8 @@
+cimport cython
+
+from chakram.roce.events cimport SendCompleted
+
+
 cdef class Message:
     cdef public long long message_id
     cdef public long long size_bytes
@@ -14,3 +19,8 @@ cdef class Message:
     # Not "object": what holds only bytes needs no room for the garbage collector.
     cdef public bytes contents
     cdef public unsigned long long remote_offset
+
+    cpdef object note_sent(self, long long again, long long now_ns, long long rate_bps,
+                           long long cnps)
+    @cython.locals(rate_bps="long long", event=SendCompleted)
+    cpdef SendCompleted completion(self, long long now_ns, long long cnps)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from chakram.roce.events import SendCompleted
+
 __all__ = ["Message"]
 
 
@@ -61,3 +63,36 @@ class Message:
         self.order = 0
         self.contents: bytes | None = None
         self.remote_offset = 0
+
+    def note_sent(self, again: int, now_ns: int, rate_bps: int, cnps: int) -> None:
+        """Note that packets leave.
+
+        Args:
+            again: How many of them not for the first time.
+            now_ns: The time.
+            rate_bps: What congestion control allows; 0: no limit.
+            cnps: CNPs of the queue pair so far.
+        """
+        if self.first_sent_ns < 0:
+            self.first_sent_ns = now_ns
+            self.rate_at_start_bps = rate_bps
+            self.cnps_before = cnps
+        if again > 0:
+            self.retransmitted += again
+
+    def completion(self, now_ns: int, cnps: int) -> SendCompleted:
+        """Return the report of the last ACK, which comes now, after *cnps* CNPs."""
+        rate_bps = self.rate_at_start_bps
+        # Not by arguments: in compiled code these would become objects on the way.
+        event = SendCompleted.__new__(SendCompleted)
+        event.message_id = self.message_id
+        event.size_bytes = self.size_bytes
+        event.posted_ns = self.posted_ns
+        event.first_sent_ns = self.first_sent_ns
+        event.last_acked_ns = now_ns
+        event.packets = self.packets
+        event.retransmitted = self.retransmitted
+        event.cnps = cnps - self.cnps_before
+        event.rate_at_start_bps = rate_bps if rate_bps > 0 else None
+        event.generator_wait_ns = self.generator_wait_ns
+        return event

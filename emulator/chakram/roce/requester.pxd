@@ -3,24 +3,20 @@ cimport cython
 from chakram.roce.backoff cimport Backoff
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
-from chakram.roce.events cimport SendCompleted
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.message cimport Message
 from chakram.roce.pacing cimport Pace
+from chakram.roce.send_queue cimport SendQueue
 
 cdef long long _NEVER
 cdef int _WRITE
 cdef long long _MAX_OUTSTANDING
-cdef long long _MAX_MESSAGE_BYTES
 cdef int _SEQUENCE_ERROR
 cdef long long _NO_IMMEDIATE
-cdef long long _LARGEST_SEND_BYTES
-cdef long long _MOST_HEADERS_BYTES
 cdef long long _RNR_FOR_EVER
 cdef int _FOR_NAK
 cdef int _FOR_TIMEOUT
 cdef int _FOR_RNR
-cdef Py_ssize_t _COMPACT_AT
 
 
 cdef class Requester:
@@ -37,17 +33,12 @@ cdef class Requester:
     cdef long long _ack_interval_packets
     cdef Pace _pace
     cdef int _verb
-    cdef list _messages
-    cdef Py_ssize_t _head
-    cdef Py_ssize_t _current
-    cdef Message _sending
+    cdef SendQueue _queue
     cdef long long _unacknowledged
     cdef long long _unacknowledged_byte
     cdef long long _next
     cdef long long _next_byte
     cdef long long _highest
-    cdef long long _end
-    cdef long long _end_byte
     cdef long long _ack_sequence
     cdef long long _since_request
     cdef long long _retries
@@ -81,7 +72,7 @@ cdef class Requester:
 
     cpdef object redirect_events(self, object events)
     cpdef object measure_round_trips(self, Histogram round_trips)
-    @cython.locals(packets="long long", message=Message)
+    @cython.locals(is_next="bint")
     cpdef object post_send(self, long long message_id, long long size_bytes,
                            long long now_ns, long long order=*, bytes contents=*,
                            unsigned long long remote_offset=*)
@@ -93,15 +84,10 @@ cdef class Requester:
                    index="long long", remaining="long long", left_bytes="long long",
                    count="long long", paced="long long", window_bytes="long long",
                    in_flight="long long", payload_bytes="long long",
-                   wire_bytes="long long", most="long long", i="Py_ssize_t")
+                   wire_bytes="long long", most="long long")
     cpdef bint fill(self, Burst burst, long long max_packets)
-    @cython.locals(first=Message, message=Message, fitting="long long",
-                   count="long long")
-    cdef long long _messages_alike(self, long long most)
-    cdef Message _message_at(self, Py_ssize_t position)
-    cdef object _note_sent(self, Message message, long long again, long long now_ns)
     @cython.locals(message=Message, count="long long", again="long long",
-                   again_bytes="long long", i="Py_ssize_t")
+                   rate_bps="long long", again_bytes="long long", i="Py_ssize_t")
     cpdef object commit(self, Burst burst, long long now_ns)
     cpdef object add_generator_wait(self, long long wait_ns)
     @cython.locals(acknowledged="long long")
@@ -120,12 +106,8 @@ cdef class Requester:
     cdef long long _window(self)
     @cython.locals(distance="long long")
     cdef long long _sequence_of(self, long long psn)
-    @cython.locals(byte="long long", total="Py_ssize_t", message=Message,
-                   round_trip_ns="long long")
+    @cython.locals(byte="long long", message=Message, round_trip_ns="long long")
     cdef object _acknowledge(self, long long acknowledged, long long now_ns)
-    @cython.locals(rate_bps="long long", event=SendCompleted)
-    cdef object _complete(self, Message message, long long now_ns)
-    cdef object _find_sending(self)
     cdef object _go_back(self, int reason)
     @cython.locals(wait_ns="long long")
     cdef object _start_timer(self, long long now_ns)

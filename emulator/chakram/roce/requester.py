@@ -20,19 +20,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import (
-    LARGEST_SEND_BYTES,
-    MAX_MESSAGE_BYTES,
-    NEVER,
-    NO_IMMEDIATE,
-    RNR_RETRY_FOR_EVER,
-    Verb,
-)
-from chakram.roce.events import QueuePairFailed, SendCompleted
-from chakram.roce.message import Message
+from chakram.roce.constants import NEVER, NO_IMMEDIATE, RNR_RETRY_FOR_EVER, Verb
+from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
 from chakram.roce.pacing import Pace
 from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
+from chakram.roce.send_queue import SendQueue
 
 if TYPE_CHECKING:
     from collections import deque
@@ -48,20 +41,13 @@ __all__ = ["Requester"]
 _NEVER = NEVER
 _WRITE = int(Verb.WRITE)
 _MAX_OUTSTANDING = MAX_OUTSTANDING_PACKETS
-_MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
 _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
 _NO_IMMEDIATE = NO_IMMEDIATE
-_LARGEST_SEND_BYTES = LARGEST_SEND_BYTES
-# BTH, RETH, immediate data, pad and ICRC: the most that a packet has beside its payload
-# in what is handed to the kernel.
-_MOST_HEADERS_BYTES = 12 + 16 + 4 + 3 + 4
 _RNR_FOR_EVER = RNR_RETRY_FOR_EVER
 # Why packets are sent again.
 _FOR_NAK = 0
 _FOR_TIMEOUT = 1
 _FOR_RNR = 2
-# A list of messages is cut at the front only when that is worth moving the rest.
-_COMPACT_AT = 64
 
 NAK_REASONS: dict[int, str] = {
     NakCode.INVALID_REQUEST: "the peer refused a packet as an invalid request",
@@ -79,21 +65,17 @@ class Requester:
         "_again_reason",
         "_backoff",
         "_congestion_control",
-        "_current",
-        "_end",
-        "_end_byte",
         "_events",
         "_first_psn",
-        "_head",
         "_highest",
         "_hold_until_ns",
-        "_messages",
         "_next",
         "_next_byte",
         "_overhead_bytes",
         "_pace",
         "_path_mtu",
         "_qpn",
+        "_queue",
         "_retries",
         "_retry_limit",
         "_rnr_retries",
@@ -101,7 +83,6 @@ class Requester:
         "_round_trips",
         "_sample_sent_ns",
         "_sample_sequence",
-        "_sending",
         "_since_request",
         "_unacknowledged",
         "_unacknowledged_byte",
@@ -164,19 +145,12 @@ class Requester:
             packet_bytes=path_mtu + overhead_bytes,
         )
         self._verb = verb
-        # Messages from _head on are alive; _current is the one that holds _next, kept
-        # in _sending while there is one.
-        self._messages: list[Message] = []
-        self._head = 0
-        self._current = 0
-        self._sending: Message | None = None
+        self._queue = SendQueue(path_mtu)
         self._unacknowledged = 0
         self._unacknowledged_byte = 0
         self._next = 0
         self._next_byte = 0
         self._highest = 0
-        self._end = 0
-        self._end_byte = 0
         # The last packet under way that asked for an ACK, and how many came after it.
         self._ack_sequence = -1
         self._since_request = 0
@@ -229,50 +203,24 @@ class Requester:
         remote_offset: int = 0,
     ) -> None:
         """Take a message; `QueuePair.post_send` says what is refused."""
-        if size_bytes < 0 or size_bytes > _MAX_MESSAGE_BYTES:
-            raise ValueError(
-                f"message {message_id}: {size_bytes} bytes are not in "
-                f"0..{_MAX_MESSAGE_BYTES}"
-            )
-        if message_id < _NO_IMMEDIATE or message_id > 0xFFFFFFFF:
-            raise ValueError(f"message id {message_id} does not fit in 32 bits")
-        if contents is not None and len(contents) != size_bytes:
-            raise ValueError(
-                f"message {message_id}: {size_bytes} bytes cannot have contents of "
-                f"{len(contents)}"
-            )
+        self._queue.check(message_id, size_bytes, contents)
         self.messages_posted += 1
         if self.failed:
             self.messages_flushed += 1
             return
-        packets = (size_bytes + self._path_mtu - 1) // self._path_mtu
-        if packets == 0:
-            packets = 1
-        message = Message()
-        message.message_id = message_id
-        message.size_bytes = size_bytes
-        message.packets = packets
-        message.first_sequence = self._end
-        message.first_byte = self._end_byte
-        message.posted_ns = now_ns
-        message.order = order
-        message.contents = contents
-        message.remote_offset = remote_offset
-        self._messages.append(message)
-        self._end += packets
-        self._end_byte += size_bytes
-        if self._sending is None:
-            self._sending = message
-            # A timer of congestion control does not wake who has nothing to send.
-            if self._congestion_control.next_timer_ns <= now_ns:
-                self._congestion_control.on_timer(now_ns)
+        is_next = self._queue.append(
+            message_id, size_bytes, now_ns, order, contents, remote_offset
+        )
+        # A timer of congestion control does not wake who has nothing to send.
+        if is_next and self._congestion_control.next_timer_ns <= now_ns:
+            self._congestion_control.on_timer(now_ns)
 
     def ready_ns(self) -> int:
         """Return from when on a packet may leave; `NEVER`: nothing to send, or no room.
 
         A time in the past means "now".
         """
-        message = self._sending
+        message = self._queue.sending
         if message is None:
             return _NEVER
         outstanding = self._next - self._unacknowledged
@@ -290,14 +238,14 @@ class Requester:
 
     def sending_order(self) -> int:
         """Return the order of the message whose packet is next; 0: there is none."""
-        return 0 if self._sending is None else self._sending.order
+        return 0 if self._queue.sending is None else self._queue.sending.order
 
     def fill(self, burst: Burst, max_packets: int) -> bool:
         """Describe in *burst* what may leave next, as if it were ready; False: nothing.
 
         Changes nothing here: only `commit` does.
         """
-        message = self._sending
+        message = self._queue.sending
         if message is None:
             return False
         path_mtu = self._path_mtu
@@ -344,25 +292,16 @@ class Requester:
             wire_bytes += (4 - (payload_bytes & 3)) % 4
             if message.message_id != _NO_IMMEDIATE:
                 wire_bytes += 4
-        burst.message_ids = None
-        if (
-            message.packets == 1
-            and message.contents is None
-            and self._current + 1 < len(self._messages)
-        ):
+        if message.packets == 1:
             most = max_packets if max_packets < paced else paced
             if most > _MAX_OUTSTANDING - outstanding:
                 most = _MAX_OUTSTANDING - outstanding
             if payload_bytes > 0 and in_flight + most * payload_bytes > window_bytes:
                 most = (window_bytes - in_flight) // payload_bytes
-            count = self._messages_alike(most)
-            if count > 1:
-                burst.message_ids = [
-                    self._message_at(self._current + i).message_id for i in range(count)
-                ]
-                remaining = count
-                payload_bytes *= count
-                wire_bytes *= count
+            count = self._queue.share(burst, most)
+            remaining = count
+            payload_bytes *= count
+            wire_bytes *= count
         burst.verb = self._verb
         burst.psn = (self._first_psn + self._next) & 0xFFFFFF
         burst.count = count
@@ -386,55 +325,28 @@ class Requester:
         burst.sequence = self._next
         return True
 
-    def _messages_alike(self, most: int) -> int:
-        """Return how many messages, the next one among them, may share a send.
-
-        They have one packet each, the same size, place and order, an immediate if the
-        next one has, and no contents of their own, as it has none; at most *most*.
-        """
-        first = self._message_at(self._current)
-        fitting = _LARGEST_SEND_BYTES // (first.size_bytes + _MOST_HEADERS_BYTES)
-        if most > fitting:
-            most = fitting
-        if most > len(self._messages) - self._current:
-            most = len(self._messages) - self._current
-        count = 1
-        while count < most:
-            message = self._message_at(self._current + count)
-            if (
-                message.packets != 1
-                or message.size_bytes != first.size_bytes
-                or message.order != first.order
-                or message.contents is not None
-                or message.remote_offset != first.remote_offset
-                or (message.message_id < 0) != (first.message_id < 0)
-            ):
-                break
-            count += 1
-        return count
-
-    def _message_at(self, position: int) -> Message:
-        return self._messages[position]
-
     def commit(self, burst: Burst, now_ns: int) -> None:
         """Note that *burst*, the last one described, has left.
 
         Raises:
             ValueError: If something else has happened since it was described.
         """
-        message = self._sending
+        message = self._queue.sending
         if message is None or burst.sequence != self._next:
             raise ValueError(f"{burst!r} is not what qpn {self._qpn} would send next")
         count = burst.count
         again = self._highest - self._next
         if again > count:
             again = count
+        rate_bps = self._congestion_control.rate_bps
         if burst.message_ids is None:
-            self._note_sent(message, again, now_ns)
+            message.note_sent(again, now_ns, rate_bps, self.cnps_received)
         else:
             for i in range(count):
-                message = self._message_at(self._current + i)
-                self._note_sent(message, 1 if i < again else 0, now_ns)
+                message = self._queue.following(i)
+                message.note_sent(
+                    1 if i < again else 0, now_ns, rate_bps, self.cnps_received
+                )
         if again > 0:
             self.packets_retransmitted += again
             if self._again_reason == _FOR_NAK:
@@ -467,24 +379,14 @@ class Requester:
         else:
             self._since_request += count
         if self._next == message.first_sequence + message.packets:
-            self._current += 1 if burst.message_ids is None else count
-            self._find_sending()
+            self._queue.advance(1 if burst.message_ids is None else count)
         self._pace.advance(burst.wire_bytes, now_ns)
         self._congestion_control.on_sent(burst.wire_bytes, now_ns)
 
-    def _note_sent(self, message: Message, again: int, now_ns: int) -> None:
-        """Note that packets of *message* leave, *again* of them once more."""
-        if message.first_sent_ns < 0:
-            message.first_sent_ns = now_ns
-            message.rate_at_start_bps = self._congestion_control.rate_bps
-            message.cnps_before = self.cnps_received
-        if again > 0:
-            message.retransmitted += again
-
     def add_generator_wait(self, wait_ns: int) -> None:
         """Note that the message whose packet is next waited for the data plane."""
-        if self._sending is not None:
-            self._sending.generator_wait_ns += wait_ns
+        if self._queue.sending is not None:
+            self._queue.sending.generator_wait_ns += wait_ns
 
     # What comes back.
 
@@ -583,21 +485,18 @@ class Requester:
         """Return when `handle_timeout` is due."""
         if self.failed:
             return _NEVER
-        if self._sending is None:
+        if self._queue.sending is None:
             return self.timeout_ns
         timer_ns = self._congestion_control.next_timer_ns
         return timer_ns if timer_ns < self.timeout_ns else self.timeout_ns
 
     def fail(self, reason: str, now_ns: int) -> None:
         """Enter the error state: what is posted will never complete."""
-        flushed = len(self._messages) - self._head
+        flushed = self._queue.unfinished()
         self.failed = True
         self.failure = reason
         self.messages_flushed += flushed
-        self._messages = []
-        self._head = 0
-        self._current = 0
-        self._sending = None
+        self._queue.clear()
         self.timeout_ns = _NEVER
         self._events.append((self._qpn, QueuePairFailed(reason, flushed, now_ns)))
 
@@ -607,7 +506,7 @@ class Requester:
 
     def unfinished_messages(self) -> int:
         """Return how many messages are posted and not completely acknowledged."""
-        return len(self._messages) - self._head
+        return self._queue.unfinished()
 
     def _window(self) -> int:
         """Return the payload that may be under way."""
@@ -626,22 +525,13 @@ class Requester:
     def _acknowledge(self, acknowledged: int, now_ns: int) -> None:
         """Move the mark: all packets before *acknowledged* have arrived."""
         byte = self._unacknowledged_byte
-        total = len(self._messages)
-        while self._head < total:
-            message = self._messages[self._head]
-            if message.first_sequence + message.packets > acknowledged:
-                self._unacknowledged_byte = (
-                    message.first_byte
-                    + (acknowledged - message.first_sequence) * self._path_mtu
-                    if acknowledged > message.first_sequence
-                    else message.first_byte
-                )
-                break
-            self._messages[self._head] = None  # type: ignore[call-overload]
-            self._head += 1
-            self._complete(message, now_ns)
-        else:
-            self._unacknowledged_byte = self._end_byte
+        message = self._queue.take_done(acknowledged)
+        while message is not None:
+            self.messages_completed += 1
+            event = message.completion(now_ns, self.cnps_received)
+            self._events.append((self._qpn, event))
+            message = self._queue.take_done(acknowledged)
+        self._unacknowledged_byte = self._queue.bytes_before(acknowledged)
         self._unacknowledged = acknowledged
         self._retries = 0
         self._rnr_retries = 0
@@ -649,12 +539,8 @@ class Requester:
             # The peer had packets that were to be sent again.
             self._next = acknowledged
             self._next_byte = self._unacknowledged_byte
-            self._current = self._head
-            self._find_sending()
-        if self._head >= _COMPACT_AT or self._head == total:
-            del self._messages[: self._head]
-            self._current -= self._head
-            self._head = 0
+            self._queue.go_back()
+        self._queue.compact()
         round_trip_ns = 0
         if 0 <= self._sample_sequence < acknowledged:
             round_trip_ns = now_ns - self._sample_sent_ns
@@ -669,38 +555,12 @@ class Requester:
             self._unacknowledged_byte - byte, round_trip_ns, now_ns
         )
 
-    def _complete(self, message: Message, now_ns: int) -> None:
-        """Report *message* as acknowledged."""
-        self.messages_completed += 1
-        rate_bps = message.rate_at_start_bps
-        # Not by arguments: in compiled code these would become objects on the way.
-        event = SendCompleted.__new__(SendCompleted)
-        event.message_id = message.message_id
-        event.size_bytes = message.size_bytes
-        event.posted_ns = message.posted_ns
-        event.first_sent_ns = message.first_sent_ns
-        event.last_acked_ns = now_ns
-        event.packets = message.packets
-        event.retransmitted = message.retransmitted
-        event.cnps = self.cnps_received - message.cnps_before
-        event.rate_at_start_bps = rate_bps if rate_bps > 0 else None
-        event.generator_wait_ns = message.generator_wait_ns
-        self._events.append((self._qpn, event))
-
-    def _find_sending(self) -> None:
-        """Note the message that holds the next packet, if there is one."""
-        if self._current < len(self._messages):
-            self._sending = self._messages[self._current]
-        else:
-            self._sending = None
-
     def _go_back(self, reason: int) -> None:
         """Send again from the first packet that is not acknowledged."""
         self._again_reason = reason
         self._next = self._unacknowledged
         self._next_byte = self._unacknowledged_byte
-        self._current = self._head
-        self._find_sending()
+        self._queue.go_back()
         self._ack_sequence = -1
         self._since_request = 0
         self._sample_sequence = -1

@@ -1,0 +1,43 @@
+cimport cython
+
+from chakram.roce.burst cimport Burst
+from chakram.roce.message cimport Message
+
+cdef long long _MAX_MESSAGE_BYTES
+cdef long long _NO_IMMEDIATE
+cdef long long _LARGEST_SEND_BYTES
+cdef long long _MOST_HEADERS_BYTES
+cdef Py_ssize_t _COMPACT_AT
+
+
+cdef class SendQueue:
+    cdef int _path_mtu
+    cdef list _messages
+    cdef Py_ssize_t _head
+    cdef Py_ssize_t _current
+    cdef readonly Message sending
+    cdef long long _end
+    cdef long long _end_byte
+
+    cpdef object check(self, long long message_id, long long size_bytes,
+                       bytes contents=*)
+    @cython.locals(packets="long long", message=Message)
+    cpdef bint append(self, long long message_id, long long size_bytes,
+                      long long now_ns, long long order, bytes contents,
+                      unsigned long long remote_offset)
+    cpdef Py_ssize_t unfinished(self)
+    cpdef object clear(self)
+    cpdef Message following(self, Py_ssize_t distance)
+    @cython.locals(first=Message, message=Message, fitting="long long",
+                   behind="long long", count="long long")
+    cpdef long long alike(self, long long most)
+    @cython.locals(first=Message, count="long long", i="Py_ssize_t")
+    cpdef long long share(self, Burst burst, long long most)
+    cpdef object advance(self, long long count)
+    cpdef object go_back(self)
+    @cython.locals(message=Message)
+    cpdef Message take_done(self, long long acknowledged)
+    @cython.locals(first=Message, inside="long long")
+    cpdef long long bytes_before(self, long long acknowledged)
+    cpdef object compact(self)
+    cdef object _find_sending(self)

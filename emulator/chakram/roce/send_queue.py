@@ -1,0 +1,222 @@
+# cython: annotation_typing=False, language_level=3, cdivision=True
+"""The messages of a queue pair that are posted and not completely acknowledged.
+
+They stand in the order in which they were posted. One of them holds the packet that is
+sent next; those before it wait for their ACKs alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import LARGEST_SEND_BYTES, MAX_MESSAGE_BYTES, NO_IMMEDIATE
+from chakram.roce.message import Message
+
+if TYPE_CHECKING:
+    from chakram.roce.burst import Burst
+
+__all__ = ["SendQueue"]
+
+_MAX_MESSAGE_BYTES = MAX_MESSAGE_BYTES
+_NO_IMMEDIATE = NO_IMMEDIATE
+_LARGEST_SEND_BYTES = LARGEST_SEND_BYTES
+# BTH, RETH, immediate data, pad and ICRC: the most that a packet has beside its payload
+# in what is handed to the kernel.
+_MOST_HEADERS_BYTES = 12 + 16 + 4 + 3 + 4
+# A list of messages is cut at the front only when that is worth moving the rest.
+_COMPACT_AT = 64
+
+
+class SendQueue:
+    """See the module; sequences are those of `chakram.roce.requester`.
+
+    Attributes:
+        sending: The message that holds the next packet; None: all packets have left.
+    """
+
+    __slots__ = (
+        "_current",
+        "_end",
+        "_end_byte",
+        "_head",
+        "_messages",
+        "_path_mtu",
+        "sending",
+    )
+
+    def __init__(self, path_mtu: int) -> None:
+        self._path_mtu = path_mtu
+        # Messages from _head on are alive; _current is the one in `sending`.
+        self._messages: list[Message] = []
+        self._head = 0
+        self._current = 0
+        self.sending: Message | None = None
+        # Packets and payload of all messages so far.
+        self._end = 0
+        self._end_byte = 0
+
+    def check(
+        self, message_id: int, size_bytes: int, contents: bytes | None = None
+    ) -> None:
+        """Refuse what is no message.
+
+        Raises:
+            ValueError: If *message_id* or *size_bytes* is out of range, or *contents*
+                do not have that size.
+        """
+        if size_bytes < 0 or size_bytes > _MAX_MESSAGE_BYTES:
+            raise ValueError(
+                f"message {message_id}: {size_bytes} bytes are not in "
+                f"0..{_MAX_MESSAGE_BYTES}"
+            )
+        if message_id < _NO_IMMEDIATE or message_id > 0xFFFFFFFF:
+            raise ValueError(f"message id {message_id} does not fit in 32 bits")
+        if contents is not None and len(contents) != size_bytes:
+            raise ValueError(
+                f"message {message_id}: {size_bytes} bytes cannot have contents of "
+                f"{len(contents)}"
+            )
+
+    def append(
+        self,
+        message_id: int,
+        size_bytes: int,
+        now_ns: int,
+        order: int,
+        contents: bytes | None,
+        remote_offset: int,
+    ) -> bool:
+        """Take a message that `check` lets pass; tell whether it is next to be sent."""
+        packets = (size_bytes + self._path_mtu - 1) // self._path_mtu
+        if packets == 0:
+            packets = 1
+        message = Message()
+        message.message_id = message_id
+        message.size_bytes = size_bytes
+        message.packets = packets
+        message.first_sequence = self._end
+        message.first_byte = self._end_byte
+        message.posted_ns = now_ns
+        message.order = order
+        message.contents = contents
+        message.remote_offset = remote_offset
+        self._messages.append(message)
+        self._end += packets
+        self._end_byte += size_bytes
+        if self.sending is not None:
+            return False
+        self.sending = message
+        return True
+
+    def unfinished(self) -> int:
+        """Return how many messages there are."""
+        return len(self._messages) - self._head
+
+    def clear(self) -> None:
+        """Forget all messages."""
+        self._messages = []
+        self._head = 0
+        self._current = 0
+        self.sending = None
+
+    # What to send.
+
+    def following(self, distance: int) -> Message:
+        """Return the message that is posted *distance* after the next to send."""
+        return self._messages[self._current + distance]
+
+    def alike(self, most: int) -> int:
+        """Return how many messages, the next to send among them, may share a send.
+
+        They have one packet each, the same size, place and order, an immediate if the
+        next one has, and no contents of their own, as it has none; at most *most*.
+        """
+        first = self.following(0)
+        fitting = _LARGEST_SEND_BYTES // (first.size_bytes + _MOST_HEADERS_BYTES)
+        if most > fitting:
+            most = fitting
+        behind = len(self._messages) - self._current
+        if most > behind:
+            most = behind
+        count = 1
+        while count < most:
+            message = self.following(count)
+            if (
+                message.packets != 1
+                or message.size_bytes != first.size_bytes
+                or message.order != first.order
+                or message.contents is not None
+                or message.remote_offset != first.remote_offset
+                or (message.message_id < 0) != (first.message_id < 0)
+            ):
+                break
+            count += 1
+        return count
+
+    def share(self, burst: Burst, most: int) -> int:
+        """Put up to *most* messages into *burst*, as far as they fit; return how many.
+
+        The burst holds the next one already, which has one packet.
+        """
+        burst.message_ids = None
+        first = self.following(0)
+        if (
+            most < 2
+            or first.contents is not None
+            or self._current + 1 >= len(self._messages)
+        ):
+            return 1
+        count = self.alike(most)
+        if count > 1:
+            burst.message_ids = [self.following(i).message_id for i in range(count)]
+        return count
+
+    def advance(self, count: int) -> None:
+        """Note that all packets of *count* messages have left."""
+        self._current += count
+        self._find_sending()
+
+    def go_back(self) -> None:
+        """Begin again with the first message."""
+        self._current = self._head
+        self._find_sending()
+
+    # What has arrived.
+
+    def take_done(self, acknowledged: int) -> Message | None:
+        """Remove the first message, if all its packets are before *acknowledged*.
+
+        When there is none any more, call `compact`.
+        """
+        if self._head == len(self._messages):
+            return None
+        message = self._messages[self._head]
+        if message.first_sequence + message.packets > acknowledged:
+            return None
+        self._messages[self._head] = None  # type: ignore[call-overload]
+        self._head += 1
+        return message
+
+    def bytes_before(self, acknowledged: int) -> int:
+        """Return the payload before *acknowledged*, a packet of the first message."""
+        if self._head == len(self._messages):
+            return self._end_byte
+        first = self._messages[self._head]
+        if acknowledged <= first.first_sequence:
+            return first.first_byte
+        inside = acknowledged - first.first_sequence
+        return first.first_byte + inside * self._path_mtu
+
+    def compact(self) -> None:
+        """Let go of the room of messages that are done, if that is worth while."""
+        if self._head >= _COMPACT_AT or self._head == len(self._messages):
+            del self._messages[: self._head]
+            self._current -= self._head
+            self._head = 0
+
+    def _find_sending(self) -> None:
+        """Note the message that holds the next packet, if there is one."""
+        if self._current < len(self._messages):
+            self.sending = self._messages[self._current]
+        else:
+            self.sending = None
