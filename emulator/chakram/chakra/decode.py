@@ -202,7 +202,9 @@ class RankDecoder:
             groups={**self._groups, **self._reader.groups},
             purposes=self._purposes,
             warnings=tuple(
-                replace(first, count=self._counts[kind])
+                first
+                if self._counts[kind] == 1
+                else replace(first, count=self._counts[kind])
                 for kind, first in self._warnings.items()
             ),
         )

@@ -2,18 +2,26 @@
 
 cimport cython
 
+from chakram.chakra.node_bytes cimport NodeBytes
 from chakram.core.columns cimport NameTable, NodeIndex
 
+cdef int HAS_OPS
+cdef int HAS_TENSOR
+cdef int HAS_STREAM
+cdef int HAS_TYPE
+cdef int HAS_SIZE
+cdef int HAS_SOURCE
+cdef int HAS_DESTINATION
+cdef int HAS_TAG
+cdef int HAS_GROUP
+cdef int HAS_GROUP_NUMBER
+cdef int HAS_ON_CPU
+cdef int OF_COMPUTE
+cdef int OF_COMMUNICATION
 cdef int _ROWS
 cdef int _EDGES
 cdef long long _NO_VALUE
 cdef int _NOWHERE
-cdef unsigned long long _INT64_MAX
-cdef unsigned long long _WORD_MASK
-cdef int _VARINT
-cdef int _FIXED64
-cdef int _LENGTH_DELIMITED
-cdef int _FIXED32
 cdef int _COMP
 cdef int _LOAD
 cdef int _STORE
@@ -29,33 +37,10 @@ cdef int _COLLECTIVE
 cdef int _PASS
 cdef int _SEND
 cdef int _RECEIVE
-cdef int _HAS_OPS
-cdef int _HAS_TENSOR
-cdef int _HAS_STREAM
-cdef int _HAS_TYPE
-cdef int _HAS_SIZE
-cdef int _HAS_SOURCE
-cdef int _HAS_DESTINATION
-cdef int _HAS_TAG
-cdef int _HAS_GROUP
-cdef int _HAS_GROUP_NUMBER
-cdef int _HAS_ON_CPU
-cdef int _HAS_RANKS
-cdef int _HAS_ROOT
-cdef int _HAS_SPLITS
-cdef int _OF_COMPUTE
-cdef int _OF_COMM
-cdef int _INT32
-cdef int _INT64
-cdef int _UINT32
-cdef int _UINT64
-cdef int _BOOL
-cdef int _STRING
-cdef int _BYTES
 
 
 @cython.final
-cdef class PlainNodes:
+cdef class PlainNodes(NodeBytes):
     cdef object _builder
     cdef NodeIndex _index
     cdef NameTable _names
@@ -75,8 +60,6 @@ cdef class PlainNodes:
     # How far the columns are filled, and what the builder has before them.
     cdef int _rows
     cdef int _comm
-    cdef int _edges
-    cdef int _control_edges
     cdef long long _comm_base
     cdef long long _data_base
     cdef long long _control_base
@@ -98,41 +81,18 @@ cdef class PlainNodes:
     cdef int[::1] _groups
     cdef long long[::1] _peers
     cdef long long[::1] _tags
-    cdef unsigned long long[::1] _data
     cdef long long[::1] _data_ends
-    cdef unsigned long long[::1] _control
     cdef long long[::1] _control_ends
-    # The node at hand: how far it is read, what it holds, what that means.
-    cdef Py_ssize_t _at
-    cdef unsigned long long _node_id
-    cdef unsigned long long _start
-    cdef unsigned long long _duration
-    cdef int _node_type
-    cdef Py_ssize_t _name_at
-    cdef Py_ssize_t _name_end
-    cdef Py_ssize_t _group_at
-    cdef Py_ssize_t _group_end
-    cdef int _seen
-    cdef int _odd
-    cdef long long _ops_count
-    cdef long long _tensor_size
+    # What the node at hand means.
     cdef long long _tensor_size_of_message
-    cdef long long _stream
-    cdef long long _stated_stream
-    cdef long long _on_cpu
-    cdef long long _comm_type
-    cdef long long _comm_size
-    cdef long long _source
-    cdef long long _destination
-    cdef long long _tag
-    cdef long long _group_id
     cdef int _kind
     cdef int _op
     cdef long long _peer
     cdef int _group
 
     cdef _make_columns(self)
-    @cython.locals(left="long long", length="unsigned long long", stop="Py_ssize_t")
+    @cython.locals(left="long long", length="unsigned long long",
+                   left_bytes="unsigned long long", stop="Py_ssize_t")
     cpdef Py_ssize_t take(self, const unsigned char* data, Py_ssize_t start,
                           Py_ssize_t end, long long offset) except -1
     @cython.locals(edges="int", control_edges="int", row="int", edge="int",
@@ -141,34 +101,6 @@ cdef class PlainNodes:
                          Py_ssize_t end, long long offset) except -1
     cdef _note_kernel(self)
     cdef _flush(self)
-    @cython.locals(tag="unsigned long long", field="unsigned long long",
-                   wire_type="int", value="unsigned long long", at="Py_ssize_t",
-                   stop="Py_ssize_t")
-    cdef bint _read(self, const unsigned char* data, Py_ssize_t start,
-                    Py_ssize_t end) noexcept
-    @cython.locals(value="unsigned long long")
-    cdef bint _read_ids(self, const unsigned char* data, Py_ssize_t stop,
-                        bint control) noexcept
-    @cython.locals(tag="unsigned long long", length="unsigned long long")
-    cdef bint _read_texts(self, const unsigned char* data, Py_ssize_t stop) noexcept
-    @cython.locals(name_at="Py_ssize_t", name_end="Py_ssize_t", value_at="Py_ssize_t",
-                   value_end="Py_ssize_t", arm="int", number="unsigned long long",
-                   tag="unsigned long long", field="unsigned long long",
-                   wire_type="int", length="unsigned long long", at="Py_ssize_t",
-                   end="Py_ssize_t", bit="int")
-    cdef bint _read_attribute(self, const unsigned char* data, Py_ssize_t start,
-                              Py_ssize_t stop) noexcept
-    @cython.locals(of_values="int", tag="unsigned long long",
-                   length="unsigned long long", end="Py_ssize_t")
-    cdef bint _read_list(self, const unsigned char* data, Py_ssize_t stop,
-                         int arm) noexcept
-    @cython.locals(number="long long")
-    cdef void _set_number(self, int bit, int arm,
-                          unsigned long long stored) noexcept
-    @cython.locals(at="Py_ssize_t", value="unsigned long long", shift="int",
-                   byte="unsigned long long")
-    cdef unsigned long long _varint(self, const unsigned char* data,
-                                    Py_ssize_t end) noexcept
     @cython.locals(node_type="int", seen="int")
     cdef bint _mean(self, const unsigned char* data) except -1
     @cython.locals(needed="int")
@@ -178,14 +110,3 @@ cdef class PlainNodes:
     cdef bint _mean_message(self) noexcept
     @cython.locals(key="bytes")
     cdef int _group_number(self, const unsigned char* data) except -2
-
-
-@cython.locals(bits="unsigned char", at="Py_ssize_t")
-cdef bint _is_ascii(const unsigned char* data, Py_ssize_t start,
-                    Py_ssize_t end) noexcept
-
-cdef int _wire_type_of(int arm) noexcept
-
-@cython.locals(bit="int", name="const unsigned char*", place="int")
-cdef int _attribute_bit(const unsigned char* data, Py_ssize_t at,
-                        Py_ssize_t length) noexcept

@@ -16,7 +16,23 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from chakram.chakra.attribute_bits import (
+    HAS_DESTINATION,
+    HAS_GROUP,
+    HAS_GROUP_NUMBER,
+    HAS_ON_CPU,
+    HAS_OPS,
+    HAS_SIZE,
+    HAS_SOURCE,
+    HAS_STREAM,
+    HAS_TAG,
+    HAS_TENSOR,
+    HAS_TYPE,
+    OF_COMMUNICATION,
+    OF_COMPUTE,
+)
 from chakram.chakra.messages import NodeType
+from chakram.chakra.node_bytes import EDGES, NodeBytes
 from chakram.core.trace import NO_VALUE, OP_NUMBERS, NodeKind
 
 if TYPE_CHECKING:
@@ -31,15 +47,12 @@ __all__ = ["PlainNodes"]
 
 _ROWS = 256
 """Nodes that are given to the builder at once."""
-_EDGES = 2048
-"""Dependencies likewise.  A node with more than half of them is not plain."""
+_EDGES = EDGES
+_WORDS, _HALF_WORDS = bytes(8 * _ROWS), bytes(4 * _ROWS)
 
 _NO_VALUE = NO_VALUE
 _NOWHERE = -1
 _INT64_MAX = 2**63 - 1
-_WORD_MASK = 2**64 - 1
-
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 _COMP = int(NodeType.COMP)
 _LOAD, _STORE = int(NodeType.MEM_LOAD), int(NodeType.MEM_STORE)
@@ -53,29 +66,8 @@ _COMPUTE, _MEMORY = int(NodeKind.COMPUTE), int(NodeKind.MEMORY)
 _COLLECTIVE, _PASS = int(NodeKind.COLLECTIVE), int(NodeKind.PASS)
 _SEND, _RECEIVE = int(NodeKind.SEND), int(NodeKind.RECEIVE)
 
-# Attributes that count, one bit each.
-_HAS_OPS = 1
-_HAS_TENSOR = 2
-_HAS_STREAM = 4
-_HAS_TYPE = 8
-_HAS_SIZE = 16
-_HAS_SOURCE = 32
-_HAS_DESTINATION = 64
-_HAS_TAG = 128
-_HAS_GROUP = 256
-_HAS_GROUP_NUMBER = 512
-_HAS_ON_CPU = 1024
-_HAS_RANKS = 2048
-_HAS_ROOT = 4096
-_HAS_SPLITS = 8192
-_OF_COMPUTE = _HAS_OPS | _HAS_TENSOR | _HAS_STREAM
-_OF_COMM = 0xFFFF & ~_HAS_OPS
 
-# Arms of an attribute's value.
-_INT32, _INT64, _UINT32, _UINT64, _BOOL, _STRING, _BYTES = 7, 9, 11, 13, 27, 29, 31
-
-
-class PlainNodes:
+class PlainNodes(NodeBytes):
     """Takes runs of plain nodes into a builder.
 
     Args:
@@ -107,6 +99,7 @@ class PlainNodes:
         on_self_control: Callable[[int, int], None],
         on_kernel: Callable[[int, int | None], None] | None = None,
     ) -> None:
+        super().__init__()
         self._builder = builder
         self._index = builder.index
         self._names = builder.names
@@ -128,18 +121,11 @@ class PlainNodes:
         self._make_columns()
         self._rows = 0
         self._comm = 0
-        self._edges = 0
-        self._control_edges = 0
         self._has_start = False
         self._has_stream = False
-        # What a node does not have is never looked at, but it must be there.
-        self._ops_count = self._tensor_size = self._stream = 0
-        self._comm_type = self._comm_size = self._tag = self._group_id = 0
-        self._source = self._destination = 0
-        self._on_cpu = self._stated_stream = 0
 
     def _make_columns(self) -> None:
-        words, half_words = bytes(8 * _ROWS), bytes(4 * _ROWS)
+        words, half_words = _WORDS, _HALF_WORDS
         self._node_ids = array("Q", words)
         self._kinds = bytearray(_ROWS)
         self._name_numbers = array("i", half_words)
@@ -155,9 +141,7 @@ class PlainNodes:
         self._groups = array("i", half_words)
         self._peers = array("q", words)
         self._tags = array("q", words)
-        self._data = array("Q", bytes(8 * _EDGES))
         self._data_ends = array("q", words)
-        self._control = array("Q", bytes(8 * _EDGES))
         self._control_ends = array("q", words)
 
     def take(self, data: Bytes, start: int, end: int, offset: int) -> int:
@@ -179,9 +163,8 @@ class PlainNodes:
         while left > 0:
             self._at = start
             length = self._varint(data, min(end, start + 5))
-            if self._at < 0 or length > self._record_limit_bytes:
-                break
-            if length > end - self._at:
+            left_bytes = end - self._at
+            if self._at < 0 or length > self._record_limit_bytes or length > left_bytes:
                 break
             stop = self._at + length
             if not self._take_node(data, self._at, stop, offset + start):
@@ -203,8 +186,8 @@ class PlainNodes:
         if not (self._read(data, start, end) and self._mean(data)):
             self._edges, self._control_edges = edges, control_edges
             return False
-        is_kernel = self._notes_kernels and self._seen & _HAS_ON_CPU
-        if is_kernel and self._odd & (_HAS_ON_CPU | _HAS_STREAM):
+        is_kernel = self._notes_kernels and self._seen & HAS_ON_CPU
+        if is_kernel and self._odd & (HAS_ON_CPU | HAS_STREAM):
             self._edges, self._control_edges = edges, control_edges
             return False
         # Last: what has a position in the index must have a row.
@@ -248,7 +231,7 @@ class PlainNodes:
 
     def _note_kernel(self) -> None:
         # What ends at once has no stream in the graph, but may name one.
-        stream = self._stated_stream if self._seen & _HAS_STREAM else None
+        stream = self._stated_stream if self._seen & HAS_STREAM else None
         self._on_kernel(len(self._index) - 1, stream)  # type: ignore[misc]
 
     def _flush(self) -> None:
@@ -283,237 +266,6 @@ class PlainNodes:
         self._rows = self._comm = self._edges = self._control_edges = 0
         self._has_start = self._has_stream = False
 
-    # What the bytes are ------------------------------------------------------------
-
-    def _read(self, data: Bytes, start: int, end: int) -> bool:
-        """Read the fields of a node; return False if they are not plain."""
-        self._node_id = self._start = self._duration = 0
-        self._node_type = 0
-        self._name_at = self._name_end = 0
-        self._seen = self._odd = 0
-        self._at = start
-        while self._at < end:
-            tag = self._varint(data, end)
-            if self._at < 0:
-                return False
-            field, wire_type = tag >> 3, tag & 7
-            value = self._varint(data, end)
-            if self._at < 0:
-                return False
-            if wire_type == _VARINT:
-                if field == 1 and value:
-                    self._node_id = value
-                elif field == 3 and value <= _DATA_OP:
-                    self._node_type = value
-                elif field == 6:
-                    self._start = value
-                elif field == 7:
-                    self._duration = value
-                else:
-                    # Among others: a zero that is spelled out betrays an old schema.
-                    return False
-                continue
-            if wire_type != _LENGTH_DELIMITED or value > end - self._at:
-                return False
-            at = self._at
-            stop = at + value
-            if field == 10:
-                if not self._read_attribute(data, at, stop):
-                    return False
-            elif field == 2:
-                if not _is_ascii(data, at, stop):
-                    return False
-                self._name_at, self._name_end = at, stop
-            elif field in (4, 5):
-                if not self._read_ids(data, stop, field == 4):
-                    return False
-            elif field in (8, 9):
-                if not self._read_texts(data, stop):
-                    return False
-            else:
-                return False
-            self._at = stop
-        return True
-
-    def _read_ids(self, data: Bytes, stop: int, control: bool) -> bool:
-        while self._at < stop:
-            value = self._varint(data, stop)
-            if self._at < 0:
-                return False
-            if control:
-                if self._control_edges == _EDGES:
-                    return False
-                self._control[self._control_edges] = value
-                self._control_edges += 1
-            else:
-                if self._edges == _EDGES:
-                    return False
-                self._data[self._edges] = value
-                self._edges += 1
-        return True
-
-    def _read_texts(self, data: Bytes, stop: int) -> bool:
-        """Pass over the values, shapes and types of inputs or outputs."""
-        while self._at < stop:
-            tag = self._varint(data, stop)
-            if self._at < 0 or tag & 7 != _LENGTH_DELIMITED or not 1 <= tag >> 3 <= 3:
-                return False
-            length = self._varint(data, stop)
-            if self._at < 0 or length > stop - self._at:
-                return False
-            if not _is_ascii(data, self._at, self._at + length):
-                return False
-            self._at += length
-        return True
-
-    def _read_attribute(self, data: Bytes, start: int, stop: int) -> bool:
-        name_at = name_end = value_at = value_end = start
-        arm = 0
-        number = 0
-        self._at = start
-        while self._at < stop:
-            tag = self._varint(data, stop)
-            if self._at < 0:
-                return False
-            field, wire_type = tag >> 3, tag & 7
-            if field > 2:
-                if arm or field > 32:
-                    return False
-                arm = field
-                if wire_type != _wire_type_of(arm):
-                    return False
-            elif wire_type != _LENGTH_DELIMITED or not field:
-                return False
-            if wire_type == _VARINT:
-                number = self._varint(data, stop)
-                if self._at < 0:
-                    return False
-                continue
-            if wire_type in (_FIXED64, _FIXED32):
-                self._at += 8 if wire_type == _FIXED64 else 4
-                if self._at > stop:
-                    return False
-                continue
-            length = self._varint(data, stop)
-            if self._at < 0 or length > stop - self._at:
-                return False
-            at = self._at
-            end = at + length
-            if field == 1:
-                name_at, name_end = at, end
-            elif field > 2:
-                value_at, value_end = at, end
-            if arm == field and not arm & 1:
-                if not self._read_list(data, end, arm - 1):
-                    return False
-            elif field != _BYTES and not _is_ascii(data, at, end):
-                return False
-            self._at = end
-        if not arm:
-            return True
-        bit = _attribute_bit(data, name_at, name_end - name_at)
-        if not bit:
-            return True
-        if self._seen & bit:
-            return False
-        self._seen |= bit
-        if bit == _HAS_GROUP:
-            if arm != _STRING:
-                self._odd |= bit
-            self._group_at, self._group_end = value_at, value_end
-        elif bit in (_HAS_RANKS, _HAS_ROOT, _HAS_SPLITS):
-            self._odd |= bit
-        else:
-            self._set_number(bit, arm, number)
-        return True
-
-    def _read_list(self, data: Bytes, stop: int, arm: int) -> bool:
-        """Pass over a list of values as *arm* has them one by one."""
-        of_values = _wire_type_of(arm)
-        while self._at < stop:
-            tag = self._varint(data, stop)
-            # Numbers may also stand one by one, but nobody writes them so.
-            if self._at < 0 or tag != 8 + _LENGTH_DELIMITED:
-                return False
-            length = self._varint(data, stop)
-            if self._at < 0 or length > stop - self._at:
-                return False
-            end = self._at + length
-            if of_values == _VARINT:
-                while self._at < end:
-                    self._varint(data, end)
-                    if self._at < 0:
-                        return False
-            elif of_values == _FIXED64:
-                if length & 7:
-                    return False
-            elif of_values == _FIXED32:
-                if length & 3:
-                    return False
-            elif arm != _BYTES and not _is_ascii(data, self._at, end):
-                return False
-            self._at = end
-        return True
-
-    def _set_number(self, bit: int, arm: int, stored: int) -> None:
-        """Take an attribute that has to be an integer."""
-        number = 0
-        if arm == _INT64 or (arm == _UINT64 and stored <= _INT64_MAX):
-            number = stored if stored <= _INT64_MAX else -1 - (_WORD_MASK - stored)
-        elif arm in (_INT32, _UINT32):
-            # Only the lower half of what is stored counts.
-            number = stored & 0xFFFFFFFF
-            if arm == _INT32 and number > 0x7FFFFFFF:
-                number -= 0x100000000
-        elif arm == _BOOL and bit != _HAS_GROUP_NUMBER:
-            number = 1 if stored else 0
-        else:
-            self._odd |= bit
-            return
-        if number == _NO_VALUE:
-            self._odd |= bit
-        elif bit == _HAS_OPS:
-            self._ops_count = number
-        elif bit == _HAS_TENSOR:
-            self._tensor_size = number
-        elif bit == _HAS_STREAM:
-            self._stream = self._stated_stream = number
-        elif bit == _HAS_TYPE:
-            self._comm_type = number
-        elif bit == _HAS_SIZE:
-            self._comm_size = number
-        elif bit == _HAS_SOURCE:
-            self._source = number
-        elif bit == _HAS_DESTINATION:
-            self._destination = number
-        elif bit == _HAS_TAG:
-            self._tag = number
-        elif bit == _HAS_GROUP_NUMBER:
-            self._group_id = number
-        elif bit == _HAS_ON_CPU:
-            self._on_cpu = number
-
-    def _varint(self, data: Bytes, end: int) -> int:
-        """Read a number and move behind it; to nowhere if it does not end."""
-        at = self._at
-        if at < end and data[at] < 0x80:
-            self._at = at + 1
-            return data[at]
-        value = 0
-        shift = 0
-        while at < end and shift < 70:
-            byte = data[at]
-            at += 1
-            if shift == 63 and byte > 1:
-                break
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self._at = at
-                return value
-            shift += 7
-        self._at = _NOWHERE
-        return 0
-
     # What it means: as in NodeReader -------------------------------------------------
 
     def _mean(self, data: Bytes) -> bool:
@@ -521,15 +273,15 @@ class PlainNodes:
         if self._duration > self._largest_time or self._start > self._largest_time:
             return False
         node_type, seen = self._node_type, self._seen
-        if not seen & _HAS_STREAM:
+        if not seen & HAS_STREAM:
             self._stream = _NO_VALUE
         if node_type in (_COMP, _LOAD, _STORE):
             self._kind = _COMPUTE if node_type == _COMP else _MEMORY
-            if self._odd & _OF_COMPUTE:
+            if self._odd & OF_COMPUTE:
                 return False
-            if not seen & _HAS_OPS:
+            if not seen & HAS_OPS:
                 self._ops_count = 0
-            if not seen & _HAS_TENSOR:
+            if not seen & HAS_TENSOR:
                 self._tensor_size = 0
             return self._ops_count >= 0 and 0 <= self._tensor_size <= self._largest_size
         self._ops_count = self._tensor_size_of_message = 0
@@ -538,9 +290,12 @@ class PlainNodes:
             self._stream = _NO_VALUE
             self._tensor_size = 0
             return True
-        if node_type not in (_COLL, _SEND_NODE, _RECV_NODE) or self._odd & _OF_COMM:
+        if (
+            node_type not in (_COLL, _SEND_NODE, _RECV_NODE)
+            or self._odd & OF_COMMUNICATION
+        ):
             return False
-        if seen & _HAS_TENSOR:
+        if seen & HAS_TENSOR:
             self._tensor_size_of_message = self._tensor_size
         self._tensor_size = 0
         self._peer = _NO_VALUE
@@ -553,7 +308,7 @@ class PlainNodes:
         return True
 
     def _mean_collective(self) -> bool:
-        needed = _HAS_TYPE | _HAS_SIZE
+        needed = HAS_TYPE | HAS_SIZE
         if self._seen & needed != needed:
             return False
         if not 0 <= self._comm_type < len(self._op_of):
@@ -569,33 +324,33 @@ class PlainNodes:
         seen = self._seen
         if self._node_type == _SEND_NODE:
             self._kind = _SEND
-            own, own_bit = self._source, _HAS_SOURCE
-            other, other_bit = self._destination, _HAS_DESTINATION
+            own, own_bit = self._source, HAS_SOURCE
+            other, other_bit = self._destination, HAS_DESTINATION
         else:
             self._kind = _RECEIVE
-            own, own_bit = self._destination, _HAS_DESTINATION
-            other, other_bit = self._source, _HAS_SOURCE
+            own, own_bit = self._destination, HAS_DESTINATION
+            other, other_bit = self._source, HAS_SOURCE
         if seen & own_bit and own != self._rank:
             return False
         if not seen & other_bit or other < 0:
             return False
-        if not seen & _HAS_SIZE:
-            if not seen & _HAS_TENSOR:
+        if not seen & HAS_SIZE:
+            if not seen & HAS_TENSOR:
                 return False
             self._comm_size = self._tensor_size_of_message
         if not 0 <= self._comm_size <= self._largest_size:
             return False
         self._op = _NOWHERE
         self._peer = other
-        if not seen & _HAS_TAG:
+        if not seen & HAS_TAG:
             self._tag = _NO_VALUE
         return True
 
     def _group_number(self, data: Bytes) -> int:
         """Return the number that the builder has for the node's process group."""
-        if self._seen & _HAS_GROUP:
+        if self._seen & HAS_GROUP:
             key = bytes(data[self._group_at : self._group_end])
-        elif self._seen & _HAS_GROUP_NUMBER:
+        elif self._seen & HAS_GROUP_NUMBER:
             key = str(self._group_id).encode()
         else:
             key = b""
@@ -610,68 +365,3 @@ def _first(column: object, count: int) -> memoryview:
     """Return the bytes of the first numbers of a column."""
     view = memoryview(column)  # type: ignore[arg-type]
     return view.cast("B")[: count * view.itemsize]
-
-
-def _is_ascii(data: Bytes, start: int, end: int) -> bool:
-    bits = 0
-    for at in range(start, end):
-        bits |= data[at]
-    return bits < 0x80
-
-
-def _wire_type_of(arm: int) -> int:
-    """Return how the value of an arm of an attribute is written; -1: unknown arm."""
-    if arm < 3 or arm > 32:
-        return -1
-    if arm & 1 == 0 or arm in (_STRING, _BYTES):
-        return _LENGTH_DELIMITED
-    if arm == 3 or arm == 21 or arm == 25:
-        return _FIXED64
-    if arm == 5 or arm == 19 or arm == 23:
-        return _FIXED32
-    return _VARINT
-
-
-def _attribute_bit(data: Bytes, at: int, length: int) -> int:
-    """Return the bit of an attribute that counts, 0 of all others."""
-    bit = 0
-    name = b""
-    if length == 4:
-        bit, name = _HAS_ROOT, b"root"
-    elif length == 5:
-        bit, name = _HAS_RANKS, b"ranks"
-    elif length == 6:
-        bit, name = _HAS_STREAM, b"stream"
-    elif length == 7:
-        if data[at] == 110:  # n
-            bit, name = _HAS_OPS, b"num_ops"
-        else:
-            bit, name = _HAS_GROUP, b"pg_name"
-    elif length == 8:
-        if data[at + 5] == 115:  # s
-            bit, name = _HAS_SOURCE, b"comm_src"
-        elif data[at + 5] == 100:  # d
-            bit, name = _HAS_DESTINATION, b"comm_dst"
-        else:
-            bit, name = _HAS_TAG, b"comm_tag"
-    elif length == 9:
-        if data[at] == 105:  # i
-            bit, name = _HAS_ON_CPU, b"is_cpu_op"
-        elif data[at + 5] == 115:  # s
-            bit, name = _HAS_SIZE, b"comm_size"
-        else:
-            bit, name = _HAS_TYPE, b"comm_type"
-    elif length == 10:
-        bit, name = _HAS_GROUP_NUMBER, b"comm_group"
-    elif length == 11:
-        bit, name = _HAS_TENSOR, b"tensor_size"
-    elif length == 14:
-        bit, name = _HAS_SPLITS, b"in_split_sizes"
-    elif length == 15:
-        bit, name = _HAS_SPLITS, b"out_split_sizes"
-    else:
-        return 0
-    for place in range(length):
-        if data[at + place] != name[place]:
-            return 0
-    return bit
