@@ -20,7 +20,7 @@ from chakram.chakra.et_pb2 import GlobalMetadata, Node
 from chakram.chakra.options import ReadOptions
 from chakram.chakra.reader import read_trace
 from chakram.config.experiment import load_experiment
-from chakram.controller.planning import load_jobs
+from chakram.controller.job_loading import load_jobs
 from chakram.controller.saved_plans import load_plan, save_plan
 from tests.big_traces import write_big_trace
 

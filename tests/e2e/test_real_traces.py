@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.config.experiment import load_experiment
-from chakram.controller.planning import load_jobs
+from chakram.controller.job_loading import load_jobs
 from chakram.core.algorithms import algorithm
 from chakram.core.program import (
     CollectiveOperation,

@@ -53,12 +53,10 @@ def plan(
 def _summary(
     settings: Experiment, progress: ProgressReporter, save: Path | None
 ) -> PlanSummary:
+    from chakram.controller.experiment_warnings import experiment_warnings
+    from chakram.controller.job_loading import load_jobs
     from chakram.controller.plan_summary import summarise_plan
-    from chakram.controller.planning import (
-        build_plan,
-        experiment_warnings,
-        load_jobs,
-    )
+    from chakram.controller.planning import build_plan
     from chakram.controller.port_plans import planned_ports
 
     jobs = load_jobs(settings)

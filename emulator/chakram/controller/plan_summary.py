@@ -17,7 +17,7 @@ from chakram.core.wire_cost import overhead_bytes_of, wire_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from chakram.controller.planning import LoadedJob
+    from chakram.controller.job_loading import LoadedJob
     from chakram.core.plan import Plan, RankPlan
     from chakram.core.schedule import Algorithm
     from chakram.core.splits import Matrix, Splits

@@ -1,21 +1,10 @@
-"""From an experiment to a plan: traces, programs, ports, placement."""
+"""From loaded jobs to a plan: transport, settings of a run, shards, placement."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.chakra.lint import require_replayable
-from chakram.chakra.options import (
-    DependencyPolicy,
-    ReadOptions,
-    WarningKind,
-    merge_warnings,
-)
-from chakram.chakra.synth_set import synthesized_trace_set
-from chakram.chakra.synthesize import synthesize
-from chakram.chakra.trace_set import load_replicated, load_trace_set
 from chakram.config.dcqcn import dcqcn_parameters
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import (
@@ -24,50 +13,32 @@ from chakram.config.fabric_checks import (
     port_rate,
     smallest_mtu,
 )
-from chakram.config.jobs import TraceFiles
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
-from chakram.core.algorithms import user_algorithms
-from chakram.core.algorithms.least_bytes import too_small_warnings
 from chakram.core.burst_rule import (
     ack_interval_packets,
     burst_packets,
     window_bytes,
 )
-from chakram.core.collectives import CollectiveOp
 from chakram.core.job_alone import job_alone
-from chakram.core.job_check import check_job
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.placement import PlacementOptions, place
+from chakram.core.placement import place
 from chakram.core.plan import PortPlan, RunSettings, TransportPlan
 from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import MAX_SHARDS, QueuePairLayout
-from chakram.core.replication import Replication
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.from_config import topology_from_config
 from chakram.roce.constants import local_ack_timeout_ns
-from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from chakram.chakra.trace_set import TraceSet
     from chakram.config.experiment import Experiment
-    from chakram.config.fabric import Fabric, LinkSettings
-    from chakram.config.jobs import Job, Placement
-    from chakram.core.algorithms import AlgorithmSource, UserAlgorithm
-    from chakram.core.lowering import LoweredJob
+    from chakram.controller.job_loading import LoadedJob
     from chakram.core.plan import Plan
-    from chakram.core.program import RankProgram
 
 __all__ = [
-    "LoadedJob",
     "build_plan",
-    "experiment_warnings",
-    "load_jobs",
-    "lowering_options",
-    "placement_options",
     "queue_pair_layout",
     "run_settings",
     "shards_of",
@@ -79,160 +50,6 @@ _ECN_BITS = {"off": 0, "ect1": 1, "ect0": 2}
 
 _USUAL_PORTS = 8
 """Of a fabric that has as many as are needed: what bursts are made for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadedJob:
-    """A job whose trace has been read and lowered.
-
-    Attributes:
-        name: Its name.
-        trace: Where its trace came from.
-        producer: Which tool wrote the trace.
-        digest: SHA-256 of the trace set.
-        nodes: Nodes of all ranks.
-        lowered: The programs.
-        warnings: What is odd in the trace or in how it is run, one sentence each.
-        size_scale: Factor on all sizes, as text, e.g. ``1/64``.
-        placement: How its ranks are placed.
-    """
-
-    name: str
-    trace: str
-    producer: str
-    digest: str
-    nodes: int
-    lowered: LoweredJob
-    warnings: tuple[str, ...]
-    size_scale: str
-    placement: PlacementOptions
-
-    @property
-    def programs(self) -> tuple[RankProgram, ...]:
-        """The programs of all ranks, ascending."""
-        return self.lowered.programs
-
-    @property
-    def nranks(self) -> int:
-        """Number of ranks."""
-        return len(self.lowered.programs)
-
-
-def load_jobs(
-    experiment: Experiment, *, on_rank: Callable[[str, int, int], None] | None = None
-) -> list[LoadedJob]:
-    """Read and lower the traces of all jobs.
-
-    Args:
-        experiment: What to run.
-        on_rank: Called with (job, ranks read, ranks in all) after every file.
-
-    Raises:
-        ConfigError: If the experiment asks for a trace that cannot be made.
-        TraceError: If a trace cannot be read or replayed.
-        MatchingError: If ranks disagree about their collectives.
-    """
-    loaded: list[LoadedJob] = []
-    sources = load_sources(
-        user
-        for choice in experiment.collectives.values()
-        for user in user_algorithms(choice)
-    )
-    for job in experiment.jobs:
-
-        def read(done: int, of: int, name: str = job.name) -> None:
-            if on_rank is not None:
-                on_rank(name, done, of)
-
-        traces = _trace_set(job, read)
-        require_replayable(traces.graphs, traces.groups)
-        lowered = lower_job(
-            job.name,
-            traces.graphs,
-            traces.groups,
-            lowering_options(experiment, job, sources),
-        )
-        problems = check_job(lowered.programs)
-        if problems:
-            raise PlanError(f"job {job.name}", problems[0], _more(len(problems)))
-        loaded.append(
-            LoadedJob(
-                name=job.name,
-                trace=traces.name,
-                producer=traces.producer,
-                digest=traces.digest,
-                nodes=sum(map(len, traces.graphs.values())),
-                lowered=lowered,
-                warnings=(
-                    *traces.notes,
-                    *merge_warnings(traces.warnings).values(),
-                    *lowered.warnings,
-                    *too_small_warnings(lowered.programs),
-                ),
-                size_scale=str(job.size_scale),
-                placement=placement_options(job.placement),
-            )
-        )
-    return loaded
-
-
-def _trace_set(job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:
-    if isinstance(job.trace, TraceFiles):
-        return _trace_files(job.trace, on_rank)
-    return synthesized_trace_set(synthesize(job.trace), on_rank=on_rank)
-
-
-def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> TraceSet:
-    options = ReadOptions(
-        bytes_per_element=trace.bytes_per_element,
-        dependencies=DependencyPolicy(trace.dependencies),
-        drop_missing_dependencies=trace.drop_missing_dependencies,
-        duration_unit_ns=trace.duration_unit_ns,
-        uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
-        unnamed_group=trace.unnamed_group,
-    )
-    if trace.replicate is None:
-        return load_trace_set(
-            trace.path,
-            comm_groups=trace.comm_groups,
-            kineto=trace.kineto,
-            options=options,
-            on_rank=on_rank,
-        )
-    return load_replicated(
-        trace.path,
-        Replication(
-            nranks=trace.replicate,
-            dimensions=trace.dimensions,
-            groups=trace.groups,
-            peer_offset=trace.peer_offset,
-        ),
-        rank=trace.rank,
-        comm_groups=trace.comm_groups,
-        kineto=trace.kineto,
-        options=options,
-    )
-
-
-def lowering_options(
-    experiment: Experiment,
-    job: Job,
-    sources: Mapping[UserAlgorithm, AlgorithmSource],
-) -> LoweringOptions:
-    """Return how the traces of *job* become programs."""
-    return LoweringOptions(
-        compute_from=job.compute.source,
-        scale=job.compute.scale,
-        peak_flops=job.compute.peak_flops,
-        memory_bytes_per_s=job.compute.memory_bytes_per_s,
-        size_scale=job.size_scale,
-        algorithms={op: experiment.algorithm_of(op) for op in CollectiveOp},
-        sources=sources,
-        sync_barrier=experiment.iterations.sync == "barrier",
-        ordering=job.ordering,
-        order=job.order,
-        with_starts=job.policy == "start_time",
-    )
 
 
 def transport_plan(experiment: Experiment) -> TransportPlan:
@@ -331,21 +148,6 @@ def run_settings(experiment: Experiment) -> RunSettings:
         seed=experiment.seed,
         hang_timeout_ns=experiment.hang_timeout_ns,
         jobs=job_settings(experiment),
-    )
-
-
-def placement_options(placement: Placement) -> PlacementOptions:
-    """Return how the ranks of a job are placed."""
-    order = placement.order
-    return PlacementOptions(
-        order=None if isinstance(order, str) else order,
-        ranks_per_port=placement.ranks_per_port,
-        first_port=placement.first_port,
-        pattern=placement.pattern,
-        ports=placement.ports,
-        local_rate_bps=(
-            None if placement.same_host == "fabric" else placement.local_rate_bps or 0
-        ),
     )
 
 
@@ -454,51 +256,6 @@ def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
                     f"there is no rank {rank}",
                     f"ranks are 0 to {ranks - 1}",
                 )
-
-
-def experiment_warnings(experiment: Experiment) -> list[str]:
-    """Return what of the experiment does not mean what one may think."""
-    fabric = experiment.fabric
-    warnings: list[str] = []
-    if isinstance(fabric, NamespaceFabric) and (
-        fabric.links.host.delay_ns or fabric.links.uplink.delay_ns
-    ):
-        warnings.append(
-            "fabric.links: delays are simulated only; the links of a kernel fabric "
-            "have none beside the kernel's own"
-        )
-    if isinstance(fabric, NamespaceFabric) and (
-        fabric.links.host.ecn or fabric.links.uplink.ecn
-    ):
-        warnings.append(
-            "fabric.links: ECN marks are simulated only; the links of a kernel fabric "
-            "mark nothing"
-        )
-    if experiment.transport.congestion_control.dcqcn is not None:
-        warnings += _dcqcn_warnings(experiment)
-    return warnings
-
-
-def _dcqcn_warnings(experiment: Experiment) -> list[str]:
-    """Return why DCQCN may have nothing to react to."""
-    where = "transport.congestion_control"
-    fabric = experiment.fabric
-    if experiment.transport.ecn == "off":
-        return [f"{where}: dcqcn does nothing, since transport.ecn is off"]
-    if isinstance(fabric, ExternalFabric) or any(
-        link.ecn for link in _links_of(fabric)
-    ):
-        return []
-    return [
-        f"{where}: dcqcn reacts to marks, and no link of the fabric marks packets; "
-        "in a simulation, fabric.links.host.ecn makes them"
-    ]
-
-
-def _links_of(fabric: Fabric) -> tuple[LinkSettings, ...]:
-    if not isinstance(fabric, NamespaceFabric):
-        return ()
-    return fabric.links.host, fabric.links.uplink
 
 
 def _more(count: int) -> str | None:

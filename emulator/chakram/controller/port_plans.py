@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.config.experiment import Experiment
-    from chakram.controller.planning import LoadedJob
+    from chakram.controller.job_loading import LoadedJob
     from chakram.fabric.topology import Topology
 
 __all__ = [

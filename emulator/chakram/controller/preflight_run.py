@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from chakram.config.fabric import ExternalFabric, LoopbackFabric
 from chakram.control.client import AgentClient
 from chakram.controller.interrupts import Interrupts
-from chakram.controller.planning import load_jobs
+from chakram.controller.job_loading import load_jobs
 from chakram.controller.port_plans import ports_needed
 from chakram.controller.preflight import Preflight
 from chakram.controller.worlds import open_world

@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING
 from chakram.config.fabric import LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import address_family
 from chakram.config.jobs import TraceFiles
-from chakram.controller.planning import (
-    LoadedJob,
-    experiment_warnings,
-    run_settings,
-)
+from chakram.controller.experiment_warnings import experiment_warnings
+from chakram.controller.planning import run_settings
 from chakram.core.addresses import IPV6
 from chakram.core.job_alone import settings_alone
 from chakram.observe import provenance
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.fabric import ExternalFabric, TopologySettings
     from chakram.config.transport import Faults
+    from chakram.controller.job_loading import LoadedJob
     from chakram.controller.predictions import FlowIdeal
     from chakram.core.plan import RunSettings, TransportPlan
     from chakram.core.resolve import CollectiveKey

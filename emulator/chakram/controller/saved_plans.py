@@ -27,7 +27,7 @@ from chakram.control.plan_file import (
     decode,
     encode,
 )
-from chakram.controller.planning import LoadedJob, load_jobs, placement_options
+from chakram.controller.job_loading import LoadedJob, load_jobs, placement_options
 from chakram.core.algorithms import user_algorithms
 from chakram.core.lowering import LoweredJob
 from chakram.errors import PlanError

@@ -15,11 +15,7 @@ from chakram.control.client import AgentClient
 from chakram.controller.interrupts import Interrupts
 from chakram.controller.links import link_records
 from chakram.controller.observer import Observer, Progress
-from chakram.controller.planning import (
-    LoadedJob,
-    build_plan,
-    transport_plan,
-)
+from chakram.controller.planning import build_plan, transport_plan
 from chakram.controller.port_plans import (
     planned_ports,
     ports_needed,
@@ -54,6 +50,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.control.clock import ClockOffset
+    from chakram.controller.job_loading import LoadedJob
     from chakram.core.plan import Plan
     from chakram.core.resolve import LinkRecord
     from chakram.core.summary import Summary

@@ -7,10 +7,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.controller.planning import (
-    build_plan,
-    transport_plan,
-)
+from chakram.controller.planning import build_plan, transport_plan
 from chakram.controller.port_plans import (
     ports_needed,
     simulated_ports,

@@ -149,7 +149,7 @@ def test_an_error_is_one_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("chakram.controller.planning.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
     assert main(["plan", QUICKSTART]) == code
     assert capsys.readouterr().err.splitlines()[-1] == f"chakram: error: {expected}"
 
@@ -164,7 +164,7 @@ def test_a_fault_of_ours_is_one_line_and_a_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("chakram.controller.planning.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
     assert main(["plan", QUICKSTART]) == 1
     told = capsys.readouterr().err
     (log,) = tmp_path.glob("chakram-error-*.log")
@@ -179,7 +179,7 @@ def test_debug_shows_the_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = PlanError("here", "is wrong")
-    monkeypatch.setattr("chakram.controller.planning.load_jobs", failing(error))
+    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
     assert main(["--debug", "plan", QUICKSTART]) == 2
     told = capsys.readouterr().err
     assert "Traceback" in told
@@ -191,7 +191,7 @@ def test_without_room_for_a_log_the_option_is_named(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     monkeypatch.setattr(
-        "chakram.controller.planning.load_jobs", failing(ValueError("x"))
+        "chakram.controller.job_loading.load_jobs", failing(ValueError("x"))
     )
     assert main(["plan", QUICKSTART]) == 1
     assert "(--debug shows the traceback)" in capsys.readouterr().err

@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from chakram.config.experiment import load_experiment
+from chakram.controller.job_loading import load_jobs
 from chakram.controller.plan_summary import summarise_plan
-from chakram.controller.planning import (
-    build_plan,
-    load_jobs,
-)
+from chakram.controller.planning import build_plan
 from chakram.controller.port_plans import planned_ports
 from tests.support import REPO_ROOT
 

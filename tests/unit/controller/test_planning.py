@@ -13,12 +13,12 @@ from chakram.chakra.synthesize import synthesize
 from chakram.chakra.writer import write_trace_set
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.config.synth import MoeTrace
+from chakram.controller.experiment_warnings import experiment_warnings
+from chakram.controller.job_loading import load_jobs
 from chakram.controller.job_settings import arrivals_ns
 from chakram.controller.plan_summary import PlanSummary, summarise_plan
 from chakram.controller.planning import (
     build_plan,
-    experiment_warnings,
-    load_jobs,
     queue_pair_layout,
     run_settings,
     shards_of,

@@ -10,10 +10,8 @@ from chakram.chakra.synthesize import synthesize
 from chakram.chakra.writer import write_trace_set
 from chakram.config.experiment import Experiment, load_experiment
 from chakram.config.synth import MoeTrace
-from chakram.controller.planning import (
-    build_plan,
-    load_jobs,
-)
+from chakram.controller.job_loading import load_jobs
+from chakram.controller.planning import build_plan
 from chakram.controller.port_plans import planned_ports
 from chakram.controller.saved_plans import jobs_of, load_plan, save_plan
 from chakram.errors import PlanError

@@ -1,0 +1,60 @@
+"""What of an experiment does not mean what one may think."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.config.fabric import ExternalFabric, NamespaceFabric
+
+if TYPE_CHECKING:
+    from chakram.config.experiment import Experiment
+    from chakram.config.fabric import Fabric, LinkSettings
+
+__all__ = [
+    "experiment_warnings",
+]
+
+
+def experiment_warnings(experiment: Experiment) -> list[str]:
+    """Return what of the experiment does not mean what one may think."""
+    fabric = experiment.fabric
+    warnings: list[str] = []
+    if isinstance(fabric, NamespaceFabric) and (
+        fabric.links.host.delay_ns or fabric.links.uplink.delay_ns
+    ):
+        warnings.append(
+            "fabric.links: delays are simulated only; the links of a kernel fabric "
+            "have none beside the kernel's own"
+        )
+    if isinstance(fabric, NamespaceFabric) and (
+        fabric.links.host.ecn or fabric.links.uplink.ecn
+    ):
+        warnings.append(
+            "fabric.links: ECN marks are simulated only; the links of a kernel fabric "
+            "mark nothing"
+        )
+    if experiment.transport.congestion_control.dcqcn is not None:
+        warnings += _dcqcn_warnings(experiment)
+    return warnings
+
+
+def _dcqcn_warnings(experiment: Experiment) -> list[str]:
+    """Return why DCQCN may have nothing to react to."""
+    where = "transport.congestion_control"
+    fabric = experiment.fabric
+    if experiment.transport.ecn == "off":
+        return [f"{where}: dcqcn does nothing, since transport.ecn is off"]
+    if isinstance(fabric, ExternalFabric) or any(
+        link.ecn for link in _links_of(fabric)
+    ):
+        return []
+    return [
+        f"{where}: dcqcn reacts to marks, and no link of the fabric marks packets; "
+        "in a simulation, fabric.links.host.ecn makes them"
+    ]
+
+
+def _links_of(fabric: Fabric) -> tuple[LinkSettings, ...]:
+    if not isinstance(fabric, NamespaceFabric):
+        return ()
+    return fabric.links.host, fabric.links.uplink
