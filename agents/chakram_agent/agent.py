@@ -154,7 +154,10 @@ class Agent:
                 session=session,
                 run_id=plan.run_id,
                 shards=shards,
-                goes_on=any(job.is_background for job in plan.settings.jobs),
+                goes_on=any(
+                    plan.settings.of(rank.program.job).is_background
+                    for rank in plan.ranks
+                ),
             )
         )
         for note in notes:
