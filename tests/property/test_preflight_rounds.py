@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.preflight.rounds import all_rounds, chosen_rounds, shifted
+from chakram.core.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
 
 COUNTS = st.integers(0, 65)
 
@@ -41,6 +41,27 @@ def test_chosen_rounds_are_different_ones_of_all(count: int, most: int) -> None:
     assert len(chosen) == min(most, len(rounds))
     assert len({tuple(pairs) for pairs in chosen}) == len(chosen)
     assert all(pairs in rounds for pairs in chosen)
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=24))
+def test_pairs_that_are_kept_apart_share_no_links_of_a_switch(
+    switch_of: list[str],
+) -> None:
+    rounds = all_rounds(len(switch_of))
+    split = apart(rounds, switch_of)
+
+    met = [pair for pairs in split for pair in pairs]
+    assert sorted(met) == sorted(pair for pairs in rounds for pair in pairs)
+    for pairs in split:
+        leaving = [
+            switch_of[position]
+            for a, b in pairs
+            for position in (a, b)
+            if switch_of[a] != switch_of[b]
+        ]
+        assert len(set(leaving)) == len(leaving)
+    if len(set(switch_of)) == 1:
+        assert split == rounds
 
 
 @given(st.lists(st.integers(0, 1000), unique=True, max_size=70))

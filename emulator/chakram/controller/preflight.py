@@ -32,11 +32,12 @@ from chakram.core.preflight.probing import (
     probe_packets,
     read_probes,
 )
-from chakram.core.preflight.rounds import chosen_rounds, shifted
+from chakram.core.preflight.rounds import apart, chosen_rounds, shifted
 from chakram.core.preflight.settings import PreflightSettings
 from chakram.core.probes import PROBE_FIELDS, PROBE_SENT
 from chakram.core.records import FLOW_FIELDS, RecordRows
 from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
+from chakram.fabric.from_config import topology_from_config
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -288,13 +289,26 @@ class Preflight:
             else reached
         )
         return measurement(
-            rounds=chosen_rounds(count, self._settings.rounds),
+            rounds=apart(chosen_rounds(count, self._settings.rounds), self._switches()),
             reached=reached,
             passes=passes,
             permutation=shifted(range(count)),
             size_of=self._size_of,
             settings=self._settings,
         )
+
+    def _switches(self) -> list[str]:
+        """Return what each port hangs on; its own name where nobody knows."""
+        topology = topology_from_config(
+            self._experiment.fabric, nports=len(self._ports)
+        )
+        hosts = () if topology is None else topology.hosts
+        return [
+            topology.switch_of(port.host)
+            if topology is not None and port.host in hosts
+            else port.host
+            for port in self._ports
+        ]
 
     def _size_of(self, pair: tuple[int, int]) -> int:
         """Return what a pair can send in the time that it has."""

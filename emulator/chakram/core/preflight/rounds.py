@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["all_rounds", "chosen_rounds", "shifted"]
+__all__ = ["all_rounds", "apart", "chosen_rounds", "shifted"]
 
 Pair = tuple[int, int]
 """Two positions, the lower one first."""
@@ -53,6 +53,35 @@ def chosen_rounds(count: int, most: int | None) -> list[list[Pair]]:
     if most is None or most >= len(rounds):
         return rounds
     return [rounds[index * len(rounds) // most] for index in range(most)]
+
+
+def apart(
+    rounds: Sequence[Sequence[Pair]], switch_of: Sequence[str]
+) -> list[list[Pair]]:
+    """Return the same pairs in more rounds, so that none share the links of a switch.
+
+    Equal-cost paths are chosen by hashing: of pairs that leave one switch at the same
+    time, several may get the same uplink although there is room for all.
+
+    Args:
+        rounds: Rounds of disjoint pairs.
+        switch_of: By position, the switch that it hangs on.
+    """
+    split = []
+    for pairs in rounds:
+        parts: list[tuple[list[Pair], set[str]]] = []
+        for pair in pairs:
+            ends = {switch_of[position] for position in pair}
+            needed = ends if len(ends) > 1 else set()
+            for part, busy in parts:
+                if not needed & busy:
+                    part.append(pair)
+                    busy |= needed
+                    break
+            else:
+                parts.append(([pair], set(needed)))
+        split += [part for part, _ in parts]
+    return split
 
 
 def shifted(positions: Sequence[int]) -> list[tuple[int, int]]:
