@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.config.experiment import load_experiment
-from chakram.controller.planning import load_jobs
+from chakram.controller.job_loading import load_jobs
 from tests.e2e.accounts import check_complete, sent
 from tests.e2e.runs import completed, moe, write_experiment
 from tests.e2e.test_loss import messages
