@@ -9,17 +9,23 @@ from chakram.control.plan_columns import Places, decode_columns
 from chakram.core.table_check import TableCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from chakram.core.groups import ProcessGroup
     from chakram.core.program import RankProgram
 
 __all__ = ["is_sound"]
 
 
-def is_sound(programs: Sequence[RankProgram]) -> bool:
-    """Say what the check of columns says of programs; groups are known by name."""
-    named = {group.name: group for each in programs for group in each.groups}
-    groups = tuple(named.values())
+def is_sound(
+    programs: Sequence[RankProgram], more: Iterable[ProcessGroup] = ()
+) -> bool:
+    """Say what the check of columns says of programs.
+
+    Groups are known by name: those that programs name, and *more* that none does.
+    """
+    named = (group for each in programs for group in each.groups)
+    groups = tuple({group.name: group for group in (*named, *more)}.values())
     places = Places(each for program in programs for each in program.operations)
     return TableCheck(
         decode_columns(places.encode(groups), groups),
