@@ -120,8 +120,8 @@ async def test_two_shards_work_on_one_plan(tmp_path: Path) -> None:
 async def test_agents_need_nothing_but_the_plan_for_a_users_algorithm(
     tmp_path: Path,
 ) -> None:
-    """With credits, and two ranks on each port that talk past it."""
-    ring = algorithm(CollectiveOp.ALL_REDUCE, "ring(chunks=2)")
+    """With channels, credits, and two ranks on each port that talk past it."""
+    ring = algorithm(CollectiveOp.ALL_REDUCE, "ring(channels=2,chunks=2)")
     listed = listed_from(ring, name="user:ring", nranks=4)
     world = world_group(4)
     rows = [collective("all_reduce", 40_000, algorithm="user:ring")]

@@ -52,6 +52,7 @@ from chakram.core.program import (
     SendOperation,
     check_program,
 )
+from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.splits import Splits
 from chakram.errors import PlanError
 from chakram.roce.constants import ICRC_MODES, PATH_MTUS
@@ -166,7 +167,8 @@ def _rank(message: pb.RankPlan, listed: tuple[ListedAlgorithm, ...]) -> RankPlan
 def _queue_pair(message: pb.QueuePairPlan) -> QueuePairPlan:
     return QueuePairPlan(
         group=name_text("group", message.group),
-        channel=between("channel", message.channel, 0, 2**16),
+        # Grants of each channel go on one of their own, so much higher.
+        channel=between("channel", message.channel, 0, 2 * CREDIT_CHANNELS - 1),
         peer_rank=between("peer_rank", message.peer_rank, 0, MAX_NAMES),
         qpn=between("qpn", message.qpn, 0, 2**24 - 1),
         remote_qpn=between("remote_qpn", message.remote_qpn, 0, 2**24 - 1),
