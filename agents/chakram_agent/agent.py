@@ -154,10 +154,7 @@ class Agent:
                 session=session,
                 run_id=plan.run_id,
                 shards=shards,
-                goes_on=any(
-                    plan.settings.of(rank.program.job).is_background
-                    for rank in plan.ranks
-                ),
+                goes_on=plan.goes_on(),
             )
         )
         for note in notes:
@@ -251,7 +248,6 @@ class Agent:
                 self._tell(self.counters())
                 self._tell(Finished(time_ns=time.monotonic_ns()))
             case ReportFailed(reason=reason):
-                self._tell(self.counters())
                 self._tell(
                     Failed(
                         time_ns=time.monotonic_ns(),
@@ -327,6 +323,8 @@ class Agent:
             reason = await shard.close()
             del self._shards[number]
             self.metering.remove_shard(number)
+        if not self._shards:
+            self._tell(self.counters())  # with what the last words have added
         self._dispatch(ShardStopped(shard=number, reason=reason))
 
     def _take_report(self, number: int, report: pb.ShardReport) -> None:

@@ -44,6 +44,8 @@ CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 5.0
 PREPARE_TIMEOUT_S = 60.0
 """An agent of 64 ranks and 64 namespaces starts in a second; hosts may be slow."""
+LAST_ROWS_TIMEOUT_S = 30.0
+"""Records may lie unread when a run ends: so long may it take to read them."""
 CLOSE_TIMEOUT_S = 2.0
 SKIP_TIMEOUT_S = 1.0
 """An agent that refused a plan has nothing to tell of it."""
@@ -85,6 +87,8 @@ class AgentClient:
         # Whether whoever reads the events has got all that the last run tells.
         self._all_told = asyncio.Event()
         self._all_told.set()
+        # And whether the agent has told that it has forgotten the run.
+        self._told_idle = asyncio.Event()
 
     @classmethod
     async def connect(
@@ -243,6 +247,7 @@ class AgentClient:
         finally:
             self._reading = False
             self._all_told.set()
+            self._told_idle.set()
         if not self._closed:
             raise AgentError(
                 self.where,
@@ -263,6 +268,10 @@ class AgentClient:
     def _note(self, event: AgentEvent) -> None:
         if isinstance(event, PhaseChanged):
             self._told_phase = event.phase
+            if event.phase == "IDLE":
+                self._told_idle.set()
+            else:
+                self._told_idle.clear()
         match event:
             case PhaseChanged(phase="PREPARING"):
                 self._all_told.clear()
@@ -319,19 +328,37 @@ class AgentClient:
     async def reset(self) -> None:
         """Let the agent forget the run: ready for the next plan when this returns.
 
-        What it has told of the run and nobody has read, nobody will.
+        If somebody reads the events, all records of the run have been read as well;
+        else what it has told of the run and nobody has read, nobody will.
 
         Raises:
-            AgentError: If a run is under way; it has to be aborted first.
+            AgentError: If the agent is lost, or there is more to read than time.
+            UnexpectedEvent: If a run is under way; it has to be aborted first.
         """
         async with self._errors():
             await self._stub.Reset(
                 pb.ResetRequest(session=self.session), timeout=CALL_TIMEOUT_S
             )
-        if self._watch is not None and not self._reading:
+        if self._reading:
+            await self._read_rest()
+        elif self._watch is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SKIP_TIMEOUT_S):
                     await self._skip_told()
+
+    async def _read_rest(self) -> None:
+        """Wait until whoever reads the events has read all of the run."""
+        try:
+            async with asyncio.timeout(LAST_ROWS_TIMEOUT_S):
+                await self._told_idle.wait()
+        except TimeoutError:
+            raise AgentError(
+                self.where,
+                f"its records could not be read within {LAST_ROWS_TIMEOUT_S:g} s",
+                "is the controller's host busy, or the way to the agent slow?",
+            ) from None
+        if self._told_phase != "IDLE":
+            raise AgentError(self.where, "the connection was lost")
 
     async def _skip_told(self) -> None:
         """Read all that the agent has told up to the end of its run."""

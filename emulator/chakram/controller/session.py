@@ -28,6 +28,7 @@ from chakram.controller.state import (
     Instruction,
     Phase,
     PrepareAgent,
+    ReleaseAgent,
     Tick,
 )
 from chakram.errors import ChakramError, RunFailed, RunInterrupted, UnexpectedEvent
@@ -126,7 +127,10 @@ class Session:
             for name, client in self._clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
             self._spawn(self._keep_time(), "time")
-            self._events.put_nowait(Begin(agents=tuple(self._clients)))
+            going_on = (name for name in self._clients if self._plans[name].goes_on())
+            self._events.put_nowait(
+                Begin(agents=tuple(self._clients), going_on=frozenset(going_on))
+            )
             while finish is None:
                 finish = await self._step()
         finally:
@@ -185,6 +189,8 @@ class Session:
                 )
                 for agent in agents:
                     self._spawn(self._arm(agent, start_ns), f"arm-{agent}")
+            case ReleaseAgent(agent=agent):
+                self._spawn(self._release(agent), f"release-{agent}")
             case AbortAgent(agent=agent, reason=reason):
                 self._spawn(self._abort(agent, reason), f"abort-{agent}")
 
@@ -215,6 +221,18 @@ class Session:
             self._refused(agent, error)
         else:
             self._events.put_nowait(AgentArmed(agent=agent))
+
+    async def _release(self, agent: str) -> None:
+        """End what nobody waits for; a run that has been done does not fail with it."""
+        try:
+            await self._clients[agent].reset()
+        except ChakramError as error:
+            self._observer.agent_said(
+                agent,
+                "warning",
+                f"records are missing of what its ranks did last: {_clause(error)}",
+            )
+        self._events.put_nowait(AgentStopped(agent=agent))
 
     async def _abort(self, agent: str, reason: str) -> None:
         try:
@@ -286,7 +304,9 @@ class Session:
             self._deadline_ns = time.monotonic_ns() + self._duration_limit_ns
 
     def _check_deadline(self, now_ns: int) -> None:
-        if self._deadline_ns is not None and now_ns > self._deadline_ns:
+        if self._state.phase is not Phase.RUNNING or self._deadline_ns is None:
+            return
+        if now_ns > self._deadline_ns:
             self._deadline_ns = None
             self._events.put_nowait(Abort(reason="stop_if.duration is over"))
 

@@ -3,8 +3,10 @@
 ::
 
     IDLE --Begin--> PREPARING --all prepared--> ARMING --all armed--> RUNNING
-    RUNNING --all finished--> DONE
-    any of them --AgentFailed, AgentLost, Abort, hang--> STOPPING
+    RUNNING --all finished--> ENDING, or DONE where no rank goes on after the others
+    ENDING --all that have such ranks stopped or lost--> DONE
+    PREPARING ... RUNNING --AgentFailed, AgentLost, hang--> STOPPING
+    PREPARING ... ENDING --Abort--> STOPPING
     STOPPING --every agent stopped or lost--> FAILED
 
 The machine decides; the shell (``chakram.controller.shell``) prepares, arms and aborts
@@ -27,9 +29,13 @@ class Phase(Enum):
     PREPARING = auto()
     ARMING = auto()
     RUNNING = auto()
+    ENDING = auto()
     STOPPING = auto()
     DONE = auto()
     FAILED = auto()
+
+
+_OVER = frozenset({Phase.DONE, Phase.FAILED})
 
 
 # ---- events ------------------------------------------------------------------------
@@ -37,9 +43,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """All agents of the run are connected."""
+    """All agents of the run are connected; some have ranks that nobody waits for."""
 
     agents: tuple[str, ...]
+    going_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +81,7 @@ class AgentProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFinished:
-    """All ranks of an agent have done all iterations and its records are here."""
+    """All ranks of an agent that have an end are there, and so are their records."""
 
     agent: str
 
@@ -97,7 +104,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentStopped:
-    """An agent has carried out an abort; its traffic has ended."""
+    """The traffic of an agent has ended, as it was told, and its records are here."""
 
     agent: str
 
@@ -149,6 +156,13 @@ class ArmAgents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseAgent:
+    """Tell an agent to stop its traffic, for the run has been done; read the rest."""
+
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AbortAgent:
     """Tell an agent to stop its traffic."""
 
@@ -164,7 +178,7 @@ class Finish:
     interrupted: bool = False
 
 
-Instruction = PrepareAgent | ArmAgents | AbortAgent | Finish
+Instruction = PrepareAgent | ArmAgents | ReleaseAgent | AbortAgent | Finish
 
 
 @dataclass(slots=True)
@@ -182,6 +196,7 @@ class ControllerState:
     iterations: int = 0
     _waiting: set[str] = field(default_factory=set)
     _live: set[str] = field(default_factory=set)
+    _going_on: frozenset[str] = frozenset()
     _counters: dict[str, int] = field(default_factory=dict)
     _iterations_of: dict[str, int] = field(default_factory=dict)
     _waiting_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -195,13 +210,13 @@ class ControllerState:
         """
         match event:
             case Begin() if self.phase is Phase.IDLE:
-                return self._begin(event.agents)
+                return self._begin(event)
             case AgentPrepared() if self.phase is Phase.PREPARING:
                 return self._next_phase(event.agent, Phase.ARMING)
             case AgentArmed() if self.phase is Phase.ARMING:
                 return self._next_phase(event.agent, Phase.RUNNING)
             case AgentFinished() if self.phase is Phase.RUNNING:
-                return self._next_phase(event.agent, Phase.DONE)
+                return self._next_phase(event.agent, Phase.ENDING)
             case AgentProgress() if self._known(event.agent):
                 return self._progress(event)
             case Tick():
@@ -210,12 +225,12 @@ class ControllerState:
                 return self._failed(event)
             case AgentLost() if self._known(event.agent):
                 return self._lost(event)
-            case AgentStopped() if self.phase is Phase.STOPPING:
+            case AgentStopped() if self.phase in (Phase.ENDING, Phase.STOPPING):
                 return self._gone(event.agent)
-            case Abort() if self.phase not in (Phase.DONE, Phase.FAILED):
+            case Abort() if self.phase not in _OVER:
                 self.interrupted = self.interrupted or event.interrupted
                 return self._stop(event.reason)
-            case _ if self.phase in (Phase.STOPPING, Phase.DONE, Phase.FAILED):
+            case _ if self.phase in (Phase.ENDING, Phase.STOPPING, *_OVER):
                 # Agents go on answering for a moment after a run has been decided.
                 return []
             case _:
@@ -232,23 +247,21 @@ class ControllerState:
             problems.append("failed without a reason")
         if self.phase is Phase.DONE and self.reason is not None:
             problems.append(f"done, but: {self.reason}")
-        if (
-            self.phase in (Phase.PREPARING, Phase.ARMING, Phase.RUNNING, Phase.STOPPING)
-            and not self._waiting
-        ):
+        if self.phase not in (Phase.IDLE, *_OVER) and not self._waiting:
             problems.append(f"{self.phase.name} waits for nobody")
         return problems
 
     def _known(self, agent: str) -> bool:
-        return agent in self._live and self.phase not in (Phase.DONE, Phase.FAILED)
+        return agent in self._live and self.phase not in _OVER
 
-    def _begin(self, agents: tuple[str, ...]) -> list[Instruction]:
-        if not agents:
+    def _begin(self, event: Begin) -> list[Instruction]:
+        if not event.agents:
             raise UnexpectedEvent("controller", "a run without agents")
         self.phase = Phase.PREPARING
-        self._live = set(agents)
-        self._waiting = set(agents)
-        return [PrepareAgent(agent=agent) for agent in agents]
+        self._live = set(event.agents)
+        self._going_on = event.going_on & self._live
+        self._waiting = set(event.agents)
+        return [PrepareAgent(agent=agent) for agent in event.agents]
 
     def _next_phase(self, agent: str, phase: Phase) -> list[Instruction]:
         """Note that *agent* is ready for *phase*; enter it after the last one."""
@@ -261,8 +274,11 @@ class ControllerState:
         if self._waiting:
             return []
         self.phase = phase
-        if phase is Phase.DONE:
-            return [Finish(reason=None)]
+        if phase is Phase.ENDING:
+            self._waiting = set(self._going_on)
+            if not self._waiting:
+                return self._over()
+            return [ReleaseAgent(agent=agent) for agent in sorted(self._waiting)]
         self._waiting = set(self._live)
         if phase is Phase.ARMING:
             return [ArmAgents(agents=tuple(sorted(self._live)))]
@@ -296,12 +312,12 @@ class ControllerState:
         return self._stop(f"no progress for {seconds:g} s: {listed}{more}")
 
     def _failed(self, event: AgentFailed) -> list[Instruction]:
-        if self.phase is Phase.STOPPING:
+        if self.phase in (Phase.ENDING, Phase.STOPPING):
             return self._gone(event.agent)
         return self._stop(f"agent {event.agent}: {event.reason}")
 
     def _lost(self, event: AgentLost) -> list[Instruction]:
-        if self.phase is Phase.STOPPING:
+        if self.phase in (Phase.ENDING, Phase.STOPPING):
             return self._gone(event.agent)
         self._live.discard(event.agent)
         return self._stop(f"agent {event.agent}: {event.reason}")
@@ -321,8 +337,10 @@ class ControllerState:
         ]
 
     def _gone(self, agent: str) -> list[Instruction]:
+        """Note that an agent does nothing more; the run is over with the last one."""
         self._waiting.discard(agent)
-        if self._waiting:
-            return []
-        self.phase = Phase.FAILED
+        return [] if self._waiting else self._over()
+
+    def _over(self) -> list[Instruction]:
+        self.phase = Phase.DONE if self.phase is Phase.ENDING else Phase.FAILED
         return [Finish(reason=self.reason, interrupted=self.interrupted)]

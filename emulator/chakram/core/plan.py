@@ -218,6 +218,12 @@ class AgentPlan:
             return [0]
         return sorted({rank.shard for rank in self.ranks})
 
+    def goes_on(self) -> bool:
+        """Tell whether ranks send for as long as the jobs with an end need."""
+        return any(
+            self.settings.of(rank.program.job).is_background for rank in self.ranks
+        )
+
     def numbers(self) -> dict[tuple[str, int], int]:
         """Return ``rank_numbers`` as a mapping from (job, rank)."""
         return {(job, rank): number for job, rank, number in self.rank_numbers}

@@ -19,7 +19,7 @@ from chakram.control.events import (
 )
 from chakram.controller.session import Session
 from chakram.controller.state import Phase
-from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.core.plan import JobSettings, RunSettings
 from chakram.core.records import RecordRows
 from chakram.errors import (
     AgentError,
@@ -28,13 +28,18 @@ from chakram.errors import (
     RunFailed,
     RunInterrupted,
 )
+from tests.plans import JOB, ring_plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from chakram.core.plan import AgentPlan
+
 
 class PlayedAgent:
     """An agent whose events come from a script once it is armed."""
+
+    settings = RunSettings()
 
     def __init__(
         self,
@@ -120,15 +125,7 @@ def session_of(
 ) -> Session:
     return Session(
         plans={
-            agent.name: AgentPlan(
-                run_id="r",
-                agent=agent.name,
-                shards=1,
-                ports=(),
-                ranks=(),
-                transport=TransportPlan(),
-                settings=RunSettings(),
-            )
+            agent.name: ring_plan(agent=agent.name, settings=agent.settings)
             for agent in agents
         },
         clients={agent.name: agent for agent in agents},  # type: ignore[misc] # played
@@ -236,6 +233,82 @@ async def test_a_hung_run_says_who_waits_for_whom() -> None:
     )
     with pytest.raises(RunFailed, match=r"no progress .* rank 0 waits for rank 1"):
         await session_of(hung, hang_timeout_ns=1).run()
+
+
+class BackgroundAgent(PlayedAgent):
+    """An agent whose ranks nobody waits for; it tells the rest when it is released."""
+
+    settings = RunSettings(jobs=(JobSettings(job=JOB, is_background=True),))
+
+    def __init__(
+        self,
+        name: str,
+        rest: tuple[AgentEvent, ...] = (),
+        *,
+        refuses_reset: ChakramError | None = None,
+        on_reset: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._rest = rest
+        self._refuses_reset = refuses_reset
+        self._on_reset = on_reset
+        self._released = asyncio.Event()
+        self._told = asyncio.Event()
+
+    async def reset(self) -> None:
+        self.calls.append("reset")
+        if self._refuses_reset is not None:
+            raise self._refuses_reset
+        if self._on_reset is not None:
+            self._on_reset()
+        self._released.set()
+        await self._told.wait()
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        await self._armed.wait()
+        yield Finished(time_ns=1)
+        await self._released.wait()
+        for event in self._rest:
+            yield event
+        if self._on_reset is None:
+            self._told.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_waited_for_is_read_to_its_end() -> None:
+    watcher = Watcher()
+    rest = (
+        RecordBatch(time_ns=2, rows=RecordRows()),
+        CountersSnapshot(time_ns=3),
+    )
+    front, back = PlayedAgent("a"), BackgroundAgent("b", rest)
+    await session_of(front, back, watcher=watcher).run()
+    assert watcher.told[-4:] == ["ENDING", "rows", "counters of b", "DONE"]
+    assert front.calls == ["attach", "prepare", "arm"]
+    assert back.calls == ["attach", "prepare", "arm", "reset"]
+
+
+@pytest.mark.asyncio
+async def test_a_run_that_was_done_says_whose_last_records_are_missing() -> None:
+    watcher = Watcher()
+    lost = AgentError("agent b", "the connection was lost", "see its log")
+    front, back = PlayedAgent("a"), BackgroundAgent("b", refuses_reset=lost)
+    await session_of(front, back, watcher=watcher).run()
+    assert watcher.told[-2:] == [
+        "b warning: records are missing of what its ranks did last: "
+        "the connection was lost (see its log)",
+        "DONE",
+    ]
+
+
+@pytest.mark.asyncio
+async def test_an_interrupt_ends_a_run_whose_last_records_do_not_come() -> None:
+    agent = BackgroundAgent("a", on_reset=lambda: session.interrupt("SIGINT"))
+    session = session_of(agent)
+    with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):
+        await session.run()
+    assert agent.calls[-2:] == ["reset", "abort: interrupted by SIGINT"]
 
 
 class TalkingAgent(PlayedAgent):

@@ -20,6 +20,7 @@ from chakram.controller.state import (
     Finish,
     Phase,
     PrepareAgent,
+    ReleaseAgent,
     Tick,
 )
 from chakram.errors import UnexpectedEvent
@@ -27,9 +28,13 @@ from chakram.errors import UnexpectedEvent
 SECOND_NS = 10**9
 
 
-def running(*agents: str, hang_timeout_ns: int = 30 * SECOND_NS) -> ControllerState:
+def running(
+    *agents: str,
+    hang_timeout_ns: int = 30 * SECOND_NS,
+    going_on: frozenset[str] = frozenset(),
+) -> ControllerState:
     state = ControllerState(hang_timeout_ns=hang_timeout_ns)
-    state.handle(Begin(agents=agents))
+    state.handle(Begin(agents=agents, going_on=going_on))
     for agent in agents:
         state.handle(AgentPrepared(agent=agent))
     for agent in agents:
@@ -52,6 +57,47 @@ def test_a_run_is_prepared_armed_and_finished_by_all_agents() -> None:
     assert state.handle(AgentFinished(agent="b")) == [Finish(reason=None)]
     assert state.phase is Phase.DONE
     assert state.check() == []
+
+
+def ending(*agents: str) -> ControllerState:
+    """Return a run whose work is done, but for what ranks of *agents* go on with."""
+    state = running("front", *agents, going_on=frozenset(agents))
+    for agent in agents:
+        assert state.handle(AgentFinished(agent=agent)) == []
+    assert state.handle(AgentFinished(agent="front")) == [
+        ReleaseAgent(agent=agent) for agent in agents
+    ]
+    assert state.phase is Phase.ENDING
+    return state
+
+
+def test_agents_with_ranks_that_go_on_are_released_before_the_end() -> None:
+    state = ending("a", "b")
+    assert state.check() == []
+    assert state.handle(Tick(now_ns=10**15)) == []
+    assert state.handle(AgentStopped(agent="b")) == []
+    assert state.handle(AgentStopped(agent="a")) == [Finish(reason=None)]
+    assert state.phase is Phase.DONE
+    assert state.check() == []
+
+
+@pytest.mark.parametrize("trouble", [AgentFailed, AgentLost])
+def test_trouble_after_the_work_is_done_does_not_fail_the_run(
+    trouble: type[AgentFailed | AgentLost],
+) -> None:
+    state = ending("a", "b")
+    assert state.handle(trouble(agent="a", reason="trouble")) == []
+    assert state.handle(AgentStopped(agent="b")) == [Finish(reason=None)]
+
+
+def test_an_abort_while_agents_are_released_ends_the_run_early() -> None:
+    state = ending("a")
+    stop = state.handle(Abort(reason="interrupted", interrupted=True))
+    assert AbortAgent(agent="a", reason="interrupted") in stop
+    state.handle(AgentStopped(agent="front"))
+    assert state.handle(AgentStopped(agent="a")) == [
+        Finish(reason="interrupted", interrupted=True)
+    ]
 
 
 def test_a_failed_agent_stops_all_and_its_reason_is_kept() -> None:
