@@ -69,12 +69,17 @@ def _summary(
     return summarise_plan(
         build_plan(settings, jobs, ports, "plan"),
         jobs,
+        dilation=settings.dilation,
         warnings=experiment_warnings(settings),
     )
 
 
 def _show(summary: PlanSummary) -> None:
     console = Console()
+
+    def time(raw_ns: int) -> str:
+        return format_time(raw_ns // summary.dilation)
+
     for job in summary.jobs:
         facts = Table(box=None, show_header=False, title=f"job {job.name}")
         facts.title_justify = "left"
@@ -82,7 +87,7 @@ def _show(summary: PlanSummary) -> None:
             ("trace", f"{job.trace} ({job.producer}), digest {job.digest[:16]}"),
             ("ranks", f"{job.ranks} with {job.nodes} nodes in all"),
             ("programs", f"{job.operations} operations, {job.groups} process groups"),
-            ("compute", f"{format_time(job.compute_ns)} per iteration at most"),
+            ("compute", f"{time(job.compute_ns)} per iteration at most"),
             ("size scale", job.size_scale),
         ):
             facts.add_row(name, value)
@@ -132,14 +137,22 @@ def _show(summary: PlanSummary) -> None:
         (
             "busiest port",
             f"{_about(summary.busiest_port_bytes)} on the wire per iteration"
-            + ("" if least is None else f", at least {format_time(least)}"),
+            + ("" if least is None else f", at least {time(least)}"),
         ),
         ("iterations", str(summary.iterations)),
+        *_dilation(summary),
     ):
         total.add_row(name, value)
     console.print(total)
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)
+
+
+def _dilation(summary: PlanSummary) -> list[tuple[str, str]]:
+    if summary.dilation == 1:
+        return []
+    text = f"{summary.dilation}: a run takes so many times as long as the times here"
+    return [("dilation", text)]
 
 
 def _agents(summary: PlanSummary) -> str:

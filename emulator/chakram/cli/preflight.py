@@ -49,10 +49,21 @@ def preflight(
     if as_json:
         from chakram.observe.preflight import preflight_document
 
-        print_json({"directory": str(outcome.folder), **preflight_document(report)})
+        print_json(
+            {
+                "directory": str(outcome.folder),
+                "dilation": settings.dilation,
+                **preflight_document(report),
+            }
+        )
     else:
         from chakram.cli.preflight_tables import print_report
 
+        if settings.dilation != 1:
+            print(
+                f"TIME DILATED by {settings.dilation}: rates and times are raw here, "
+                "those of the stretched fabric"
+            )
         print_report(report)
         print(f"results: {outcome.folder}")
     if not report.passed:

@@ -13,6 +13,7 @@ from typing import Any
 
 from chakram.config.collectives import check_collectives
 from chakram.config.dcqcn import DcqcnSettings, dcqcn_parameters
+from chakram.config.dilation import check_dilation
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.fabric_checks import (
     address_family,
@@ -387,6 +388,7 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("iterations",), check_iterations),
     (("fabric",), check_fabric),
     (("transport", "fabric"), check_transport),
+    (("fabric", "jobs", "transport"), check_dilation),
     (("preflight", "fabric"), check_preflight),
     (("transport", "jobs"), check_credits),
     (("jobs", "fabric"), check_places),

@@ -20,7 +20,15 @@ import yaml
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from chakram import units
-from chakram.config.quantities import Model, Ratio, Time, Whole, ZeroableSize, problem
+from chakram.config.quantities import (
+    Model,
+    Ratio,
+    Stretches,
+    Time,
+    Whole,
+    ZeroableSize,
+    problem,
+)
 from chakram.config.vendor_names import VendorNumber, from_vendor
 from chakram.errors import ConfigError
 from chakram.roce.congestion import notification_scope
@@ -75,6 +83,7 @@ LineRate = Annotated[
             "examples": ["40Mbit", "0.1%"],
         }
     ),
+    Stretches.RATE,
 ]
 """Bits per second, or a share of the line rate; 0 means something."""
 
@@ -158,9 +167,14 @@ def load_profile(name: ProfileName) -> Profile:
 
 
 def dcqcn_parameters(
-    settings: DcqcnSettings, line_rate_bps: int
+    settings: DcqcnSettings, line_rate_bps: int, *, dilation: int = 1
 ) -> tuple[tuple[str, int], ...]:
     """Return the parameters for queue pairs of a port, as a plan carries them.
+
+    Args:
+        settings: A profile and what differs from it.
+        line_rate_bps: Of the port, before it is divided by *dilation*.
+        dilation: What times are multiplied with and rates divided by.
 
     Raises:
         ConfigError: If the vendor's names are not known, or values contradict each
@@ -173,7 +187,18 @@ def dcqcn_parameters(
         settings.overrides,
     ):
         values |= {name: value for name, value in knobs if value is not None}
-    return _checked(_integers(values, line_rate_bps), line_rate_bps)
+    parameters = _checked(_integers(values, line_rate_bps), line_rate_bps)
+    return tuple((name, _dilated(name, value, dilation)) for name, value in parameters)
+
+
+def _dilated(name: str, value: int, dilation: int) -> int:
+    """Return a parameter of stretched time: its name says what it is."""
+    if name.endswith("_ns"):
+        return value * dilation
+    if name.endswith("_bps"):
+        # Of what is not zero something remains: zero means something else.
+        return max(min(value, 1), value // dilation)
+    return value
 
 
 def _integers(values: dict[str, Any], line_rate_bps: int) -> dict[str, int]:

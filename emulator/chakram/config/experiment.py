@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from chakram.config import document as documents
 from chakram.config.addresses import ListenAddress
 from chakram.config.checks import CHECKS
 from chakram.config.collectives import AlgorithmChoice
+from chakram.config.dilation import stretched_sections
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.jobs import Job
 from chakram.config.mistakes import from_validation, report
@@ -105,6 +112,9 @@ def _metrics(value: object) -> object:
 class Experiment(Model):
     """What is to be run, where and how often."""
 
+    # Once read, its times and rates are those that a run has on this machine,
+    # stretched by the fabric's dilation; ``written`` has them as the file does.
+
     version: Literal[1]
     name: Name
     description: str | None = Field(default=None, max_length=10_000)
@@ -140,6 +150,28 @@ class Experiment(Model):
     hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)
     """Without progress for so long, the run has failed."""
     stop_if: StopIf = StopIf()
+    _written: Experiment | None = PrivateAttr(default=None)
+
+    @property
+    def written(self) -> Experiment:
+        """The experiment as its file has it, before time was stretched."""
+        return self._written or self
+
+    @property
+    def dilation(self) -> int:
+        """Factor by which times were multiplied, and rates divided."""
+        return 1 if self._written is None else self.fabric.dilation
+
+    def stretched(self) -> Experiment:
+        """Return the experiment with all that depends on time stretched.
+
+        By its fabric's dilation; once, however often it is asked for.
+        """
+        if self._written is not None or self.fabric.dilation == 1:
+            return self
+        experiment = self.model_copy(update=stretched_sections(self))
+        experiment._written = self
+        return experiment
 
     @property
     def lab_name(self) -> str:
@@ -228,7 +260,8 @@ def _experiment(
             mistakes += check(*(sections[name] for name in needed))
     if mistakes or experiment is None:
         raise report(source, mistakes, document.line)
-    return experiment
+    # Here and nowhere else, so that whoever has an experiment has the stretched one.
+    return experiment.stretched()
 
 
 def _sound_sections(data: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:

@@ -32,6 +32,22 @@ ROCE_UDP_PORT = 4791
 
 MAX_HOSTS = 4096
 
+
+def _undilated(value: object) -> Literal[1]:
+    if value != 1 or isinstance(value, bool):
+        raise problem(
+            "the time of an external fabric cannot be stretched",
+            "real switches and NICs run at their own speed; remove dilation",
+        )
+    return 1
+
+
+Dilation = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+"""Factor by which time is stretched, as ``chakram.config.dilation`` does it."""
+
+NoDilation = Annotated[Literal[1], BeforeValidator(_undilated)]
+"""The dilation of what runs at its own speed."""
+
 Addressing = Literal["ipv4", "ipv6"]
 """Address family of all ports."""
 
@@ -126,6 +142,8 @@ class NamespaceFabric(Model):
     """Hosts and switches as network namespaces of this machine."""
 
     kind: Literal["namespaces"]
+    dilation: Dilation = 1
+    """Factor by which time is stretched; the file says what it was before."""
     switch: Literal["kernel"] = "kernel"
     topology: TopologySettings
     links: LinksSettings = LinksSettings()
@@ -140,6 +158,8 @@ class LoopbackFabric(Model):
     """Ports are addresses of this machine's loopback interface."""
 
     kind: Literal["loopback"]
+    dilation: Dilation = 1
+    """Factor by which time is stretched; the file says what it was before."""
     ports: Whole | None = Field(default=None, ge=1, le=MAX_HOSTS)
     """None: as many as the jobs need."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
@@ -195,6 +215,8 @@ class ExternalFabric(Model):
     """Real hosts, real NICs, real switches."""
 
     kind: Literal["external"]
+    dilation: NoDilation = 1
+    """1: real switches and NICs run at their own speed."""
     defaults: PortDefaults = PortDefaults()
     hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
     allow: tuple[Prefix, ...] = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +40,13 @@ class Model(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Stretches(Enum):
+    """What a dilation does to a quantity; stands in the metadata of its type."""
+
+    TIME = "times"
+    RATE = "divided by"
 
 
 def problem(found: str, hint: str) -> PydanticCustomError:
@@ -116,7 +124,11 @@ def _positive_size(value: object) -> int:
 
 
 Rate = Annotated[
-    int, PlainValidator(_positive_rate), _RATE_TEXT, _schema("rate", units.RATE_UNITS)
+    int,
+    PlainValidator(_positive_rate),
+    _RATE_TEXT,
+    _schema("rate", units.RATE_UNITS),
+    Stretches.RATE,
 ]
 """Bits per second, above 0."""
 
@@ -138,6 +150,7 @@ Time = Annotated[
     BeforeValidator(_with_units(units.parse_time, "time")),
     _TIME_TEXT,
     _schema("time", units.TIME_UNITS),
+    Stretches.TIME,
 ]
 """Nanoseconds."""
 
@@ -146,6 +159,7 @@ ComputeRate = Annotated[
     PlainValidator(_with_units(units.parse_flops, "compute rate")),
     _FLOPS_TEXT,
     _schema("compute rate", units.FLOPS_UNITS),
+    Stretches.RATE,
 ]
 """Floating-point operations per second."""
 
@@ -154,6 +168,7 @@ ByteRate = Annotated[
     PlainValidator(_with_units(units.parse_byte_rate, "byte rate")),
     _BYTE_RATE_TEXT,
     _schema("byte rate", units.BYTE_RATE_UNITS),
+    Stretches.RATE,
 ]
 """Bytes per second."""
 

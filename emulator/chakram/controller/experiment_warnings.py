@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import ExternalFabric, NamespaceFabric
+from chakram.roce.opcodes import RNR_TIMER_NS
+from chakram.units import format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -33,9 +35,25 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
             "fabric.links: ECN marks are simulated only; the links of a kernel fabric "
             "mark nothing"
         )
+    warnings += _dilation_warnings(experiment)
     if experiment.transport.congestion_control.dcqcn is not None:
         warnings += _dcqcn_warnings(experiment)
     return warnings
+
+
+def _dilation_warnings(experiment: Experiment) -> list[str]:
+    """Return what of the transport cannot be stretched as far as time is."""
+    written = experiment.written.transport
+    wanted_ns = RNR_TIMER_NS[written.rnr_timer] * experiment.dilation
+    longest_ns = max(RNR_TIMER_NS)
+    not_ready = any(each.action == "not_ready" for each in experiment.faults.packets)
+    if not not_ready or wanted_ns <= longest_ns:
+        return []
+    return [
+        f"transport.rnr_timer: {format_time(RNR_TIMER_NS[written.rnr_timer])} times "
+        f"the dilation of {experiment.dilation} is more than any timer code says; "
+        f"peers are asked to wait {format_time(longest_ns)}"
+    ]
 
 
 def _dcqcn_warnings(experiment: Experiment) -> list[str]:

@@ -64,7 +64,7 @@ class CollectiveLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSummary:
-    """A plan in numbers; what is sent is counted per iteration.
+    """A plan in numbers; what is sent is counted per iteration, times are raw.
 
     Attributes:
         jobs: The jobs.
@@ -81,6 +81,7 @@ class PlanSummary:
         path_mtu: Payload of a full packet.
         family: ``ipv4`` or ``ipv6``.
         max_burst_packets: Packets that leave as one.
+        dilation: Factor by which time is stretched.
         warnings: What a reader should know.
     """
 
@@ -97,6 +98,7 @@ class PlanSummary:
     path_mtu: int
     family: str
     max_burst_packets: int
+    dilation: int
     warnings: tuple[str, ...]
 
 
@@ -201,7 +203,11 @@ class _Shares:
 
 
 def summarise_plan(
-    plan: Plan, jobs: Sequence[LoadedJob], *, warnings: Sequence[str] = ()
+    plan: Plan,
+    jobs: Sequence[LoadedJob],
+    *,
+    dilation: int = 1,
+    warnings: Sequence[str] = (),
 ) -> PlanSummary:
     """Return *plan* in numbers; *warnings* go before those of the jobs."""
     transport = plan.agents[0].transport
@@ -241,6 +247,7 @@ def summarise_plan(
         path_mtu=transport.path_mtu,
         family=plan.family(),
         max_burst_packets=transport.max_burst_packets,
+        dilation=dilation,
         warnings=(
             *warnings,
             *(f"job {job.name}: {text}" for job in jobs for text in job.warnings),

@@ -71,16 +71,19 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
             )
         parameters = (("rate_bps", rate_bps),)
     elif congestion.dcqcn is not None:
-        line_rate_bps = port_rate(fabric)
+        line_rate_bps = port_rate(experiment.written.fabric)
         if line_rate_bps is None:
             raise ConfigError(
                 "transport.congestion_control",
                 "dcqcn begins at line rate, and the fabric's ports have no rate",
                 "give the links of hosts, or the ports, a rate",
             )
-        parameters = dcqcn_parameters(congestion.dcqcn, line_rate_bps)
+        parameters = dcqcn_parameters(
+            congestion.dcqcn, line_rate_bps, dilation=experiment.dilation
+        )
     burst = transport.burst or burst_packets(
-        rate_bps=port_rate(fabric),
+        # Packets and bytes are not stretched: they are what they would be undilated.
+        rate_bps=port_rate(experiment.written.fabric),
         path_mtu=path_mtu,
         window_bytes=transport.window_bytes,
         on_kernel=not isinstance(fabric, ExternalFabric),

@@ -77,12 +77,13 @@ def manifest_of(
         case=None if alone is None else f"{alone} alone",
         world=world or experiment.fabric.kind,
         started_at=started.isoformat(timespec="seconds"),
-        fabric=describe_fabric(experiment.fabric),
+        fabric=describe_fabric(experiment.written.fabric),
         family=address_family(experiment.fabric),
         transport=describe_transport(
             transport, experiment.transport.congestion_control.describe()
         ),
         seed=experiment.seed,
+        dilation=experiment.dilation,
         size_scale=scales.pop() if len(scales) == 1 else "various",
         warmup=experiment.iterations.warmup,
         measured=experiment.iterations.measured,
@@ -97,7 +98,7 @@ def manifest_of(
             for job in jobs
         },
         jobs=_jobs(experiment, jobs, settings),
-        experiment=experiment.model_dump(mode="json", by_alias=True),
+        experiment=experiment.written.model_dump(mode="json", by_alias=True),
         versions=provenance.versions(),
         compiled=provenance.compiled(),
         host=provenance.host_facts(),
@@ -138,7 +139,8 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
             f"fault: ports drop {experiment.faults.drop:.2%} of what they receive"
         )
     banners += [
-        f"fault: {each.fault().describe()}" for each in experiment.faults.packets
+        f"fault: {each.fault().describe()}"
+        for each in experiment.written.faults.packets
     ]
     return tuple(banners)
 
@@ -161,7 +163,12 @@ def injected_banners(injected: Mapping[str, int], faults: Faults) -> tuple[str, 
 
 
 def describe_fabric(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:
-    """Return a fabric in one line."""
+    """Return a fabric in one line, as its section has it."""
+    dilated = "" if fabric.dilation == 1 else f", dilated by {fabric.dilation}"
+    return _undilated(fabric) + dilated
+
+
+def _undilated(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:
     ipv6 = ", IPv6" if address_family(fabric) == IPV6 else ""
     if isinstance(fabric, LoopbackFabric):
         rate = (

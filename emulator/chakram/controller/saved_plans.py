@@ -1,9 +1,10 @@
 """Saved plans: the programs of an experiment in a file, instead of its traces.
 
 Programs depend on the traces, on how they are read and lowered, and on the algorithms;
-not on fabric, transport or placement, which may change from run to run.  A file says of
-what it was made, and is refused where the experiment says otherwise or one of its
-inputs has changed since.  Inputs that are not there any more are not missed.
+not on fabric (but for its dilation), transport or placement, which may change from run
+to run.  A file says of what it was made, and is refused where the experiment says
+otherwise or one of its inputs has changed since.  Inputs that are not there any more
+are not missed.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
             raise PlanError(
                 f"{path}: job {job.name}",
                 "was saved for another trace, or for other settings of trace, compute, "
-                "sizes, order, collectives or barrier than the experiment has",
+                "sizes, dilation, order, collectives or barrier than those of the "
+                "experiment",
                 _SAVE_AGAIN,
             )
     for saved in plan.inputs:

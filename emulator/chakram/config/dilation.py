@@ -1,0 +1,208 @@
+"""Time dilation: an experiment with all that depends on time stretched by one factor.
+
+A fabric of 400 Gbit/s runs at 400 Mbit/s with a dilation of 1000, and every delay and
+timer takes 1000 times as long, so that all ratios stay.  Sizes, counts, shares and
+queues are what they were.  Which fields are rates and times stands in their types
+(``Stretches``); what is not stretched all the same stands in ``KEPT``, with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+from chakram.config.fabric import ExternalFabric, LoopbackFabric
+from chakram.config.jobs import Compute, Job
+from chakram.config.mistakes import Mistake
+from chakram.config.quantities import Model, Stretches
+from chakram.config.transport import Transport
+from chakram.roce.constants import local_ack_timeout_ns
+from chakram.roce.opcodes import RNR_TIMER_NS
+from chakram.units import format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pydantic.fields import FieldInfo
+
+    from chakram.config.fabric import Fabric
+    from chakram.config.mistakes import Location
+
+__all__ = [
+    "KEPT",
+    "check_dilation",
+    "rnr_timer",
+    "stretched",
+    "stretched_sections",
+    "stretches",
+]
+
+KEPT: Mapping[tuple[str, str], str] = {
+    ("Job", "trace"): "durations and starts that come of it are stretched by "
+    "compute.scale, also of what is made up",
+    ("Compute", "peak_flops"): "the durations that come of it are stretched by scale",
+    ("Compute", "memory_bytes_per_s"): "likewise",
+    ("CongestionSettings", "dcqcn"): "stretched with its profile and vendors' numbers, "
+    "where they become parameters",
+    ("Preflight", "duration_ns"): "how long a rate is measured, of the time that "
+    "people wait; what is sent in it follows from the stretched rate",
+    ("StopIf", "duration_ns"): "a limit on the time that people wait",
+    ("Experiment", "hang_timeout_ns"): "likewise; without one in the file it is at "
+    "least four stretched timeouts",
+}
+"""By section and field: rates and times that are not stretched, with the reason."""
+
+_PATIENCE = 4
+"""Timeouts that a message may take before a run counts as hung."""
+
+_LEAST_RATE_BPS = 1_000
+_LONGEST_ADAPTIVE_NS = 10**12
+
+
+def stretches(field: FieldInfo) -> Stretches | None:
+    """Return what a dilation does to a field of this type; None: nothing."""
+    found = [each for each in field.metadata if isinstance(each, Stretches)]
+    return found[0] if found else _in_type(field.annotation)
+
+
+def _in_type(annotation: Any) -> Stretches | None:
+    if isinstance(annotation, Stretches):
+        return annotation
+    # Of a field that may be None: what stands beside the other type.
+    metadata = getattr(annotation, "__metadata__", ())
+    for each in (*metadata, *get_args(annotation)):
+        found = _in_type(each)
+        if found is not None:
+            return found
+    return None
+
+
+def stretched_sections(experiment: Model) -> dict[str, Any]:
+    """Return the sections of an experiment that its dilation changes."""
+    dilation: int = experiment.fabric.dilation  # type: ignore[attr-defined]
+    sections = _changes(experiment, dilation)
+    if "hang_timeout_ns" not in experiment.model_fields_set:
+        timeout_ns = sections["transport"].retransmit_timeout_ns
+        sections["hang_timeout_ns"] = max(
+            experiment.hang_timeout_ns,  # type: ignore[attr-defined]
+            _PATIENCE * timeout_ns,
+        )
+    return sections
+
+
+def stretched(section: Model, dilation: int) -> Model:
+    """Return a section with its times multiplied and its rates divided."""
+    changes = _changes(section, dilation)
+    return section.model_copy(update=changes) if changes else section
+
+
+def _changes(section: Model, dilation: int) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for name, field in type(section).model_fields.items():
+        if (type(section).__name__, name) in KEPT:
+            continue
+        value = getattr(section, name)
+        new = _value(value, stretches(field), dilation)
+        if new is not value:
+            changes[name] = new
+    if isinstance(section, Compute):
+        changes["scale"] = section.scale * dilation
+    if isinstance(section, Transport):
+        changes["rnr_timer"] = rnr_timer(section.rnr_timer, dilation)
+        if section.local_ack_timeout is not None:
+            # Its exponent knows powers of two only.
+            changes["local_ack_timeout"] = None
+            changes["retransmit_timeout_ns"] = dilation * local_ack_timeout_ns(
+                section.local_ack_timeout
+            )
+    return changes
+
+
+def _value(value: Any, kind: Stretches | None, dilation: int) -> Any:
+    if isinstance(value, Model):
+        return stretched(value, dilation)
+    if isinstance(value, tuple) and any(isinstance(each, Model) for each in value):
+        return tuple(_value(each, kind, dilation) for each in value)
+    if kind is None or value is None:
+        return value
+    return value * dilation if kind is Stretches.TIME else value // dilation
+
+
+def rnr_timer(code: int, dilation: int) -> int:
+    """Return the timer code whose time is closest to that of *code*, stretched."""
+    wanted_ns = RNR_TIMER_NS[code] * dilation
+    return min(
+        range(len(RNR_TIMER_NS)), key=lambda each: abs(RNR_TIMER_NS[each] - wanted_ns)
+    )
+
+
+def check_dilation(
+    fabric: Fabric, jobs: tuple[Job, ...], transport: Transport
+) -> list[Mistake]:
+    """Check that what is stretched can still be run."""
+    dilation = fabric.dilation
+    if dilation == 1 or isinstance(fabric, ExternalFabric):
+        return []
+    mistakes = _check_own_rate(fabric)
+    sections: list[tuple[Location, Model]] = [
+        (("fabric",), fabric),
+        (("transport",), transport),
+        *((("jobs", index), job) for index, job in enumerate(jobs)),
+    ]
+    for where, section in sections:
+        for location, rate_bps in _rates(section, where):
+            if rate_bps < dilation * _LEAST_RATE_BPS:
+                mistakes.append(
+                    Mistake(
+                        location=location,
+                        found=f"{format_rate(rate_bps)} is less than 1 kbit/s once "
+                        f"divided by the dilation of {dilation}",
+                        hint=_hint(rate_bps // _LEAST_RATE_BPS),
+                    )
+                )
+    adaptive = transport.adaptive_retransmission
+    if adaptive is not None and adaptive.low_ns * dilation > _LONGEST_ADAPTIVE_NS:
+        mistakes.append(
+            Mistake(
+                location=("transport", "adaptive_retransmission", "low"),
+                found=f"is more than 1000 s once multiplied with the dilation of "
+                f"{dilation}",
+                hint=_hint(_LONGEST_ADAPTIVE_NS // adaptive.low_ns),
+            )
+        )
+    return mistakes
+
+
+def _hint(most: int) -> str:
+    return f"at most a dilation of {most}" if most > 1 else "remove fabric.dilation"
+
+
+def _check_own_rate(fabric: Fabric) -> list[Mistake]:
+    """Refuse ports as fast as the machine: nobody can stretch those."""
+    if isinstance(fabric, LoopbackFabric):
+        location: Location = ("fabric", "rate")
+        missing = fabric.rate_bps is None
+    else:
+        location = ("fabric", "links", "host", "rate")
+        missing = fabric.links.host.rate_bps is None
+    if not missing:
+        return []
+    return [
+        Mistake(
+            location=location,
+            found="is not given, and ports as fast as this machine cannot be stretched",
+            hint="e.g. rate: 400Gbit, or remove fabric.dilation",
+        )
+    ]
+
+
+def _rates(section: Model, where: Location) -> Iterator[tuple[Location, int]]:
+    """Yield the rates of a section that would be divided, with their places."""
+    for name, field in type(section).model_fields.items():
+        if (type(section).__name__, name) in KEPT:
+            continue
+        value = getattr(section, name)
+        location = (*where, field.alias or name)
+        if isinstance(value, Model):
+            yield from _rates(value, location)
+        elif stretches(field) is Stretches.RATE and value is not None:
+            yield location, value
