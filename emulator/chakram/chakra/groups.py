@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chakram.chakra.json_scan import whole_text
 from chakram.core.groups import WORLD
 from chakram.errors import TraceError
 
@@ -53,7 +54,7 @@ class InitialGroup:
 
 def normal_name(name: str) -> str:
     """Return a group's name with a number in its shortest form: ``04.0`` is ``4``."""
-    name = name.strip()
+    name = whole_text(name).strip()
     if _DECIMAL.fullmatch(name):
         return name.partition(".")[0].lstrip("0") or "0"
     return name
@@ -183,7 +184,7 @@ def _purpose(text: object) -> str:
     """Return what a group is for, nothing where nobody has said it."""
     if not isinstance(text, str) or text in _NO_PURPOSES:
         return ""
-    return text[:_LONGEST_PURPOSE]
+    return whole_text(text[:_LONGEST_PURPOSE])
 
 
 def init_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:

@@ -23,8 +23,34 @@ DEFAULT_ELEMENT_LIMIT: Final = 4 * 2**20
 brackets take 25 times their length."""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+_ESCAPED_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _SHOWN: Final = 20
 _NUMBER_LOOK: Final = 3
+
+
+def whole_text(text: str) -> str:
+    r"""Return a text with U+FFFD for each half of a surrogate pair.
+
+    JSON can spell half a pair (``"\ud800"``), for which UTF-8 has no bytes: such a
+    name could not be sent to an agent, saved or printed.
+    """
+    return _HALF_PAIR.sub("\ufffd", text)
+
+
+def _without_half_pairs(value: Any) -> Any:
+    """Return a decoded value with all of its texts whole."""
+    match value:
+        case str():
+            return whole_text(value)
+        case list():
+            return [_without_half_pairs(each) for each in value]
+        case dict():
+            return {
+                whole_text(key): _without_half_pairs(each)
+                for key, each in value.items()
+            }
+    return value
 
 
 class JsonScanner:
@@ -116,6 +142,8 @@ class JsonScanner:
         while True:
             try:
                 value, end = self._values.raw_decode(self._text, self._position)
+                if _ESCAPED_HALF.search(self._text, self._position, end):
+                    value = _without_half_pairs(value)
             except RecursionError:
                 raise self._garbage(
                     self._here(), "arrays or objects are nested too deep"

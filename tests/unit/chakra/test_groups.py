@@ -29,6 +29,7 @@ from chakram.errors import TraceError
         ("4.5", "4.5"),
         ("3abc", "3abc"),
         ("", ""),
+        ("g\ud800", "g\ufffd"),
     ],
 )
 def test_a_number_has_one_name(raw: str, name: str) -> None:

@@ -42,6 +42,17 @@ def test_elements_are_those_of_the_array_under_the_key(size: int) -> None:
     assert elements('{"nodes": []}', size=size) == []
 
 
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "\\udc00"])
+def test_half_a_surrogate_pair_is_replaced_wherever_it_stands(half: str) -> None:
+    text = f'{{"nodes": ["a{half}", {{"k{half}": [1, "{half}b"]}}, "c"]}}'
+    assert elements(text) == ["a\ufffd", {"k\ufffd": [1, "\ufffdb"]}, "c"]
+
+
+def test_whole_surrogate_pairs_and_what_looks_like_half_of_one_stay() -> None:
+    text = r'{"nodes": ["\ud83d\ude00", "\\ud800"]}'
+    assert elements(text) == ["\U0001f600", r"\ud800"]
+
+
 def test_an_empty_chunk_is_not_the_end() -> None:
     chunks = [b"[1,", b"", b"2]"]
     assert list(JsonScanner(chunks, source="w").values()) == [(0, [1, 2])]

@@ -295,6 +295,22 @@ def test_operations_of_the_cpu_take_the_time_of_their_own() -> None:
     assert not trace.warnings
 
 
+def test_names_of_nodes_and_groups_can_be_encoded() -> None:
+    named = {**PAIR, "pg_name": "g\ud800", "pg_desc": "\udc00"}
+    trace = read(
+        groups(WORLD, named),
+        node(4, "aten::\ud800", rf_id=40),
+        record(5, "allreduce", [tensor(1)], group=("g\ud800", "x"), rf_id=50),
+        rank=1,
+        profiled=profile(event(40, 0, 50, name="aten::\ud800"), event(50, 60, 1)),
+    )
+    work, transfer = trace.graph.nodes()
+    assert work.name == "aten::\ufffd"
+    assert transfer.group == "g\ufffd"
+    assert trace.groups["g\ufffd"] == (1, 3)
+    assert trace.purposes["g\ufffd"] == "\ufffd"
+
+
 def test_where_there_are_kernels_only_they_compute_each_on_its_stream() -> None:
     profiled = profile(
         event(40, 0, 50),
