@@ -12,29 +12,19 @@ from math import prod
 from typing import Any
 
 from chakram.config.collectives import check_collectives
-from chakram.config.dcqcn import DcqcnSettings, dcqcn_parameters
 from chakram.config.dilation import check_dilation
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.fabric_checks import (
-    address_family,
     available_ports,
     check_fabric,
-    port_rate,
-    smallest_mtu,
 )
 from chakram.config.jobs import Job, TraceFiles
 from chakram.config.mistakes import Location, Mistake
 from chakram.config.preflight import check_preflight
 from chakram.config.synth import SynthTrace
-from chakram.config.transport import (
-    CongestionSettings,
-    Transport,
-    header_allowance_bytes,
-    largest_path_mtu,
-)
+from chakram.config.transport import Transport
+from chakram.config.transport_checks import check_transport
 from chakram.core.replication import ALL
-from chakram.errors import ConfigError
-from chakram.units import format_size
 
 Check = Callable[..., list[Mistake]]
 
@@ -225,77 +215,6 @@ def check_iterations(iterations: Any) -> list[Mistake]:
             hint="write sync: gap, or remove it",
         )
     ]
-
-
-def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
-    """Check the transport against what the fabric carries."""
-    mistakes = _check_congestion(transport.congestion_control, fabric)
-    mtu = smallest_mtu(fabric)
-    family = address_family(fabric)
-    headers_bytes = header_allowance_bytes(family)
-    fitting = largest_path_mtu(mtu, family)
-    path_mtu = transport.path_mtu or fitting
-    if path_mtu > fitting:
-        mistakes.append(
-            Mistake(
-                location=("transport", "path_mtu"),
-                found=f"{path_mtu} and {headers_bytes} bytes of headers do "
-                f"not fit into the fabric's MTU of {mtu}",
-                hint=f"at most {fitting} fits, or raise the MTU to "
-                f"{path_mtu + headers_bytes}",
-            )
-        )
-    if transport.window_bytes is not None and transport.window_bytes < path_mtu:
-        mistakes.append(
-            Mistake(
-                location=("transport", "window"),
-                found=f"{format_size(transport.window_bytes)} is less than one packet "
-                f"of {path_mtu} bytes",
-                hint=f"at least {format_size(path_mtu)}, better 64KiB",
-            )
-        )
-    return mistakes
-
-
-def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mistake]:
-    where: Location = ("transport", "congestion_control")
-    if len(congestion.names) > 1:
-        return [
-            Mistake(
-                location=where,
-                found="names two congestion controls",
-                hint="write one of them",
-            )
-        ]
-    if congestion.dcqcn is not None:
-        return _check_dcqcn(congestion.dcqcn, port_rate(fabric))
-    fixed = congestion.fixed_rate
-    if fixed is None or fixed.rate_bps is not None or port_rate(fabric) is not None:
-        return []
-    return [
-        Mistake(
-            location=where,
-            found="fixed_rate has no rate, and the fabric's ports have none either",
-            hint="e.g. congestion_control: {fixed_rate: {rate: 100Mbit}}",
-        )
-    ]
-
-
-def _check_dcqcn(settings: DcqcnSettings, line_rate_bps: int | None) -> list[Mistake]:
-    where: Location = ("transport", "congestion_control", "dcqcn")
-    if line_rate_bps is None:
-        return [
-            Mistake(
-                location=where,
-                found="begins at line rate, and the fabric's ports have no rate",
-                hint="give the links of hosts, or the ports, a rate",
-            )
-        ]
-    try:
-        dcqcn_parameters(settings, line_rate_bps)
-    except ConfigError as error:
-        return [Mistake(location=where, found=error.found, hint=error.hint or "")]
-    return []
 
 
 def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:

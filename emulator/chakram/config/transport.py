@@ -19,6 +19,8 @@ from chakram.config.quantities import (
 )
 from chakram.core.addresses import IPV6, IPV6_EXTRA_BYTES
 from chakram.core.faults import FaultAction, PacketFault
+from chakram.roce.constants import ICRC_BYTES, LARGEST_SEND_BYTES
+from chakram.roce.headers import BTH_BYTES
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """The path MTUs that InfiniBand knows."""
@@ -26,6 +28,9 @@ PATH_MTUS = (256, 512, 1024, 2048, 4096)
 _HEADER_ALLOWANCE_BYTES = 80
 """What drivers leave for headers when they derive the path MTU from the interface's:
 IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4 and ICRC 4 are 64."""
+
+_IPV4_HEADER_BYTES = 20
+_MIDDLE_HEADERS_BYTES = BTH_BYTES + ICRC_BYTES
 
 CONGESTION_CONTROLS = ("none", "fixed_rate", "dcqcn")
 
@@ -43,6 +48,17 @@ def largest_path_mtu(mtu: int, family: str) -> int:
     """
     headers_bytes = header_allowance_bytes(family)
     return max(each for each in PATH_MTUS if each + headers_bytes <= mtu)
+
+
+def largest_burst(path_mtu: int, family: str) -> int:
+    """Return how many packets of *path_mtu* leave in one send over *family*.
+
+    UDP's length, of 16 bits, counts its header; IPv4's counts IPv4's header as well.
+    """
+    most_bytes = LARGEST_SEND_BYTES
+    if family == IPV6:
+        most_bytes += _IPV4_HEADER_BYTES
+    return most_bytes // (path_mtu + _MIDDLE_HEADERS_BYTES)
 
 
 class FixedRateSettings(Model):
@@ -208,7 +224,8 @@ class Transport(Model):
     """Messages of a collective that a rank may send to a peer, on one channel, before
     the peer has taken them up; None: any number."""
     burst: Whole | None = Field(default=None, ge=1, le=64)
-    """Packets that leave as one; None: chosen by the rate of the ports."""
+    """Packets that leave as one, in one send of UDP: of path MTU 4096 at most 15, of
+    2048 at most 31; None: chosen by the rate of the ports."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -307,6 +307,26 @@ def test_agents_on_other_machines_need_certificates() -> None:
     assert "\n" not in told
 
 
+@pytest.mark.parametrize(
+    ("addressing", "path_mtu", "most"),
+    [
+        ("ipv4", 4096, 15),
+        ("ipv6", 4096, 15),
+        ("ipv4", 2048, 31),
+        ("ipv4", 1024, 62),
+        ("ipv6", 1024, 63),
+        ("ipv4", 512, 64),
+    ],
+)
+def test_a_burst_fits_into_one_send(addressing: str, path_mtu: int, most: int) -> None:
+    text = QUICKSTART.replace(
+        "mtu: 4200", f"mtu: 4200\n  addressing: {addressing}"
+    ).replace("path_mtu: 4096", f"path_mtu: {path_mtu}, burst: %d")
+    assert transport_plan(parse_experiment(text % most)).max_burst_packets == most
+    if most < 64:
+        assert f"(at most {most} do; or leave it out)" in mistakes_of(text % (most + 1))
+
+
 def test_the_smallest_mtu_of_all_ports_decides() -> None:
     text = EXTERNAL.replace("p1}", "p1, mtu: 1500}") + "transport: {path_mtu: 4096}\n"
     assert "the fabric's MTU of 1500 (at most 1024 fits" in mistakes_of(text)
