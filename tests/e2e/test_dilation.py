@@ -1,0 +1,66 @@
+"""A fabric faster than the machine: time is stretched, and tables are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.units import parse_rate
+from tests.e2e.accounts import check_complete
+from tests.e2e.runs import completed, write_experiment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("netns")
+
+DILATION = 1000
+
+
+def test_a_clos_of_400_gigabits_runs_and_is_told_undilated(
+    tmp_path: Path, chakram_data: Path
+) -> None:
+    trace = chakram_data / "traces/astra_sim_microbenchmarks/all_reduce/4npus_1MB"
+    link = {"rate": "400Gbit"}
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "job", "trace": {"path": str(trace)}, "size_scale": "1/2"}],
+        {
+            "kind": "namespaces",
+            "dilation": DILATION,
+            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+            "links": {"host": link, "uplink": link},
+        },
+        iterations={"warmup": 1, "measured": 2},
+        collectives={"all_reduce": "ring"},
+        predict=["ideal", "simulate"],
+    )
+
+    ended = completed(experiment)
+    results = ended.results
+
+    assert f"TIME DILATED by {DILATION}" in ended.output
+    assert f"hosts 400Gbit/s, uplinks 400Gbit/s, MTU 4200, dilated by {DILATION}" in (
+        ended.output
+    )
+    assert results.manifest.dilation == DILATION
+    check_complete(results, ranks=4, iterations=3)
+    (row,) = (row for row in results.summary().rows if row.op == "all_reduce")
+    # Of 512 KiB each rank sends three halves: 16 us at 400 Gbit/s.
+    least_ns = 1.5 * (1 << 19) * 8e9 / parse_rate("400Gbit", where="")
+    assert row.ideal_ns is not None
+    assert least_ns < row.ideal_ns < 1.5 * least_ns
+    (prediction,) = row.predictions.values()
+    assert prediction.time_ns == pytest.approx(row.ideal_ns, rel=0.2)
+    assert row.time_ns > 0.9 * least_ns
+    # A busy machine may take longer, but nowhere near the stretched time.
+    assert row.time_ns < 20 * prediction.time_ns
+    # Records hold the time that passed.
+    records = [
+        record
+        for record in results.collectives()
+        if record.identity.op == "all_reduce" and record.measured
+    ]
+    mean_ns = sum(record.duration_ns for record in records) / len(records)
+    assert mean_ns == pytest.approx(DILATION * row.time_ns, rel=0.01)
