@@ -57,28 +57,30 @@ def on_loopback(plan: Plan) -> AgentPlan:
     return moved(agent, places, open_spec="udp:")
 
 
-def goodputs(records: RecordRows) -> list[float]:
-    """Return the goodput of each rank's queue pair over all iterations, in bit/s.
+def goodput(records: RecordRows) -> tuple[float, float]:
+    """Return the goodput of a rank over all iterations in bit/s, at least and at most.
 
-    What a rank waited for the data plane, by its own account, is left out: on a busy
-    machine that is most of the time. In virtual time it is nothing.
+    At most counts no time in which a rank waited for the data plane, by its own
+    account: on a busy machine that is most of the time.  Some of it would have passed
+    anyhow, so the goodput of an idle machine lies between the two.  In virtual time
+    there is no such wait.
     """
-    found = []
+    least, most = [], []
     for rank in range(NRANKS):
         shares = [row for row in share_rows(records) if row.rank == rank]
         assert [row.iteration for row in shares] == list(range(ITERATIONS))
         assert {(row.sent_bytes, row.received_bytes) for row in shares} == {
             (SIZE, SIZE)
         }
-        busy_ns = sum(
-            row.end_ns - row.start_ns - row.generator_wait_ns for row in shares
-        )
-        found.append(8e9 * ITERATIONS * SIZE / busy_ns)
-    return found
+        passed_ns = sum(row.end_ns - row.start_ns for row in shares)
+        wait_ns = sum(row.generator_wait_ns for row in shares)
+        least.append(8e9 * ITERATIONS * SIZE / passed_ns)
+        most.append(8e9 * ITERATIONS * SIZE / (passed_ns - wait_ns))
+    return fmean(least), fmean(most)
 
 
-def measured(plan: AgentPlan) -> list[float]:
-    """Run over real sockets; check that everything arrived once."""
+def measured(plan: AgentPlan) -> tuple[float, float]:
+    """Return the goodput over real sockets; check that everything arrived once."""
     plane = build_plane(plan, LOOPBACK)
     try:
         finish(plane)
@@ -97,7 +99,7 @@ def measured(plan: AgentPlan) -> list[float]:
                 + injected.faults_reordered
                 > 0
             )
-        return goodputs(records)
+        return goodput(records)
     finally:
         plane.close()
 
@@ -124,11 +126,13 @@ def test_nothing_is_lost_and_goodput_is_that_of_virtual_time(
     # Ports have the rate; between them lies what the loop takes, and nothing else.
     wires = single_switch(NRANKS, None, host_delay_ns=20_000)
     simulated = simulate_plan(plan, wires, rng=random.Random(1), burst_packets=2)
-    expected = goodputs(simulated.records)
-    ratios: list[float] = []
+    expected, _ = goodput(simulated.records)
+    ratios: list[tuple[float, float]] = []
     for _ in range(ATTEMPTS):
-        found = measured(on_loopback(plan))
-        ratios.append(fmean(found) / fmean(expected))
-        if 0.9 < median(ratios) < 1.1:
+        least, most = measured(on_loopback(plan))
+        ratios.append((least / expected, most / expected))
+        if median(each for each, _ in ratios) < 1.1 and (
+            median(each for _, each in ratios) > 0.9
+        ):
             return
     raise AssertionError(f"goodput over that in virtual time: {ratios}")
