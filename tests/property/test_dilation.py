@@ -30,20 +30,20 @@ EXPERIMENTS = {
     "dcqcn-incast": (
         "{synth: incast, ranks: 4, size: 16MiB}",
         f"{SWITCH}, links: {{host: {{{HOST}, ecn: 100KB/400KB/0.2}}}}",
-        "{congestion_control: dcqcn, window: 1MiB}",
+        "{congestion_control: dcqcn, window: 1MiB, burst: 4}",
         "{}",
     ),
     "training": (
         "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}",
         "topology: {clos: {leaves: 2, spines: 2, hosts_per_leaf: 2}}, "
         f"links: {{host: {{{HOST}}}, uplink: {{{HOST}}}}}",
-        "{window: 1MiB}",
+        "{window: 1MiB, burst: 4}",
         "{}",
     ),
     "loss": (
         "{synth: incast, ranks: 4, size: 8MiB}",
         f"{SWITCH}, links: {{host: {{{HOST}}}}}",
-        "{local_ack_timeout: 9}",
+        "{local_ack_timeout: 9, burst: 4}",
         # The last packet of a message is missed by a timeout only.
         "{packets: [{action: drop, packets: last, nth: 1}, "
         "{action: delay, nth: 40, by: 3us}, {action: drop, nth: 90}]}",

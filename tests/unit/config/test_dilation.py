@@ -223,10 +223,9 @@ def test_all_of_dcqcn_is_stretched_profile_and_vendors_numbers(settings: str) ->
             assert parameters[name] == value // 1000, name
         else:
             assert parameters[name] == value, name
-    # What counts packets and bytes is what it would be at 400 Gbit/s.
-    assert dilated.max_burst_packets == plain.max_burst_packets
+    # Bytes are what they would be at 400 Gbit/s; bursts fit the rate of this machine.
     assert dilated.window_bytes == plain.window_bytes
-    assert dilated.ack_interval_packets == plain.ack_interval_packets
+    assert dilated.max_burst_packets < plain.max_burst_packets
 
 
 def test_a_rate_of_dcqcn_that_is_not_zero_does_not_become_zero() -> None:
