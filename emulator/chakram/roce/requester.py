@@ -438,6 +438,8 @@ class Requester:
             self._congestion_control.on_nak(now_ns)
         elif syndrome >> 5 == 1:
             self.receiver_not_ready += 1
+            # The packet has arrived: what was asked for again was not asked in vain.
+            self._retries = 0
             if self._rnr_retry_limit < _RNR_FOR_EVER:
                 self._rnr_retries += 1
                 if self._rnr_retries > self._rnr_retry_limit:

@@ -663,6 +663,20 @@ def test_seven_rnr_retries_are_no_limit() -> None:
     assert qp.statistics().receiver_not_ready == 50
 
 
+def test_a_packet_that_arrives_too_early_is_asked_for_as_often_as_it_takes() -> None:
+    """A slow peer asks for it again while it is already being sent again."""
+    qp = requester(rnr_retry_limit=7, retry_limit=2, window_bytes=10**6)
+    qp.post_send(1, 4 * MTU, 0)
+    for turn in range(20):
+        now_ns = turn * 100_000
+        sent(qp, now_ns=now_ns)
+        nak(qp, 0, now_ns=now_ns)
+        sent(qp, now_ns=now_ns)
+        nak(qp, 0, code=0x20 | 1, now_ns=now_ns)
+
+    assert events(qp) == []
+
+
 def test_progress_forgives_rnr_retries() -> None:
     qp = requester(rnr_retry_limit=1, window_bytes=10**6)
     qp.post_send(1, 4 * MTU, 0)
