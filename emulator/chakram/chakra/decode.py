@@ -139,7 +139,12 @@ class RankDecoder:
                 f"the file has more than {len(self._builder)} nodes",
                 "raise the limit if that is meant",
             )
-        self._take_node(offset, self._decoded(offset, body))
+        node = self._decoded(offset, body)
+        try:
+            self._take_node(offset, node)
+        except TraceError:
+            self._refuse_unknown_era(offset)
+            raise
 
     def finish(self) -> RankTrace:
         """Return the graph and all that was noticed.
