@@ -232,6 +232,7 @@ class PlainNodes(NodeBytes):
     def _note_kernel(self) -> None:
         # What ends at once has no stream in the graph, but may name one.
         stream = self._stated_stream if self._seen & HAS_STREAM else None
+        # Called only where there is one; a check for each node would cost.
         self._on_kernel(len(self._index) - 1, stream)  # type: ignore[misc]
 
     def _flush(self) -> None:

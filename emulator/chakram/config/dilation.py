@@ -78,6 +78,7 @@ def _in_type(annotation: Any) -> Stretches | None:
 
 def stretched_sections(experiment: Model) -> dict[str, Any]:
     """Return the sections of an experiment that its dilation changes."""
+    # An Experiment, whose own module imports this one: hence its base class here.
     dilation: int = experiment.fabric.dilation  # type: ignore[attr-defined]
     sections = _changes(experiment, dilation)
     if "hang_timeout_ns" not in experiment.model_fields_set:

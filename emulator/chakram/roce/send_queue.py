@@ -193,6 +193,7 @@ class SendQueue:
         message = self._messages[self._head]
         if message.first_sequence + message.packets > acknowledged:
             return None
+        # Its memory goes now; the place before the head is never looked at again.
         self._messages[self._head] = None  # type: ignore[call-overload]
         self._head += 1
         return message
