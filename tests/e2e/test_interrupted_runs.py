@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("netns")
 
 INTERRUPTED = 130
+IGNORING_SIGINT = ("env", "--ignore-signal=INT")
+"""As what a shell script starts in the background."""
 
 
 def to_the_group(run: RunProcess) -> None:
@@ -101,14 +103,23 @@ def test_who_insists_need_not_wait(going: RunProcess, state_root: Path) -> None:
     assert ended.results.manifest.status == PARTIAL
 
 
-def test_an_interrupted_simulation_says_so_in_its_directory(endless: Path) -> None:
-    with RunProcess(endless, verb="simulate") as simulation:
+@pytest.mark.parametrize("prefix", [(), IGNORING_SIGINT], ids=["", "ignoring SIGINT"])
+@pytest.mark.parametrize(
+    ("stop", "name"), [(to_the_controller, "SIGINT"), (by_a_supervisor, "SIGTERM")]
+)
+def test_an_interrupted_simulation_says_so_in_its_directory(
+    endless: Path,
+    stop: Callable[[RunProcess], None],
+    name: str,
+    prefix: tuple[str, ...],
+) -> None:
+    with RunProcess(endless, verb="simulate", prefix=prefix) as simulation:
         wait_until(lambda: "simulating: " in simulation.errors, "its start")
 
-        to_the_controller(simulation)
+        stop(simulation)
 
         ended = simulation.wait()
     assert ended.code == INTERRUPTED
-    assert ended.sentence == "simulation: interrupted by SIGINT"
+    assert ended.sentence == f"simulation: interrupted by {name}"
     manifest = ended.results.manifest
     assert (manifest.status, manifest.reason) == (FAILED, ended.sentence)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Self
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Interrupts"]
+__all__ = ["Interrupts", "interrupting_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -52,3 +54,25 @@ class Interrupts:
             self.listener(name)
         elif self._task is not None:
             self._task.cancel()
+
+
+@contextmanager
+def interrupting_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt with a signal's name, in what knows no event loop.
+
+    Also where SIGINT was ignored, as it is for what a shell script starts with ``&``.
+    Threads other than the main one get no signals: nothing changes for them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def come(number: int, _: object) -> NoReturn:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    before = [signal.signal(number, come) for number in _SIGNALS]
+    try:
+        yield
+    finally:
+        for number, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(number, handler)

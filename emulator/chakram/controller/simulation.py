@@ -7,6 +7,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from chakram.controller.interrupts import interrupting_signals
 from chakram.controller.planning import build_plan, transport_plan
 from chakram.controller.port_plans import (
     ports_needed,
@@ -98,19 +99,20 @@ def simulate_experiment(
     reference.flow_ideal = flow_ideal(plan, topology)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
-    progress.iterations(0, total)
     try:
-        result = simulate_plan(
-            plan,
-            topology,
-            rng=random.Random(experiment.seed),
-            report=lambda done: progress.iterations(done, total),
-        )
+        with interrupting_signals():
+            progress.iterations(0, total)
+            result = simulate_plan(
+                plan,
+                topology,
+                rng=random.Random(experiment.seed),
+                report=lambda done: progress.iterations(done, total),
+            )
     except ChakramError as error:
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
         raise
-    except KeyboardInterrupt:
-        stopped = RunInterrupted("simulation", "interrupted by SIGINT")
+    except KeyboardInterrupt as interrupt:
+        stopped = RunInterrupted("simulation", f"interrupted by {interrupt}")
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
         raise stopped from None
     directory.add(result.records)
