@@ -275,7 +275,7 @@ def test_we_ask_for_a_lost_packet_as_its_own_kind_does(frames: list[Frame]) -> N
     assert nak.aeth is not None
     lost_psn = nak.bth.psn
     responder = make_queue_pair(0x1A, 0x1B, receive_psn=lost_psn - 1)
-    responder.receive_run(
+    responder.arrivals.receive_run(
         lost_psn - 1, 1, 0, True, False, 1024, 22 * 1024, -1, False, 0, 0
     )
     answers = []

@@ -93,7 +93,7 @@ def test_scapy_reads_our_acknowledgements(version: int, is_nak: bool) -> None:
     )
     encoder.set_destination(0, REMOTE if version == 4 else REMOTE6)
     responder = make_queue_pair(0x12, 0x11, receive_psn=77)
-    responder.receive_run(77 + is_nak, 1, 0, True, True, 5, 5, 1, True, 0, 0)
+    responder.arrivals.receive_run(77 + is_nak, 1, 0, True, True, 5, 5, 1, True, 0, 0)
     burst = responder.next_burst(0, 1)
     assert burst is not None
     datagram = bytes(encoder.encode(burst)[0])

@@ -203,7 +203,7 @@ def test_encoded_answers_are_what_was_said(version: int, kind: str, psn: int) ->
     encoder = WireEncoder(local_address=local, path_mtu=1024, max_burst_packets=4)
     encoder.set_destination(0, remote)
     responder = make_queue_pair(0x12, 0x11, receive_psn=psn, cnp_interval_ns=0)
-    responder.receive_run(
+    responder.arrivals.receive_run(
         (psn + (kind == "nak")) % 2**24,
         1,
         0,

@@ -1,5 +1,6 @@
 cimport cython
 
+from chakram.roce.arrivals cimport Arrivals
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
 from chakram.roce.requester cimport Requester
@@ -8,9 +9,6 @@ from chakram.roce.responder cimport Responder
 cdef long long _NEVER
 cdef int _DATA
 cdef int _CNP
-cdef int _WRITE
-cdef int _NOT_READY
-cdef int _INVALID_REQUEST
 cdef unsigned long long _ADDRESS_MASK
 cdef int _AETH_BYTES
 cdef int _CNP_BYTES
@@ -29,6 +27,7 @@ cdef class QueuePair:
     cdef object _events
     cdef readonly Requester requester
     cdef readonly Responder responder
+    cdef readonly Arrivals arrivals
     cdef readonly object memory
     cdef public bint is_in_ring
     cdef public object send_order
@@ -47,29 +46,6 @@ cdef class QueuePair:
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
-    @cython.locals(index="long long", is_last="bint", payload_bytes="long long",
-                   position="int")
-    cpdef object receive_part(self, Burst burst, int first, int count, int ce,
-                              long long now_ns)
-    @cython.locals(index="long long", is_last="bint", start="Py_ssize_t",
-                   contents="bytes")
-    cdef object _receive_position(self, Burst burst, int position, bint is_marked,
-                                  long long now_ns)
-    cpdef object receive_run(self, long long psn, long long count, int verb,
-                             bint is_first, bint is_last, long long payload_bytes,
-                             long long dma_length_bytes, long long immediate,
-                             bint ack_request, long long ce, long long now_ns)
-    cpdef object receive_ack(self, int syndrome, long long psn, long long now_ns)
-    cpdef object receive_cnp(self, long long now_ns)
-    @cython.locals(is_expected="bint", syndrome="int")
-    cpdef object receive_contents(self, long long psn, int verb, bint is_first,
-                                  bint is_last, bytes payload,
-                                  long long dma_length_bytes,
-                                  unsigned long long address, unsigned long long key,
-                                  long long immediate, bint ack_request, long long ce,
-                                  long long now_ns)
-    cpdef object refuse(self, long long psn, object problem, long long now_ns,
-                        int syndrome=*)
     cpdef object handle_timeout(self, long long now_ns)
     @cython.locals(timeout_ns="long long", ready_ns="long long")
     cpdef long long next_timeout_ns(self)
@@ -81,5 +57,3 @@ cdef class QueuePair:
     cpdef Burst make_burst(self, long long max_packets)
     cpdef object commit(self, Burst burst, long long now_ns)
     cdef object _address(self, Burst burst)
-    cdef object _fail_requester(self, long long now_ns)
-    cdef object _fail_responder(self)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chakram.roce.arrivals import Arrivals
 from chakram.roce.backoff import Backoff
 from chakram.roce.burst import Burst
 from chakram.roce.constants import (
@@ -17,11 +18,10 @@ from chakram.roce.constants import (
     Verb,
 )
 from chakram.roce.notification import CnpLimiter
-from chakram.roce.opcodes import RECEIVER_NOT_READY, NakCode, Opcode
 from chakram.roce.psn import PSN_MASK
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
-from chakram.roce.statistics import QueuePairStatistics
+from chakram.roce.statistics import QueuePairStatistics, queue_pair_statistics
 
 if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
@@ -35,33 +35,11 @@ __all__ = ["QueuePair"]
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
 _CNP = int(BurstKind.CNP)
-_WRITE = int(Verb.WRITE)
-_NOT_READY = RECEIVER_NOT_READY
-_INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
 # As a literal it would be Python's integer, also in compiled code.
 _ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 _AETH_BYTES = 4
 _CNP_BYTES = 16
 _LONGEST_TIMEOUT_NS = 1 << 53
-
-_FIRST_OPCODES = frozenset(
-    (
-        Opcode.SEND_FIRST,
-        Opcode.SEND_ONLY,
-        Opcode.SEND_ONLY_WITH_IMMEDIATE,
-        Opcode.WRITE_FIRST,
-        Opcode.WRITE_ONLY,
-        Opcode.WRITE_ONLY_WITH_IMMEDIATE,
-    )
-)
-_INNER_OPCODES = frozenset(
-    (
-        Opcode.SEND_FIRST,
-        Opcode.SEND_MIDDLE,
-        Opcode.WRITE_FIRST,
-        Opcode.WRITE_MIDDLE,
-    )
-)
 
 
 class QueuePair:
@@ -88,6 +66,7 @@ class QueuePair:
         "_events",
         "_remote_address",
         "_remote_key",
+        "arrivals",
         "deficit_bytes",
         "destination",
         "is_answering",
@@ -253,6 +232,12 @@ class QueuePair:
             rnr_timer=rnr_timer,
             cnp_limiter=cnp_limiter,
         )
+        self.arrivals = Arrivals(
+            qpn=qpn,
+            requester=self.requester,
+            responder=self.responder,
+            memory=memory,
+        )
         # What follows is the port's: `PortEngine` alone uses it.
         self.is_in_ring = False
         self.send_order: SendOrder | None = None
@@ -308,42 +293,8 @@ class QueuePair:
 
     def statistics(self) -> QueuePairStatistics:
         """Return the counters as they are now."""
-        requester, responder = self.requester, self.responder
-        rate_bps = self._congestion_control.rate_bps
-        return QueuePairStatistics(
-            messages_posted=requester.messages_posted,
-            messages_completed=requester.messages_completed,
-            messages_flushed=requester.messages_flushed,
-            messages_received=responder.messages_received,
-            packets_sent=requester.packets_sent,
-            bytes_sent=requester.bytes_sent,
-            wire_bytes_sent=requester.wire_bytes_sent,
-            packets_retransmitted=requester.packets_retransmitted,
-            bytes_retransmitted=requester.bytes_retransmitted,
-            retransmitted_for_nak=requester.retransmitted_for_nak,
-            retransmitted_for_timeout=requester.retransmitted_for_timeout,
-            retransmitted_for_rnr=requester.retransmitted_for_rnr,
-            packets_received=responder.packets_received,
-            bytes_received=responder.bytes_received,
-            acks_sent=responder.acks_sent,
-            acks_received=requester.acks_received,
-            acks_invalid=requester.acks_invalid,
-            naks_sent=responder.naks_sent,
-            naks_received=requester.naks_received,
-            naks_stale=requester.naks_stale,
-            receiver_not_ready=requester.receiver_not_ready,
-            receiver_not_ready_sent=responder.receiver_not_ready_sent,
-            cnps_sent=responder.cnps_sent,
-            cnps_received=requester.cnps_received,
-            duplicates=responder.duplicates,
-            out_of_sequence=responder.out_of_sequence,
-            invalid_requests=responder.invalid_requests,
-            timeouts=requester.timeouts,
-            ce=responder.ce,
-            rate_bps=rate_bps if rate_bps > 0 else None,
-            target_bps=getattr(self._congestion_control, "target_bps", None),
-            alpha=getattr(self._congestion_control, "alpha", None),
-            failure=responder.failure,
+        return queue_pair_statistics(
+            self.requester, self.responder, self._congestion_control
         )
 
     def unacknowledged_bytes(self) -> int:
@@ -369,239 +320,19 @@ class QueuePair:
         *ce* of them are marked "congestion experienced".
         """
         packets = burst.count - first if count is None else count
-        if burst.kind == _DATA:
-            self.receive_part(burst, first, packets, ce, now_ns)
-        elif burst.kind == _CNP:
-            self.receive_cnp(now_ns)
-        else:
-            self.receive_ack(burst.syndrome, burst.psn, now_ns)
+        self.arrivals.receive_burst(burst, now_ns, first, packets, ce)
 
     def receive_packet(self, packet: Packet, now_ns: int, ce: bool = False) -> None:
         """Take one decoded packet, whatever sent it."""
-        bth = packet.bth
-        opcode = bth.opcode
-        if packet.aeth is not None and opcode is Opcode.ACKNOWLEDGE:
-            self.receive_ack(packet.aeth.syndrome, bth.psn, now_ns)
-        elif opcode is Opcode.CNP:
-            self.receive_cnp(now_ns)
-        elif opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE:
-            verb = Verb.SEND if opcode < Opcode.WRITE_FIRST else Verb.WRITE
-            is_first = opcode in _FIRST_OPCODES
-            is_last = opcode not in _INNER_OPCODES
-            reth = packet.reth
-            dma_length_bytes = reth.dma_length_bytes if reth else 0
-            immediate = packet.immediate.value if packet.immediate else -1
-            if self.memory is not None:
-                self.receive_contents(
-                    bth.psn,
-                    verb,
-                    is_first,
-                    is_last,
-                    packet.payload,
-                    dma_length_bytes,
-                    reth.virtual_address if reth else 0,
-                    reth.remote_key if reth else 0,
-                    immediate,
-                    bth.ack_request,
-                    int(ce),
-                    now_ns,
-                )
-                return
-            self.receive_run(
-                bth.psn,
-                1,
-                verb,
-                is_first,
-                is_last,
-                len(packet.payload),
-                dma_length_bytes,
-                immediate,
-                bth.ack_request,
-                int(ce),
-                now_ns,
-            )
-        else:
-            self.refuse(bth.psn, f"{opcode.name} is not supported", now_ns)
-
-    def receive_part(
-        self, burst: Burst, first: int, count: int, ce: int, now_ns: int
-    ) -> None:
-        """Take *count* > 0 data packets of *burst* from *first* on."""
-        if burst.message_ids is not None:
-            for position in range(first, first + count):
-                self.receive_run(
-                    (burst.psn + position) & 0xFFFFFF,
-                    1,
-                    burst.verb,
-                    True,
-                    True,
-                    burst.message_bytes,
-                    burst.message_bytes,
-                    burst.packet_message_id(position),
-                    burst.ack_request,
-                    1 if position - first < ce else 0,
-                    now_ns,
-                )
-            return
-        if self.memory is not None and burst.contents is not None:
-            for position in range(first, first + count):
-                self._receive_position(burst, position, position - first < ce, now_ns)
-            return
-        index = burst.packet_index + first
-        is_last = index + count == burst.message_packets
-        if is_last:
-            payload_bytes = burst.message_bytes - index * burst.path_mtu
-        else:
-            payload_bytes = count * burst.path_mtu
-        self.receive_run(
-            (burst.psn + first) & 0xFFFFFF,
-            count,
-            burst.verb,
-            index == 0,
-            is_last,
-            payload_bytes,
-            burst.message_bytes,
-            burst.message_id if is_last else -1,
-            burst.ack_request and first + count == burst.count,
-            ce,
-            now_ns,
-        )
-
-    def _receive_position(
-        self, burst: Burst, position: int, is_marked: bool, now_ns: int
-    ) -> None:
-        """Take the data packet of *burst* at *position*, with its contents."""
-        index = burst.packet_index + position
-        is_last = index + 1 == burst.message_packets
-        start = index * burst.path_mtu
-        contents = burst.contents or b""
-        self.receive_contents(
-            (burst.psn + position) & 0xFFFFFF,
-            burst.verb,
-            index == 0,
-            is_last,
-            contents[start : start + burst.packet_payload_bytes(position)],
-            burst.message_bytes,
-            burst.remote_address,
-            burst.remote_key,
-            burst.message_id if is_last else -1,
-            burst.ack_request and position + 1 == burst.count,
-            is_marked,
-            now_ns,
-        )
-
-    def receive_run(
-        self,
-        psn: int,
-        count: int,
-        verb: int,
-        is_first: bool,
-        is_last: bool,
-        payload_bytes: int,
-        dma_length_bytes: int,
-        immediate: int,
-        ack_request: bool,
-        ce: int,
-        now_ns: int,
-    ) -> None:
-        """Take a run of data packets; `Responder.receive` says what the values mean."""
-        self.responder.receive(
-            psn,
-            count,
-            verb,
-            is_first,
-            is_last,
-            payload_bytes,
-            dma_length_bytes,
-            immediate,
-            ack_request,
-            ce,
-            now_ns,
-        )
-        if self.responder.failure is not None:
-            self._fail_requester(now_ns)
-
-    def receive_ack(self, syndrome: int, psn: int, now_ns: int) -> None:
-        """Take an ACK or NAK with that AETH *syndrome*."""
-        if syndrome >> 5 == 0:
-            self.requester.handle_ack(psn, now_ns)
-        else:
-            self.requester.handle_nak(syndrome, psn, now_ns)
-            self._fail_responder()
-
-    def receive_cnp(self, now_ns: int) -> None:
-        """Take a congestion notification."""
-        self.requester.handle_cnp(now_ns)
-
-    def receive_contents(
-        self,
-        psn: int,
-        verb: int,
-        is_first: bool,
-        is_last: bool,
-        payload: bytes,
-        dma_length_bytes: int,
-        address: int,
-        key: int,
-        immediate: int,
-        ack_request: bool,
-        ce: int,
-        now_ns: int,
-    ) -> None:
-        """Take one data packet, and keep its payload in `memory`, which must be there.
-
-        *address* and *key* are those of the RETH; `Responder.receive` says what the
-        others mean.
-        """
-        memory = self.memory
-        if memory is None:
-            raise ValueError(f"qpn {self.qpn} has no memory")
-        is_expected = self.responder.expects(psn)
-        if is_expected:
-            syndrome, problem = memory.judge(
-                verb=verb,
-                is_first=is_first,
-                payload_bytes=len(payload),
-                dma_length_bytes=dma_length_bytes,
-                address=address,
-                key=key,
-            )
-            if syndrome == _NOT_READY:
-                self.responder.be_not_ready(psn)
-                return
-            if syndrome:
-                self.refuse(psn, problem, now_ns, syndrome)
-                return
-        self.receive_run(
-            psn,
-            1,
-            verb,
-            is_first,
-            is_last,
-            len(payload),
-            dma_length_bytes,
-            immediate,
-            ack_request,
-            ce,
-            now_ns,
-        )
-        if is_expected and self.responder.failure is None:
-            memory.place(payload, verb=verb, is_first=is_first, address=address)
-
-    def refuse(
-        self, psn: int, problem: str, now_ns: int, syndrome: int = _INVALID_REQUEST
-    ) -> None:
-        """Take a request that is not served here: *problem* says why, as a clause."""
-        self.responder.refuse(psn, problem, syndrome)
-        if self.responder.failure is not None:
-            self._fail_requester(now_ns)
+        self.arrivals.receive_packet(packet, now_ns, ce)
 
     # The clock.
 
     def handle_timeout(self, now_ns: int) -> None:
         """Act on the timers that are due; harmless if none is."""
         self.requester.handle_timeout(now_ns)
-        self._fail_responder()
+        if self.requester.failed:
+            self.responder.fail(self.requester.failure)
 
     def next_timeout_ns(self) -> int:
         """Return when `handle_timeout` or `next_burst` has something to do next.
@@ -669,13 +400,3 @@ class QueuePair:
         burst.destination_qpn = self.remote_qpn
         burst.source_port = self.source_port
         burst.destination = self.destination
-
-    def _fail_requester(self, now_ns: int) -> None:
-        """Carry a failure of the responder over."""
-        if not self.requester.failed:
-            self.requester.fail(self.responder.failure or "", now_ns)
-
-    def _fail_responder(self) -> None:
-        """Carry a failure of the requester over."""
-        if self.requester.failed:
-            self.responder.fail(self.requester.failure)

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.histogram import HistogramCounts
+    from chakram.roce.requester import Requester
+    from chakram.roce.responder import Responder
 
-__all__ = ["PortStatistics", "QueuePairStatistics"]
+__all__ = ["PortStatistics", "QueuePairStatistics", "queue_pair_statistics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,48 @@ class QueuePairStatistics:
     target_bps: int | None
     alpha: float | None
     failure: str | None
+
+
+def queue_pair_statistics(
+    requester: Requester, responder: Responder, congestion_control: CongestionControl
+) -> QueuePairStatistics:
+    """Return the counters of a queue pair as they are now."""
+    rate_bps = congestion_control.rate_bps
+    return QueuePairStatistics(
+        messages_posted=requester.messages_posted,
+        messages_completed=requester.messages_completed,
+        messages_flushed=requester.messages_flushed,
+        messages_received=responder.messages_received,
+        packets_sent=requester.packets_sent,
+        bytes_sent=requester.bytes_sent,
+        wire_bytes_sent=requester.wire_bytes_sent,
+        packets_retransmitted=requester.packets_retransmitted,
+        bytes_retransmitted=requester.bytes_retransmitted,
+        retransmitted_for_nak=requester.retransmitted_for_nak,
+        retransmitted_for_timeout=requester.retransmitted_for_timeout,
+        retransmitted_for_rnr=requester.retransmitted_for_rnr,
+        packets_received=responder.packets_received,
+        bytes_received=responder.bytes_received,
+        acks_sent=responder.acks_sent,
+        acks_received=requester.acks_received,
+        acks_invalid=requester.acks_invalid,
+        naks_sent=responder.naks_sent,
+        naks_received=requester.naks_received,
+        naks_stale=requester.naks_stale,
+        receiver_not_ready=requester.receiver_not_ready,
+        receiver_not_ready_sent=responder.receiver_not_ready_sent,
+        cnps_sent=responder.cnps_sent,
+        cnps_received=requester.cnps_received,
+        duplicates=responder.duplicates,
+        out_of_sequence=responder.out_of_sequence,
+        invalid_requests=responder.invalid_requests,
+        timeouts=requester.timeouts,
+        ce=responder.ce,
+        rate_bps=rate_bps if rate_bps > 0 else None,
+        target_bps=getattr(congestion_control, "target_bps", None),
+        alpha=getattr(congestion_control, "alpha", None),
+        failure=responder.failure,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,7 +94,7 @@ def test_a_packet_is_of_one_class_as_bytes_and_as_a_burst(size: int) -> None:
 )
 def test_answers_have_classes_of_their_own(psn: int, ce: int, name: str) -> None:
     queue_pair = make_queue_pair(cnp_interval_ns=0)
-    queue_pair.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, ce, 0)
+    queue_pair.arrivals.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, ce, 0)
     burst = queue_pair.next_burst(0, 1)
     assert burst is not None
     encoder = WireEncoder(local_address="10.0.0.1", path_mtu=1024, max_burst_packets=15)

@@ -83,7 +83,7 @@ def test_queue_pairs_are_found_by_number() -> None:
 def test_events_from_before_move_to_the_port() -> None:
     port = make_port(qpns=())
     queue_pair = make_queue_pair(5)
-    queue_pair.receive_run(0, 1, 0, True, True, 3, 3, 8, False, 0, 0)
+    queue_pair.arrivals.receive_run(0, 1, 0, True, True, 3, 3, 8, False, 0, 0)
     port.add_queue_pair(queue_pair)
 
     qpn, event = port.next_event()
@@ -180,7 +180,7 @@ def test_fractions_of_a_nanosecond_add_up() -> None:
     port = make_port(rate_bps=7 * GIGABIT)
     port.post_send(1, 0, 1_000 * MTU, 0)
     for _ in range(701):
-        drained(port, port.next_wakeup_ns() if port.bytes_sent else 0)
+        drained(port, port.next_wakeup_ns() if port.statistics().bytes_sent else 0)
     # All but the last packet have passed, to the bit.
     statistics = port.statistics()
     assert statistics.packets_sent == 701
@@ -218,7 +218,7 @@ def test_what_cannot_be_made_up_is_accounted_for() -> None:
 def ack_of(port: PortEngine, psn: int, qpn: int = 1) -> Burst:
     """An ACK from the peer of a queue pair of *port*."""
     peer = make_queue_pair(100 + qpn, qpn, receive_psn=psn)
-    peer.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, 0, 0)
+    peer.arrivals.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, 0, 0)
     burst = peer.next_burst(0, 1)
     assert burst is not None
     return burst
@@ -420,7 +420,7 @@ def test_a_queue_pair_that_fails_in_the_ring_is_skipped() -> None:
 def nak_of(port: PortEngine, psn: int, code: int) -> Burst:
     """A NAK from the peer of queue pair 1 of *port*."""
     peer = make_queue_pair(101, 1, receive_psn=psn)
-    peer.receive_run(psn, 1, 0, False, True, 1, 1, 1, True, 0, 0)
+    peer.arrivals.receive_run(psn, 1, 0, False, True, 1, 1, 1, True, 0, 0)
     burst = peer.next_burst(0, 1)
     assert burst is not None
     assert burst.syndrome == code
@@ -558,7 +558,7 @@ def test_a_queue_pair_is_not_late_before_it_is_ready() -> None:
     )
     port.post_send(2, 1, 100, 0)
     drained(port, 0)
-    port.queue_pair(2).receive_ack(0x1F, 0, 100)
+    port.queue_pair(2).arrivals.receive_ack(0x1F, 0, 100)
     # Its pace would have allowed a burst long ago, but there was none to send.
     port.post_send(1, 1, MTU, 8_000_000)
     port.post_send(2, 2, 100, 9_000_000)

@@ -40,11 +40,11 @@ def events(qp: QueuePair) -> list[Any]:
 
 
 def nak(qp: QueuePair, sequence: int, code: int = 0x60, now_ns: int = 0) -> None:
-    qp.receive_ack(code, psn(sequence), now_ns)
+    qp.arrivals.receive_ack(code, psn(sequence), now_ns)
 
 
 def ack(qp: QueuePair, sequence: int, now_ns: int = 0) -> None:
-    qp.receive_ack(0x1F, psn(sequence), now_ns)
+    qp.arrivals.receive_ack(0x1F, psn(sequence), now_ns)
 
 
 # What fits one send.
@@ -388,9 +388,9 @@ def test_a_failed_queue_pair_is_silent() -> None:
     qp.post_send(2, 10, 0)
     ack(qp, 0)
     nak(qp, 0)
-    qp.receive_cnp(0)
+    qp.arrivals.receive_cnp(0)
     qp.handle_timeout(10**15)
-    qp.receive_run(0, 1, 0, True, True, 5, 5, 1, True, 0, 0)
+    qp.arrivals.receive_run(0, 1, 0, True, True, 5, 5, 1, True, 0, 0)
 
     assert sent(qp) == []
     assert events(qp) == []
@@ -506,7 +506,7 @@ def test_congestion_control_is_told() -> None:
     qp = requester(congestion_control=control, window_bytes=10**6)
     qp.post_send(1, 10, 0)
     sent(qp, now_ns=5)
-    qp.receive_cnp(6)
+    qp.arrivals.receive_cnp(6)
     nak(qp, 0, now_ns=7)
     sent(qp, now_ns=8)
     qp.handle_timeout(8 + TIMEOUT_NS)
@@ -568,11 +568,11 @@ def test_completions_tell_rate_and_cnps() -> None:
     control = CongestionControl()
     control.rate_bps = 10**9
     qp = requester(congestion_control=control)
-    qp.receive_cnp(0)
+    qp.arrivals.receive_cnp(0)
     qp.post_send(1, 10, 0)
     sent(qp)
-    qp.receive_cnp(1)
-    qp.receive_cnp(2)
+    qp.arrivals.receive_cnp(1)
+    qp.arrivals.receive_cnp(2)
     control.rate_bps = 10**8
     ack(qp, 0)
 

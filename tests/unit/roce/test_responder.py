@@ -33,7 +33,7 @@ def receive(
     ce: int = 0,
     now_ns: int = 0,
 ) -> None:
-    qp.receive_run(
+    qp.arrivals.receive_run(
         psn,
         count,
         verb,

@@ -33,11 +33,11 @@ def events(qp: QueuePair) -> list[Any]:
 
 
 def nak(qp: QueuePair, sequence: int, now_ns: int = 0) -> None:
-    qp.receive_ack(0x60, psn(sequence), now_ns)
+    qp.arrivals.receive_ack(0x60, psn(sequence), now_ns)
 
 
 def ack(qp: QueuePair, sequence: int, now_ns: int = 0) -> None:
-    qp.receive_ack(0x1F, psn(sequence), now_ns)
+    qp.arrivals.receive_ack(0x1F, psn(sequence), now_ns)
 
 
 def posted(qp: QueuePair, sizes: list[int], *, first_id: int = 0) -> QueuePair:

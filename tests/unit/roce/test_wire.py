@@ -44,7 +44,7 @@ def test_known_answers(start: int, psn: int, ce: int, expected: str) -> None:
     responder = make_queue_pair(
         0x12, 0x11, receive_psn=start, source_port=0xC001, cnp_interval_ns=0
     )
-    responder.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, ce, 0)
+    responder.arrivals.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, ce, 0)
     burst = responder.next_burst(0, 1)
     assert burst is not None
 
@@ -53,8 +53,8 @@ def test_known_answers(start: int, psn: int, ce: int, expected: str) -> None:
 
 def test_a_known_nak() -> None:
     responder = make_queue_pair(0x12, 0x11, receive_psn=5, source_port=0xC001)
-    responder.receive_run(5, 1, 0, True, True, 1, 1, 1, False, 0, 0)
-    responder.receive_run(9, 1, 0, True, True, 1, 1, 1, False, 0, 0)
+    responder.arrivals.receive_run(5, 1, 0, True, True, 1, 1, 1, False, 0, 0)
+    responder.arrivals.receive_run(9, 1, 0, True, True, 1, 1, 1, False, 0, 0)
     burst = responder.next_burst(0, 1)
     assert burst is not None
 
@@ -252,7 +252,7 @@ def test_all_ways_to_make_an_icrc_agree_but_none(
     for mode in ICRC_MODES:
         encoders[mode] = make_encoder(local_address=local, remote=remote, icrc=mode)
     responder = make_queue_pair(receive_psn=0)
-    responder.receive_run(0, 1, 0, True, True, 1, 1, 1, True, 0, 0)
+    responder.arrivals.receive_run(0, 1, 0, True, True, 1, 1, 1, True, 0, 0)
     answer = responder.next_burst(0, 1)
     assert answer is not None
     for burst in [*bursts_of(size, verb=verb), answer]:

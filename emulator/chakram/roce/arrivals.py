@@ -1,0 +1,310 @@
+# cython: annotation_typing=False, language_level=3, cdivision=True
+"""What arrives for one queue pair, in whatever form, and which half of it that is for.
+
+Data go to the responder, answers and notifications to the requester. A failure of one
+half is carried over to the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import BurstKind, Verb
+from chakram.roce.opcodes import RECEIVER_NOT_READY, NakCode, Opcode
+
+if TYPE_CHECKING:
+    from chakram.roce.burst import Burst
+    from chakram.roce.headers import Packet
+    from chakram.roce.memory import MemoryRegion
+    from chakram.roce.requester import Requester
+    from chakram.roce.responder import Responder
+
+__all__ = ["Arrivals"]
+
+_DATA = int(BurstKind.DATA)
+_CNP = int(BurstKind.CNP)
+_NOT_READY = RECEIVER_NOT_READY
+_INVALID_REQUEST = int(NakCode.INVALID_REQUEST)
+
+_FIRST_OPCODES = frozenset(
+    (
+        Opcode.SEND_FIRST,
+        Opcode.SEND_ONLY,
+        Opcode.SEND_ONLY_WITH_IMMEDIATE,
+        Opcode.WRITE_FIRST,
+        Opcode.WRITE_ONLY,
+        Opcode.WRITE_ONLY_WITH_IMMEDIATE,
+    )
+)
+_INNER_OPCODES = frozenset(
+    (
+        Opcode.SEND_FIRST,
+        Opcode.SEND_MIDDLE,
+        Opcode.WRITE_FIRST,
+        Opcode.WRITE_MIDDLE,
+    )
+)
+
+
+class Arrivals:
+    """See the module; `QueuePair` makes it, and describes the parameters."""
+
+    __slots__ = ("_memory", "_qpn", "_requester", "_responder")
+
+    def __init__(
+        self,
+        *,
+        qpn: int,
+        requester: Requester,
+        responder: Responder,
+        memory: MemoryRegion | None,
+    ) -> None:
+        self._qpn = qpn
+        self._requester = requester
+        self._responder = responder
+        self._memory = memory
+
+    def receive_burst(
+        self,
+        burst: Burst,
+        now_ns: int,
+        first: int,
+        count: int,
+        ce: int,
+    ) -> None:
+        """Take *count* packets of a peer's *burst* from *first* on.
+
+        *ce* of them are marked "congestion experienced".
+        """
+        if burst.kind == _DATA:
+            self._receive_part(burst, first, count, ce, now_ns)
+        elif burst.kind == _CNP:
+            self.receive_cnp(now_ns)
+        else:
+            self.receive_ack(burst.syndrome, burst.psn, now_ns)
+
+    def receive_packet(self, packet: Packet, now_ns: int, ce: bool) -> None:
+        """Take one decoded packet, whatever sent it."""
+        bth = packet.bth
+        opcode = bth.opcode
+        if packet.aeth is not None and opcode is Opcode.ACKNOWLEDGE:
+            self.receive_ack(packet.aeth.syndrome, bth.psn, now_ns)
+        elif opcode is Opcode.CNP:
+            self.receive_cnp(now_ns)
+        elif opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE:
+            verb = Verb.SEND if opcode < Opcode.WRITE_FIRST else Verb.WRITE
+            is_first = opcode in _FIRST_OPCODES
+            is_last = opcode not in _INNER_OPCODES
+            reth = packet.reth
+            dma_length_bytes = reth.dma_length_bytes if reth else 0
+            immediate = packet.immediate.value if packet.immediate else -1
+            if self._memory is not None:
+                self.receive_contents(
+                    bth.psn,
+                    verb,
+                    is_first,
+                    is_last,
+                    packet.payload,
+                    dma_length_bytes,
+                    reth.virtual_address if reth else 0,
+                    reth.remote_key if reth else 0,
+                    immediate,
+                    bth.ack_request,
+                    int(ce),
+                    now_ns,
+                )
+                return
+            self.receive_run(
+                bth.psn,
+                1,
+                verb,
+                is_first,
+                is_last,
+                len(packet.payload),
+                dma_length_bytes,
+                immediate,
+                bth.ack_request,
+                int(ce),
+                now_ns,
+            )
+        else:
+            self.refuse(bth.psn, f"{opcode.name} is not supported", now_ns)
+
+    def _receive_part(
+        self, burst: Burst, first: int, count: int, ce: int, now_ns: int
+    ) -> None:
+        """Take *count* > 0 data packets of *burst* from *first* on."""
+        if burst.message_ids is not None:
+            for position in range(first, first + count):
+                self.receive_run(
+                    (burst.psn + position) & 0xFFFFFF,
+                    1,
+                    burst.verb,
+                    True,
+                    True,
+                    burst.message_bytes,
+                    burst.message_bytes,
+                    burst.packet_message_id(position),
+                    burst.ack_request,
+                    1 if position - first < ce else 0,
+                    now_ns,
+                )
+            return
+        if self._memory is not None and burst.contents is not None:
+            for position in range(first, first + count):
+                self._receive_position(burst, position, position - first < ce, now_ns)
+            return
+        index = burst.packet_index + first
+        is_last = index + count == burst.message_packets
+        if is_last:
+            payload_bytes = burst.message_bytes - index * burst.path_mtu
+        else:
+            payload_bytes = count * burst.path_mtu
+        self.receive_run(
+            (burst.psn + first) & 0xFFFFFF,
+            count,
+            burst.verb,
+            index == 0,
+            is_last,
+            payload_bytes,
+            burst.message_bytes,
+            burst.message_id if is_last else -1,
+            burst.ack_request and first + count == burst.count,
+            ce,
+            now_ns,
+        )
+
+    def _receive_position(
+        self, burst: Burst, position: int, is_marked: bool, now_ns: int
+    ) -> None:
+        """Take the data packet of *burst* at *position*, with its contents."""
+        index = burst.packet_index + position
+        is_last = index + 1 == burst.message_packets
+        start = index * burst.path_mtu
+        contents = burst.contents or b""
+        self.receive_contents(
+            (burst.psn + position) & 0xFFFFFF,
+            burst.verb,
+            index == 0,
+            is_last,
+            contents[start : start + burst.packet_payload_bytes(position)],
+            burst.message_bytes,
+            burst.remote_address,
+            burst.remote_key,
+            burst.message_id if is_last else -1,
+            burst.ack_request and position + 1 == burst.count,
+            is_marked,
+            now_ns,
+        )
+
+    def receive_run(
+        self,
+        psn: int,
+        count: int,
+        verb: int,
+        is_first: bool,
+        is_last: bool,
+        payload_bytes: int,
+        dma_length_bytes: int,
+        immediate: int,
+        ack_request: bool,
+        ce: int,
+        now_ns: int,
+    ) -> None:
+        """Take a run of data packets; `Responder.receive` says what the values mean."""
+        self._responder.receive(
+            psn,
+            count,
+            verb,
+            is_first,
+            is_last,
+            payload_bytes,
+            dma_length_bytes,
+            immediate,
+            ack_request,
+            ce,
+            now_ns,
+        )
+        if self._responder.failure is not None:
+            self._fail_requester(now_ns)
+
+    def receive_contents(
+        self,
+        psn: int,
+        verb: int,
+        is_first: bool,
+        is_last: bool,
+        payload: bytes,
+        dma_length_bytes: int,
+        address: int,
+        key: int,
+        immediate: int,
+        ack_request: bool,
+        ce: int,
+        now_ns: int,
+    ) -> None:
+        """Take one data packet, and keep its payload in `memory`, which must be there.
+
+        *address* and *key* are those of the RETH; `Responder.receive` says what the
+        others mean.
+        """
+        memory = self._memory
+        if memory is None:
+            raise ValueError(f"qpn {self._qpn} has no memory")
+        is_expected = self._responder.expects(psn)
+        if is_expected:
+            syndrome, problem = memory.judge(
+                verb=verb,
+                is_first=is_first,
+                payload_bytes=len(payload),
+                dma_length_bytes=dma_length_bytes,
+                address=address,
+                key=key,
+            )
+            if syndrome == _NOT_READY:
+                self._responder.be_not_ready(psn)
+                return
+            if syndrome:
+                self.refuse(psn, problem, now_ns, syndrome)
+                return
+        self.receive_run(
+            psn,
+            1,
+            verb,
+            is_first,
+            is_last,
+            len(payload),
+            dma_length_bytes,
+            immediate,
+            ack_request,
+            ce,
+            now_ns,
+        )
+        if is_expected and self._responder.failure is None:
+            memory.place(payload, verb=verb, is_first=is_first, address=address)
+
+    def refuse(
+        self, psn: int, problem: str, now_ns: int, syndrome: int = _INVALID_REQUEST
+    ) -> None:
+        """Take a request that is not served here: *problem* says why, as a clause."""
+        self._responder.refuse(psn, problem, syndrome)
+        if self._responder.failure is not None:
+            self._fail_requester(now_ns)
+
+    def receive_ack(self, syndrome: int, psn: int, now_ns: int) -> None:
+        """Take an ACK or NAK with that AETH *syndrome*."""
+        if syndrome >> 5 == 0:
+            self._requester.handle_ack(psn, now_ns)
+        else:
+            self._requester.handle_nak(syndrome, psn, now_ns)
+            if self._requester.failed:
+                self._responder.fail(self._requester.failure)
+
+    def receive_cnp(self, now_ns: int) -> None:
+        """Take a congestion notification."""
+        self._requester.handle_cnp(now_ns)
+
+    def _fail_requester(self, now_ns: int) -> None:
+        """Carry a failure of the responder over."""
+        if not self._requester.failed:
+            self._requester.fail(self._responder.failure or "", now_ns)

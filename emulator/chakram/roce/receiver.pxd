@@ -1,0 +1,47 @@
+cimport cython
+
+from chakram.roce.burst cimport Burst
+from chakram.roce.datagrams cimport Run, SegmentParser
+from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.scheduler cimport Scheduler
+
+cdef int _MALFORMED
+cdef int _CNP
+cdef int _ACKNOWLEDGE
+
+
+cdef class Receiver:
+    cdef dict _queue_pairs
+    cdef Scheduler _scheduler
+    cdef object _verifier
+    cdef SegmentParser _parser
+    cdef Run _run
+    cdef readonly long long packets_received
+    cdef readonly long long unknown_queue_pair
+    cdef readonly long long malformed
+    cdef readonly long long partition_key_errors
+    cdef readonly long long unsupported
+    cdef readonly long long icrc_checked
+    cdef readonly long long icrc_errors
+
+    @cython.locals(queue_pair=QueuePair)
+    cpdef object receive_burst(self, Burst burst, long long now_ns, int first,
+                               int count, int ce)
+    @cython.locals(queue_pair=QueuePair)
+    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns)
+    @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
+                   size="Py_ssize_t", qpn="long long")
+    cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
+                                   Py_ssize_t length, Py_ssize_t segment_size,
+                                   long long now_ns, bint ce, int source_port)
+    cdef bint _admits(self, const unsigned char[::1] buffer, Py_ssize_t offset,
+                      Py_ssize_t size, int source_port)
+    cdef object _deliver(self, QueuePair queue_pair, Run run, bint ce, long long now_ns)
+    @cython.locals(parser=SegmentParser, start="Py_ssize_t")
+    cdef object _keep(self, QueuePair queue_pair, const unsigned char[::1] buffer,
+                      bint ce, long long now_ns)
+    @cython.locals(opcode="int")
+    cdef object _receive_control(self, QueuePair queue_pair, long long now_ns)
+    @cython.locals(queue_pair=QueuePair)
+    cdef bint _is_intact(self, const unsigned char[::1] buffer, Py_ssize_t offset,
+                         Py_ssize_t size, int source_port)

@@ -1,0 +1,52 @@
+cimport cython
+
+from chakram.roce.burst cimport Burst
+from chakram.roce.histogram cimport Histogram
+from chakram.roce.pacing cimport Line
+from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.timers cimport Timers
+from chakram.roce.turns cimport Turns
+
+cdef long long _NEVER
+cdef int _DATA
+
+
+cdef class Scheduler:
+    cdef dict _queue_pairs
+    cdef Line _line
+    cdef int _max_burst_packets
+    cdef object _answering
+    cdef Turns _turns
+    cdef Timers _timers
+    cdef long long _quantum_bytes
+    cdef Burst _offered
+    cdef QueuePair _offered_queue_pair
+    cdef readonly long long packets_sent
+    cdef readonly long long bytes_sent
+    cdef readonly long long bursts_sent
+    cdef readonly long long control_sent
+    cdef readonly Histogram pacing_errors
+
+    @cython.locals(packet_bytes="long long", quantum_bytes="long long")
+    cpdef object admit(self, QueuePair queue_pair)
+    @cython.locals(is_busy="bint")
+    cpdef object update(self, QueuePair queue_pair, long long since_ns,
+                        long long now_ns)
+    @cython.locals(burst=Burst, queue_pair=QueuePair)
+    cpdef Burst peek_burst(self, long long now_ns)
+    @cython.locals(queue_pair=QueuePair)
+    cpdef object commit_burst(self, Burst burst, long long now_ns)
+    @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)
+    cpdef long long next_wakeup_ns(self)
+    @cython.locals(time_ns="long long", queue_pair=QueuePair)
+    cpdef object handle_timers(self, long long now_ns)
+    @cython.locals(wake_ns="long long", ready_ns="long long")
+    cdef long long _wake_ns(self, QueuePair queue_pair)
+    @cython.locals(wake_ns="long long")
+    cdef object _schedule(self, QueuePair queue_pair)
+    cdef object _leave_ring(self, QueuePair queue_pair)
+    cdef object _offer(self, Burst burst, QueuePair queue_pair, long long now_ns)
+    @cython.locals(paced_ns="long long", due_ns="long long")
+    cdef object _note_pacing(self, QueuePair queue_pair, long long now_ns)
+    @cython.locals(total_ns="long long", wait_ns="long long")
+    cdef object _credit_wait(self, QueuePair queue_pair)

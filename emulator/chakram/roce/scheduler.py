@@ -1,0 +1,284 @@
+# cython: annotation_typing=False, language_level=3, cdivision=True
+"""Which queue pair of a port sends next, and when.
+
+Answers (ACK, NAK, CNP) go first. Data is shared out by deficit round robin
+over wire bytes, among the queue pairs that may send now: at its turn a queue pair is
+given a quantum (the wire bytes of one full burst) and sends while it has any of it
+left; what the last burst takes too much is taken off the next turn. So two queue pairs
+that always have something to send never differ by more than a quantum and a burst. A
+queue pair with nothing to send, or stopped by its window or its rate, is in no list and
+costs nothing. Queue pairs may be given a common order, in which the earlier messages of
+all of them go before the later ones: `chakram.roce.turns`.
+
+Pacing, and the account of how late the data plane was: `chakram.roce.pacing`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.histogram import Histogram
+from chakram.roce.timers import Timers
+from chakram.roce.turns import Turns
+
+if TYPE_CHECKING:
+    from chakram.roce.burst import Burst
+    from chakram.roce.pacing import Line
+    from chakram.roce.queue_pair import QueuePair
+
+__all__ = ["Scheduler"]
+
+_NEVER = NEVER
+_DATA = int(BurstKind.DATA)
+
+
+class Scheduler:
+    """The sending side of a port: see the module; `PortEngine` calls the methods.
+
+    Attributes:
+        packets_sent: As the next three, see `PortStatistics`.
+        bytes_sent: Likewise.
+        bursts_sent: Likewise.
+        control_sent: Likewise.
+        pacing_errors: Likewise.
+    """
+
+    __slots__ = (
+        "_answering",
+        "_line",
+        "_max_burst_packets",
+        "_offered",
+        "_offered_queue_pair",
+        "_quantum_bytes",
+        "_queue_pairs",
+        "_timers",
+        "_turns",
+        "bursts_sent",
+        "bytes_sent",
+        "control_sent",
+        "pacing_errors",
+        "packets_sent",
+    )
+
+    def __init__(
+        self,
+        *,
+        queue_pairs: dict[int, QueuePair],
+        line: Line,
+        max_burst_packets: int,
+    ) -> None:
+        """Begin with nothing to send.
+
+        Args:
+            queue_pairs: Those of the port by QPN; a dictionary of the port's.
+            line: Its line.
+            max_burst_packets: Packets in one burst at most.
+        """
+        self._queue_pairs = queue_pairs
+        self._line = line
+        self._max_burst_packets = max_burst_packets
+        self._answering: deque[QueuePair] = deque()
+        self._turns = Turns()
+        # An entry counts only if its queue pair has that wake_ns.
+        self._timers = Timers()
+        self._quantum_bytes = 0
+        # The burst that `peek_burst` returned last, and whose it is.
+        self._offered: Burst | None = None
+        self._offered_queue_pair: QueuePair | None = None
+        self.packets_sent = 0
+        self.bytes_sent = 0
+        self.bursts_sent = 0
+        self.control_sent = 0
+        self.pacing_errors = Histogram()
+
+    def admit(self, queue_pair: QueuePair) -> None:
+        """Make room for the full bursts of a queue pair that is new at the port."""
+        packet_bytes = queue_pair.path_mtu + queue_pair.overhead_bytes
+        quantum_bytes = self._max_burst_packets * packet_bytes
+        if quantum_bytes > self._quantum_bytes:
+            self._quantum_bytes = quantum_bytes
+
+    def update(self, queue_pair: QueuePair, since_ns: int, now_ns: int) -> None:
+        """Take note of what a queue pair may do after something happened to it.
+
+        Args:
+            queue_pair: The one.
+            since_ns: Since when it may, if it may now: before *now_ns* if a timer that
+                made it ready is handled late.
+            now_ns: The time.
+        """
+        is_busy = len(self._answering) + len(self._turns.ring) > 0
+        if not queue_pair.is_in_ring and queue_pair.requester.ready_ns() <= now_ns:
+            if not is_busy:
+                is_busy = True
+                self._line.demand(since_ns)
+            queue_pair.ready_since_ns = since_ns
+            # What the line has lost so far, it has lost without this queue pair.
+            queue_pair.wait_before_ns = (
+                self._line.generator_wait_ns + self._line.lost_ns(since_ns)
+            )
+            self._turns.enter(queue_pair)
+        elif queue_pair.is_in_ring and self._turns.has_other_order(queue_pair):
+            # It has gone back, or skipped what had arrived after all.
+            self._turns.leave(queue_pair)
+            self._turns.enter(queue_pair)
+        if not queue_pair.is_answering and queue_pair.responder.has_answer():
+            if not is_busy:
+                self._line.demand(now_ns)
+            queue_pair.is_answering = True
+            self._answering.append(queue_pair)
+        self._schedule(queue_pair)
+
+    def peek_burst(self, now_ns: int) -> Burst | None:
+        """See `PortEngine.peek_burst`."""
+        if self._timers.first_ns <= now_ns:
+            self.handle_timers(now_ns)
+        if now_ns < self._line.free_ns:
+            return None
+        while self._answering:
+            queue_pair = self._answering[0]
+            burst = queue_pair.make_answer()
+            if burst is not None:
+                self._offer(burst, queue_pair, now_ns)
+                return burst
+            # Nothing is to be answered any more: the gap has closed.
+            self._answering.popleft()
+            queue_pair.is_answering = False
+        while self._turns.ring:
+            queue_pair = self._turns.ring[0]
+            burst = None
+            if queue_pair.requester.ready_ns() <= now_ns:
+                burst = queue_pair.make_burst(self._max_burst_packets)
+            if burst is None:
+                self._leave_ring(queue_pair)
+                continue
+            if queue_pair.deficit_bytes <= 0:
+                queue_pair.deficit_bytes += self._quantum_bytes
+                if queue_pair.deficit_bytes <= 0:
+                    # Deep in debt: its turn is over before it begins.
+                    self._turns.ring.rotate(-1)
+                    continue
+            self._offer(burst, queue_pair, now_ns)
+            return burst
+        return None
+
+    def commit_burst(self, burst: Burst, now_ns: int) -> None:
+        """See `PortEngine.commit_burst`."""
+        queue_pair = self._offered_queue_pair
+        if queue_pair is None or burst is not self._offered:
+            raise ValueError(f"{burst!r} is not the burst that was offered last")
+        if burst.kind == _DATA:
+            # The message is credited before the queue pair moves on to the next.
+            self._credit_wait(queue_pair)
+            queue_pair.requester.commit(burst, now_ns)
+        else:
+            queue_pair.responder.commit(burst)
+            self.control_sent += 1
+        self._offered = None
+        self._offered_queue_pair = None
+        self.packets_sent += burst.count
+        self.bytes_sent += burst.wire_bytes
+        self.bursts_sent += 1
+        self._line.occupy(burst.wire_bytes, now_ns)
+        if burst.kind != _DATA:
+            if not queue_pair.responder.has_answer():
+                self._answering.popleft()
+                queue_pair.is_answering = False
+            return
+        queue_pair.deficit_bytes -= burst.wire_bytes
+        if queue_pair.requester.ready_ns() > now_ns:
+            self._leave_ring(queue_pair)
+        elif self._turns.has_other_order(queue_pair):
+            self._turns.leave(queue_pair)
+            self._turns.enter(queue_pair)
+        elif queue_pair.deficit_bytes <= 0:
+            self._turns.ring.rotate(-1)
+        self._schedule(queue_pair)
+
+    def next_wakeup_ns(self) -> int:
+        """See `PortEngine.next_wakeup_ns`."""
+        wakeup_ns = _NEVER
+        if self._answering or self._turns.ring:
+            wakeup_ns = self._line.free_ns
+        while self._timers.first_ns < wakeup_ns:
+            time_ns = self._timers.first_ns
+            queue_pair = self._queue_pairs[self._timers.first_qpn]
+            if time_ns != queue_pair.wake_ns:
+                self._timers.drop_first()
+                continue
+            if self._wake_ns(queue_pair) > time_ns:
+                # Its deadline has moved on since; the entry stayed behind.
+                self._timers.drop_first()
+                queue_pair.wake_ns = _NEVER
+                self._schedule(queue_pair)
+                continue
+            return time_ns
+        return wakeup_ns
+
+    def handle_timers(self, now_ns: int) -> None:
+        """See `PortEngine.handle_timers`."""
+        while self._timers.first_ns <= now_ns:
+            time_ns = self._timers.first_ns
+            queue_pair = self._queue_pairs[self._timers.first_qpn]
+            self._timers.drop_first()
+            if time_ns != queue_pair.wake_ns:
+                continue
+            queue_pair.wake_ns = _NEVER
+            if queue_pair.requester.next_timeout_ns() <= now_ns:
+                queue_pair.handle_timeout(now_ns)
+            self.update(queue_pair, time_ns, now_ns)
+
+    def _wake_ns(self, queue_pair: QueuePair) -> int:
+        """Return when a queue pair is to be looked at again, come what may."""
+        wake_ns = queue_pair.requester.next_timeout_ns()
+        if not queue_pair.is_in_ring:
+            ready_ns = queue_pair.requester.ready_ns()
+            if ready_ns < wake_ns:
+                return ready_ns
+        return wake_ns
+
+    def _schedule(self, queue_pair: QueuePair) -> None:
+        """See that a timer stands for *queue_pair*, early enough.
+
+        Deadlines mostly move on: an entry that has become too early is left where it is
+        and looked at when its time comes.
+        """
+        wake_ns = self._wake_ns(queue_pair)
+        if wake_ns < queue_pair.wake_ns:
+            queue_pair.wake_ns = wake_ns
+            self._timers.add(wake_ns, queue_pair.qpn)
+
+    def _leave_ring(self, queue_pair: QueuePair) -> None:
+        """Take the first queue pair out of the ring: it may not send now."""
+        self._turns.leave(queue_pair)
+        self._schedule(queue_pair)
+
+    def _offer(self, burst: Burst, queue_pair: QueuePair, now_ns: int) -> None:
+        """Remember what is offered, and account for how late that is."""
+        self._offered = burst
+        self._offered_queue_pair = queue_pair
+        if burst.kind == _DATA and self._line.is_first_offer():
+            self._note_pacing(queue_pair, now_ns)
+        self._line.offer(now_ns)
+
+    def _note_pacing(self, queue_pair: QueuePair, now_ns: int) -> None:
+        """Count how much later than its pace allowed a burst of data is offered."""
+        paced_ns = queue_pair.requester.ready_ns()
+        if not self._line.has_rate() and paced_ns <= 0:
+            return
+        due_ns = self._line.due_ns()
+        if due_ns < queue_pair.ready_since_ns:
+            due_ns = queue_pair.ready_since_ns
+        if due_ns < paced_ns:
+            due_ns = paced_ns
+        self.pacing_errors.add(now_ns - due_ns)
+
+    def _credit_wait(self, queue_pair: QueuePair) -> None:
+        """Add to its message what the port lost while *queue_pair* was ready."""
+        total_ns = self._line.generator_wait_ns
+        wait_ns = total_ns - queue_pair.wait_before_ns
+        queue_pair.wait_before_ns = total_ns
+        if wait_ns > 0:
+            queue_pair.requester.add_generator_wait(wait_ns)
