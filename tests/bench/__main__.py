@@ -26,14 +26,18 @@ from chakram.fabric.topology import single_switch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bare import Blaster, compile_blaster
+from pair import veth_pair
 
 if TYPE_CHECKING:
+    from pair import End
+
     from chakram.fabric.state import LabState
 
 ENGINE = Path(__file__).with_name("engine.py")
 COLLECTIVES = Path(__file__).with_name("collectives.py")
 LAB = "bench"
 HOSTS = 8
+MTU = 4200
 PATH_MTU = 4096
 SMALL_PATH_MTU = 1024
 # BTH and ICRC; of a message of one packet also RETH and immediate data.
@@ -77,27 +81,38 @@ class Result:
     note: str = ""
 
 
-class Bench:
-    """The measurements, in one lab."""
+def engine(
+    netns: list[str], kind: str, iterations: int, *, form: str = "auto"
+) -> float:
+    """Return one figure of the engine, from a process of its own."""
+    done = subprocess.run(
+        [sys.executable, ENGINE, kind, str(iterations), *netns],
+        env={**os.environ, "CHAKRAM_COMPILED": form},
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return float(answer["value"])
 
-    def __init__(self, lab: LabState, blaster: Blaster | None, rounds: int) -> None:
-        self._netns = [host.netns for host in lab.hosts]
-        self._first_address = lab.hosts[0].address
+
+class PairBench:
+    """What one port carries to another, with nothing but a pair of interfaces between.
+
+    The engine and what it is compared to have the same namespaces.
+    """
+
+    def __init__(
+        self, ends: tuple[End, End], blaster: Blaster | None, rounds: int
+    ) -> None:
+        self._netns = [end.netns for end in ends]
         self._blaster = blaster
         self._rounds = rounds
 
     def engine(self, kind: str, iterations: int, *, form: str = "auto") -> float:
-        """Return one figure of the engine, from a process of its own."""
-        done = subprocess.run(
-            [sys.executable, ENGINE, kind, str(iterations), *self._netns],
-            env={**os.environ, "CHAKRAM_COMPILED": form},
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return float(answer["value"])
+        """Return one figure of the engine."""
+        return engine(self._netns, kind, iterations, form=form)
 
     def bare(self, burst: int, packet_bytes: int) -> float | None:
         """Return how many packets per second pass without the engine."""
@@ -152,21 +167,6 @@ class Bench:
             plain.append(self.engine(kind, 1, form="off") * scale)
         return compare(name, compiled, unit, "the same, not compiled", plain)
 
-    def all_reduce(self) -> Result:
-        """Measure a small all-reduce; it is all latency."""
-        compiled, plain = [], []
-        for _ in range(self._rounds):
-            compiled.append(self.engine("all_reduce", 200) * 1e3)
-            plain.append(self.engine("all_reduce", 30, form="off") * 1e3)
-        return compare(
-            f"all-reduce of 64 KiB, {HOSTS} namespaces, 1 process",
-            compiled,
-            "ms",
-            "the same, not compiled",
-            plain,
-            is_time=True,
-        )
-
     def pacing(self) -> Result:
         """Measure how late bursts of a port at 1 Gbit/s are, against what is meant."""
         late = [self.engine("pacing", 2) for _ in range(self._rounds)]
@@ -176,6 +176,30 @@ class Bench:
             "us",
             "what an idle core is meant to keep",
             [PACING_LIMIT_US],
+            is_time=True,
+        )
+
+
+class LabBench:
+    """What several ranks do together, in a lab with a switch and without rates."""
+
+    def __init__(self, lab: LabState, rounds: int) -> None:
+        self._netns = [host.netns for host in lab.hosts]
+        self._first_address = lab.hosts[0].address
+        self._rounds = rounds
+
+    def all_reduce(self) -> Result:
+        """Measure a small all-reduce; it is all latency."""
+        compiled, plain = [], []
+        for _ in range(self._rounds):
+            compiled.append(engine(self._netns, "all_reduce", 200) * 1e3)
+            plain.append(engine(self._netns, "all_reduce", 30, form="off") * 1e3)
+        return compare(
+            f"all-reduce of 64 KiB, {HOSTS} namespaces, 1 process",
+            compiled,
+            "ms",
+            "the same, not compiled",
+            plain,
             is_time=True,
         )
 
@@ -258,28 +282,36 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-async def measure(rounds: int) -> list[Result]:
-    """Start a lab without rates, and measure in it."""
-    with tempfile.TemporaryDirectory(prefix="chakram-bench-") as folder:
+def measure_pair(rounds: int) -> list[Result]:
+    """Measure between two namespaces."""
+    with (
+        tempfile.TemporaryDirectory(prefix="chakram-bench-") as folder,
+        veth_pair(MTU) as ends,
+    ):
         program = compile_blaster(Path(folder))
-        topology = single_switch(HOSTS, None)
-        async with await start_lab(topology, lab_name=LAB, mtu=4200) as handle:
-            lab = handle.state
-            blaster = Blaster(program=program, lab=lab) if program else None
-            bench = Bench(lab, blaster, rounds)
-            steps = (
-                bench.bulk,
-                bench.bulk_small,
-                bench.messages,
-                bench.pacing,
-                bench.all_reduce,
-                lambda: bench.forms("bulk", "bulk goodput, one flow", 1e-9, "Gbit/s"),
-                lambda: bench.forms(
-                    "messages", "messages of 1 KiB, 64 queue pairs", 1e-3, "1000/s"
-                ),
-            )
-            results = [await asyncio.to_thread(step) for step in steps]
-            return results + await asyncio.to_thread(bench.collectives)
+        blaster = Blaster(program=program, ends=ends) if program else None
+        bench = PairBench(ends, blaster, rounds)
+        return [
+            bench.bulk(),
+            bench.bulk_small(),
+            bench.messages(),
+            bench.pacing(),
+            bench.forms("bulk", "bulk goodput, one flow", 1e-9, "Gbit/s"),
+            bench.forms(
+                "messages", "messages of 1 KiB, 64 queue pairs", 1e-3, "1000/s"
+            ),
+        ]
+
+
+async def measure_lab(rounds: int) -> list[Result]:
+    """Start a lab without rates, and measure in it."""
+    topology = single_switch(HOSTS, None)
+    async with await start_lab(topology, lab_name=LAB, mtu=MTU) as handle:
+        bench = LabBench(handle.state, rounds)
+        return [
+            await asyncio.to_thread(bench.all_reduce),
+            *await asyncio.to_thread(bench.collectives),
+        ]
 
 
 def main() -> int:
@@ -288,7 +320,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="turns per comparison")
     options = parser.parse_args()
     try:
-        results = asyncio.run(measure(options.rounds))
+        results = measure_pair(options.rounds)
+        results += asyncio.run(measure_lab(options.rounds))
     except ChakramError as error:
         sys.stderr.write(f"not measured: {error}\n")
         return 1

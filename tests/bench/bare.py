@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chakram.fabric.state import LabState
+    from pair import End
 
 SOURCE = Path(__file__).with_name("blaster.c")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blaster:
-    """The compiled program, and between which hosts of a lab it sends."""
+    """The compiled program, and from where to where it sends."""
 
     program: Path
-    lab: LabState
+    ends: tuple[End, End]
 
     def packets_per_s(self, *, burst: int, packet_bytes: int, ms: int = 300) -> float:
         """Return how many packets arrive per second."""
-        a, b = self.lab.hosts[0], self.lab.hosts[1]
+        a, b = self.ends
         words = [burst, packet_bytes, ms, a.netns, a.address, b.netns, b.address]
         done = subprocess.run(
             [self.program, *map(str, words)],

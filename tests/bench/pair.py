@@ -59,12 +59,7 @@ def veth_pair(mtu: int) -> Iterator[tuple[End, End]]:
             end.netlink.execute(
                 [
                     set_link(_INDEX, up=True, what="interface eth0"),
-                    add_address(
-                        address,
-                        prefix_length=_PREFIX_LENGTH,
-                        broadcast=None,
-                        index=_INDEX,
-                    ),
+                    add_address(address, prefix_length=_PREFIX_LENGTH, index=_INDEX),
                 ]
             )
         first, second = (
