@@ -24,9 +24,9 @@ _MALFORMED = MALFORMED
 _CNP = int(Opcode.CNP)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
 # Requests of the reliable connection service that a responder has to answer, but here
-# cannot: READ, atomics, SEND with invalidate.
+# cannot: READ, atomics, SEND with invalidate, FLUSH, ATOMIC WRITE.
 _REFUSED_OPCODES = frozenset(
-    (Opcode.READ_REQUEST, Opcode.COMPARE_SWAP, Opcode.FETCH_ADD, 0x16, 0x17)
+    (Opcode.READ_REQUEST, Opcode.COMPARE_SWAP, Opcode.FETCH_ADD, 0x16, 0x17, 0x1C, 0x1D)
 )
 
 

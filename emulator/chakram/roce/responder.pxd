@@ -35,6 +35,7 @@ cdef class Responder:
     cdef long long _unseen_ce
     cdef long long _unseen_since_ns
     cdef bint _ack_pending
+    cdef bint _ack_first
     cdef int _nak_pending
     cdef bint _cnp_pending
     cdef bint _nak_sent
@@ -65,6 +66,7 @@ cdef class Responder:
     cpdef bint has_answer(self)
     cpdef object fill(self, Burst burst)
     cpdef object commit(self, Burst burst)
+    cdef object _ask_again(self)
     @cython.locals(message_bytes="long long", last_bytes="long long")
     cdef object _problem(self, long long count, int verb, bint is_first, bint is_last,
                          long long payload_bytes, long long dma_length_bytes)

@@ -3,9 +3,10 @@
 
 Packets come as runs: consecutive PSNs of one message. Only the expected PSN is taken.
 A later one means a loss: one NAK asks for the expected PSN, and nothing more is said
-until that has come. An earlier one is a duplicate: it is acknowledged again, for the
-first ACK may have been lost. A packet that no requester may send puts the queue pair
-into the error state, as a NIC does, after a NAK that says so.
+until that has come, which is acknowledged whether it asks for that or not. An earlier
+one is a duplicate: it is acknowledged again, for the first ACK may have been lost. A
+packet that no requester may send puts the queue pair into the error state, as a NIC
+does, after a NAK that says so.
 
 What is to be answered is kept here, the newest ACK replacing older ones (an ACK covers
 all before it), until the port takes it.
@@ -44,6 +45,7 @@ class Responder:
 
     __slots__ = (
         "_accepted_ce",
+        "_ack_first",
         "_ack_pending",
         "_cnp_limiter",
         "_cnp_pending",
@@ -115,6 +117,8 @@ class Responder:
         self._unseen_since_ns = 0
         # What is to be answered; a NAK is a syndrome, or 0.
         self._ack_pending = False
+        # Whether the ACK must have left before a NAK may.
+        self._ack_first = False
         self._nak_pending = 0
         self._cnp_pending = False
         # Whether this gap has been complained about.
@@ -190,9 +194,7 @@ class Responder:
                 ce = count
         elif distance > 0:
             self.out_of_sequence += count
-            if not self._nak_sent:
-                self._nak_sent = True
-                self._nak_pending = _SEQUENCE_ERROR
+            self._ask_again()
             return
         problem = self._problem(
             count, verb, is_first, is_last, payload_bytes, dma_length_bytes
@@ -212,6 +214,12 @@ class Responder:
         if self._nak_pending != 0:
             # What is missing came before the NAK left.
             self._nak_pending = 0
+        elif self._nak_sent:
+            # A NAK has been obeyed, and the peer is to know: Soft-RoCE obeys no other
+            # one until an ACK has come, but waits for its timeout. 23 MB at 5 % loss
+            # took it 10.8 s so, and take 2.8 s.
+            self._ack_pending = True
+            self._ack_first = True
         self._nak_sent = False
         self._message_bytes += payload_bytes
         self._message_packets += count
@@ -249,7 +257,7 @@ class Responder:
         return self.failure is None and psn == self._expected_psn
 
     def refuse(self, psn: int, problem: str, syndrome: int = _INVALID_REQUEST) -> None:
-        """Take a packet that is not served: out of place, it is just late.
+        """Take a packet that is not served, once what comes before it is there.
 
         Args:
             psn: Its own.
@@ -258,6 +266,8 @@ class Responder:
         """
         if self.expects(psn):
             self._refuse(problem, syndrome)
+        elif self.failure is None and (psn - self._expected_psn) & 0xFFFFFF < 0x800000:
+            self._ask_again()
 
     def be_not_ready(self, psn: int) -> bool:
         """Refuse the packet *psn* for now, as if no receive had been posted for it.
@@ -276,6 +286,7 @@ class Responder:
         if self.failure is None:
             self.failure = reason
             self._ack_pending = False
+            self._ack_first = False
             self._nak_pending = 0
             self._cnp_pending = False
 
@@ -290,7 +301,7 @@ class Responder:
             burst.psn = 0
             return
         burst.msn = self._msn
-        if self._nak_pending:
+        if self._nak_pending and not self._ack_first:
             burst.kind = _NAK
             burst.syndrome = self._nak_pending
             burst.psn = self._expected_psn
@@ -313,7 +324,14 @@ class Responder:
                 self.receiver_not_ready_sent += 1
         else:
             self._ack_pending = False
+            self._ack_first = False
             self.acks_sent += 1
+
+    def _ask_again(self) -> None:
+        """Ask, once, for what is missing before a packet that came too early."""
+        if not self._nak_sent:
+            self._nak_sent = True
+            self._nak_pending = _SEQUENCE_ERROR
 
     def _problem(
         self,

@@ -483,6 +483,17 @@ def test_bytes_that_are_not_served_are_counted() -> None:
     assert port.next_burst(0).syndrome == 0x61
 
 
+@pytest.mark.parametrize("opcode", [0x0C, 0x13, 0x14, 0x16, 0x17, 0x1C, 0x1D])
+def test_requests_that_are_not_served_are_refused(opcode: int) -> None:
+    port = make_port()
+    request = bytes((opcode,)) + bytes.fromhex("00ffff0000000180000000") + bytes(32)
+    port.receive_datagrams(request, len(request), 0, 0)
+
+    assert port.next_burst(0).syndrome == 0x61
+    failure = port.queue_pair(1).statistics().failure or ""
+    assert failure.endswith(f"opcode {opcode:#04x} is not supported")
+
+
 def test_wrong_icrcs_are_dropped_in_a_sample() -> None:
     verifier = IcrcVerifier(local_address="198.18.0.2", every=2)
     verifier.set_destination(0, "198.18.0.1")

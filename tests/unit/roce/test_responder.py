@@ -106,8 +106,23 @@ def test_a_gap_is_complained_about_once() -> None:
     assert (statistics.out_of_sequence, statistics.naks_sent) == (6, 1)
     receive(qp, 1)
     receive(qp, 3)
-    assert [each.psn for each in answers(qp)] == [2]
+    assert [(each.kind, each.psn) for each in answers(qp)] == [
+        (BurstKind.ACK, 1),
+        (BurstKind.NAK, 2),
+    ]
     assert qp.statistics().naks_sent == 2
+
+
+def test_what_closes_a_gap_is_acknowledged_at_once() -> None:
+    qp = make_queue_pair()
+    receive(qp, 1)
+    answers(qp)
+    receive(qp, 0, last=False, payload=MTU, length=5 * MTU, ack=False)
+    receive(qp, 1, first=False, last=False, payload=MTU, ack=False)
+
+    assert [(each.kind, each.psn) for each in answers(qp)] == [(BurstKind.ACK, 1)]
+    receive(qp, 2, first=False, last=False, payload=MTU, ack=False)
+    assert answers(qp) == []
 
 
 def test_a_gap_that_closes_in_time_is_not_complained_about() -> None:
@@ -259,7 +274,9 @@ def test_requests_that_are_not_served_are_refused() -> None:
     )
     qp.receive_packet(read, 0)
     assert qp.statistics().failure is None
+    assert [(each.syndrome, each.psn) for each in answers(qp)] == [(0x60, 0)]
     receive(qp, 0)
+    answers(qp)
     qp.receive_packet(read, 0)
 
     assert [each.syndrome for each in answers(qp)] == [0x61]
