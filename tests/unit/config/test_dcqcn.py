@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from math import ceil, log2
 from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
@@ -26,14 +25,11 @@ from chakram.controller.reporting import describe_transport, manifest_of
 from chakram.errors import ConfigError
 from chakram.fabric.from_config import topology_from_config
 from chakram.fabric.topology import EcnThresholds
-from chakram.roce.congestion import make
-from chakram.roce.congestion.dcqcn import SHARE_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 GIGABIT = 10**9
-AI = "additive_increase_bps"
 PROFILES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 
@@ -46,165 +42,12 @@ def parameters_of(
     return dict(dcqcn_parameters(settings, gigabits * GIGABIT))
 
 
-def recovery(
-    parameters: dict[str, int], *, marked_us: int
-) -> tuple[float, float, float]:
-    """Return the rate after *marked_us* of marks in bit/s, and when half and nine
-    tenths of the line rate were reached after that, in ms.
-
-    One queue pair always has something to send, and all its packets are marked.
-    """
-    arguments = dict(parameters)
-    gap_us = max(1, arguments.pop("cnp_interval_ns") // 1_000)
-    del arguments["cnp_scope"]
-    control = make("dcqcn", **arguments)
-    line_bps = arguments["line_rate_bps"]
-    unsent = 0.0
-    floor_bps = 0.0
-    reached: list[float] = []
-    for now_us in range(1, 100_000):
-        unsent += control.rate_bps / 8e6
-        control.on_sent(int(unsent), now_us * 1_000)
-        control.on_timer(now_us * 1_000)
-        unsent -= int(unsent)
-        if now_us < marked_us and now_us % gap_us == 0:
-            control.on_cnp(now_us * 1_000)
-        elif now_us == marked_us:
-            floor_bps = control.rate_bps
-        share = (0.5, 0.9)[len(reached)]
-        if now_us > marked_us and control.rate_bps >= share * line_bps:
-            reached.append((now_us - marked_us) / 1_000)
-            if len(reached) == 2:
-                break
-    return floor_bps, reached[0], reached[1]
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_profile_sets_every_knob_and_names_its_sources(profile: ProfileName) -> None:
     loaded = load_profile(profile)
 
     assert loaded.sources
     assert [name for name, value in loaded.knobs if value is None] == []
-
-
-# The times are those of an independent model with steps of 1 us.
-@pytest.mark.parametrize(
-    ("profile", "gigabits", "floor_bps", "half_ms", "nine_tenths_ms"),
-    [
-        ("dcqcn-nvidia", 10, 1e6, 0.30, 0.41),
-        ("dcqcn-paper", 10, 40e6, 7.0, 12.5),
-        ("dcqcn-intel", 10, 20e6, 12, 15),
-        ("dcqcn-hpcc-ns3", 10, 1e9, 0.30, 1.2),
-        ("dcqcn-paper", 100, 195e6, 39, 44),
-        ("dcqcn-intel", 100, 1.3e9, 4.1, 5.2),
-    ],
-)
-def test_recovery_takes_as_long_as_is_known_of_the_profile(
-    profile: ProfileName,
-    gigabits: int,
-    floor_bps: float,
-    half_ms: float,
-    nine_tenths_ms: float,
-) -> None:
-    parameters = parameters_of(profile, gigabits)
-    outcome = recovery(parameters, marked_us=500)
-
-    assert outcome == pytest.approx((floor_bps, half_ms, nine_tenths_ms), rel=0.05)
-
-
-def nvidia_recovery_ms(parameters: dict[str, int], share: float) -> float:
-    """One increase by the timer; then the byte counter is the faster of the two."""
-    line = parameters["line_rate_bps"]
-    rate = (parameters["min_rate_bps"] + line) / 2
-    time_s = parameters["increase_period_ns"] / 1e9
-    while rate < share * line:
-        time_s += 8 * parameters["byte_counter_bytes"] / rate
-        rate = (rate + line) / 2
-    return 1e3 * time_s
-
-
-def hpcc_recovery_ms(parameters: dict[str, int], share: float) -> float:
-    """The gap to the line, which the target never left, is halved each T."""
-    line = parameters["line_rate_bps"]
-    gap = line - parameters["min_rate_bps"]
-    periods = ceil(log2(gap / ((1 - share) * line)))
-    return periods * parameters["increase_period_ns"] / 1e6
-
-
-def paper_recovery_ms(parameters: dict[str, int], share: float) -> float:
-    """F times nothing, for rate and target are at the lowest; then R_AI each T, with
-    the rate one step behind."""
-    climb = share * parameters["line_rate_bps"] - parameters["min_rate_bps"]
-    periods = parameters["recovery_stages"] + 1 + climb / parameters[AI]
-    return periods * parameters["increase_period_ns"] / 1e6
-
-
-@pytest.mark.parametrize(
-    ("profile", "gigabits", "closed_form_ms"),
-    [
-        ("dcqcn-nvidia", 10, nvidia_recovery_ms),
-        ("dcqcn-nvidia", 25, nvidia_recovery_ms),
-        ("dcqcn-nvidia", 100, nvidia_recovery_ms),
-        ("dcqcn-hpcc-ns3", 10, hpcc_recovery_ms),
-        ("dcqcn-hpcc-ns3", 40, hpcc_recovery_ms),
-        ("dcqcn-hpcc-ns3", 400, hpcc_recovery_ms),
-        # Below 15 ms the byte counter has not counted its 10 MB.
-        ("dcqcn-paper", 10, paper_recovery_ms),
-    ],
-)
-def test_recovery_takes_as_long_as_its_closed_form(
-    profile: ProfileName,
-    gigabits: int,
-    closed_form_ms: Callable[[dict[str, int], float], float],
-) -> None:
-    parameters = parameters_of(profile, gigabits)
-    floor_bps, half_ms, nine_tenths_ms = recovery(parameters, marked_us=500)
-
-    assert floor_bps == parameters["min_rate_bps"]
-    assert half_ms == pytest.approx(closed_form_ms(parameters, 0.5), rel=0.05)
-    assert nine_tenths_ms == pytest.approx(closed_form_ms(parameters, 0.9), rel=0.05)
-
-
-@pytest.mark.parametrize("count", [1, 2, 5, 20])
-@pytest.mark.parametrize("profile", PROFILES)
-def test_the_rate_after_n_notifications_has_a_closed_form(
-    profile: ProfileName, count: int
-) -> None:
-    parameters = parameters_of(profile, 100, min_rate="1bit")
-    arguments = dict(parameters)
-    del arguments["cnp_interval_ns"], arguments["cnp_scope"]
-    control = make("dcqcn", **arguments)
-    look_ns = parameters["decrease_period_ns"]
-    every_ns = look_ns or parameters["cnp_interval_ns"]
-    for number in range(count):
-        control.on_cnp(number * every_ns + (number > 0))
-    control.on_timer(count * every_ns)
-
-    # Alpha decays by q at each look without a notification; of the looks between two
-    # cuts the first hears one. Where an alpha period is longer than that, all do.
-    q = 1 - parameters["gain_q20"] / SHARE_UNIT
-    looks = look_ns // parameters["alpha_period_ns"]
-    alpha = parameters["alpha_initial_q20"] / SHARE_UNIT
-    rate = 100.0 * GIGABIT
-    for number in range(count):
-        at_cut = alpha
-        if looks:
-            at_cut = alpha * q ** (looks * (number + 1)) + (1 - q) * q ** (
-                looks - 1
-            ) * (1 - q ** (looks * number)) / (1 - q**looks)
-        rate *= 1 - min(at_cut / 2, parameters["max_cut_q20"] / SHARE_UNIT)
-    assert control.rate_bps == pytest.approx(rate, rel=1e-5, abs=1)
-
-
-def test_two_marks_halve_the_paper_and_break_down_the_nic() -> None:
-    floor_bps, _, nine_tenths_ms = recovery(
-        parameters_of("dcqcn-paper", 10), marked_us=60
-    )
-    assert floor_bps == 5e9
-    assert nine_tenths_ms == pytest.approx(0.15, rel=0.05)
-
-    floor_bps, _, _ = recovery(parameters_of("dcqcn-nvidia", 10), marked_us=60)
-    assert floor_bps < 3e6
 
 
 def test_percentages_scale_with_the_line() -> None:
