@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.roce.congestion.dcqcn import SHARE_UNIT, Dcqcn
+from chakram.roce.constants import NEVER
 
 LINE = 10**10
 US = 1_000
@@ -71,7 +72,8 @@ class Stepwise:
             self.byte_stage += 1
 
     def cut(self, now: int) -> None:
-        if self.knobs["clamps_target"] or self.time_stage > 0:
+        after_timer = self.knobs["clamps_target_after_increase"] and self.time_stage > 0
+        if self.knobs["clamps_target"] or self.byte_stage > 0 or after_timer:
             self.target = self.rate
         self.rate = max(
             self.rate * (1 - self.alpha / 2), float(self.knobs["min_rate_bps"])
@@ -111,6 +113,7 @@ knobs = st.fixed_dictionaries(
         "is_hyper_scaled": st.integers(0, 1),
         "min_rate_bps": st.sampled_from([10**6, 10**9]),
         "clamps_target": st.integers(0, 1),
+        "clamps_target_after_increase": st.integers(0, 1),
     }
 )
 happenings = st.lists(
@@ -126,7 +129,7 @@ happenings = st.lists(
 def test_catching_up_equals_looking_every_microsecond(
     knobs: dict[str, int], happenings: list[tuple[int, str]]
 ) -> None:
-    lazy = Dcqcn(line_rate_bps=LINE, clamps_target_after_increase=1, **knobs)
+    lazy = Dcqcn(line_rate_bps=LINE, **knobs)
     plain = Stepwise(knobs)
     now = 0
     for wait, what in happenings:
@@ -171,3 +174,44 @@ def test_how_often_one_looks_changes_nothing(
     heard = [(time_ns, True) for time_ns in notifications]
     with_looks = outcome(heard + [(time_ns, False) for time_ns in looks])
     assert with_looks == pytest.approx(outcome(heard), rel=3e-6)
+
+
+@given(
+    knobs=knobs,
+    happenings=st.lists(
+        st.tuples(st.integers(0, 900_000), st.sampled_from(["notify", "send", "look"])),
+        max_size=25,
+    ),
+    dilation=st.sampled_from([2, 10, 1_000]),
+)
+def test_stretched_time_stretches_times_and_divides_rates(
+    knobs: dict[str, int], happenings: list[tuple[int, str]], dilation: int
+) -> None:
+    line_bps = LINE * 1_000
+    rates = [name for name in knobs if name.endswith("_bps")]
+    knobs = knobs | {name: 1_000 * knobs[name] for name in rates}
+    slow_knobs = {
+        name: value * dilation
+        if name.endswith("_ns")
+        else value // dilation
+        if name in rates
+        else value
+        for name, value in knobs.items()
+    }
+    fast = Dcqcn(line_rate_bps=line_bps, **knobs)
+    slow = Dcqcn(line_rate_bps=line_bps // dilation, **slow_knobs)
+    now_ns = 0
+    for wait_ns, what in happenings:
+        now_ns += wait_ns
+        for control, time_ns in ((fast, now_ns), (slow, now_ns * dilation)):
+            if what == "notify":
+                control.on_cnp(time_ns)
+            elif what == "send":
+                control.on_sent(40_000, time_ns)
+            else:
+                control.on_timer(time_ns)
+        assert slow.rate_bps * dilation == pytest.approx(fast.rate_bps, rel=1e-6)
+        assert slow.alpha == fast.alpha
+        assert slow.cuts == fast.cuts
+        assert slow.is_pacing == fast.is_pacing
+        assert slow.next_timer_ns == min(NEVER, fast.next_timer_ns * dilation)

@@ -120,9 +120,10 @@ class DcqcnKnobs(Model):
     first_cnp_rate: LineRate | None = None
     """What the first notification sets the rate to; 0%: nothing."""
     clamp_target: bool | None = None
-    """Whether each cut sets the target to the rate before it."""
+    """Whether each cut sets the target to the rate before it; else only one that
+    follows an increase by the byte counter does."""
     clamp_target_after_increase: bool | None = None
-    """Whether it does so if the increase period has passed since the last one."""
+    """Whether one that follows an increase by the timer does so, too."""
     release_at_line: bool | None = None
     """Whether a queue pair that is back at line rate forgets alpha."""
     cnp_interval: Time | None = None

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
-from chakram.config.dcqcn import DcqcnSettings, ProfileName, dcqcn_parameters
+from chakram.config.dcqcn import (
+    DcqcnKnobs,
+    DcqcnSettings,
+    ProfileName,
+    dcqcn_parameters,
+)
 from chakram.core.groups import world_group
 from chakram.core.plan import TransportPlan
 from chakram.fabric.topology import EcnThresholds, single_switch
@@ -44,6 +50,17 @@ def test_between_the_thresholds_the_share_rises_linearly() -> None:
     assert marker([0.1999]).marks(160_000, 1, 1_000) == 1
 
 
+@pytest.mark.parametrize("queue_bytes", [40_001, 55_000, 100_000, 130_000, 160_000])
+def test_of_the_packets_that_find_a_queue_its_share_is_marked(queue_bytes: int) -> None:
+    # Draws that cover [0, 1) evenly; three packets of no size find the same queue.
+    draws = [(number + 0.5) / 3_000 for number in range(3_000)]
+    counted = marker(draws)
+    for _ in range(1_000):
+        counted.marks(queue_bytes, 3, 0)
+    share = 0.2 * (queue_bytes - 40_000) / 120_000
+    assert counted.marked_packets == pytest.approx(3_000 * share, abs=1)
+
+
 def test_the_packets_of_a_burst_wait_for_each_other() -> None:
     counted = marker([0.0])
     # The first waits behind 39,000 bytes, the third behind 41,000.
@@ -74,9 +91,10 @@ def test_a_wire_knows_its_queue() -> None:
     assert wire.queue_bytes(2_000) == 0
 
 
-def two_flows(
+def flows_into_one(
     transport: TransportPlan,
     *,
+    senders: int = 2,
     ecn: EcnThresholds | None = THRESHOLDS,
     messages: int = 240,
     late_ns: int = 2 * MS,
@@ -84,57 +102,65 @@ def two_flows(
     size: int = 250_000,
     seed: int = 3,
 ) -> SimulationResult:
-    """Two ranks send to a third, the second of them later than the first."""
+    """Ranks send to the first one, each of them *late_ns* later than the one before."""
     numbers = range(messages)
-    world = world_group(3)
+    ranks = range(1, senders + 1)
+    world = world_group(senders + 1)
     programs = [
         program(
             0,
             world,
-            [receive(peer, size, number=n) for peer in (1, 2) for n in numbers],
+            [receive(peer, size, number=n) for peer in ranks for n in numbers],
         ),
-        program(1, world, [send(0, size, number=n) for n in numbers]),
-        program(
-            2,
-            world,
-            [
-                compute(late_ns),
-                *(send(0, size, number=n, after=[0]) for n in numbers),
-            ],
+        *(
+            program(
+                rank,
+                world,
+                [
+                    compute((rank - 1) * late_ns),
+                    *(send(0, size, number=n, after=[0]) for n in numbers),
+                ],
+            )
+            for rank in ranks
         ),
     ]
-    topology = single_switch(3, line_bps, host_delay_ns=1_000, host_ecn=ecn)
+    topology = single_switch(senders + 1, line_bps, host_delay_ns=1_000, host_ecn=ecn)
     plan = make_plan(programs, topology, transport=transport)
     return simulate_plan(plan, topology, rng=random.Random(seed), burst_packets=1)
 
 
-def dcqcn(profile: ProfileName, *, line_bps: int = LINE) -> TransportPlan:
+def dcqcn(
+    profile: ProfileName, *, line_bps: int = LINE, **overrides: object
+) -> TransportPlan:
     """DCQCN with a window of some 0.8 ms, which is not what limits."""
+    settings = DcqcnSettings(
+        profile=profile, overrides=DcqcnKnobs.model_validate(overrides)
+    )
     return TransportPlan(
         window_bytes=line_bps // 10**9 << 17,
         congestion_control="dcqcn",
-        congestion_parameters=dcqcn_parameters(
-            DcqcnSettings(profile=profile), line_bps
-        ),
+        congestion_parameters=dcqcn_parameters(settings, line_bps),
     )
 
 
 def test_the_same_seed_gives_the_same_marks() -> None:
-    first, second = (two_flows(dcqcn("dcqcn-nvidia"), messages=5) for _ in range(2))
+    first, second = (
+        flows_into_one(dcqcn("dcqcn-nvidia"), messages=5) for _ in range(2)
+    )
     assert first.marked_packets == second.marked_packets
     assert flow_rows(first.records) == flow_rows(second.records)
 
 
 def test_packets_that_cannot_be_marked_are_not() -> None:
     window = TransportPlan(window_bytes=1 << 20, ecn=0)
-    result = two_flows(window, messages=5, late_ns=0)
+    result = flows_into_one(window, messages=5, late_ns=0)
     assert sum(result.marked_packets.values()) == 0
 
 
 def test_marks_without_dcqcn_are_counted_and_change_nothing() -> None:
     window = TransportPlan(window_bytes=1 << 20)
-    marked = two_flows(window, messages=5, late_ns=0)
-    unmarked = two_flows(window, ecn=None, messages=5, late_ns=0)
+    marked = flows_into_one(window, messages=5, late_ns=0)
+    unmarked = flows_into_one(window, ecn=None, messages=5, late_ns=0)
     assert marked.marked_packets["s0:h0"] > 100
     assert flow_rows(marked.records) == flow_rows(unmarked.records)
 
@@ -147,17 +173,11 @@ def test_a_receiver_limits_notifications_as_its_scope_says(
 ) -> None:
     # All that waits at all is marked, and senders that keep to line rate make it wait.
     always = EcnThresholds(kmin_bytes=0, kmax_bytes=0, probability=1.0)
-    settings = DcqcnSettings.model_validate(
-        {
-            "profile": "dcqcn-paper",
-            "overrides": {"min_rate": "100%", "cnp_scope": scope},
-        }
+    transport = replace(
+        dcqcn("dcqcn-paper", min_rate="100%", cnp_scope=scope),
+        window_bytes=TransportPlan().window_bytes,
     )
-    transport = TransportPlan(
-        congestion_control="dcqcn",
-        congestion_parameters=dcqcn_parameters(settings, LINE),
-    )
-    result = two_flows(transport, ecn=always, messages=8, late_ns=0)
+    result = flows_into_one(transport, ecn=always, messages=8, late_ns=0)
     notifications = sum(flow.cnp for flow in flow_rows(result.records))
 
     # One that comes while two messages are under way is counted for both.

@@ -12,6 +12,9 @@ path's traffic is marked. It belongs to the queue pair and outlives its messages
               additive    when one has reached F            Rt <- Rt + R_AI, likewise
               hyper       when both are beyond F            Rt <- Rt + R_HAI, likewise
 
+The target is clamped by every cut, or only by one that follows an increase: the first
+of a row of cuts decides what the target remembers.
+
 There are two ways to take a notification (CNP). The paper cuts at every CNP, and its
 alpha timer starts again there. NICs look each *decrease period* whether a CNP has come
 since the last look, and cut then; alpha likewise, each *alpha period*. A
@@ -27,7 +30,8 @@ At line rate nothing is paced: there the port alone spaces packets, as NICs do i
 Where periods end at the same time, alpha comes first, then the cut, then the increase.
 
 Sources: Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015),
-section 5; the NIC's way as in the ns-3 model of HPCC (rdma-hw.cc).
+section 5; the NIC's way as in the ns-3 model of HPCC (rdma-hw.cc); when a target is
+clamped as in NVIDIA's firmware configuration and the DCQCN authors' ns-3 model.
 """
 
 from __future__ import annotations
@@ -153,9 +157,10 @@ class Dcqcn(CongestionControl):
             min_rate_bps: The lowest rate.
             first_cnp_rate_bps: The rate and target that the first notification sets;
                 0: it leaves them.
-            clamps_target: 1: every cut sets the target to the rate before it.
-            clamps_target_after_increase: 1: a cut does so if T has passed since the
-                last one.
+            clamps_target: 1: every cut sets the target to the rate before it; 0: only
+                one that follows an increase by the byte counter.
+            clamps_target_after_increase: 1: or one that follows an increase by the
+                timer.
             is_released_at_line: 1: a queue pair that is back at line rate forgets
                 alpha, and its next notification counts as the first.
 
@@ -277,8 +282,10 @@ class Dcqcn(CongestionControl):
 
     def _cut(self, now_ns: int) -> None:
         """Cut the rate now, and begin to count stages anew."""
-        if self._clamps_target or (
-            self._clamps_target_after_increase and self._time_stage > 0
+        if (
+            self._clamps_target
+            or self._byte_stage > 0
+            or (self._clamps_target_after_increase and self._time_stage > 0)
         ):
             self._target = self._rate
         share = self.alpha * self._cut_scale

@@ -180,23 +180,37 @@ def test_a_late_look_is_a_look_at_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("clamp", "after_increase", "waits", "target"),
+    ("clamp", "after_increase", "increased_by", "target"),
     [
-        (1, 0, False, LINE / 2),
-        (0, 0, False, LINE),
-        (0, 1, False, LINE),
-        # After an increase to 3/4 the next cut takes that as target.
-        (0, 1, True, LINE * 3 / 4),
-        (0, 0, True, LINE),
+        (1, 0, None, LINE / 2),
+        (0, 0, None, LINE),
+        (0, 1, None, LINE),
+        # After an increase to 3/4 the next cut takes that as target: always if bytes
+        # caused it, if the timer did only where that counts, too.
+        (0, 0, "bytes", LINE * 3 / 4),
+        (0, 1, "bytes", LINE * 3 / 4),
+        (0, 0, "timer", LINE),
+        (0, 1, "timer", LINE * 3 / 4),
     ],
 )
 def test_the_target_is_clamped_as_the_rules_say(
-    clamp: int, after_increase: int, waits: bool, target: float
+    clamp: int, after_increase: int, increased_by: str | None, target: float
 ) -> None:
-    control = paper(clamps_target=clamp, clamps_target_after_increase=after_increase)
+    control = paper(
+        clamps_target=clamp,
+        clamps_target_after_increase=after_increase,
+        byte_counter_bytes=10_000,
+    )
     control.on_cnp(0)
-    control.on_cnp(55 * US if waits else 1)
+    if increased_by == "bytes":
+        control.on_sent(10_000, 1)
+    second_ns = 55 * US if increased_by == "timer" else 2
+    control.on_cnp(second_ns)
+    # What was increased before that cut is not what a third one follows.
+    control.on_cnp(second_ns + 1)
 
+    if clamp:
+        target /= 2
     assert control.target_bps == int(target)
 
 
