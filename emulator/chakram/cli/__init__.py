@@ -29,6 +29,7 @@ from chakram.cli.interference import interference
 from chakram.cli.plan import plan
 from chakram.cli.preflight import preflight
 from chakram.cli.run import run
+from chakram.cli.show import show
 from chakram.cli.simulate import simulate
 from chakram.cli.trace import app as trace_app
 from chakram.errors import ChakramError, InputError, RunInterrupted
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(simulate)
+app.command()(show)
 app.command()(interference)
 app.command()(plan)
 app.command()(preflight)

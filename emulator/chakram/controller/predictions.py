@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from chakram.core.algorithms import algorithm_of
 from chakram.core.ceiling import ceiling_ns
 from chakram.core.collectives import CollectiveOp
+from chakram.core.fair_time import FairTimes
 from chakram.core.ideal import Ideals
 from chakram.core.joining import CollectiveJoiner
 from chakram.core.plan import POINT_TO_POINT
@@ -26,18 +27,20 @@ from chakram.fabric.model import fabric_model
 from chakram.simulate.job import SimulationResult, simulate_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from chakram.core.network_model import FabricModel
     from chakram.core.plan import Plan, RankPlan, TransportPlan
     from chakram.core.splits import Matrix
     from chakram.fabric.topology import Topology
+    from chakram.observe.message_columns import FairTimesOf
 
 __all__ = [
     "Bounds",
     "FlowIdeal",
     "bounds",
     "durations",
+    "fair_times",
     "flow_ideal",
     "simulate",
     "simulate_apart",
@@ -129,6 +132,22 @@ def flow_ideal(plan: Plan, topology: Topology) -> FlowIdeal:
         return ideals[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
 
     return ideal
+
+
+def fair_times(plan: Plan, topology: Topology) -> FairTimesOf:
+    """Return what says how long the messages of a job take that share ports fairly."""
+    transport = plan.agents[0].transport
+    of_job = {
+        job: FairTimes(model, path_mtu=transport.path_mtu, verb=transport.verb)
+        for job, model in _models(plan, topology).items()
+    }
+
+    def times_ns(
+        job: str, messages: Sequence[tuple[int, int, int, int]]
+    ) -> Sequence[int]:
+        return of_job[job].times_ns(messages)
+
+    return times_ns
 
 
 def _by_job(plan: Plan) -> dict[str, list[RankPlan]]:

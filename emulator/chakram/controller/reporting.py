@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chakram.controller.predictions import FlowIdeal
     from chakram.core.plan import RunSettings, TransportPlan
     from chakram.core.resolve import CollectiveKey
+    from chakram.observe.message_columns import FairTimesOf
 
 __all__ = [
     "Reference",
@@ -47,12 +48,14 @@ class Reference:
         ceilings: What no algorithm beats.
         predictions: What models say, by source.
         flow_ideal: What says how long a message takes alone; None if nobody knows.
+        fair_times: What says how long messages take together; likewise.
     """
 
     ideals: dict[CollectiveKey, int] = field(default_factory=dict)
     ceilings: dict[CollectiveKey, int] = field(default_factory=dict)
     predictions: dict[str, dict[CollectiveKey, int]] = field(default_factory=dict)
     flow_ideal: FlowIdeal | None = None
+    fair_times: FairTimesOf | None = None
 
 
 def manifest_of(

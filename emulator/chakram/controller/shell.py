@@ -21,7 +21,12 @@ from chakram.controller.port_plans import (
     ports_needed,
 )
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
-from chakram.controller.predictions import bounds, flow_ideal, simulate_apart
+from chakram.controller.predictions import (
+    bounds,
+    fair_times,
+    flow_ideal,
+    simulate_apart,
+)
 from chakram.controller.preflight import Preflight
 from chakram.controller.preflight_run import preflight_failed
 from chakram.controller.reporting import (
@@ -38,6 +43,7 @@ from chakram.errors import ChakramError, FabricError, RunInterrupted
 from chakram.observe.console import render_table
 from chakram.observe.exporter import MetricsServer
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
+from chakram.observe.message_columns import MessageColumns
 from chakram.observe.metrics_state import MetricsState
 from chakram.observe.preflight import preflight_summary, save_preflight
 from chakram.observe.run_directory import RunDirectory
@@ -400,6 +406,7 @@ class _Run:
             self.reference.ideals.update(ideals)
             self.reference.ceilings.update(ceilings)
             self.reference.flow_ideal = flow_ideal(plan, world.topology)
+            self.reference.fair_times = fair_times(plan, world.topology)
         if "simulate" in wanted and world.kind != "loopback":
             self._progress.phase("simulating")
             self.reference.predictions["simulate"] = dict(
@@ -467,6 +474,7 @@ class _Run:
             ideal=self.reference.ideals,
             ceiling=self.reference.ceilings,
             flow_ideal=self.reference.flow_ideal,
+            messages=MessageColumns(self.reference.fair_times),
             predictions=self.reference.predictions,
             banners=(
                 *self._directory.manifest.banners,

@@ -13,7 +13,7 @@ from chakram.controller.port_plans import (
     ports_needed,
     simulated_ports,
 )
-from chakram.controller.predictions import bounds, flow_ideal
+from chakram.controller.predictions import bounds, fair_times, flow_ideal
 from chakram.controller.reporting import (
     Reference,
     injected_banners,
@@ -27,6 +27,7 @@ from chakram.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.fabric.from_config import topology_from_config
 from chakram.observe.console import render_table
 from chakram.observe.manifest import COMPLETE, FAILED
+from chakram.observe.message_columns import MessageColumns
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 from chakram.simulate.job import simulate_plan
@@ -37,7 +38,10 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.controller.shell import Progress
+    from chakram.core.plan import Plan
     from chakram.fabric.topology import Topology
+    from chakram.observe.message_columns import PathOf
+    from chakram.simulate.job import SimulationResult
 
 __all__ = ["simulate_experiment"]
 
@@ -97,6 +101,7 @@ def simulate_experiment(
     reference = Reference()
     reference.ideals, reference.ceilings = bounds(plan, topology)
     reference.flow_ideal = flow_ideal(plan, topology)
+    reference.fair_times = fair_times(plan, topology)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
     try:
@@ -129,6 +134,7 @@ def simulate_experiment(
         ideal=reference.ideals,
         ceiling=reference.ceilings,
         flow_ideal=reference.flow_ideal,
+        messages=MessageColumns(reference.fair_times, _paths(plan, result)),
     )
     summary = open_run(directory.path).summary()
     return RunOutcome(
@@ -137,6 +143,13 @@ def simulate_experiment(
         table=render_table(summary),
         error=None,
     )
+
+
+def _paths(plan: Plan, result: SimulationResult) -> PathOf:
+    number_of = {
+        (rank.program.job, rank.program.rank): rank.number for rank in plan.ranks()
+    }
+    return lambda job, rank, qpn: result.path_of(number_of[job, rank], qpn)
 
 
 def _links(topology: Topology, link_bytes: Mapping[str, int]) -> list[LinkRecord]:

@@ -39,6 +39,7 @@ __all__ = [
     "bus_bandwidth",
     "bus_factor",
     "coefficient_of_variation",
+    "jain_index",
     "percentile",
 ]
 
@@ -124,3 +125,12 @@ def coefficient_of_variation(samples: Sequence[int]) -> float:
     if not mean:
         return 0.0
     return sqrt(sum((x - mean) ** 2 for x in samples) / len(samples)) / mean
+
+
+def jain_index(loads: Sequence[float]) -> float | None:
+    """Return (sum x)^2 / (n sum x^2): 1 is even, 1/n all on one; None if all are 0.
+
+    Source: Jain, Chiu and Hawe, A quantitative measure of fairness, DEC-TR-301 (1984).
+    """
+    squares = sum(load**2 for load in loads)
+    return sum(loads) ** 2 / (len(loads) * squares) if squares else None

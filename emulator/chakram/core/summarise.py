@@ -12,10 +12,12 @@ from chakram.core.bandwidth import (
     algorithm_bandwidth,
     bus_factor,
     coefficient_of_variation,
+    jain_index,
     percentile,
 )
 from chakram.core.collectives import CollectiveOp
 from chakram.core.resolve import GENERATOR_BOUND_PERCENT
+from chakram.core.summarise_messages import summarise_messages
 from chakram.core.summary import (
     COMPLETE,
     Balance,
@@ -33,6 +35,7 @@ from chakram.core.summary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from chakram.core.message_summary import MessageSummary
     from chakram.core.resolve import (
         CollectiveIdentity,
         CollectiveKey,
@@ -99,6 +102,32 @@ def summarise(
         packets=sum(row.packets for row in rows),
         retransmitted=sum(row.retransmitted for row in rows),
         marked=sum(row.marked for row in rows),
+        messages=_messages(measurements, measured),
+    )
+
+
+def _messages(
+    measurements: Measurements, records: Sequence[CollectiveRecord]
+) -> MessageSummary | None:
+    if measurements.transport is None:
+        return None
+    marked: dict[tuple[str, int, int], int] = {}
+    for record in records:
+        if record.identity.op is CollectiveOp.SEND_RECV and record.critical:
+            pair = record.identity.key.job, record.critical.src, record.critical.dst
+            marked[pair] = marked.get(pair, 0) + record.ce
+    hosts = {port.host for port in measurements.transport.ports.values()}
+    drops: dict[tuple[str, str], int] = {}
+    for link in measurements.links:
+        host, _, _ = link.link.rpartition("-")
+        if link.kind == "host" and host in hosts and link.drops is not None:
+            drops[host, link.direction] = link.drops
+    return summarise_messages(
+        measurements.messages,
+        measurements.transport,
+        dilation=measurements.facts.dilation,
+        marked=marked,
+        drops=drops,
     )
 
 
@@ -124,7 +153,11 @@ def _row(
         for key, identity in identities.items()
         if (time_ns := ideal(identity)) is not None
     }
-    against_ideal = _compared(records, ideals)
+    against_ideal = (
+        _compared(records, ideals)
+        if first.op is not CollectiveOp.SEND_RECV or not measurements.messages
+        else _against_due(records, measurements)
+    )
     predicted = {}
     for source, times_ns in predictions.items():
         pair = _compared(records, times_ns)
@@ -175,6 +208,23 @@ def _compared(
     if not pairs or not any(measured_ns for measured_ns, _ in pairs):
         return None
     return _mean([pair[0] for pair in pairs]), _mean([pair[1] for pair in pairs])
+
+
+def _against_due(
+    records: Sequence[CollectiveRecord], measurements: Measurements
+) -> tuple[float, float] | None:
+    """Return mean measured time of messages, and mean time until they were due."""
+    first = records[0].identity
+    times_ns = [
+        message.due_ns
+        for message in measurements.messages
+        if message.job == first.key.job and message.size_bytes == first.input_bytes
+    ]
+    known_ns = [time_ns for time_ns in times_ns if time_ns is not None]
+    taken_ns = _mean([record.duration_ns for record in records])
+    if not known_ns or len(known_ns) < len(times_ns) or not taken_ns:
+        return None
+    return taken_ns, _mean(known_ns)
 
 
 def _completion(
@@ -267,14 +317,12 @@ def _slips(
 
 
 def _balance(loads_bytes: Sequence[int]) -> Balance | None:
-    squares = sum(load**2 for load in loads_bytes)
-    if not squares:
+    jain = jain_index(loads_bytes)
+    if jain is None:
         return None
     total, count = sum(loads_bytes), len(loads_bytes)
     return Balance(
-        links=count,
-        max_over_mean=max(loads_bytes) * count / total,
-        jain=total**2 / (count * squares),
+        links=count, max_over_mean=max(loads_bytes) * count / total, jain=jain
     )
 
 

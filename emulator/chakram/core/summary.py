@@ -11,7 +11,10 @@ algbw, busbw
 cv
     Coefficient of variation of the times of the row.
 % of ideal
-    Ideal time over measured time: 100 % is as fast as this schedule can be.
+    Ideal time over measured time: 100 % is as fast as this schedule can be.  The ideal
+    of point-to-point messages is the mean time until they were due
+    (``chakram.core.message_summary``): their ideals alone know nothing of those with
+    which they share ports.
 deviation
     Measured over predicted time, minus 1.
 completion times
@@ -33,6 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.core.collectives import CollectiveOp
+    from chakram.core.message_summary import (
+        MessageSummary,
+        MessageTransport,
+        SentMessage,
+    )
     from chakram.core.resolve import (
         CollectiveKey,
         CollectiveRecord,
@@ -80,6 +88,8 @@ class Measurements:
     ranks: Sequence[RankRecord] = ()
     links: Sequence[LinkRecord] = ()
     completion_times: Mapping[CollectiveKey, array[int]] = field(default_factory=dict)
+    messages: Sequence[SentMessage] = ()
+    transport: MessageTransport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +219,7 @@ class Summary:
         generator_bound: Collectives that were generator-bound, of ``verdicts``.
         unfinished: Collectives that not all of their ranks have finished.
         uplinks: Balance of the links between switches, None where there are none.
+        messages: What is said of point-to-point messages, None where there are none.
     """
 
     facts: RunFacts
@@ -226,3 +237,4 @@ class Summary:
     packets: int
     retransmitted: int
     marked: int
+    messages: MessageSummary | None = None

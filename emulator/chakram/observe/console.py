@@ -11,13 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
+from chakram.observe.message_tables import message_lines
+from chakram.observe.texts import MISSING, percent_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.core.summary import RankSummary, RunFacts, Summary, SummaryRow
 
-MISSING = "N/A"
 ROOTLESS = "-1"
 SUMMED = frozenset(
     {CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE, CollectiveOp.REDUCE_SCATTER}
@@ -100,7 +101,7 @@ def _header(summary: Summary) -> list[str]:
     warmup = f", after {facts.warmup} of warm-up" if facts.warmup else ""
     clock = ""
     if facts.clock_uncertainty_ns:
-        clock = f"; clocks agree to {_us(facts.clock_uncertainty_ns)} us"
+        clock = f"; clocks agree to {time_text(facts.clock_uncertainty_ns)} us"
     return [
         f"# chakram run {facts.run_id}  {facts.name}{case}",
         f"# fabric     {_fabric(facts)}",
@@ -153,20 +154,20 @@ def _cells(row: SummaryRow, simulated: str) -> list[str]:
         "uint8",
         redop(row.op),
         ROOTLESS if row.root is None else str(row.root),
-        _us(row.time_ns),
+        time_text(row.time_ns),
         _gigabytes(row.algbw),
         _gigabytes(row.busbw),
         MISSING,
-        _us(row.ideal_ns),
-        _percent(row.ideal_share),
-        _us(prediction.time_ns if prediction else None),
-        _percent(prediction.deviation if prediction else None, sign="+"),
-        _us(completion.p50_ns if completion else None),
-        _us(completion.p99_ns if completion else None),
-        _us(completion.p100_ns if completion else None),
+        time_text(row.ideal_ns),
+        percent_text(row.ideal_share),
+        time_text(prediction.time_ns if prediction else None),
+        percent_text(prediction.deviation if prediction else None, sign="+"),
+        time_text(completion.p50_ns if completion else None),
+        time_text(completion.p99_ns if completion else None),
+        time_text(completion.p100_ns if completion else None),
         str(row.retransmitted),
         str(row.samples),
-        _percent(row.cv),
+        percent_text(row.cv),
     ]
 
 
@@ -193,17 +194,19 @@ def _footer(summary: Summary) -> list[str]:
     for iteration in summary.iterations:
         job = f" of {iteration.job}" if several else ""
         lines.append(
-            f"# Iteration{job}: mean {_us(iteration.mean_ns)} us, "
-            f"p50 {_us(iteration.p50_ns)}, p99 {_us(iteration.p99_ns)}, "
-            f"max {_us(iteration.max_ns)}, cv {_percent(iteration.cv)} %"
+            f"# Iteration{job}: mean {time_text(iteration.mean_ns)} us, "
+            f"p50 {time_text(iteration.p50_ns)}, p99 {time_text(iteration.p99_ns)}, "
+            f"max {time_text(iteration.max_ns)}, cv {percent_text(iteration.cv)} %"
         )
     for slip in summary.slips:
         job = f" of {slip.job}" if several else ""
         lines.append(
             f"# Schedule slip{job}: {slip.late} of {slip.collectives} collectives "
-            f"started later than recorded, p50 {_us(slip.p50_ns)} us, "
-            f"p99 {_us(slip.p99_ns)}, max {_us(slip.max_ns)}"
+            f"started later than recorded, p50 {time_text(slip.p50_ns)} us, "
+            f"p99 {time_text(slip.p99_ns)}, max {time_text(slip.max_ns)}"
         )
+    if summary.messages is not None:
+        lines += message_lines(summary.messages)
     lines += _exposed(summary.ranks)
     lines.append(
         f"# Packets: {summary.packets} sent, "
@@ -235,8 +238,8 @@ def _exposed(ranks: Sequence[RankSummary]) -> list[str]:
         which = f"; the {RANKS_LISTED} most exposed of {len(ranks)} ranks"
     several = len({rank.job for rank in ranks}) > 1
     lines = [
-        f"# Exposed communication: {_percent(share)} % of the iteration, "
-        f"{_us(exposed_ns / len(ranks))} us per rank (times in us{which})",
+        f"# Exposed communication: {percent_text(share)} % of the iteration, "
+        f"{time_text(exposed_ns / len(ranks))} us per rank (times in us{which})",
         _rank_line("rank", "iteration", "compute", "communication", "exposed", "idle"),
     ]
     for rank in listed:
@@ -248,7 +251,7 @@ def _exposed(ranks: Sequence[RankSummary]) -> list[str]:
             rank.idle_ns,
         )
         name = f"{rank.job}:{rank.rank}" if several else str(rank.rank)
-        lines.append(_rank_line(name, *(_us(time_ns) for time_ns in times_ns)))
+        lines.append(_rank_line(name, *(time_text(time_ns) for time_ns in times_ns)))
     return lines
 
 
@@ -293,16 +296,6 @@ def _line(cells: Sequence[str]) -> str:
     )
 
 
-def _us(time_ns: float | None) -> str:
-    """Return a time in microseconds with about five digits."""
-    if time_ns is None:
-        return MISSING
-    time_us = time_ns / 1000
-    if time_us >= 10_000:
-        return f"{time_us:.0f}"
-    return f"{time_us:.1f}" if time_us >= 1000 else f"{time_us:.2f}"
-
-
 def _gigabytes(bandwidth: float | None) -> str:
     """Return a bandwidth in GB/s with at least three digits."""
     if bandwidth is None:
@@ -312,7 +305,3 @@ def _gigabytes(bandwidth: float | None) -> str:
         if gigabytes >= limit:
             return f"{gigabytes:.{digits}f}"
     return f"{gigabytes:.5f}"
-
-
-def _percent(share: float | None, sign: str = "") -> str:
-    return MISSING if share is None else f"{100 * share:{sign}.1f}"

@@ -33,6 +33,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "ranks": [asdict(rank) for rank in summary.ranks],
         "links": [{**asdict(link), "bytes": link.bytes} for link in summary.links],
         "uplinks": asdict(summary.uplinks) if summary.uplinks else None,
+        "messages": asdict(summary.messages) if summary.messages else None,
         "generator_bound": {
             "collectives": summary.generator_bound,
             "of": summary.verdicts,

@@ -103,5 +103,19 @@ def read_table(
     )
 
 
+def column_names(folder: Path, name: str) -> list[str]:
+    """Return the columns of a table; those of the end are not there before it.
+
+    Raises:
+        OSError: If a file cannot be read.
+        pa.ArrowException: If one is damaged.
+    """
+    merged = folder / f"{name}.parquet"
+    parts = [merged] if merged.exists() else (folder / name).glob("part-*.parquet")
+    for part in parts:
+        return list(pq.read_schema(part).names)
+    return []
+
+
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(path, schema, compression="zstd")

@@ -36,6 +36,7 @@ from chakram.observe.manifest import (
     RunManifest,
     write_manifest,
 )
+from chakram.observe.message_columns import MessageColumns
 from chakram.observe.parts import PartedTable
 from chakram.observe.tables import (
     SCHEMAS,
@@ -236,6 +237,7 @@ class RunDirectory:
         ceiling: Mapping[CollectiveKey, int] | None = None,
         predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
         flow_ideal: Callable[[str, int, int, int], int] | None = None,
+        messages: MessageColumns | None = None,
         **changes: Any,
     ) -> None:
         """Write the last rows, merge the parts and say how the run ended.
@@ -250,6 +252,7 @@ class RunDirectory:
             predictions: By source (e.g. ``simulate``) and collective, the time in ns.
             flow_ideal: Returns the ideal time in ns of a message, from its job, its
                 sender, its receiver and its size in bytes.
+            messages: What is known of point-to-point messages; None: nothing.
             changes: Further fields of the manifest.
         """
         if self._joiner is not None:
@@ -264,12 +267,16 @@ class RunDirectory:
         references = {"ideal_ns": ideal or {}, "ceiling_ns": ceiling or {}}
         for source, times_ns in (predictions or {}).items():
             references[f"predicted_{source}_ns"] = times_ns
+        columns = messages or MessageColumns()
         with _explained(self.path):
+            columns.prepare(self.path)
             for name, table in self._tables.items():
                 if name == "collectives":
                     table.merge(lambda part: _with_references(part, references))
                 elif name == "flows":
-                    table.merge(lambda part: with_ideals(part, flow_ideal))
+                    table.merge(
+                        lambda part: columns.append_to(with_ideals(part, flow_ideal))
+                    )
                 elif name == "links":
                     table.append(links_table(links))
                     table.merge()
@@ -316,6 +323,13 @@ def _describe_plan(plan: Plan) -> dict[str, Any]:
                 "shard": rank.shard,
                 "operations": len(rank.program.operations),
                 "queue_pairs": len(rank.queue_pairs),
+                "within_host": sorted(
+                    {
+                        pair.peer_rank
+                        for pair in rank.queue_pairs
+                        if pair.local_rate_bps is not None
+                    }
+                ),
             }
             for agent in plan.agents
             for rank in agent.ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.core.collectives import CollectiveOp
+from chakram.core.message_summary import (
+    MessageTransport,
+    PortFacts,
+    SentMessage,
+)
 from chakram.core.resolve import (
     CollectiveIdentity,
     CollectiveKey,
@@ -19,9 +25,11 @@ from chakram.core.resolve import (
 )
 from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements, RunFacts, Summary
+from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunDirectoryError
 from chakram.observe.manifest import RunManifest, read_manifest
-from chakram.observe.parts import read_table
+from chakram.observe.message_columns import PATH_SEPARATOR, point_to_point
+from chakram.observe.parts import column_names, read_table
 from chakram.observe.tables import SCHEMAS
 
 if TYPE_CHECKING:
@@ -131,6 +139,90 @@ class RunResults:
             for index, key in enumerate(keys)
         }
 
+    def messages(self) -> list[SentMessage]:
+        """Return the point-to-point messages of measured iterations."""
+        names = ["job", "src", "dst", "bytes", "posted_ns", "last_acked_ns"]
+        names += ["retransmitted", "cnp"]
+        late = ["fair_ns", "path"]
+        try:
+            there = set(column_names(self.path, "flows"))
+        except (OSError, pa.ArrowException) as error:
+            raise RunDirectoryError(
+                str(self.path), f"table 'flows' cannot be read: {error}"
+            ) from error
+        wanted = [*names, *(name for name in late if name in there)]
+        flows = self.table("flows", *wanted, "group", "measured")
+        flows = flows.filter(pc.field("measured")).unify_dictionaries()
+        flows = flows.filter(point_to_point(flows))
+        nothing = [None] * flows.num_rows
+        columns = [
+            flows[name].to_pylist() if name in wanted else nothing
+            for name in (*names, *late)
+        ]
+        paths = {
+            text: tuple(text.split(PATH_SEPARATOR)) if text else ()
+            for text in set(columns[-1]) - {None}
+        }
+        return [
+            SentMessage(
+                job=job,
+                src=src,
+                dst=dst,
+                size_bytes=size_bytes,
+                posted_ns=posted_ns,
+                acked_ns=acked_ns,
+                fair_ns=fair_ns,
+                retransmitted=retransmitted,
+                cnp=cnp,
+                path=paths.get(path),
+            )
+            for (
+                job,
+                src,
+                dst,
+                size_bytes,
+                posted_ns,
+                acked_ns,
+                retransmitted,
+                cnp,
+                fair_ns,
+                path,
+            ) in zip(*columns, strict=True)
+        ]
+
+    def message_transport(self) -> MessageTransport | None:
+        """Return how messages travelled, None if the run never had a plan."""
+        path = self.path / "plan.json"
+        if not path.exists():
+            return None
+        try:
+            plan = json.loads(path.read_text(encoding="utf-8"))
+            ports = {port["number"]: port for port in plan["ports"]}
+            places = {
+                (rank["job"], rank["rank"]): ports[rank["port"]]
+                for rank in plan["ranks"]
+            }
+            return MessageTransport(
+                path_mtu=plan["transport"]["path_mtu"],
+                verb=plan["transport"]["verb"],
+                overhead_bytes=overhead_bytes_of(self.manifest.family),
+                ports={
+                    place: PortFacts(
+                        number=port["number"],
+                        host=port["host"],
+                        rate_bps=port["rate_bps"],
+                    )
+                    for place, port in places.items()
+                },
+                within_hosts=frozenset(
+                    (rank["job"], rank["rank"], peer)
+                    for rank in plan["ranks"]
+                    for peer in rank.get("within_host", ())
+                ),
+            )
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunDirectoryError(str(path), f"is damaged: {error!r}") from error
+
     def measurements(self) -> Measurements:
         """Return everything that a summary is made of."""
         manifest = self.manifest
@@ -159,6 +251,8 @@ class RunResults:
             ranks=self.ranks(),
             links=self.links(),
             completion_times=self.completion_times(),
+            messages=self.messages(),
+            transport=self.message_transport(),
         )
 
     def summary(self) -> Summary:

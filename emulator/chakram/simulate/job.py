@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         AgentPlan,
         Plan,
         PortPlan,
+        QueuePairPlan,
         RankPlan,
         RunSettings,
         TransportPlan,
@@ -48,6 +49,8 @@ class SimulationResult:
         burst_packets: Packets that crossed a link as one, at most.
         events: How many events were simulated.
         injected: By fault, packets that ports disturbed on purpose.
+        path_of: Of a queue pair, by its rank's number and its QPN, the ports through
+            which switches send its packets on to switches.
     """
 
     records: RecordRows
@@ -57,6 +60,7 @@ class SimulationResult:
     burst_packets: int
     events: int
     injected: dict[str, int]
+    path_of: Callable[[int, int], tuple[str, ...]]
 
 
 def simulate_plan(
@@ -111,16 +115,14 @@ def simulate_plan(
         )
     connect_local(endpoints)
     wires = _wires(topology, ecn=plan.agents[0].transport.ecn, rng=rng)
-    fabric = VirtualFabric(
-        endpoints=endpoints,
-        route=Router(
-            ports=ports,
-            destinations=[each.destinations for each in endpoints],
-            topology=topology,
-            wires=wires,
-            seed=settings.seed,
-        ),
+    router = Router(
+        ports=ports,
+        destinations=[each.destinations for each in endpoints],
+        topology=topology,
+        wires=wires,
+        seed=settings.seed,
     )
+    fabric = VirtualFabric(endpoints=endpoints, route=router)
     complete = fabric.run(start_ns=0, report=report)
     if not complete:
         raise _failure(endpoints)
@@ -138,7 +140,40 @@ def simulate_plan(
         burst_packets=burst_packets,
         events=fabric.events,
         injected=_injected(endpoints),
+        path_of=_Paths(plan, endpoints, router),
     )
+
+
+class _Paths:
+    """Says which way a queue pair's messages took."""
+
+    def __init__(
+        self, plan: Plan, endpoints: Sequence[Endpoint], router: Router
+    ) -> None:
+        self._ranks = {rank.number: rank for rank in plan.ranks()}
+        self._index_of = {
+            endpoint.port.number: index for index, endpoint in enumerate(endpoints)
+        }
+        self._destinations = [each.destinations for each in endpoints]
+        self._router = router
+        self._pairs: dict[int, dict[int, QueuePairPlan]] = {}
+
+    def __call__(self, rank: int, qpn: int) -> tuple[str, ...]:
+        """Return the ports through which switches sent them on to switches."""
+        place = self._ranks[rank]
+        pairs = self._pairs.get(rank)
+        if pairs is None:
+            pairs = self._pairs[rank] = {pair.qpn: pair for pair in place.queue_pairs}
+        pair = pairs.get(qpn)
+        if pair is None or pair.local_rate_bps is not None:
+            return ()
+        source = self._index_of[place.port]
+        address = (pair.remote_address, pair.remote_udp_port)
+        wires, _ = self._router(
+            source, self._destinations[source].index(address), pair.source_port
+        )
+        # The first wire leaves the host, the last one the switch of the other host.
+        return tuple(wire.name for wire in wires[1:-1])
 
 
 def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:

@@ -316,7 +316,8 @@ def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
         rows.extend(small_rows(iteration))
     collectives = directory.add(rows).collectives
     directory.finish(ended=STARTED, ideal={WORLD: ALL_REDUCE_NS // 2})
-    found = open_run(directory.path).summary()
+    results = open_run(directory.path)
+    found = results.summary()
     operations = OperationTable(small_plan())
     expected = summarise(
         Measurements(
@@ -324,6 +325,8 @@ def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
             collectives=collectives,
             ranks=rank_records(rows.iterations, operations, warmup=1),
             completion_times=completion_times(rows.flows, operations, warmup=1),
+            messages=results.messages(),
+            transport=results.message_transport(),
         ),
         ideal=lambda identity: {WORLD: ALL_REDUCE_NS // 2}.get(identity.key),
     )

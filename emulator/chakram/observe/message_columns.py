@@ -1,0 +1,106 @@
+"""Columns of flows that only all messages of a run can tell: fair times, and paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.core.plan import POINT_TO_POINT
+from chakram.observe.parts import read_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["FairTimesOf", "MessageColumns", "PathOf", "point_to_point"]
+
+FairTimesOf = Callable[[str, Sequence[tuple[int, int, int, int]]], Sequence[int]]
+"""Fair times in ns of all messages of a job: sender, receiver, bytes, posted_ns."""
+
+PathOf = Callable[[str, int, int], Sequence[str] | None]
+"""Ports of switches towards other switches on the way of a queue pair: job, rank, QPN;
+None if unknown."""
+
+PATH_SEPARATOR = " "
+
+_PATHS = pa.dictionary(pa.int32(), pa.string())
+
+
+class MessageColumns:
+    """Appends ``fair_ns`` and ``path`` to the parts of the flows of a run.
+
+    Args:
+        fair_times: None: nobody knows them.
+        path: Likewise.
+    """
+
+    def __init__(
+        self, fair_times: FairTimesOf | None = None, path: PathOf | None = None
+    ) -> None:
+        self._fair_times = fair_times
+        self._path = path
+        self._times_ns = pa.array([], pa.int64())
+        self._taken = 0
+
+    def prepare(self, folder: Path) -> None:
+        """Find the times of all messages that parts in a run directory hold.
+
+        Raises:
+            OSError: If they cannot be read.
+        """
+        if self._fair_times is None:
+            return
+        names = ["group", "job", "src", "dst", "bytes", "posted_ns"]
+        flows = read_table(folder, "flows", column_names=names)
+        if flows is None:
+            return
+        flows = flows.filter(point_to_point(flows))
+        jobs, *rest = (flows[name].to_pylist() for name in names[1:])
+        messages = list(zip(*rest, strict=True))
+        times_ns = [0] * len(messages)
+        for job in dict.fromkeys(jobs):
+            own = [number for number, each in enumerate(jobs) if each == job]
+            found_ns = self._fair_times(job, [messages[number] for number in own])
+            for number, time_ns in zip(own, found_ns, strict=True):
+                times_ns[number] = time_ns
+        self._times_ns = pa.array(times_ns, pa.int64())
+
+    def append_to(self, part: pa.Table) -> pa.Table:
+        """Return the next part with the columns; parts come in their order."""
+        mask = point_to_point(part)
+        return part.append_column("fair_ns", self._next_times(mask)).append_column(
+            "path", self._paths(part, mask)
+        )
+
+    def _next_times(self, mask: pa.ChunkedArray) -> pa.Array:
+        count = pc.sum(mask).as_py() or 0
+        times_ns = self._times_ns.slice(self._taken, count)
+        if len(times_ns) < count:
+            return pa.nulls(len(mask), pa.int64())
+        self._taken += count
+        empty = pa.nulls(len(mask), pa.int64())
+        return pc.replace_with_mask(empty, mask.combine_chunks(), times_ns)
+
+    def _paths(self, part: pa.Table, mask: pa.ChunkedArray) -> pa.Array:
+        if self._path is None or not part.num_rows:
+            return pa.nulls(part.num_rows, _PATHS)
+        known: dict[tuple[str, int, int], str | None] = {}
+        texts: list[str | None] = []
+        columns = (part[name].to_pylist() for name in ("job", "src", "qpn"))
+        for wanted, *key in zip(mask.to_pylist(), *columns, strict=True):
+            if not wanted:
+                texts.append(None)
+                continue
+            pair = key[0], key[1], key[2]
+            if pair not in known:
+                path = self._path(*pair)
+                known[pair] = None if path is None else PATH_SEPARATOR.join(path)
+            texts.append(known[pair])
+        return pa.array(texts, pa.string()).cast(_PATHS)
+
+
+def point_to_point(flows: pa.Table) -> pa.ChunkedArray:
+    """Return which rows of flows are point-to-point messages."""
+    return pc.starts_with(flows["group"].cast(pa.string()), f"{POINT_TO_POINT}:")

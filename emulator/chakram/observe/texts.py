@@ -1,0 +1,22 @@
+"""Numbers as the tables of a run write them."""
+
+from __future__ import annotations
+
+__all__ = ["MISSING", "percent_text", "time_text"]
+
+MISSING = "N/A"
+
+
+def time_text(time_ns: float | None) -> str:
+    """Return a time in microseconds with about five digits."""
+    if time_ns is None:
+        return MISSING
+    time_us = time_ns / 1000
+    if time_us >= 10_000:
+        return f"{time_us:.0f}"
+    return f"{time_us:.1f}" if time_us >= 1000 else f"{time_us:.2f}"
+
+
+def percent_text(share: float | None, sign: str = "") -> str:
+    """Return a share in percent with one digit behind the point."""
+    return MISSING if share is None else f"{100 * share:{sign}.1f}"

@@ -1,0 +1,65 @@
+"""Point-to-point messages and their ports, made for tests of what is said of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.core.message_summary import MessageTransport, PortFacts, SentMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["message", "transport"]
+
+JOB = "job"
+
+
+def message(
+    src: int,
+    dst: int,
+    posted_us: int,
+    taken_us: int,
+    *,
+    size_bytes: int = 125_000,
+    fair_us: int | None = None,
+    retransmitted: int = 0,
+    cnp: int = 0,
+    path: tuple[str, ...] | None = None,
+) -> SentMessage:
+    """Return a message by when it was posted and how long it took; 1 Mbit."""
+    return SentMessage(
+        job=JOB,
+        src=src,
+        dst=dst,
+        size_bytes=size_bytes,
+        posted_ns=posted_us * 1000,
+        acked_ns=(posted_us + taken_us) * 1000,
+        fair_ns=None if fair_us is None else fair_us * 1000,
+        retransmitted=retransmitted,
+        cnp=cnp,
+        path=path,
+    )
+
+
+def transport(
+    nranks: int,
+    *,
+    rate_bps: int | None = 10**9,
+    ranks_per_port: int = 1,
+    within_hosts: Collection[tuple[int, int]] = (),
+) -> MessageTransport:
+    """Return ports of one rate, with so many ranks each, packets of 4 KiB."""
+    return MessageTransport(
+        path_mtu=4096,
+        verb="write",
+        overhead_bytes=58,
+        ports={
+            (JOB, rank): PortFacts(
+                number=rank // ranks_per_port,
+                host=f"h{rank // ranks_per_port}",
+                rate_bps=rate_bps,
+            )
+            for rank in range(nranks)
+        },
+        within_hosts=frozenset((JOB, src, dst) for src, dst in within_hosts),
+    )

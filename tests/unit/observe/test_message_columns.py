@@ -1,0 +1,126 @@
+"""Fair times and paths of messages, as they get into a run directory and out again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chakram.core.message_summary import PortFacts
+from chakram.errors import RunDirectoryError
+from chakram.observe.manifest import RunManifest
+from chakram.observe.message_columns import MessageColumns
+from chakram.observe.run_directory import RunDirectory
+from chakram.observe.run_results import open_run
+from chakram.testing.results import MESSAGE_NS, small_plan, small_rows
+
+STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
+
+
+def begin(parent: Path) -> RunDirectory:
+    manifest = RunManifest(
+        run_id="r1", name="n", world="simulate", started_at="", warmup=1, measured=3
+    )
+    directory = RunDirectory.create(parent, manifest=manifest, started=STARTED)
+    directory.begin(small_plan())
+    for iteration in range(4):
+        directory.add(small_rows(iteration))
+        directory.flush()
+    return directory
+
+
+def fair(job: str, messages: Sequence[tuple[int, int, int, int]]) -> list[int]:
+    """Something that depends on all of them, so that no part can be left out."""
+    assert job == "moe"
+    assert messages == sorted(messages, key=lambda each: each[3])
+    return [
+        posted_ns + 1000 * len(messages) + size_bytes + dst - src
+        for src, dst, size_bytes, posted_ns in messages
+    ]
+
+
+def flows(directory: RunDirectory) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = open_run(directory.path).table("flows").to_pylist()
+    return rows
+
+
+def test_messages_of_all_parts_have_their_fair_times_and_no_others(
+    tmp_path: Path,
+) -> None:
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED, messages=MessageColumns(fair))
+    rows = flows(directory)
+    messages = [row for row in rows if row["collective"] == "send_recv"]
+    assert len(messages) == 4
+    assert [row["fair_ns"] for row in messages] == [
+        row["posted_ns"] + 4000 + 2**16 + 1 for row in messages
+    ]
+    others = [row for row in rows if row["collective"] != "send_recv"]
+    assert {(row["fair_ns"], row["path"]) for row in others} == {(None, None)}
+
+
+def test_paths_are_asked_for_once_by_queue_pair(tmp_path: Path) -> None:
+    asked: list[tuple[str, int, int]] = []
+
+    def path(job: str, rank: int, qpn: int) -> list[str]:
+        asked.append((job, rank, qpn))
+        return ["leaf0:up1", "spine1:down1"]
+
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED, messages=MessageColumns(path=path))
+    rows = [row for row in flows(directory) if row["collective"] == "send_recv"]
+    assert {row["path"] for row in rows} == {"leaf0:up1 spine1:down1"}
+    assert set(asked) == {("moe", 0, rows[0]["qpn"])}
+    results = open_run(directory.path)
+    assert {each.path for each in results.messages()} == {("leaf0:up1", "spine1:down1")}
+
+
+def test_messages_are_read_back_without_the_warm_up(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED, messages=MessageColumns(fair))
+    messages = open_run(directory.path).messages()
+    assert [(each.src, each.dst, each.size_bytes) for each in messages] == (
+        [(0, 1, 2**16)] * 3
+    )
+    assert {each.acked_ns - each.posted_ns for each in messages} == {MESSAGE_NS}
+    assert all(
+        each.fair_ns == each.posted_ns + 4000 + 2**16 + 1 and each.path is None
+        for each in messages
+    )
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_nobody_predicted_or_that_was_killed_can_be_summarised(
+    tmp_path: Path, ended: bool
+) -> None:
+    directory = begin(tmp_path)
+    if ended:
+        directory.finish(ended=STARTED)
+    summary = open_run(directory.path).summary()
+    assert summary.messages is not None
+    (row,) = summary.messages.receivers
+    assert (row.messages, row.ideal_ns, row.host) == (3, None, "h1")
+    assert row.goodput_share == pytest.approx(2**16 * 8 / MESSAGE_NS)
+
+
+def test_ports_come_from_the_plan(tmp_path: Path) -> None:
+    found = open_run(begin(tmp_path).path).message_transport()
+    assert found is not None
+    assert found.ports["moe", 2] == PortFacts(number=2, host="h2", rate_bps=10**9)
+    assert (found.verb, found.overhead_bytes) == ("write", 58)
+
+
+def test_a_damaged_plan_is_told(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    path = directory.path / "plan.json"
+    document = json.loads(path.read_text())
+    del document["ports"][0]["rate_bps"]
+    path.write_text(json.dumps(document))
+    with pytest.raises(RunDirectoryError, match=r"plan\.json.*rate_bps"):
+        open_run(directory.path).message_transport()
+    path.unlink()
+    assert open_run(directory.path).message_transport() is None
