@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     )
     from chakram.roce.congestion import CongestionControl
     from chakram.roce.memory import MemoryRegion
+    from chakram.roce.pacing import Line
     from chakram.roce.verify import IcrcVerifier
 
 __all__ = ["CongestionSettings", "make_engine", "make_queue_pair"]
@@ -64,6 +65,7 @@ def make_engine(
     settings: RunSettings,
     verifier: IcrcVerifier | None,
     rng: Random,
+    line: Line | None = None,
 ) -> PortEngine:
     """Return the engine of a port, with faults where some are asked for."""
     faults = list(settings.faults)
@@ -85,12 +87,14 @@ def make_engine(
             burst_bound_ns=transport.burst_bound_ns,
             max_burst_packets=transport.max_burst_packets,
             verifier=verifier,
+            line=line,
         )
     return FaultyPort(
         rate_bps=port.rate_bps,
         burst_bound_ns=transport.burst_bound_ns,
         max_burst_packets=transport.max_burst_packets,
         verifier=verifier,
+        line=line,
         at_receive=PacketFaults(rules[False], rng),
         at_send=PacketFaults(rules[True], rng),
     )

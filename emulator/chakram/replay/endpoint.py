@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from chakram.roce.events import Event
     from chakram.roce.memory import MemoryRegion
+    from chakram.roce.pacing import Line
 
 __all__ = ["Endpoint"]
 
@@ -59,11 +60,12 @@ class Endpoint:
 
     Args:
         port: The port.
-        ranks: All ranks that the plan places on it.
+        ranks: All ranks that the plan places on it, in this process.
         transport: Settings of the queue pairs.
         settings: Iterations, faults, seed.
         rank_numbers: Number in the plan of every (job, rank) of the plan.
         rng: For random faults; seeded by the shell, so that a run can be repeated.
+        line: Of the port, where other processes send through it, too.
 
     Attributes:
         port: As given.
@@ -116,6 +118,7 @@ class Endpoint:
         settings: RunSettings,
         rank_numbers: Mapping[tuple[str, int], int],
         rng: Random,
+        line: Line | None = None,
     ) -> None:
         self.port = port
         self.records = RecordRows()
@@ -154,7 +157,7 @@ class Endpoint:
         )
         try:
             self.engine = make_engine(
-                port, ranks, transport, settings, self._verifier, rng
+                port, ranks, transport, settings, self._verifier, rng, line
             )
             for rank in ranks:
                 replay = Replay(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chakram.core.faults import PacketFault
     from chakram.roce.burst import Burst
     from chakram.roce.faults import PacketFaults
+    from chakram.roce.pacing import Line
     from chakram.roce.statistics import PortStatistics
     from chakram.roce.verify import IcrcVerifier
 
@@ -54,16 +55,18 @@ class FaultyPort(PortEngine):
         burst_bound_ns: int,
         max_burst_packets: int,
         verifier: IcrcVerifier | None = None,
+        line: Line | None = None,
         at_receive: PacketFaults,
         at_send: PacketFaults,
     ) -> None:
         """Make a port without queue pairs.
 
         Args:
-            rate_bps: See `PortEngine` for these four.
+            rate_bps: See `PortEngine` for these five.
             burst_bound_ns: Likewise.
             max_burst_packets: Likewise.
             verifier: Likewise.
+            line: Likewise.
             at_receive: What happens to packets that arrive.
             at_send: What happens to packets that leave.
         """
@@ -72,6 +75,7 @@ class FaultyPort(PortEngine):
             burst_bound_ns=burst_bound_ns,
             max_burst_packets=max_burst_packets,
             verifier=verifier,
+            line=line,
         )
         self._at_receive = at_receive
         self._at_send = at_send

@@ -18,6 +18,8 @@ cdef class Line:
     cdef readonly long long generator_wait_ns
 
     cpdef object demand(self, long long since_ns)
+    cpdef object rest(self)
+    cpdef long long ready_ns(self, long long now_ns)
     @cython.locals(lost_ns="long long")
     cpdef object offer(self, long long now_ns)
     @cython.locals(due_ns="long long", lost_ns="long long")
@@ -26,7 +28,8 @@ cdef class Line:
     cpdef bint is_first_offer(self)
     cpdef bint has_rate(self)
     @cython.locals(start_ns="long long", work="long long")
-    cpdef object occupy(self, long long wire_bytes, long long now_ns)
+    cpdef object occupy(self, long long wire_bytes, long long now_ns,
+                        long long queue_pairs=*)
 
 
 cdef class Pace:

@@ -68,6 +68,13 @@ class Line:
         """Note that there is something to send since *since_ns*, after a pause."""
         self._busy_since_ns = since_ns
 
+    def rest(self) -> None:
+        """Note that there is nothing to send."""
+
+    def ready_ns(self, now_ns: int) -> int:
+        """Return when the next burst may leave, as it looks now."""
+        return self.free_ns
+
     def offer(self, now_ns: int) -> None:
         """Account for how late a burst is offered, unless one already was."""
         lost_ns = self.lost_ns(now_ns)
@@ -103,8 +110,8 @@ class Line:
         """Tell whether the line is limited."""
         return self._rate_bps > 0
 
-    def occupy(self, wire_bytes: int, now_ns: int) -> None:
-        """Take the line for a burst that leaves now."""
+    def occupy(self, wire_bytes: int, now_ns: int, queue_pairs: int = 1) -> None:
+        """Take the line for a burst that leaves now; *queue_pairs* take turns on it."""
         self._is_offered = False
         if self._rate_bps == 0:
             self.free_ns = now_ns

@@ -55,6 +55,7 @@ class PortEngine:
         burst_bound_ns: int,
         max_burst_packets: int,
         verifier: IcrcVerifier | None = None,
+        line: Line | None = None,
     ) -> None:
         """Make a port without queue pairs.
 
@@ -63,6 +64,7 @@ class PortEngine:
             burst_bound_ns: How late the shell may be without loss of rate.
             max_burst_packets: Packets in one burst at most.
             verifier: Which packets to check, of those that arrive as bytes.
+            line: Its line, where others send through the port, too; None: its own.
 
         Raises:
             ValueError: If one of them is out of range.
@@ -75,7 +77,7 @@ class PortEngine:
             raise ValueError(
                 f"{max_burst_packets} packets in a burst are not in 1..128"
             )
-        self._line = Line(rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns)
+        self._line = line or Line(rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns)
         self._queue_pairs: dict[int, QueuePair] = {}
         self._events: deque[tuple[int, Event]] = deque()
         self._scheduler = Scheduler(

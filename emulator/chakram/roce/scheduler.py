@@ -135,7 +135,7 @@ class Scheduler:
         """See `PortEngine.peek_burst`."""
         if self._timers.first_ns <= now_ns:
             self.handle_timers(now_ns)
-        if now_ns < self._line.free_ns:
+        if now_ns < self._line.ready_ns(now_ns):
             return None
         while self._answering:
             queue_pair = self._answering[0]
@@ -181,7 +181,7 @@ class Scheduler:
         self.packets_sent += burst.count
         self.bytes_sent += burst.wire_bytes
         self.bursts_sent += 1
-        self._line.occupy(burst.wire_bytes, now_ns)
+        self._line.occupy(burst.wire_bytes, now_ns, len(self._turns.ring))
         if burst.kind != _DATA:
             if not queue_pair.responder.has_answer():
                 self._answering.popleft()
@@ -202,6 +202,8 @@ class Scheduler:
         wakeup_ns = _NEVER
         if self._answering or self._turns.ring:
             wakeup_ns = self._line.free_ns
+        else:
+            self._line.rest()
         while self._timers.first_ns < wakeup_ns:
             time_ns = self._timers.first_ns
             queue_pair = self._queue_pairs[self._timers.first_qpn]

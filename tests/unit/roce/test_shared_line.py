@@ -1,0 +1,195 @@
+"""A line whose parts belong to several processes, under a clock of its own."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.roce.pacing import Line
+from chakram.roce.shared_line import PART_WORDS, SharedLine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RATE_BPS = 10**10
+BOUND_NS = 1_000_000
+BURST_BYTES = 60_000  # 48 us
+END_NS = 100_000_000
+TOTAL_BYTES = RATE_BPS // 8 // 10
+
+
+@dataclass(kw_only=True)
+class Part:
+    """A process that has something to send now and then, and comes by now and then."""
+
+    line: Line
+    has_work: Callable[[int], bool] = lambda _: True
+    pause_ns: Callable[[], int] = lambda: 5000
+    queue_pairs: int = 1
+    burst_bytes: int = BURST_BYTES
+    sent: list[tuple[int, int]] = field(default_factory=list)
+    _is_busy: bool = False
+
+    def serve(self, now_ns: int) -> int:
+        """Do what a port's engine does; return when it comes by again."""
+        has_work = self.has_work(now_ns)
+        if has_work and not self._is_busy:
+            self.line.demand(now_ns)
+        elif not has_work:
+            self.line.rest()
+        self._is_busy = has_work
+        while has_work and now_ns >= self.line.ready_ns(now_ns):
+            self.line.offer(now_ns)
+            self.line.occupy(self.burst_bytes, now_ns, self.queue_pairs)
+            self.sent.append((now_ns, self.burst_bytes))
+        return now_ns + self.pause_ns()
+
+    def sent_bytes(self, begin_ns: int = 0, end_ns: int = 1 << 62) -> int:
+        return sum(size for at_ns, size in self.sent if begin_ns <= at_ns < end_ns)
+
+
+def shared_lines(count: int) -> list[SharedLine]:
+    words = array("q", bytes(8 * PART_WORDS * count))
+    return [
+        SharedLine(rate_bps=RATE_BPS, burst_bound_ns=BOUND_NS, words=words, index=index)
+        for index in range(count)
+    ]
+
+
+def play(parts: list[Part], *, end_ns: int, begin_ns: int = 1000) -> None:
+    due_ns = [begin_ns + index for index in range(len(parts))]
+    while True:
+        index = due_ns.index(min(due_ns))
+        if due_ns[index] >= end_ns:
+            return
+        due_ns[index] = parts[index].serve(due_ns[index])
+
+
+def most_beyond(parts: list[Part]) -> int:
+    """Return by how much more than its rate allows the line has ever sent, in ns."""
+    sent = sorted(entry for part in parts for entry in part.sent)
+    # Of a line that holds rate x (T + bound) in every interval, this bucket never
+    # holds more than the bound.
+    level = most = 0.0
+    last_ns = 0
+    for at_ns, size in sent:
+        level = max(0.0, level - (at_ns - last_ns)) + size * 8e9 / RATE_BPS
+        last_ns = at_ns
+        most = max(most, level)
+    return round(most) - BOUND_NS
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_parts_that_always_have_work_share_the_rate(count: int) -> None:
+    rng = Random(count)
+    parts = [
+        Part(line=line, pause_ns=lambda: rng.randint(500, 30_000))
+        for line in shared_lines(count)
+    ]
+    play(parts, end_ns=END_NS)
+    for part in parts:
+        assert part.sent_bytes() == pytest.approx(TOTAL_BYTES / count, rel=0.02)
+    assert sum(part.sent_bytes() for part in parts) == pytest.approx(
+        TOTAL_BYTES, rel=0.01
+    )
+    assert most_beyond(parts) <= count * 48_000
+
+
+def test_who_comes_by_more_often_has_no_more() -> None:
+    quick, slow = (Part(line=line) for line in shared_lines(2))
+    quick.pause_ns = lambda: 3000
+    slow.pause_ns = lambda: 170_000
+    play([quick, slow], end_ns=2 * END_NS)
+    assert slow.sent_bytes() == pytest.approx(quick.sent_bytes(), rel=0.02)
+
+
+def test_a_part_alone_has_the_whole_rate() -> None:
+    busy, idle = (Part(line=line) for line in shared_lines(2))
+    idle.has_work = lambda _: False
+    play([busy, idle], end_ns=END_NS)
+    assert busy.sent_bytes() == pytest.approx(TOTAL_BYTES, rel=0.01)
+    assert most_beyond([busy]) <= 48_000
+
+
+def test_what_a_slow_part_leaves_the_others_take() -> None:
+    busy, slow = (Part(line=line) for line in shared_lines(2))
+    slow.pause_ns = lambda: 4_800_000  # of which the line makes up 1 ms
+    play([busy, slow], end_ns=2 * END_NS)
+    total = busy.sent_bytes() + slow.sent_bytes()
+    assert total == pytest.approx(2 * TOTAL_BYTES, rel=0.02)
+    assert slow.sent_bytes() > 0
+
+
+def test_work_that_comes_and_goes_keeps_the_rate_and_saves_nothing() -> None:
+    rng = Random(7)
+    first, second = (
+        Part(line=line, pause_ns=lambda: rng.randint(500, 20_000))
+        for line in shared_lines(2)
+    )
+    first.has_work = lambda now_ns: now_ns // 3_000_000 % 2 == 0
+    second.has_work = lambda now_ns: now_ns // 5_000_000 % 2 == 0
+    second.burst_bytes = 4_000
+    play([first, second], end_ns=END_NS)
+    assert most_beyond([first, second]) <= 2 * 48_000
+    # Three quarters of the time one of them has work.
+    total = first.sent_bytes() + second.sent_bytes()
+    assert total == pytest.approx(0.75 * TOTAL_BYTES, rel=0.03)
+
+
+def test_small_packets_of_one_part_count() -> None:
+    # Acknowledgements of one process leave while another one sends all it can.
+    bulk, acks = (Part(line=line) for line in shared_lines(2))
+    acks.burst_bytes = 80
+    acks.has_work = lambda now_ns: len(acks.sent) < now_ns // 10_000
+    play([bulk, acks], end_ns=END_NS)
+    assert most_beyond([bulk, acks]) <= 50_000
+    assert acks.sent_bytes() >= 80 * 0.9 * END_NS // 10_000
+
+
+def test_parts_share_by_their_queue_pairs() -> None:
+    many, one = (Part(line=line) for line in shared_lines(2))
+    many.queue_pairs = 9
+    play([many, one], end_ns=2 * END_NS)
+    assert many.sent_bytes() == pytest.approx(9 * one.sent_bytes(), rel=0.03)
+
+
+def test_a_part_that_comes_back_has_saved_nothing() -> None:
+    first, second = (Part(line=line) for line in shared_lines(2))
+    second.has_work = lambda now_ns: now_ns >= END_NS
+    play([first, second], end_ns=2 * END_NS)
+    for part in (first, second):
+        assert part.sent_bytes(END_NS) == pytest.approx(TOTAL_BYTES / 2, rel=0.02)
+
+
+def test_waiting_for_others_is_no_fault_of_the_data_plane() -> None:
+    parts = [Part(line=line) for line in shared_lines(3)]
+    play(parts, end_ns=END_NS)
+    assert [part.line.generator_wait_ns for part in parts] == [0, 0, 0]
+
+
+def test_one_part_is_a_line() -> None:
+    (shared,) = shared_lines(1)
+    plain = Line(rate_bps=RATE_BPS, burst_bound_ns=BOUND_NS)
+    rng, again = Random(3), Random(3)
+    parts = [
+        Part(line=shared, pause_ns=lambda: rng.randint(1, 3_000_000)),
+        Part(line=plain, pause_ns=lambda: again.randint(1, 3_000_000)),
+    ]
+    for part in parts:
+        part.has_work = lambda now_ns: now_ns // 7_000_000 % 3 > 0
+        play([part], end_ns=END_NS)
+    assert parts[0].sent == parts[1].sent
+    assert shared.generator_wait_ns == plain.generator_wait_ns > 0
+    assert shared.free_ns == plain.free_ns
+
+
+def test_impossible_parts_are_refused() -> None:
+    words = array("q", bytes(8 * PART_WORDS))
+    with pytest.raises(ValueError, match="no part 1"):
+        SharedLine(rate_bps=1, burst_bound_ns=0, words=words, index=1)
+    with pytest.raises(ValueError, match="not shared"):
+        SharedLine(rate_bps=0, burst_bound_ns=0, words=words, index=0)
