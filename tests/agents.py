@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.control.events import Failed, Finished
@@ -49,3 +50,17 @@ async def until_the_end(client: AgentClient) -> list[AgentEvent]:
             if isinstance(event, Finished | Failed):
                 break
     return events
+
+
+def children_of(parent: int, command: str) -> list[int]:
+    """Return the ids of the children of a process that run *command*."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            line = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(stat[1]) == parent and command.encode() in line:
+            found.append(int(folder.name))
+    return found

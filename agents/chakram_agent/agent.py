@@ -28,6 +28,7 @@ from chakram.control.events import (
 from chakram.control.messages import pb
 from chakram.errors import AgentError, ChakramError, UnexpectedEvent
 from chakram.fabric.cores import shard_core
+from chakram_agent.divided import DividedPorts
 from chakram_agent.metering import Metering
 from chakram_agent.session import Session
 from chakram_agent.shard_process import ShardProcess
@@ -102,6 +103,7 @@ class Agent:
         self._tasks = tasks
         self._plan: AgentPlan | None = None
         self._shards: dict[int, ShardProcess] = {}
+        self._divided = DividedPorts()
         self._session: Session | None = None
         self._failure: ChakramError | None = None
         self._waiting_for: list[str] = []
@@ -147,16 +149,21 @@ class Agent:
         """
         limited, notes = self.policy.limit(plan)
         shards = len(limited.shard_numbers())
+        event = Prepare(
+            session=session,
+            run_id=plan.run_id,
+            shards=shards,
+            goes_on=plan.goes_on(),
+        )
         if self.state.phase is Phase.IDLE:
             self._plan = limited
-        self._dispatch(
-            Prepare(
-                session=session,
-                run_id=plan.run_id,
-                shards=shards,
-                goes_on=plan.goes_on(),
-            )
-        )
+            self._divided.open(limited)
+        try:
+            self._dispatch(event)
+        except ChakramError:
+            if self.state.phase is Phase.IDLE:
+                self._divided.close()
+            raise
         for note in notes:
             self._tell(LogLine(time_ns=time.monotonic_ns(), level="warning", text=note))
         await self._wait_until(
@@ -274,7 +281,12 @@ class Agent:
         for index, number in enumerate(numbers):
             core = shard_core(usable, number=index, shards=len(numbers))
             self._tasks.create_task(
-                self._run_shard(index, shard_part(plan, number), core),
+                self._run_shard(
+                    index,
+                    shard_part(plan, number),
+                    core,
+                    self._divided.parts(number),
+                ),
                 name=f"shard-{index}",
             )
 
@@ -287,7 +299,13 @@ class Agent:
 
     # ---- shards ----------------------------------------------------------------------
 
-    async def _run_shard(self, number: int, plan: AgentPlan, core: int | None) -> None:
+    async def _run_shard(
+        self,
+        number: int,
+        plan: AgentPlan,
+        core: int | None,
+        parts: list[pb.PortPart],
+    ) -> None:
         """Start a shard and listen to it until it ends."""
         reason = "its process ended"
         try:
@@ -296,9 +314,13 @@ class Agent:
                 core,
                 queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks),
                 ports=len(plan.ports),
+                inherited=[
+                    each for part in parts for each in (part.receiver, part.line)
+                ],
             )
         except ChakramError as error:
             self._failure = self._failure or error
+            self._divided.leave(number)
             self._dispatch(ShardStopped(shard=number, reason=str(error)))
             return
         self._shards[number] = shard
@@ -310,6 +332,7 @@ class Agent:
                 shard=number,
                 plan=encode_plan(plan),
                 allow=[str(prefix) for prefix in self.policy.allow],
+                parts=parts,
             )
             shard.tell(pb.ShardCommand(setup=setup))
             async for report in shard.reports():
@@ -323,6 +346,7 @@ class Agent:
             reason = await shard.close()
             del self._shards[number]
             self.metering.remove_shard(number)
+            self._divided.leave(number)
         if not self._shards:
             self._tell(self.counters())  # with what the last words have added
         self._dispatch(ShardStopped(shard=number, reason=reason))

@@ -100,7 +100,7 @@ class Sampler:
 
     Args:
         plane: The data plane.
-        plan: What it executes.
+        plan: What it executes: the part of one shard.
         bin_ns: Time between two samples; 0: none are taken.
     """
 
@@ -111,6 +111,7 @@ class Sampler:
         self._next_ns = 0
         self._taken = 0
         self._turn = 0
+        (self._shard,) = plan.shard_numbers()
         self._ports_seen: dict[int, tuple[int, ...]] = {}
         owners = queue_pair_owners(plan)
         self._pairs = [
@@ -146,7 +147,7 @@ class Sampler:
 
     def _sample_ports(self, now_ns: int) -> None:
         for line in self._lines:
-            row = port_row(line, line.endpoint.engine.statistics())
+            row = port_row(line, self._shard, line.endpoint.engine.statistics())
             number = line.endpoint.port.number
             if self._ports_seen.get(number) != row:
                 self._ports_seen[number] = row
@@ -166,10 +167,11 @@ class Sampler:
         return True
 
 
-def port_row(line: Line, counters: PortStatistics) -> tuple[int, ...]:
+def port_row(line: Line, shard: int, counters: PortStatistics) -> tuple[int, ...]:
     """Return the values of ``PORT_FIELDS`` behind time and number."""
     port = line.port
     return (
+        shard,
         counters.bytes_sent,
         line.received_bytes,
         counters.packets_sent,

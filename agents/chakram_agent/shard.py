@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import mmap
 import os
 import signal
 import socket
@@ -32,6 +33,7 @@ from chakram.errors import ChakramError, PeerError, RunFailed
 from chakram.fabric.process import die_with_parent
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
+from chakram.roce.shared_line import SharedLine
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork
@@ -43,7 +45,9 @@ from chakram_agent.sampling import Sampler
 from chakram_agent.tally import Tally
 
 if TYPE_CHECKING:
-    from chakram.core.plan import AgentPlan, PortPlan
+    from collections.abc import Iterable
+
+    from chakram.core.plan import AgentPlan, PortPlan, TransportPlan
     from chakram_agent.dataplane.loop import Line
     from chakram_agent.prober import Prober
 
@@ -64,18 +68,27 @@ GOODBYE_S = 1.0
 """How long the last words may take."""
 
 
-def build_plane(plan: AgentPlan, policy: Policy) -> DataPlane:
+def build_plane(
+    plan: AgentPlan, policy: Policy, parts: Iterable[pb.PortPart] = ()
+) -> DataPlane:
     """Open all ports of *plan*, each in its network namespace, with their endpoints.
+
+    Args:
+        plan: The shard's part of it.
+        policy: What this agent may send to.
+        parts: What the agent has opened for ports that other shards have as well.
 
     Raises:
         ChakramError: If a port cannot be opened, a destination is not allowed or would
             be reached through ``lo``, or a program does not fit its queue pairs.
     """
     network = MemoryNetwork()
+    part_of = {part.port: part for part in parts}
     lines: list[Line] = []
     try:
         for port in plan.ports:
-            lines.append(_open_line(port, plan, policy, network))  # noqa: PERF401 - closed if one fails
+            part = part_of.get(port.number)
+            lines.append(_open_line(port, plan, policy, network, part))
         connect_local([line.endpoint for line in lines])
     except BaseException:
         for line in lines:
@@ -85,7 +98,11 @@ def build_plane(plan: AgentPlan, policy: Policy) -> DataPlane:
 
 
 def _open_line(
-    port: PortPlan, plan: AgentPlan, policy: Policy, network: MemoryNetwork
+    port: PortPlan,
+    plan: AgentPlan,
+    policy: Policy,
+    network: MemoryNetwork,
+    part: pb.PortPart | None,
 ) -> Line:
     ranks = [rank for rank in plan.ranks if rank.port == port.number]
     transport = plan.transport
@@ -95,10 +112,34 @@ def _open_line(
         transport=transport,
         settings=plan.settings,
         rank_numbers=plan.numbers(),
-        rng=Random(f"{plan.settings.seed} {port.number}"),
+        # Parts of one port must not drop the same packets.
+        rng=Random(
+            f"{plan.settings.seed} {port.number}" + (f" {part.index}" if part else "")
+        ),
+        line=None if part is None else _shared_line(port, transport, part),
     )
     return open_line(
-        endpoint, transport, policy=policy, members=plan.peers, network=network
+        endpoint,
+        transport,
+        policy=policy,
+        members=plan.peers,
+        network=network,
+        receiver=None if part is None else socket.socket(fileno=part.receiver),
+    )
+
+
+def _shared_line(
+    port: PortPlan, transport: TransportPlan, part: pb.PortPart
+) -> SharedLine | None:
+    if port.rate_bps is None:
+        return None  # nothing to keep together
+    words = mmap.mmap(part.line, os.fstat(part.line).st_size)
+    os.close(part.line)
+    return SharedLine(
+        rate_bps=port.rate_bps,
+        burst_bound_ns=transport.burst_bound_ns,
+        words=memoryview(words).cast("q"),
+        index=part.index,
     )
 
 
@@ -154,7 +195,7 @@ class Shard:
             self._prober = open_prober(self._plan, policy)
             self._tell(pb.ShardReport(ready=pb.ShardReady()))
             return
-        self._plane = build_plane(self._plan, policy)
+        self._plane = build_plane(self._plan, policy, setup.parts)
         self._plane.watch(self._pipe.fileno())
         self._goes_on = any(
             replay.is_background

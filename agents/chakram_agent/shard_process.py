@@ -15,7 +15,7 @@ from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
 __all__ = ["ShardProcess", "read_frame"]
 
@@ -69,10 +69,12 @@ class ShardProcess:
         *,
         queue_pairs: int = 0,
         ports: int = 0,
+        inherited: Sequence[int] = (),
     ) -> ShardProcess:
         """Start the process of shard *number*; *core* is the one that it keeps to.
 
-        Its counters have room for so many *queue_pairs* and *ports*.
+        Its counters have room for so many *queue_pairs* and *ports*; it *inherits* so
+        many more descriptors, with their numbers.
 
         Raises:
             EnvironmentProblem: If the machine does not start another process.
@@ -91,7 +93,7 @@ class ShardProcess:
                 *(() if core is None else ("--core", str(core))),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), counters.descriptor),
+                pass_fds=(theirs.fileno(), counters.descriptor, *inherited),
             )
         except OSError as error:
             counters.close()

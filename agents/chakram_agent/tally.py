@@ -117,6 +117,8 @@ class Tally:
         self._plane = plane
         self._counters = counters
         self._shard = shard
+        # What the plan calls it; processes are numbered without gaps.
+        (self._place,) = plan.shard_numbers()
         self._began_ns = time.monotonic_ns()
         self._began_cpu_ns = time.process_time_ns()
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
@@ -159,7 +161,7 @@ class Tally:
             self._ports[index] = now
             self._count_sockets(index, line, values)
             port = line.endpoint.port.number
-            row = (time.monotonic_ns(), port, *port_row(line, now))
+            row = (time.monotonic_ns(), port, *port_row(line, self._place, now))
             self._counters.set_port(index, row)
         cpu_ns = time.process_time_ns()
         values[_CPU_NS] = cpu_ns

@@ -47,7 +47,7 @@ from chakram.errors import (
 from chakram.testing.plans import collective, flow_rows, program
 from chakram_agent.policy import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
-from tests.agents import TIMEOUT_S, serving, until_the_end
+from tests.agents import TIMEOUT_S, children_of, serving, until_the_end
 from tests.plans import ring_plan
 
 pytestmark = pytest.mark.asyncio
@@ -437,20 +437,6 @@ async def end(process: asyncio.subprocess.Process) -> None:
     process.terminate()
     async with asyncio.timeout(TIMEOUT_S):
         assert await process.wait() == 0
-
-
-def children_of(parent: int, command: str) -> list[int]:
-    """Return the ids of the children of a process that run *command*."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (folder / "stat").read_text().rpartition(")")[2].split()
-            line = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(stat[1]) == parent and command.encode() in line:
-            found.append(int(folder.name))
-    return found
 
 
 CONTROLLER = """

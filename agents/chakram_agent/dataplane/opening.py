@@ -14,6 +14,7 @@ from chakram_agent.dataplane.routes import refuse_loopback_route
 from chakram_agent.dataplane.udp import open_udp_port
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Collection
 
     from chakram.core.plan import TransportPlan
@@ -59,6 +60,7 @@ def open_line(
     policy: Policy,
     members: Collection[str],
     network: MemoryNetwork | None = None,
+    receiver: socket.socket | None = None,
 ) -> Line:
     """Open the port of *endpoint* in its network namespace.
 
@@ -68,6 +70,7 @@ def open_line(
         policy: What this agent may send to.
         members: Addresses of the plan: nothing is sent to others either.
         network: Where ``memory:`` ports of this process meet.
+        receiver: The socket to receive on, where the port is divided.
 
     Raises:
         ChakramError: If the port cannot be opened, or a destination is not allowed or
@@ -85,6 +88,7 @@ def open_line(
         data_tos=transport.dscp_data << 2 | transport.ecn,
         control_tos=transport.dscp_ack << 2,
         cnp_tos=transport.dscp_cnp << 2,
+        receiver=receiver,
     )
     # Inside a rootless lab there is no way back; a shard does nothing else there.
     place = (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chakram_agent.dataplane.burst_port import Port
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
 __all__ = ["Port", "PortCapabilities", "PortOptions"]
@@ -28,6 +29,8 @@ class PortOptions:
         control_tos: The same of ACKs and NAKs.
         cnp_tos: The same of CNPs.
         buffer_bytes: Socket buffer to ask for, per direction.
+        receiver: The socket to receive on, where the port is divided: others have
+            theirs at the same place.  None: it is opened here.
     """
 
     address: str
@@ -38,6 +41,7 @@ class PortOptions:
     control_tos: int
     cnp_tos: int
     buffer_bytes: int = 4 << 20
+    receiver: socket.socket | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,7 @@ from chakram_agent.dataplane.port import PortCapabilities
 if TYPE_CHECKING:
     from chakram_agent.dataplane.port import PortOptions
 
-__all__ = ["SOL_UDP", "SO_RXQ_OVFL", "UDP_SEGMENT", "UdpSockets"]
+__all__ = ["SOL_UDP", "SO_RXQ_OVFL", "UDP_SEGMENT", "UdpSockets", "bound_socket"]
 
 # Not in Python's socket module (linux/udp.h, linux/in.h).
 SOL_UDP = 17
@@ -86,19 +86,14 @@ class UdpSockets:
     """
 
     def __init__(self, interface: str, options: PortOptions) -> None:
-        if interface and not _INTERFACE.match(interface):
-            raise FabricError(
-                f"port udp:{interface}", "that is no name of an interface"
-            )
         self.options = options
         self.is_ipv6 = is_ipv6(options.address)
         self.senders: dict[int, socket.socket] = {}
         self.segmentation = True
-        place = socket_text(options.address, options.udp_port)
-        self._where = f"port udp:{interface} at {place}"
+        self._where = _where(interface, options.address, options.udp_port)
         self._interface = interface
         _allow_descriptors(len(options.source_ports) + _SPARE_DESCRIPTORS)
-        self.receiver = self._open(options.udp_port)
+        self.receiver = options.receiver or self._open(options.udp_port)
         try:
             self.coalescing = _try_option(self.receiver, SOL_UDP, _UDP_GRO)
             self._prepare_receiver()
@@ -173,42 +168,17 @@ class UdpSockets:
 
     def _open(self, number: int) -> socket.socket:
         options = self.options
-        sock = socket.socket(
-            socket.AF_INET6 if self.is_ipv6 else socket.AF_INET,
-            socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
+        # Other ports, or other parts of the port, may send from the same.
+        is_shared = options.receiver is not None or options.address == LOOPBACK_IPV6
+        return bound_socket(
+            self._interface,
+            options.address,
+            options.udp_port,
+            number,
+            option=socket.SO_REUSEADDR
+            if is_shared and number != options.udp_port
+            else None,
         )
-        try:
-            if self._interface:
-                _bind_to_interface(sock, self._interface, self._where)
-            if number != options.udp_port and options.address == LOOPBACK_IPV6:
-                # All ports share that address, so they share source ports, too.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind((options.address, number))
-        except OSError as error:
-            sock.close()
-            if error.errno == errno.EADDRINUSE:
-                raise PortInUse(
-                    socket_text(options.address, number),
-                    "the UDP port is taken by another program",
-                    "end it, or choose another fabric.udp_port",
-                ) from error
-            if error.errno == errno.EADDRNOTAVAIL:
-                raise FabricError(
-                    self._where,
-                    "no interface has that address",
-                    "see: ip address; one that is tentative cannot be used yet"
-                    if self.is_ipv6
-                    else "see: ip address",
-                ) from error
-            if error.errno in (errno.EPERM, errno.EACCES):
-                raise PrivilegeError(
-                    self._where, f"cannot open UDP port {number} ({error.strerror})"
-                ) from error
-            raise FabricError(self._where, f"cannot open it ({error})") from error
-        except BaseException:
-            sock.close()
-            raise
-        return sock
 
     def _set_buffer(self, sock: socket.socket, forced: int, plain: int) -> None:
         """Ask for a large buffer, by force where that is allowed."""
@@ -217,6 +187,67 @@ class UdpSockets:
             sock.setsockopt(socket.SOL_SOCKET, forced, wanted)
         except PermissionError:
             sock.setsockopt(socket.SOL_SOCKET, plain, wanted)
+
+
+def _where(interface: str, address: str, udp_port: int) -> str:
+    return f"port udp:{interface} at {socket_text(address, udp_port)}"
+
+
+def bound_socket(
+    interface: str, address: str, udp_port: int, number: int, *, option: int | None
+) -> socket.socket:
+    """Return a UDP socket that never waits.
+
+    Args:
+        interface: Interface that packets must use; empty: what the routes say.
+        address: Of the port.
+        udp_port: Of the port, too.
+        number: UDP port of this socket, perhaps another one.
+        option: Socket option that lets others have the same; None: nobody may.
+
+    Raises:
+        PortInUse: If somebody else has the address and UDP port.
+        FabricError: If the address or the interface is not there.
+        PrivilegeError: If this user may not do that.
+    """
+    where = _where(interface, address, udp_port)
+    if interface and not _INTERFACE.match(interface):
+        raise FabricError(f"port udp:{interface}", "that is no name of an interface")
+    sock = socket.socket(
+        socket.AF_INET6 if is_ipv6(address) else socket.AF_INET,
+        socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
+    )
+    try:
+        if interface:
+            _bind_to_interface(sock, interface, where)
+        if option is not None:
+            sock.setsockopt(socket.SOL_SOCKET, option, 1)
+        sock.bind((address, number))
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(
+                socket_text(address, number),
+                "the UDP port is taken by another program",
+                "end it, or choose another fabric.udp_port",
+            ) from error
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise FabricError(
+                where,
+                "no interface has that address",
+                "see: ip address; one that is tentative cannot be used yet"
+                if is_ipv6(address)
+                else "see: ip address",
+            ) from error
+        if error.errno in (errno.EPERM, errno.EACCES):
+            raise PrivilegeError(
+                where, f"cannot open UDP port {number} ({error.strerror})"
+            ) from error
+        raise FabricError(where, f"cannot open it ({error})") from error
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _try_option(sock: socket.socket, level: int, option: int) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["plan"]
 
+_MOST_HOSTS = 8
+
 
 def plan(
     experiment: ExperimentPath,
@@ -124,6 +126,7 @@ def _show(summary: PlanSummary) -> None:
             f"{summary.ports} on {_agents(summary)}"
             + (", IPv6" if summary.family == IPV6 else ""),
         ),
+        *_divided(summary),
         (
             "queue pairs",
             f"{summary.queue_pairs}, path MTU {summary.path_mtu}, "
@@ -146,6 +149,20 @@ def _show(summary: PlanSummary) -> None:
     console.print(total)
     for warning in summary.warnings:
         console.print(f"warning: {warning}", markup=False, highlight=False)
+
+
+def _divided(summary: PlanSummary) -> list[tuple[str, str]]:
+    hosts_of: dict[int, list[str]] = {}
+    for host, shards in summary.divided:
+        hosts_of.setdefault(shards, []).append(host)
+    texts = [
+        f"{', '.join(hosts[:_MOST_HOSTS])}"
+        + (f" and {more} more" if (more := len(hosts) - _MOST_HOSTS) > 0 else "")
+        + f" among {shards} shards"
+        + (" each" if len(hosts) > 1 else "")
+        for shards, hosts in hosts_of.items()
+    ]
+    return [("divided ports", "; ".join(texts))] if texts else []
 
 
 def _dilation(summary: PlanSummary) -> list[tuple[str, str]]:

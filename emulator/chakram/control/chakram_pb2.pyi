@@ -1583,6 +1583,7 @@ class ShardSetup(_message.Message):
     SHARD_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     ALLOW_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     @_builtins.property
     def plan(self) -> Global___AgentPlan:
@@ -1590,20 +1591,53 @@ class ShardSetup(_message.Message):
 
     @_builtins.property
     def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PortPart]: ...
     def __init__(
         self,
         *,
         shard: _builtins.int = ...,
         plan: Global___AgentPlan | None = ...,
         allow: _abc.Iterable[_builtins.str] | None = ...,
+        parts: _abc.Iterable[Global___PortPart] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "plan", b"plan", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "parts", b"parts", "plan", b"plan", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ShardSetup: _TypeAlias = ShardSetup  # noqa: Y015
+
+@_typing.final
+class PortPart(_message.Message):
+    """A port whose ranks live in several shards; descriptors are inherited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORT_FIELD_NUMBER: _builtins.int
+    RECEIVER_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    port: _builtins.int
+    receiver: _builtins.int
+    line: _builtins.int
+    index: _builtins.int
+    def __init__(
+        self,
+        *,
+        port: _builtins.int = ...,
+        receiver: _builtins.int = ...,
+        line: _builtins.int = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "line", b"line", "port", b"port", "receiver", b"receiver"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PortPart: _TypeAlias = PortPart  # noqa: Y015
 
 @_typing.final
 class ShardArm(_message.Message):

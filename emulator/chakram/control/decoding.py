@@ -399,6 +399,7 @@ def _check_references(plan: AgentPlan) -> None:
     peers = set(plan.peers)
     check_probes(plan, ports, peers)
     shard_of_port: dict[int, int] = {}
+    kinds = {port.number: port.open for port in plan.ports}
     taken: set[tuple[int, int]] = set()
     for index, rank in enumerate(plan.ranks):
         path = f"ranks[{index}]"
@@ -407,11 +408,13 @@ def _check_references(plan: AgentPlan) -> None:
             raise Fault(f"{path}.port", f"port {rank.port} is not in the plan")
         if rank.shard >= plan.shards:
             raise Fault(f"{path}.shard", f"shard {rank.shard} of {plan.shards} shards")
-        if shard_of_port.setdefault(rank.port, rank.shard) != rank.shard:
+        if shard_of_port.setdefault(rank.port, rank.shard) != rank.shard and not kinds[
+            rank.port
+        ].startswith("udp:"):
             raise Fault(
                 f"{path}.shard",
-                f"port {rank.port} has ranks in two shards",
-                "all ranks of a port live in one shard",
+                f"port {rank.port} ({kinds[rank.port]}) has ranks in two shards",
+                "only ports of kind udp: can be divided",
             )
         if numbers.get((program.job, program.rank)) != rank.number:
             raise Fault(

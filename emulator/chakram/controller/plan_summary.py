@@ -71,6 +71,7 @@ class PlanSummary:
         collectives: What they exchange, largest first.
         ports: Ports that carry ranks.
         agents: Agents, with their shards.
+        divided: Hosts of ports whose ranks live in several shards, with how many.
         queue_pairs: Queue pairs, both ends counted as one.
         messages: Messages of all ranks.
         payload_bytes: Payload of all ranks.
@@ -89,6 +90,7 @@ class PlanSummary:
     collectives: tuple[CollectiveLine, ...]
     ports: int
     agents: tuple[tuple[str, int], ...]
+    divided: tuple[tuple[str, int], ...]
     queue_pairs: int
     messages: int
     payload_bytes: int
@@ -238,6 +240,7 @@ def summarise_plan(
         ),
         ports=len(plan.ports()),
         agents=tuple((agent.agent, agent.shards) for agent in plan.agents),
+        divided=_divided(plan),
         queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks()) // 2,
         messages=messages,
         payload_bytes=payload,
@@ -252,6 +255,19 @@ def summarise_plan(
             *warnings,
             *(f"job {job.name}: {text}" for job in jobs for text in job.warnings),
         ),
+    )
+
+
+def _divided(plan: Plan) -> tuple[tuple[str, int], ...]:
+    shards_of = {
+        number: len(shards)
+        for agent in plan.agents
+        for number, shards in agent.shards_of_ports().items()
+    }
+    return tuple(
+        (port.host, shards_of[port.number])
+        for port in plan.ports()
+        if shards_of.get(port.number, 1) > 1
     )
 
 

@@ -1,7 +1,7 @@
 """Placement: which rank uses which port, in which shard, over which queue pairs.
 
-Ranks go onto ports in order; ``chakram.core.port_patterns`` says in which.  The same
-input gives the same plan.
+Ranks go onto ports in order; ``chakram.core.port_patterns`` says in which, and
+``chakram.core.shards`` which process drives them.  The same input gives the same plan.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from chakram.core.plan import (
     TransportPlan,
 )
 from chakram.core.port_patterns import PATTERNS, named_ports, patterned
-from chakram.core.queue_pairs import (
-    MAX_SHARDS,
-    Place,
-    QueuePairLayout,
-    connect,
-)
+from chakram.core.queue_pairs import Place, QueuePairLayout, connect
+from chakram.core.shards import counted_as_a_whole, most_parts, shards_of_seats
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from chakram.core.program import RankProgram
+
+_DIVISIBLE = "udp:"
+"""Ports of this kind have sockets, which several processes may share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,15 +97,27 @@ def place(
         for job, option in options.items()
         if option.local_rate_bps is not None
     }
-    shard_of = _shards(seats, shards, host_of if rates_bps else _its_number)
+    layout = layout or QueuePairLayout()
+    whole = counted_as_a_whole(seats, settings.faults)
+    shard_of = shards_of_seats(
+        seats,
+        shards,
+        together=host_of if rates_bps else _its_number,
+        is_whole=lambda port: (
+            bool(rates_bps)
+            or port.number in whole
+            or not port.open.startswith(_DIVISIBLE)
+        ),
+        parts=most_parts(layout.source_ports),
+    )
     places = {
         (program.job, program.rank): Place(
-            number=number, program=program, port=port, shard=shard_of[port.number]
+            number=number, program=program, port=port, shard=shard_of[number]
         )
         for number, (program, port) in enumerate(seats)
     }
     if settings.credits:
-        layout = replace(layout or QueuePairLayout(), with_grants=True)
+        layout = replace(layout, with_grants=True)
     queue_pairs = connect(
         programs_by_job,
         places,
@@ -116,7 +127,7 @@ def place(
             rates_bps.get(job) if host_of(a) == host_of(b) else None
         ),
     )
-    return _assemble(places, queue_pairs, transport, settings, shards, run_id)
+    return _assemble(places, queue_pairs, transport, settings, run_id)
 
 
 def _seats(
@@ -239,46 +250,11 @@ def _its_number(port: PortPlan) -> str:
     return str(port.number)
 
 
-def _shards(
-    seats: Iterable[tuple[RankProgram, PortPlan]],
-    shards: Mapping[str, int],
-    together: Callable[[PortPlan], str],
-) -> dict[int, int]:
-    """Return the shard of every port: each agent's ranks are spread evenly.
-
-    Ranks of one port stay together, for they share its pacing; so do ports that belong
-    *together*, for their ranks' messages go from one to the other within the process.
-    """
-    ranks_on: dict[str, int] = {}
-    ports_of: dict[str, dict[int, PortPlan]] = {}
-    for _, port in seats:
-        key = together(port)
-        ranks_on[key] = ranks_on.get(key, 0) + 1
-        ports_of.setdefault(key, {})[port.number] = port
-    loads: dict[str, list[int]] = {}
-    shard_of: dict[int, int] = {}
-    for key, ports in ports_of.items():
-        agent = next(iter(ports.values())).agent
-        count = shards.get(agent, 1)
-        if not 1 <= count <= MAX_SHARDS:
-            raise PlanError(
-                f"agent {agent}",
-                f"{count} shards are not possible",
-                f"from 1 to {MAX_SHARDS}",
-            )
-        load = loads.setdefault(agent, [0] * count)
-        shard = min(range(count), key=load.__getitem__)
-        load[shard] += ranks_on[key]
-        shard_of |= dict.fromkeys(ports, shard)
-    return shard_of
-
-
 def _assemble(
     places: Mapping[tuple[str, int], Place],
     queue_pairs: Mapping[tuple[str, int], list[QueuePairPlan]],
     transport: TransportPlan,
     settings: RunSettings,
-    shards: Mapping[str, int],
     run_id: str,
 ) -> Plan:
     ports = {seat.port.number: seat.port for seat in places.values()}
@@ -301,8 +277,8 @@ def _assemble(
             AgentPlan(
                 run_id=run_id,
                 agent=agent,
-                # More processes than ports would idle.
-                shards=min(shards.get(agent, 1), len({rank.port for rank in ranks})),
+                # Of more processes than have work the rest would idle.
+                shards=1 + max(rank.shard for rank in ranks),
                 ports=tuple(
                     ports[number]
                     for number in sorted(ports)

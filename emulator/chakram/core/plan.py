@@ -218,6 +218,13 @@ class AgentPlan:
             return [0]
         return sorted({rank.shard for rank in self.ranks})
 
+    def shards_of_ports(self) -> dict[int, tuple[int, ...]]:
+        """Return the shards of every port with ranks, ascending; several: divided."""
+        found: dict[int, set[int]] = {}
+        for rank in self.ranks:
+            found.setdefault(rank.port, set()).add(rank.shard)
+        return {port: tuple(sorted(shards)) for port, shards in found.items()}
+
     def goes_on(self) -> bool:
         """Tell whether ranks send for as long as the jobs with an end need."""
         return any(

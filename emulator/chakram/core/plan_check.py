@@ -85,6 +85,7 @@ def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> list[str]:
             ends[rank.port, end.qpn] = (rank, end)
             if end.qpn % MAX_SHARDS != rank.shard:
                 problems.append(f"{where}: does not name shard {rank.shard}")
+    shard_of_flow: dict[tuple[int, int, int], int] = {}
     for rank, end in ends.values():
         where = _where(rank, end)
         remote = ports.get(end.remote_port)
@@ -99,6 +100,15 @@ def _check_queue_pairs(plan: Plan, ports: Mapping[int, PortPlan]) -> list[str]:
             problems.append(f"{where}: has no other end")
         elif _seen_from(other_rank, other) != _seen_from_there(rank, end):
             problems.append(f"{where}: its other end does not agree")
+        else:
+            # What arrives joined goes to one shard.
+            flow = (rank.port, end.source_port, end.remote_port)
+            shard = shard_of_flow.setdefault(flow, other_rank.shard)
+            if shard != other_rank.shard and rank.port != end.remote_port:
+                problems.append(
+                    f"{where}: its source port {end.source_port} leads to shards "
+                    f"{shard} and {other_rank.shard} of port {end.remote_port}"
+                )
     return problems
 
 

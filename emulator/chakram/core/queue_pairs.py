@@ -3,13 +3,19 @@
 Every (job, group, channel, pair of peers) that some schedule of the job uses gets a
 queue pair of its own, so that its flow is told apart on the wire and its congestion
 state is its own.  The same input gives the same numbers, to the last PSN.
+
+The low bits of a queue pair number are the shard that owns it.  Where the ranks of a
+port live in several, the kernel gives each what arrives for its queue pairs: it reads
+that number.  But what a network adapter or the kernel has joined to one run of packets
+(GRO: same addresses, same UDP ports) goes to one place, by the number in the first of
+them.  So between two ports a UDP source port is used by queue pairs of one shard here
+and one shard there only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import cycle
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm_of
@@ -23,7 +29,7 @@ from chakram.core.program import (
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.collectives import CollectiveOp
@@ -115,7 +121,7 @@ def connect(
             are not there, or need more queue pairs than a port can have.
     """
     layout = layout or QueuePairLayout()
-    listed = cycle(layout.source_ports)
+    source_ports = _SourcePorts(layout.source_ports, places.values())
     ends: dict[tuple[str, int], list[QueuePairPlan]] = {key: [] for key in places}
     used: dict[int, int] = {}
 
@@ -141,7 +147,7 @@ def connect(
             if local_rate_bps is not None and index:
                 continue  # nothing is divided where there is no fabric
             a_qpn, b_qpn = next_qpn(a), next_qpn(b)
-            source_port = next(listed, 0) or source_port_of(a_qpn, b_qpn)
+            source_port = source_ports.choose(a, b, (a_qpn, b_qpn))
             name = f"{seed}/{job}/{group}/{channel}"
             if index:
                 name += f"/{index}"
@@ -169,6 +175,51 @@ def connect(
                     )
                 )
     return ends
+
+
+class _SourcePorts:
+    """Chooses the UDP source ports of queue pairs.
+
+    Args:
+        listed: Those to choose from, given out in turn; empty: the usual pool, and as
+            adapters choose.
+        places: Of all ranks.
+    """
+
+    def __init__(self, listed: Sequence[int], places: Iterable[Place]) -> None:
+        self._listed = tuple(dict.fromkeys(listed))
+        self._given: dict[tuple[int, int], int] = {}
+        shards: dict[int, set[int]] = {}
+        for place in places:
+            shards.setdefault(place.port.number, set()).add(place.shard)
+        self._shards = {port: sorted(found) for port, found in shards.items()}
+
+    def choose(self, a: Place, b: Place, qpns: tuple[int, int]) -> int:
+        """Return the source port of a queue pair between *a* and *b*.
+
+        It is the same seen from both ends.  Source ports are numbered from 0; of the
+        remainder by (shards here x shards there) both shards can be told.
+        """
+        near, far = sorted((a, b), key=lambda place: place.port.number)
+        near_shards, far_shards = (
+            self._shards[place.port.number] for place in (near, far)
+        )
+        classes = len(near_shards) * len(far_shards)
+        which = near_shards.index(near.shard) * len(far_shards)
+        which += far_shards.index(far.shard)
+        if not self._listed:
+            number = source_port_of(*qpns) - SOURCE_PORT_BASE
+            return SOURCE_PORT_BASE + _of_class(
+                number, which, classes, SOURCE_PORT_POOL
+            )
+        given = self._given.get((classes, which), 0)
+        self._given[classes, which] = given + 1
+        return self._listed[_of_class(given, which, classes, len(self._listed))]
+
+
+def _of_class(number: int, which: int, classes: int, total: int) -> int:
+    """Return the one of 0 to *total* - 1 that stands for *number* in a class."""
+    return number % (total // classes) * classes + which
 
 
 def first_index(port: int) -> int:

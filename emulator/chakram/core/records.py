@@ -101,6 +101,7 @@ Open Traffic Generator models where they have one.
 PORT_FIELDS = (
     "time_ns",
     "port",  # number in the plan
+    "shard",  # that sent and received this: see below
     "tx_bytes",  # layer 2 without FCS
     "rx_bytes",
     "tx_packets",
@@ -112,7 +113,11 @@ PORT_FIELDS = (
     "injected_disturbances",
     "generator_wait_ns",
 )
-"""One sample of one port; counts are from the start of the run on."""
+"""One sample of one port; counts are from the start of the run on.
+
+Of a divided port every shard has samples of its own, of what went through its sockets:
+the port's counts are the sums of the last ones of each.
+"""
 
 SHARE_UNIT = 1 << 20
 """Shares are integers in parts of it."""

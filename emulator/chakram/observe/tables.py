@@ -153,7 +153,8 @@ PORTS = pa.schema(
         ("time_ns", pa.int64()),
         ("port", pa.int32()),
         ("host", _NAME),
-        *((name, pa.int64()) for name in PORT_FIELDS[2:]),
+        ("shard", pa.int32()),
+        *((name, pa.int64()) for name in PORT_FIELDS[3:]),
     ]
 )
 """One row per sample of a port; likewise."""

@@ -288,10 +288,12 @@ def test_two_queue_pairs_of_one_port_need_two_numbers() -> None:
         decode_plan(message)
 
 
-def test_the_ranks_of_a_port_live_in_one_shard() -> None:
+def test_only_ports_with_sockets_are_divided() -> None:
     message = encode_plan(ring_plan(nranks=2, shards=2))
     message.ranks[1].port = 0
-    with pytest.raises(PlanError, match="all ranks of a port live in one shard"):
+    assert decode_plan(message).shards_of_ports() == {0: (0, 1)}
+    message.ports[0].open = "memory:"
+    with pytest.raises(PlanError, match="only ports of kind udp: can be divided"):
         decode_plan(message)
 
 

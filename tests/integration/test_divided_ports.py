@@ -1,0 +1,286 @@
+"""Ports whose ranks live in several data-plane processes, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import struct
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.control.client import AgentClient
+from chakram.control.events import CountersSnapshot, Failed, Finished, RecordBatch
+from chakram.core.counters import slot
+from chakram.core.groups import world_group
+from chakram.core.placement import PlacementOptions, place
+from chakram.core.plan import AgentPlan, RunSettings
+from chakram.core.queue_pairs import SHARD_BITS, SOURCE_PORT_BASE, SOURCE_PORT_POOL
+from chakram.core.records import FLOW_FIELDS, PORT_FIELDS, RecordRows
+from chakram.errors import FabricError, PortInUse
+from chakram.testing.plans import collective, program
+from chakram_agent.dataplane.steering import open_receivers
+from chakram_agent.dataplane.udp_sockets import UDP_SEGMENT
+from tests.agents import TIMEOUT_S, children_of, serving, until_the_end
+from tests.plans import ring_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from chakram.control.events import AgentEvent
+
+SHARDS = (1, 3, 7)
+LOOPBACK = ("127.0.0.1", "::1")
+_UDP_GRO = 104
+
+
+def free_udp_port(address: str) -> int:
+    """Return a port that nobody has, and that no source port of a plan is."""
+    pool = range(SOURCE_PORT_BASE, SOURCE_PORT_BASE + SOURCE_PORT_POOL)
+    while True:
+        with socket.socket(family_of(address), socket.SOCK_DGRAM) as sock:
+            sock.bind((address, 0))
+            number = int(sock.getsockname()[1])
+        if number not in pool:
+            return number
+
+
+def family_of(address: str) -> int:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+@contextmanager
+def receivers(
+    address: str, shards: Sequence[int] = SHARDS
+) -> Iterator[tuple[int, list[socket.socket]]]:
+    """Yield the UDP port and the sockets of a divided port."""
+    udp_port = free_udp_port(address)
+    opened = open_receivers("", address, udp_port, shards)
+    try:
+        yield udp_port, opened
+    finally:
+        for each in opened:
+            each.close()
+
+
+def packet(qpn: int, size: int = 40) -> bytes:
+    return (bytes(5) + qpn.to_bytes(3) + bytes(size))[:size]
+
+
+def arrived(receiver: socket.socket) -> list[bytes]:
+    found = []
+    while True:
+        try:
+            found.append(receiver.recv(65_536))
+        except BlockingIOError:
+            return found
+
+
+@pytest.mark.parametrize("address", LOOPBACK)
+def test_every_packet_comes_to_the_shard_that_it_names(address: str) -> None:
+    with (
+        receivers(address) as (udp_port, opened),
+        socket.socket(family_of(address), socket.SOCK_DGRAM) as sender,
+    ):
+        qpns = [n << SHARD_BITS | SHARDS[n % 3] for n in range(16, 80)]
+        for qpn in qpns:
+            sender.sendto(packet(qpn), (address, udp_port))
+        for shard, receiver in zip(SHARDS, opened, strict=True):
+            expected = [packet(qpn) for qpn in qpns if qpn % 64 == shard]
+            assert arrived(receiver) == expected
+
+
+@pytest.mark.parametrize("address", LOOPBACK)
+def test_what_names_no_shard_comes_to_the_first(address: str) -> None:
+    with (
+        receivers(address) as (udp_port, opened),
+        socket.socket(family_of(address), socket.SOCK_DGRAM) as sender,
+    ):
+        odd = [b"", b"x", bytes(7), packet(2), packet(63), b"\xff" * 8]
+        for data in odd:
+            sender.sendto(data, (address, udp_port))
+        assert arrived(opened[0]) == odd
+        assert arrived(opened[1]) == arrived(opened[2]) == []
+
+
+def test_a_joined_run_comes_as_a_whole_to_the_shard_of_its_first_packet() -> None:
+    """So the plan must not let packets for two shards share addresses and ports."""
+    with (
+        receivers("127.0.0.1") as (udp_port, opened),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        for receiver in opened:
+            receiver.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+        run = packet(16 << SHARD_BITS | 3) + packet(17 << SHARD_BITS | 7)
+        segment = struct.pack("H", len(run) // 2)
+        sender.sendmsg(
+            [run],
+            [(socket.IPPROTO_UDP, UDP_SEGMENT, segment)],
+            0,
+            ("127.0.0.1", udp_port),
+        )
+        assert [arrived(receiver) for receiver in opened] == [[], [run], []]
+
+
+@pytest.mark.parametrize("address", LOOPBACK)
+def test_nobody_else_gets_a_place_that_is_taken(address: str) -> None:
+    with receivers(address) as (udp_port, opened):
+        with pytest.raises(PortInUse, match="taken by another program"):
+            open_receivers("", address, udp_port, SHARDS)
+        assert len(opened) == 3
+    with pytest.raises(FabricError, match="no interface has that address"):
+        open_receivers("", "198.51.100.7", udp_port, SHARDS)
+
+
+# ---- an agent ------------------------------------------------------------------------
+
+
+def divided_plan(
+    address: str, *, shards: int, rate_bps: int | None = 1_000_000_000, iterations: int
+) -> AgentPlan:
+    """Return four jobs on the same two ports, whose ranks exchange 2 x 200 kB each."""
+    base = ring_plan(nranks=2, rate_bps=rate_bps)
+    ports = tuple(
+        replace(
+            port,
+            address=address if address == "::1" else f"{address[:-1]}{port.number + 1}",
+            udp_port=free_udp_port(address),
+        )
+        for port in base.ports
+    )
+    world = world_group(2)
+    rows = [collective("all_reduce", 200_000, number=n) for n in range(2)]
+    jobs = "abcd"
+    plan = place(
+        {
+            job: [program(rank, world, rows, job=job) for rank in range(2)]
+            for job in jobs
+        },
+        ports,
+        {job: PlacementOptions(first_port=0) for job in jobs},
+        replace(base.transport, icrc_check=1),
+        RunSettings(warmup=0, measured=iterations),
+        shards={"a": shards},
+        run_id="run-1",
+    )
+    return plan.agents[0]
+
+
+async def run(client: AgentClient, plan: AgentPlan) -> list[AgentEvent]:
+    await client.prepare(plan)
+    await client.arm(time.monotonic_ns() + 50_000_000)
+    return await until_the_end(client)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("address", "shards", "compiled"),
+    [
+        ("127.18.9.1", 4, "auto"),
+        ("::1", 4, "auto"),
+        ("127.18.9.1", 4, "off"),
+        ("127.18.9.1", 6, "auto"),
+    ],
+)
+async def test_ranks_of_one_port_live_in_several_shards(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    shards: int,
+    compiled: str,
+) -> None:
+    monkeypatch.setenv("CHAKRAM_COMPILED", compiled)
+    plan = divided_plan(address, shards=shards, iterations=3)
+    parts = plan.shards_of_ports()
+    assert [len(each) for each in parts.values()] == [shards // 2] * 2
+    async with (
+        serving(f"unix:{tmp_path}/a") as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        events = await run(client, plan)
+        assert isinstance(events[-1], Finished)
+        # Another plan finds the place free.
+        await client.reset()
+        await client.prepare(plan)
+
+    rows = RecordRows()
+    for event in events:
+        if isinstance(event, RecordBatch):
+            rows.extend(event.rows)
+    width = len(FLOW_FIELDS)
+    flows = [rows.flows[at : at + width] for at in range(0, len(rows.flows), width)]
+    sizes: Counter[int] = Counter()
+    for flow in flows:
+        sizes[flow[FLOW_FIELDS.index("rank")]] += flow[FLOW_FIELDS.index("size_bytes")]
+    assert sizes == dict.fromkeys(range(8), 3 * 2 * 200_000)
+
+    (*_, last) = (event for event in events if isinstance(event, CountersSnapshot))
+    values = {name: last.values[slot(name)] for name in ("tx_packets", "rx_packets")}
+    assert values["tx_packets"] == values["rx_packets"] > 0
+    assert last.values[slot("invalid_packets")] == 0
+    assert last.values[slot("retransmitted_packets_timeout")] == 0
+    assert len(last.loads) == shards
+
+    # The last sample of each part; together they are the port's.
+    samples: dict[tuple[int, int], dict[str, int]] = {}
+    width = len(PORT_FIELDS)
+    for at in range(0, len(rows.ports), width):
+        row = dict(zip(PORT_FIELDS, rows.ports[at : at + width], strict=True))
+        samples[row["port"], row["shard"]] = row
+    assert sorted(samples) == [(port, each) for port in parts for each in parts[port]]
+    for name, total in values.items():
+        assert sum(row[name] for row in samples.values()) == total
+
+
+@pytest.mark.asyncio
+async def test_parts_of_a_port_keep_its_rate_together(tmp_path: Path) -> None:
+    rate_bps = 50_000_000
+    plan = divided_plan("127.18.9.1", shards=4, rate_bps=rate_bps, iterations=2)
+    async with (
+        serving(f"unix:{tmp_path}/a") as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        events = await run(client, plan)
+    rows = RecordRows()
+    for event in events:
+        if isinstance(event, RecordBatch):
+            rows.extend(event.rows)
+    width = len(FLOW_FIELDS)
+    acked = rows.flows[FLOW_FIELDS.index("last_acked_ns") :: width]
+    first = rows.flows[FLOW_FIELDS.index("first_sent_ns") :: width]
+    sizes = rows.flows[FLOW_FIELDS.index("size_bytes") :: width]
+    took_s = (max(acked) - min(first)) / 1e9
+    # Both ports send alike.  Parts with a rate of their own would have twice as much;
+    # how near to it they come is up to the machine.
+    assert rate_bps * 0.4 <= 8 * sum(sizes) / 2 / took_s <= rate_bps
+
+
+@pytest.mark.asyncio
+async def test_a_part_that_is_killed_ends_the_run(tmp_path: Path) -> None:
+    plan = divided_plan("127.18.9.1", shards=4, iterations=100_000)
+    async with (
+        serving(f"unix:{tmp_path}/a") as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        await client.prepare(plan)
+        await client.arm(time.monotonic_ns() + 20_000_000)
+        async with asyncio.timeout(TIMEOUT_S):
+            async for event in client.events():
+                if isinstance(event, RecordBatch):
+                    break
+        shards = children_of(os.getpid(), "chakram_agent.shard")
+        os.kill(shards[1], signal.SIGKILL)
+        killed_s = time.monotonic()
+        events = await until_the_end(client)
+        assert time.monotonic() - killed_s < 2.5
+        assert isinstance(events[-1], Failed)
+        assert "was killed by signal 9" in events[-1].reason
+        await client.reset()
+        await client.prepare(plan)  # the place is free again
