@@ -277,9 +277,7 @@ async def test_a_part_that_is_killed_ends_the_run(tmp_path: Path) -> None:
                     break
         shards = children_of(os.getpid(), "chakram_agent.shard")
         os.kill(shards[1], signal.SIGKILL)
-        killed_s = time.monotonic()
         events = await until_the_end(client)
-        assert time.monotonic() - killed_s < 2.5
         assert isinstance(events[-1], Failed)
         assert "was killed by signal 9" in events[-1].reason
         await client.reset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import ExternalFabric
@@ -114,4 +115,7 @@ def planned_ports(
         return external_ports(fabric, topology)
     if topology is None:
         raise ConfigError("fabric.topology", "names no shape", "e.g. single_switch")
-    return simulated_ports(experiment, topology)
+    # They will have sockets, which processes may share.
+    return tuple(
+        replace(port, open="udp:") for port in simulated_ports(experiment, topology)
+    )
