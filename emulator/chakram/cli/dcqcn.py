@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
@@ -29,7 +29,10 @@ Vendor = Annotated[
 ]
 Names = Annotated[
     str,
-    typer.Option("--as", help="Whose names to show: nvidia, mlx5, intel, hpcc-ns3."),
+    typer.Option(
+        "--as",
+        help="Whose names to show: nvidia, mlx5, intel, hpcc-ns3, otg, keysight.",
+    ),
 ]
 
 
@@ -98,14 +101,23 @@ def dcqcn(
         return
     console = Console(highlight=False)
     console.print(f"{settings.describe()}, line {format_rate(line_rate_bps)}")
-    table = Table("knob", "value", "of the line", names, box=SIMPLE, pad_edge=False)
+    table = Table(
+        # Names are there to be copied: broken rather than cut short.
+        Column("knob", overflow="fold"),
+        "value",
+        "of the line",
+        Column(names, overflow="fold"),
+        box=SIMPLE,
+        pad_edge=False,
+    )
     spelled = {
         knob_named(name): (name, number) for name, number in named[names].items()
     }
     for knob, value in values.items():
         share = shares[knob] if shares[knob] != value else ""
         name, number = spelled.get(knob, ("", ""))
-        table.add_row(knob, _shown(value), share, f"{name} {number}".strip())
+        spelling = f"{name} {str(number).removesuffix('.0')}".strip()
+        table.add_row(knob, _shown(value), share, spelling)
     console.print(table)
     for source in load_profile(settings.profile).sources:
         console.print(f"- {source}")

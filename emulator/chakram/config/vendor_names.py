@@ -1,15 +1,20 @@
 """DCQCN's knobs by the names and units of those who make or model NICs.
 
-Four sets of names are known, and tell each other apart, so an experiment may use any of
-them: those of NVIDIA's tools (``rpg_ai_rate``; with ``_P1`` behind, in capitals, as
-firmware configuration spells them), those of the same knobs in the kernel
-(``rp_ai_rate``, ``np_min_time_between_cnps``), the module parameters of Intel's driver
-(``dcqcn_T``), and the keys of HPCC's ns-3 model, which astra-sim and SimAI took over
-(``RP_TIMER``).  What a set has no name for stays as the profile has it.
+Six sets of names are known, and an experiment may use any of them: those of NVIDIA's
+tools (``rpg_ai_rate``; with ``_P1`` behind, in capitals, as firmware configuration
+spells them), those of the same knobs in the kernel (``rp_ai_rate``,
+``np_min_time_between_cnps``), the module parameters of Intel's driver (``dcqcn_T``),
+the keys of HPCC's ns-3 model, which astra-sim and SimAI took over (``RP_TIMER``), those
+of the Open Traffic Generator's ports (``additive_increment_rate``, in percent of the
+line) and those of the emulated NICs of Keysight's AI data centre builder
+(``additive_rate_increment``, in Mbit/s). Only the last two share names, and they count
+bytes differently: the set that knows most of what is given is asked first. What a set
+has no name for stays as the profile has it.
 
 Sources: mlx5 driver (cong.c) and NVIDIA's parameter page; IEEE 802.1Qau for
 ``rpg_min_dec_fac``, the least share of a rate that one cut leaves; irdma driver; HPCC
-ns-3 (third.cc, rdma-hw.cc).
+ns-3 (third.cc, rdma-hw.cc); Open Traffic Generator models (Rocev2.DCQCN, Rocev2.CNP),
+and the mapping of Keysight's names to them.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from chakram.errors import ConfigError
 from chakram.roce.congestion.dcqcn import SHARE_UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["VENDORS", "VendorNumber", "from_vendor", "knob_named", "to_vendor"]
 
@@ -32,7 +37,8 @@ VendorNumber = int | float | str
 
 _WHERE = "transport.congestion_control.dcqcn.vendor"
 _NUMBER = re.compile(
-    r"\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*(Mb/s|Mbps|Gb/s|Gbps)?\s*\Z"
+    r"\s*([0-9]{1,12}(?:\.[0-9]{1,18})?(?:e-[0-9]{1,2})?)"
+    r"\s*(Mb/s|Mbps|Gb/s|Gbps)?\s*\Z"
 )
 _MEGABIT = 10**6
 _MEGABITS = {None: 1, "Mb/s": 1, "Mbps": 1, "Gb/s": 1000, "Gbps": 1000}
@@ -80,6 +86,15 @@ def _mss(knob: str) -> _Name:
     )
 
 
+def _percent(knob: str) -> _Name:
+    key = f"{knob}_bps"
+    return _Name(
+        knob,
+        lambda n: n / 100 if n <= 100 else None,
+        lambda p: round(100 * p[key] / p["line_rate_bps"], 12),
+    )
+
+
 def _microseconds(knob: str) -> _Name:
     key = f"{knob}_ns"
     return _Name(knob, lambda n: round(n * _US), lambda p: round(p[key] / _US))
@@ -91,8 +106,25 @@ def _count(knob: str, key: str) -> _Name:
     )
 
 
+def _cache_lines(knob: str) -> _Name:
+    key = f"{knob}_bytes"
+    return _Name(
+        knob,
+        lambda n: int(n) * 64 if n.denominator == 1 else None,
+        lambda p: round(p[key] / 64),
+    )
+
+
 def _flag(knob: str, key: str) -> _Name:
     return _Name(knob, lambda n: bool(n) if n in {0, 1} else None, lambda p: p[key])
+
+
+def _taken_by_a_cut() -> _Name:
+    return _Name(
+        "max_cut",
+        lambda n: n / 100 if 0 < n <= 100 else None,
+        lambda p: round(p["max_cut_q20"] * 100 / SHARE_UNIT),
+    )
 
 
 def _left_by_a_cut() -> _Name:
@@ -143,8 +175,20 @@ _NVIDIA: dict[str, _Name] = {
         "clamp_target_after_increase", "clamps_target_after_increase"
     ),
 }
-_NO_LIMIT = frozenset(("rpg_max_rate", "rp_max_rate"))
-"""Names whose 0 means the line rate, which is the limit here, too."""
+_AS_HERE = {
+    # 0 means the line rate, which is the limit here, too.
+    "rpg_max_rate": 0,
+    "rp_max_rate": 0,
+    "enable_dcqcn": 1,
+    "dcqcn_enable": 1,
+    "dcqcn_cc_cfg_valid": 1,
+}
+"""Numbers that say what is so here anyway."""
+_OTHER_SPELLINGS = {
+    # In the driver's own notes, and the word spelled out.
+    "dcqcn_min_rate": "dcqcn_min_rate_MBps",
+    "minimum_rate_limit": "minimum_rate_limmit",
+}
 
 
 def _kernel_name(name: str) -> str:
@@ -159,7 +203,8 @@ VENDORS: dict[str, dict[str, _Name]] = {
     "mlx5": {_kernel_name(name): meaning for name, meaning in _NVIDIA.items()},
     "intel": {
         "dcqcn_min_dec_factor": _left_by_a_cut(),
-        "dcqcn_min_rate": _megabits("min_rate"),
+        # In Mbit/s, whatever the name says.
+        "dcqcn_min_rate_MBps": _megabits("min_rate"),
         "dcqcn_F": _count("recovery_stages", "recovery_stages"),
         "dcqcn_T": _microseconds("increase_period"),
         "dcqcn_B": _count("byte_counter", "byte_counter_bytes"),
@@ -182,10 +227,42 @@ VENDORS: dict[str, dict[str, _Name]] = {
         "RATE_HAI": _megabits_text("hyper_increase"),
         "MIN_RATE": _megabits_text("min_rate"),
     },
+    "otg": {
+        "alpha_g": _NVIDIA["dce_tcp_g"],
+        "initial_alpha": _NVIDIA["initial_alpha_value"],
+        "alpha_update_period": _microseconds("alpha_period"),
+        "rate_reduction_time_period": _microseconds("decrease_period"),
+        "initial_rate_after_first_cnp": _percent("first_cnp_rate"),
+        "minimum_rate_limmit": _percent("min_rate"),
+        "maximum_rate_decrement_at_time": _taken_by_a_cut(),
+        "rate_decrement_coefficient": _NVIDIA["rpg_gd"],
+        "clamp_target_rate": _NVIDIA["clamp_tgt_rate"],
+        "rate_increment_time": _microseconds("increase_period"),
+        "rate_increment_byte_counter": _NVIDIA["rpg_byte_reset"],
+        "rate_increment_threshold": _NVIDIA["rpg_threshold"],
+        "additive_increment_rate": _percent("additive_increase"),
+        "hyper_increment_rate": _percent("hyper_increase"),
+        "cnp_delay_timer": _microseconds("cnp_interval"),
+    },
+    "keysight": {
+        "alpha_factor": _NVIDIA["dce_tcp_g"],
+        "initial_alpha": _NVIDIA["initial_alpha_value"],
+        "alpha_interval": _microseconds("alpha_period"),
+        "rate_decrement_interval": _microseconds("decrease_period"),
+        "rate_after_first_cnp": _megabits("first_cnp_rate"),
+        "min_rate_limit": _megabits("min_rate"),
+        "rate_decrement_factor": _taken_by_a_cut(),
+        "rate_decrement_coefficient": _NVIDIA["rpg_gd"],
+        "clamp_target_rate": _NVIDIA["clamp_tgt_rate"],
+        "rate_increment_interval": _microseconds("increase_period"),
+        "rate_increment_byte_counter": _cache_lines("byte_counter"),
+        "rate_increment_threshold": _NVIDIA["rpg_threshold"],
+        "additive_rate_increment": _megabits("additive_increase"),
+        "hyper_rate_increment": _megabits("hyper_increase"),
+        "time_between_cnps": _microseconds("cnp_interval"),
+    },
 }
 """The sets of names."""
-
-_ALL = {name: meaning for names in VENDORS.values() for name, meaning in names.items()}
 
 
 def from_vendor(numbers: Mapping[str, VendorNumber]) -> dict[str, Any]:
@@ -199,11 +276,13 @@ def from_vendor(numbers: Mapping[str, VendorNumber]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     said: dict[str, str] = {}
+    usual = {_usual(name) for name in numbers}
+    nearest = sorted(VENDORS.values(), key=lambda names: -len(usual & names.keys()))
     for name, given in numbers.items():
         number = _number(given)
-        if name in _NO_LIMIT and number == 0:
+        if number is not None and _AS_HERE.get(name) == number:
             continue
-        meaning = _ALL.get(name) or _NVIDIA.get(_without_port(name))
+        meaning = _meaning(_usual(name), nearest)
         value = None
         if meaning is not None and number is not None:
             value = meaning.read(number)
@@ -242,7 +321,21 @@ def knob_named(name: str) -> str:
     Raises:
         KeyError: If no vendor does.
     """
-    return _ALL[name].knob
+    meaning = _meaning(name, VENDORS.values())
+    if meaning is None:
+        raise KeyError(name)
+    return meaning.knob
+
+
+def _meaning(name: str, sets: Iterable[dict[str, _Name]]) -> _Name | None:
+    return next((names[name] for names in sets if name in names), None)
+
+
+def _usual(name: str) -> str:
+    """Return *name* as its set spells it; firmware's configuration adds a port."""
+    if name.isupper() and re.search(r"_P[12]\Z", name):
+        name = name[:-3].lower()
+    return _OTHER_SPELLINGS.get(name, name)
 
 
 def _number(given: VendorNumber) -> Fraction | None:
@@ -251,11 +344,6 @@ def _number(given: VendorNumber) -> Fraction | None:
     if match is None:
         return None
     return Fraction(match.group(1)) * _MEGABITS[match.group(2)]
-
-
-def _without_port(name: str) -> str:
-    """Return a name of the firmware's configuration as the tools have it."""
-    return re.sub(r"_P[12]\Z", "", name).lower() if name.isupper() else name
 
 
 def _known(name: str) -> str:

@@ -28,6 +28,8 @@ def test_a_profile_is_shown_in_every_spelling(
     assert found["in_percent"]["additive_increase"] == "0.1%"
     assert found["vendors"]["mlx5"]["rp_min_rate"] == 50
     assert found["vendors"]["hpcc-ns3"]["RATE_AI"] == "10Mb/s"
+    assert found["vendors"]["otg"]["additive_increment_rate"] == 0.1
+    assert found["vendors"]["keysight"]["additive_rate_increment"] == 10
     assert found["sources"]
 
 
@@ -39,6 +41,12 @@ def test_people_get_a_table_with_one_vendors_names(
     assert "dcqcn_T 55" in text
     assert "rpg_" not in text
     assert "irdma driver" in text
+
+
+@pytest.mark.parametrize("names", ["mlx5", "otg", "keysight"])
+def test_no_name_is_cut_short(names: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dcqcn", "--as", names]) == 0
+    assert "\N{HORIZONTAL ELLIPSIS}" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

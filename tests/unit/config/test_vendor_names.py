@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import get_args
 
 import pytest
+import yaml
 
 from chakram.config.dcqcn import (
     DcqcnKnobs,
@@ -16,6 +17,7 @@ from chakram.config.dcqcn import (
 )
 from chakram.config.vendor_names import VENDORS, from_vendor, knob_named, to_vendor
 from chakram.errors import ConfigError
+from chakram.roce.congestion.dcqcn import SHARE_UNIT
 
 LINE = 100 * 10**9
 PROFILES: tuple[ProfileName, ...] = get_args(ProfileName)
@@ -28,6 +30,13 @@ HALF_UNITS = {
         "hyper_increase_bps": LINE // 2000,
     },
     "hpcc-ns3": {},
+    "otg": {"gain_q20": 512, "alpha_initial_q20": 512, "max_cut_q20": 5243},
+    "keysight": {
+        "gain_q20": 512,
+        "alpha_initial_q20": 512,
+        "max_cut_q20": 5243,
+        "byte_counter_bytes": 32,
+    },
 }
 
 
@@ -98,7 +107,7 @@ def test_the_drivers_and_the_models_defaults_are_what_their_profiles_hold() -> N
     intel = dcqcn_parameters(DcqcnSettings(profile="dcqcn-intel"), LINE)
     assert to_vendor(intel, "intel") == {
         "dcqcn_min_dec_factor": 1,
-        "dcqcn_min_rate": 0,
+        "dcqcn_min_rate_MBps": 0,
         "dcqcn_F": 5,
         "dcqcn_T": 55,
         "dcqcn_B": 150_000,
@@ -140,6 +149,17 @@ def test_the_drivers_and_the_models_defaults_are_what_their_profiles_hold() -> N
         ("RATE_HAI", "0.1Gbps", "hyper_increase", 100_000_000),
         ("RP_TIMER", "900", "increase_period", 900_000),
         ("CLAMP_TARGET_RATE", 1, "clamp_target", True),
+        ("dcqcn_min_rate_MBps", 40, "min_rate", 40_000_000),
+        ("dcqcn_min_rate", 40, "min_rate", 40_000_000),
+        ("alpha_g", 1019, "alpha_gain", Fraction(5, 1024)),
+        ("minimum_rate_limmit", 0.002, "min_rate", Fraction(1, 50_000)),
+        ("minimum_rate_limit", 1e-05, "min_rate", Fraction(1, 10**7)),
+        ("maximum_rate_decrement_at_time", 10, "max_cut", Fraction(1, 10)),
+        ("initial_rate_after_first_cnp", 0, "first_cnp_rate", 0),
+        ("cnp_delay_timer", 55, "cnp_interval", 55_000),
+        ("rate_increment_byte_counter", 32767, "byte_counter", 32767),
+        ("min_rate_limit", 1, "min_rate", 1_000_000),
+        ("rate_decrement_factor", 50, "max_cut", Fraction(1, 2)),
     ],
 )
 def test_a_name_means_a_knob(
@@ -148,8 +168,96 @@ def test_a_name_means_a_knob(
     assert from_vendor({name: number}) == {knob: value}
 
 
-def test_no_highest_rate_is_what_the_line_is() -> None:
+def test_what_is_so_anyway_may_be_said() -> None:
+    # No highest rate is what the line is.
     assert from_vendor({"rpg_max_rate": 0, "rp_max_rate": 0}) == {}
+    assert from_vendor({"enable_dcqcn": 1, "dcqcn_enable": 1}) == {}
+
+
+# Both as their schemas have them by default.
+OTG = """
+enable_dcqcn: true
+alpha_g: 1019
+initial_alpha: 1023
+alpha_update_period: 21
+rate_reduction_time_period: 21
+initial_rate_after_first_cnp: 0.002
+minimum_rate_limmit: 0.002
+maximum_rate_decrement_at_time: 10
+clamp_target_rate: false
+rate_increment_time: 250
+rate_increment_byte_counter: 32767
+rate_increment_threshold: 25
+additive_increment_rate: 0.001
+hyper_increment_rate: 0.001
+cnp_delay_timer: 55
+"""
+KEYSIGHT = """
+alpha_factor: 1019
+alpha_interval: 21
+initial_alpha: 1023
+rate_after_first_cnp: 10000
+rate_decrement_factor: 50
+min_rate_limit: 1
+rate_decrement_coefficient: 11
+rate_decrement_interval: 21
+clamp_target_rate: false
+rate_increment_interval: 300
+rate_increment_byte_counter: 32767
+rate_increment_threshold: 1
+additive_rate_increment: 5
+hyper_rate_increment: 50
+time_between_cnps: 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            OTG,
+            {
+                "alpha_period_ns": 21_000,
+                "decrease_period_ns": 21_000,
+                "first_cnp_rate_bps": 2_000_000,
+                "min_rate_bps": 2_000_000,
+                "max_cut_q20": round(SHARE_UNIT / 10),
+                "clamps_target": 0,
+                "increase_period_ns": 250_000,
+                "byte_counter_bytes": 32_767,
+                "recovery_stages": 25,
+                "additive_increase_bps": 1_000_000,
+                "hyper_increase_bps": 1_000_000,
+                "cnp_interval_ns": 55_000,
+            },
+        ),
+        (
+            KEYSIGHT,
+            {
+                "alpha_period_ns": 21_000,
+                "decrease_period_ns": 21_000,
+                "first_cnp_rate_bps": 10_000_000_000,
+                "min_rate_bps": 1_000_000,
+                "max_cut_q20": SHARE_UNIT // 2,
+                "cut_shift": 1,
+                "clamps_target": 0,
+                "increase_period_ns": 300_000,
+                "byte_counter_bytes": 32_767 * 64,
+                "recovery_stages": 1,
+                "additive_increase_bps": 5_000_000,
+                "hyper_increase_bps": 50_000_000,
+                "cnp_interval_ns": 4_000,
+            },
+        ),
+    ],
+    ids=["otg", "keysight"],
+)
+def test_settings_of_testers_can_be_pasted(text: str, expected: dict[str, int]) -> None:
+    settings = DcqcnSettings.model_validate({"vendor": yaml.safe_load(text)})
+    parameters = dict(dcqcn_parameters(settings, LINE))
+    assert {name: parameters[name] for name in expected} == expected
+    assert parameters["gain_q20"] == SHARE_UNIT * 5 // 1024
+    assert parameters["alpha_initial_q20"] == SHARE_UNIT * 1023 // 1024
 
 
 @pytest.mark.parametrize(
@@ -159,6 +267,10 @@ def test_no_highest_rate_is_what_the_line_is() -> None:
         {"rpg_gd": 10},
         {"rpg_gd": 10.5},
         {"rpg_max_rate": 100},
+        {"enable_dcqcn": 0},
+        {"additive_increment_rate": 101},
+        {"maximum_rate_decrement_at_time": 0},
+        {"rate_increment_byte_counter": 0.5},
         {"dce_tcp_g": 1024},
         {"rpg_ai_rate": -1},
         {"rpg_ai_rate": "fast"},
