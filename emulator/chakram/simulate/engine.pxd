@@ -10,6 +10,7 @@ from chakram.simulate.marking cimport EcnMarker
 cdef long long _NEVER
 cdef int _DATA
 cdef long long _BITS_PER_BYTE_NS
+cdef long long _LARGEST
 cdef long long _EVENTS_PER_REPORT
 
 
@@ -25,6 +26,7 @@ cdef class Wire:
 
     @cython.locals(work="long long")
     cpdef long long enter(self, long long wire_bytes, long long now_ns)
+    @cython.locals(waiting_ns="long long")
     cpdef long long queue_bytes(self, long long now_ns)
 
 

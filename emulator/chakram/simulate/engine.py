@@ -28,6 +28,7 @@ __all__ = ["VirtualFabric", "Wire"]
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
 _BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
+_LARGEST = (1 << 63) - 1
 _EVENTS_PER_REPORT = 20_000
 
 
@@ -91,9 +92,13 @@ class Wire:
 
     def queue_bytes(self, now_ns: int) -> int:
         """Return what has entered and not left yet."""
-        if now_ns >= self._free_ns:
+        waiting_ns = self._free_ns - now_ns
+        if waiting_ns <= 0:
             return 0
-        return (self._free_ns - now_ns) * self.rate_bps // _BITS_PER_BYTE_NS
+        if waiting_ns > _LARGEST // self.rate_bps:
+            # More than a gigabyte: the exact product would not fit.
+            return waiting_ns // 8_000 * self.rate_bps // 1_000_000
+        return waiting_ns * self.rate_bps // _BITS_PER_BYTE_NS
 
 
 class VirtualFabric:

@@ -15,6 +15,7 @@ from chakram.config.dcqcn import (
 )
 from chakram.core.groups import world_group
 from chakram.core.plan import TransportPlan
+from chakram.core.queue_pairs import QueuePairLayout
 from chakram.fabric.topology import EcnThresholds, single_switch
 from chakram.simulate.engine import Wire
 from chakram.simulate.job import SimulationResult, simulate_plan
@@ -91,6 +92,14 @@ def test_a_wire_knows_its_queue() -> None:
     assert wire.queue_bytes(2_000) == 0
 
 
+def test_a_queue_of_gigabytes_is_still_counted() -> None:
+    # As many nanoseconds times bits per second do not fit in 64 bits.
+    wire = Wire(name="s0:h0", rate_bps=LINE, delay_ns=700)
+    for _ in range(100):
+        wire.enter(10**8, 0)
+    assert wire.queue_bytes(0) == pytest.approx(10**10, rel=1e-6)
+
+
 def flows_into_one(
     transport: TransportPlan,
     *,
@@ -101,6 +110,7 @@ def flows_into_one(
     line_bps: int = LINE,
     size: int = 250_000,
     seed: int = 3,
+    queue_pairs: int = 1,
 ) -> SimulationResult:
     """Ranks send to the first one, each of them *late_ns* later than the one before."""
     numbers = range(messages)
@@ -125,7 +135,8 @@ def flows_into_one(
         ),
     ]
     topology = single_switch(senders + 1, line_bps, host_delay_ns=1_000, host_ecn=ecn)
-    plan = make_plan(programs, topology, transport=transport)
+    layout = QueuePairLayout(count=queue_pairs)
+    plan = make_plan(programs, topology, transport=transport, layout=layout)
     return simulate_plan(plan, topology, rng=random.Random(seed), burst_packets=1)
 
 
@@ -166,7 +177,7 @@ def test_marks_without_dcqcn_are_counted_and_change_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "limiters"), [("queue_pair", 2), ("destination", 2), ("port", 1)]
+    ("scope", "limiters"), [("queue_pair", 4), ("destination", 2), ("port", 1)]
 )
 def test_a_receiver_limits_notifications_as_its_scope_says(
     scope: str, limiters: int
@@ -177,7 +188,9 @@ def test_a_receiver_limits_notifications_as_its_scope_says(
         dcqcn("dcqcn-paper", min_rate="100%", cnp_scope=scope),
         window_bytes=TransportPlan().window_bytes,
     )
-    result = flows_into_one(transport, ecn=always, messages=8, late_ns=0)
+    result = flows_into_one(
+        transport, ecn=always, messages=16, late_ns=0, queue_pairs=2
+    )
     notifications = sum(flow.cnp for flow in flow_rows(result.records))
 
     # One that comes while two messages are under way is counted for both.
