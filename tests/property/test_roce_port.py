@@ -140,17 +140,23 @@ def test_backlogged_queue_pairs_get_equal_shares(
 
 @given(
     rate_bps=st.integers(10**6, 10**11),
+    burst_ns=st.integers(0, 50_000),
     burst_bound_ns=st.integers(0, 50_000),
     size_bytes=st.integers(10_000, 200_000),
     lags_ns=st.lists(st.integers(0, 60_000), max_size=20),
 )
 def test_a_queue_pair_never_exceeds_its_rate(
-    rate_bps: int, burst_bound_ns: int, size_bytes: int, lags_ns: list[int]
+    rate_bps: int,
+    burst_ns: int,
+    burst_bound_ns: int,
+    size_bytes: int,
+    lags_ns: list[int],
 ) -> None:
     port = PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=15)
     port.add_queue_pair(
         make_queue_pair(
             congestion_control=FixedRate(rate_bps=rate_bps),
+            burst_ns=burst_ns,
             burst_bound_ns=burst_bound_ns,
             window_bytes=10**9,
             retransmit_timeout_ns=NEVER,
@@ -162,13 +168,56 @@ def test_a_queue_pair_never_exceeds_its_rate(
     while (wakeup_ns := port.next_wakeup_ns()) != NEVER:
         now_ns = max(now_ns, wakeup_ns) + next(lags, 0)
         while (burst := port.next_burst(now_ns)) is not None:
-            bound_bits = rate_bps * burst_bound_ns / 1e9
+            bound_bits = rate_bps * burst_ns / 1e9
             # RETH, immediate and pad come on top.
             assert burst.count == 1 or (burst.wire_bytes - 23) * 8 <= bound_bits
             first_bytes = first_bytes or burst.wire_bytes
             allowed_bits = (now_ns + burst_bound_ns) * rate_bps / 1e9
             assert (sent_bytes - first_bytes) * 8 <= allowed_bits + 8
             sent_bytes += burst.wire_bytes
+
+
+@given(
+    rate_bps=st.integers(10**6, 10**10),
+    window_bytes=st.sampled_from((16 << 10, 10**9)),
+    messages=st.lists(
+        st.tuples(st.integers(0, 5_000_000), st.integers(1, 60_000)), max_size=12
+    ),
+)
+def test_a_queue_pair_saves_nothing_up_while_it_has_nothing_to_send(
+    rate_bps: int, window_bytes: int, messages: list[tuple[int, int]]
+) -> None:
+    """Being late by a millisecond is made up, a pause of one is not."""
+    left, right = (
+        PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=4)
+        for _ in range(2)
+    )
+    left.add_queue_pair(
+        make_queue_pair(
+            congestion_control=FixedRate(rate_bps=rate_bps),
+            burst_bound_ns=1_000_000,
+            window_bytes=window_bytes,
+            retransmit_timeout_ns=NEVER,
+        )
+    )
+    right.add_queue_pair(make_queue_pair(0x12, 0x11))
+    pair = Pair(left, right, delay_ns=20_000)
+    for pause_ns, size_bytes in messages:
+        pair.clock.advance_to(pair.now_ns + pause_ns)
+        pair.post(0, size_bytes)
+        pair.run()
+
+    sent = [
+        (departure.time_ns, departure.burst.wire_bytes)
+        for departure in pair.left.departures
+        if departure.burst.kind == BurstKind.DATA
+    ]
+    for start, (began_ns, _) in enumerate(sent):
+        total_bytes = 0
+        for time_ns, wire_bytes in sent[start:]:
+            total_bytes += wire_bytes
+            allowed_bits = (time_ns - began_ns) * rate_bps / 1e9
+            assert (total_bytes - wire_bytes) * 8 <= allowed_bits + 8
 
 
 @given(delays_ns=st.lists(st.integers(0, 30_000), max_size=30))

@@ -11,7 +11,7 @@ from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.notification import CnpLimiter
 from chakram.roce.port import PortEngine
-from chakram.roce.queue_pair import QueuePair
+from chakram.roce.queue_pair import LONGEST_BURST_NS, QueuePair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from chakram.roce.pacing import Line
     from chakram.roce.verify import IcrcVerifier
 
-__all__ = ["CongestionSettings", "make_engine", "make_queue_pair"]
+__all__ = ["CongestionSettings", "burst_time_ns", "make_engine", "make_queue_pair"]
 
+_SHORTEST_BURST_NS = 15_000
 _VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
 
 
@@ -116,6 +117,21 @@ def _qpns_of(fault: PacketFault, ranks: Sequence[RankPlan]) -> Iterator[int]:
                 yield pair.qpn
 
 
+def burst_time_ns(
+    port: PortPlan, transport: TransportPlan, *, overhead_bytes: int
+) -> int:
+    """Return how much of its rate's time a burst of a paced queue pair may take.
+
+    As much as the port's largest burst takes at the port's rate, so that half the rate
+    means half the burst; but 15 us at least, as ports of real switches are given.
+    """
+    if port.rate_bps is None:
+        return _SHORTEST_BURST_NS
+    burst_bits = 8 * transport.max_burst_packets * (transport.path_mtu + overhead_bytes)
+    burst_ns = burst_bits * 10**9 // port.rate_bps
+    return min(max(_SHORTEST_BURST_NS, burst_ns), LONGEST_BURST_NS)
+
+
 def make_queue_pair(
     pair: QueuePairPlan,
     destination: int,
@@ -123,6 +139,7 @@ def make_queue_pair(
     settings: CongestionSettings,
     *,
     overhead_bytes: int,
+    burst_ns: int,
     remote_memory: tuple[int, int] = (0, 0),
     memory: MemoryRegion | None = None,
 ) -> QueuePair:
@@ -134,6 +151,7 @@ def make_queue_pair(
         transport: Its settings.
         settings: Of the port that it is for.
         overhead_bytes: See `QueuePair`.
+        burst_ns: Likewise.
         remote_memory: Address and key that WRITEs name.
         memory: Where what arrives is kept; None: nowhere.
 
@@ -162,6 +180,7 @@ def make_queue_pair(
         adaptive_low_ns=transport.adaptive_low_ns,
         adaptive_tries=transport.adaptive_tries,
         ack_interval_packets=transport.ack_interval_packets,
+        burst_ns=burst_ns,
         # A queue pair's rate is as hard to keep on time as its port's.
         burst_bound_ns=transport.burst_bound_ns,
         verb=verb,

@@ -17,6 +17,7 @@ cdef class Endpoint:
     cdef object _congestion_settings
     cdef object _verifier
     cdef object _overhead_bytes
+    cdef object _burst_ns
     cdef readonly object events
     cdef readonly PortEngine engine
     cdef readonly list replays

@@ -26,7 +26,12 @@ from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.records import RecordRows
 from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import PlanError
-from chakram.replay.assembly import CongestionSettings, make_engine, make_queue_pair
+from chakram.replay.assembly import (
+    CongestionSettings,
+    burst_time_ns,
+    make_engine,
+    make_queue_pair,
+)
 from chakram.replay.bundle import Bundle
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
@@ -86,6 +91,7 @@ class Endpoint:
         "_arrivals",
         "_awaited",
         "_bundle_of_qpn",
+        "_burst_ns",
         "_computing_calls",
         "_congestion_settings",
         "_destination_of",
@@ -146,6 +152,9 @@ class Endpoint:
         self._destination_of: dict[tuple[str, int], int] = {}
         self._congestion_settings = CongestionSettings(transport)
         self._overhead_bytes = overhead_bytes_of(family_of(port.address))
+        self._burst_ns = burst_time_ns(
+            port, transport, overhead_bytes=self._overhead_bytes
+        )
         self._verifier = (
             IcrcVerifier(
                 local_address=port.address,
@@ -189,6 +198,7 @@ class Endpoint:
                             transport,
                             self._congestion_settings,
                             overhead_bytes=self._overhead_bytes,
+                            burst_ns=self._burst_ns,
                         ),
                         # Messages between two ranks, and grants, have no steps to be
                         # ordered by.
@@ -231,6 +241,7 @@ class Endpoint:
                     transport,
                     self._congestion_settings,
                     overhead_bytes=self._overhead_bytes,
+                    burst_ns=self._burst_ns,
                     remote_memory=remote_memory,
                     memory=memory,
                 )

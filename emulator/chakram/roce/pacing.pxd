@@ -34,14 +34,18 @@ cdef class Line:
 
 cdef class Pace:
     cdef CongestionControl _congestion_control
+    cdef long long _burst_ns
     cdef long long _burst_bound_ns
     cdef long long _packet_bytes
     cdef long long _from_ns
     cdef long long _bytes
+    cdef long long _since_ns
+
+    cpdef object demand(self, long long since_ns)
 
     @cython.locals(rate_bps="long long", work="long long")
     cpdef long long ready_ns(self)
     @cython.locals(rate_bps="long long", bound_bytes="long long", packets="long long")
     cpdef long long packets(self)
-    @cython.locals(ready_ns="long long", earliest_ns="long long")
+    @cython.locals(from_ns="long long")
     cpdef object advance(self, long long wire_bytes, long long now_ns)

@@ -129,32 +129,44 @@ class Line:
 class Pace:
     """The pace that congestion control sets for one queue pair.
 
-    A burst takes at most *burst_bound_ns* of the rate's time, but one packet always may
-    go; and being late by that time is made up.
+    A burst takes at most *burst_ns* of the rate's time, but one packet always may go.
+    Being late by up to *burst_bound_ns* is made up; while there is nothing to send, or
+    the window is full, nothing is saved up: a message that comes after a pause finds
+    the rate that the flow was cut to.
     """
 
     __slots__ = (
         "_burst_bound_ns",
+        "_burst_ns",
         "_bytes",
         "_congestion_control",
         "_from_ns",
         "_packet_bytes",
+        "_since_ns",
     )
 
     def __init__(
         self,
         *,
         congestion_control: CongestionControl,
+        burst_ns: int,
         burst_bound_ns: int,
         packet_bytes: int,
     ) -> None:
         """Make a pace for packets of *packet_bytes* on the wire."""
         self._congestion_control = congestion_control
+        self._burst_ns = burst_ns
         self._burst_bound_ns = burst_bound_ns
         self._packet_bytes = packet_bytes
         # The last burst: when it began, as far as the rate is concerned, and its size.
         self._from_ns = 0
         self._bytes = 0
+        # Since when only the rate, or the port, holds back what there is to send.
+        self._since_ns = 0
+
+    def demand(self, since_ns: int) -> None:
+        """Note that there is something to send since *since_ns*, after a pause."""
+        self._since_ns = since_ns
 
     def ready_ns(self) -> int:
         """Return when the next burst may leave; a time in the past means now.
@@ -173,13 +185,16 @@ class Pace:
         rate_bps = self._congestion_control.rate_bps
         if rate_bps <= 0 or not self._congestion_control.is_pacing:
             return _NO_LIMIT
-        bound_bytes = rate_bps * self._burst_bound_ns // _BITS_PER_BYTE_NS
+        bound_bytes = rate_bps * self._burst_ns // _BITS_PER_BYTE_NS
         packets = bound_bytes // self._packet_bytes
         return packets if packets > 1 else 1
 
     def advance(self, wire_bytes: int, now_ns: int) -> None:
         """Note that a burst has left."""
-        ready_ns = self.ready_ns()
-        earliest_ns = now_ns - self._burst_bound_ns
-        self._from_ns = ready_ns if ready_ns > earliest_ns else earliest_ns
+        from_ns = self.ready_ns()
+        if from_ns < self._since_ns:
+            from_ns = self._since_ns
+        if from_ns < now_ns - self._burst_bound_ns:
+            from_ns = now_ns - self._burst_bound_ns
+        self._from_ns = from_ns
         self._bytes = wire_bytes

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.turns import SendOrder
 
-__all__ = ["QueuePair"]
+__all__ = ["LONGEST_BURST_NS", "QueuePair"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
@@ -40,6 +40,8 @@ _ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 _AETH_BYTES = 4
 _CNP_BYTES = 16
 _LONGEST_TIMEOUT_NS = 1 << 53
+LONGEST_BURST_NS = 1 << 23
+"""Times a rate of some terabits per second it fits 64 bits."""
 
 
 class QueuePair:
@@ -102,6 +104,7 @@ class QueuePair:
         retry_limit: int,
         ack_interval_packets: int,
         verb: Verb,
+        burst_ns: int = 15_000,
         burst_bound_ns: int = 15_000,
         backoff_limit: int = 0,
         rnr_retry_limit: int = RNR_RETRY_FOR_EVER,
@@ -133,8 +136,10 @@ class QueuePair:
             ack_interval_packets: How many packets may go without asking for an ACK,
                 rounded up to whole bursts.
             verb: How messages are sent.
-            burst_bound_ns: With a rate from congestion control, how much of that rate's
-                time one burst may take, and how late it may be and still catch up.
+            burst_ns: With a rate from congestion control, how much of that rate's time
+                one burst may take; one packet always may go.
+            burst_bound_ns: With such a rate, how late a burst may be and still catch
+                up.
             backoff_limit: How often the timeout doubles with each retry.
             rnr_retry_limit: How often to try again in a row when the peer is not ready
                 to receive; `RNR_RETRY_FOR_EVER`: always.
@@ -170,7 +175,8 @@ class QueuePair:
             ("rnr_timer", rnr_timer, 31),
             ("adaptive_low_ns", adaptive_low_ns, _LONGEST_TIMEOUT_NS >> 4),
             ("cnp_interval_ns", cnp_interval_ns or 0, _LONGEST_TIMEOUT_NS),
-            ("burst_bound_ns", burst_bound_ns, 1 << 23),
+            ("burst_ns", burst_ns, LONGEST_BURST_NS),
+            ("burst_bound_ns", burst_bound_ns, LONGEST_BURST_NS),
         ):
             if not 0 <= value <= maximum:
                 raise ValueError(f"qpn {qpn}: {name} {value} is not in 0..{maximum}")
@@ -221,6 +227,7 @@ class QueuePair:
             retry_limit=retry_limit,
             rnr_retry_limit=rnr_retry_limit,
             ack_interval_packets=ack_interval_packets,
+            burst_ns=burst_ns,
             burst_bound_ns=burst_bound_ns,
             verb=int(verb),
         )

@@ -76,6 +76,7 @@ cdef class Requester:
     cpdef object post_send(self, long long message_id, long long size_bytes,
                            long long now_ns, long long order=*, bytes contents=*,
                            unsigned long long remote_offset=*)
+    cpdef object demand(self, long long since_ns)
     cpdef long long sending_order(self)
     @cython.locals(message=Message, outstanding="long long", payload="long long",
                    in_flight="long long", ready_ns="long long")

@@ -125,6 +125,7 @@ class Requester:
         retry_limit: int,
         rnr_retry_limit: int,
         ack_interval_packets: int,
+        burst_ns: int,
         burst_bound_ns: int,
         verb: int,
     ) -> None:
@@ -141,6 +142,7 @@ class Requester:
         self._ack_interval_packets = ack_interval_packets
         self._pace = Pace(
             congestion_control=congestion_control,
+            burst_ns=burst_ns,
             burst_bound_ns=burst_bound_ns,
             packet_bytes=path_mtu + overhead_bytes,
         )
@@ -235,6 +237,14 @@ class Requester:
                 return _NEVER
         ready_ns = self._pace.ready_ns()
         return ready_ns if ready_ns > self._hold_until_ns else self._hold_until_ns
+
+    def demand(self, since_ns: int) -> None:
+        """Note that only its rate or its port has held back packets since *since_ns*.
+
+        Before that there were none, or the window was full, or a timer ran: nothing of
+        the rate is saved up over such a pause.
+        """
+        self._pace.demand(since_ns)
 
     def sending_order(self) -> int:
         """Return the order of the message whose packet is next; 0: there is none."""

@@ -115,6 +115,7 @@ class Scheduler:
                 is_busy = True
                 self._line.demand(since_ns)
             queue_pair.ready_since_ns = since_ns
+            queue_pair.requester.demand(since_ns)
             # What the line has lost so far, it has lost without this queue pair.
             queue_pair.wait_before_ns = (
                 self._line.generator_wait_ns + self._line.lost_ns(since_ns)

@@ -1,0 +1,100 @@
+"""The parts of an endpoint, as a plan wants them."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.core.plan import PortPlan, QueuePairPlan, TransportPlan
+from chakram.replay.assembly import (
+    CongestionSettings,
+    burst_time_ns,
+    make_queue_pair,
+)
+from chakram.roce.constants import IPV4_OVERHEAD_BYTES
+from chakram.roce.events import SendCompleted
+from chakram.testing.pair import Pair
+
+GIGABIT = 10**9
+
+
+def time_of_burst(rate_bps: int | None, max_burst_packets: int) -> int:
+    return burst_time_ns(
+        PortPlan(
+            number=0,
+            agent="a",
+            host="h0",
+            open="memory:",
+            netns=None,
+            address="198.18.0.1",
+            udp_port=4791,
+            rate_bps=rate_bps,
+            mtu=4200,
+        ),
+        TransportPlan(path_mtu=4096, max_burst_packets=max_burst_packets),
+        overhead_bytes=IPV4_OVERHEAD_BYTES,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "max_burst_packets", "burst_ns"),
+    [
+        # 8 packets of 4154 bytes at 1 Gbit/s.
+        (GIGABIT, 8, 8 * 4154 * 8),
+        (400 * GIGABIT, 15, 15_000),
+        (None, 15, 15_000),
+        (10**6, 15, 1 << 23),
+    ],
+)
+def test_a_paced_burst_takes_its_share_of_the_largest(
+    rate_bps: int | None, max_burst_packets: int, burst_ns: int
+) -> None:
+    assert time_of_burst(rate_bps, max_burst_packets) == burst_ns
+
+
+def test_a_message_after_a_pause_finds_the_rate_that_its_flow_was_cut_to() -> None:
+    """What is seen of a short message is the congestion of those before it."""
+    transport = TransportPlan(
+        path_mtu=4096,
+        window_bytes=1 << 20,
+        congestion_control="dcqcn",
+        congestion_parameters=(("line_rate_bps", 10 * GIGABIT),),
+    )
+    ends = [
+        make_queue_pair(
+            QueuePairPlan(
+                group="all",
+                channel=0,
+                peer_rank=1,
+                qpn=qpn,
+                remote_qpn=remote_qpn,
+                remote_port=1,
+                remote_address="198.18.0.2",
+                remote_udp_port=4791,
+                source_port=0xC000,
+                send_psn=0,
+                receive_psn=0,
+            ),
+            0,
+            transport,
+            CongestionSettings(transport),
+            overhead_bytes=IPV4_OVERHEAD_BYTES,
+            burst_ns=15_000,
+        )
+        for qpn, remote_qpn in ((1, 2), (2, 1))
+    ]
+    pair = Pair(*ends)
+    pair.post(0, 4096)
+    pair.run()
+    for _ in range(11):
+        pair.clock.advance_to(pair.now_ns + 50_000)
+        ends[0].requester.handle_cnp(pair.now_ns)
+    pair.clock.advance_to(pair.now_ns + 1_000_000)
+    pair.post(1, 65_536)
+    pair.run()
+
+    message = pair.left.events_of(1)[-1]
+    assert isinstance(message, SendCompleted)
+    assert message.rate_at_start_bps < GIGABIT
+    # It recovers meanwhile, but not at once.
+    at_that_rate_ns = 65_536 * 8 * 10**9 // message.rate_at_start_bps
+    assert message.last_acked_ns - message.posted_ns > at_that_rate_ns / 2
