@@ -10,6 +10,7 @@ import pytest
 from chakram._compiled import status
 from chakram.roce.congestion import FixedRate
 from chakram.roce.port import PortEngine
+from chakram.roce.turns import SendOrder
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair
 
@@ -28,15 +29,17 @@ class Traffic:
 
     Args:
         count: Of queue pairs.
-        paced: Whether a rate spaces the packets of each, or all take turns.
+        kind: ``turns``: all take turns; ``paced``: a rate spaces the packets of each;
+            ``ordered``: each has an earlier message than the next one.
     """
 
-    def __init__(self, count: int, *, paced: bool) -> None:
-        self._ports = tuple(port(count, end, paced=paced) for end in (1, 2))
+    def __init__(self, count: int, *, kind: str) -> None:
+        self._ports = tuple(port(count, end, kind=kind) for end in (1, 2))
         self._encoders = tuple(encoder(end) for end in (1, 2))
         self._now_ns = 0
         for pair in self._ports[0].queue_pairs():
-            self._ports[0].post_send(pair.qpn, 1, 1 << 30, 0)
+            order = pair.qpn if kind == "ordered" else 0
+            self._ports[0].post_send(pair.qpn, 1, 1 << 30, 0, order)
         # Every queue pair has been used.
         self.send(4 * count)
 
@@ -63,8 +66,9 @@ class Traffic:
             sender.receive_datagrams(view, len(view), segment_size, self._now_ns)
 
 
-def port(count: int, end: int, *, paced: bool) -> PortEngine:
+def port(count: int, end: int, *, kind: str) -> PortEngine:
     made = PortEngine(rate_bps=None, burst_bound_ns=15_000, max_burst_packets=4)
+    shared = SendOrder() if kind == "ordered" else None
     for number in range(2, count + 2):
         made.add_queue_pair(
             make_queue_pair(
@@ -73,10 +77,11 @@ def port(count: int, end: int, *, paced: bool) -> PortEngine:
                 path_mtu=4096,
                 source_port=0xC000 + number % 64,
                 congestion_control=FixedRate(rate_bps=10**10 // count)
-                if paced
+                if kind == "paced"
                 else None,
                 retransmit_timeout_ns=10**10,
-            )
+            ),
+            shared,
         )
     return made
 
@@ -93,9 +98,9 @@ def encoder(end: int) -> WireEncoder:
 @pytest.mark.skipif(
     not status().is_compiled(), reason="the compiled form is what counts"
 )
-@pytest.mark.parametrize("paced", [False, True])
-def test_a_packet_costs_the_same_with_ten_thousand_queue_pairs(paced: bool) -> None:
-    few, many = (Traffic(count, paced=paced) for count in (FEW, MANY))
+@pytest.mark.parametrize("kind", ["turns", "paced", "ordered"])
+def test_a_packet_costs_the_same_with_ten_thousand_queue_pairs(kind: str) -> None:
+    few, many = (Traffic(count, kind=kind) for count in (FEW, MANY))
     gc.collect()
     gc.freeze()
     try:

@@ -32,6 +32,7 @@ cdef class QueuePair:
     cdef public bint is_in_ring
     cdef public object send_order
     cdef public long long order
+    cdef public long long turn_behind
     cdef public bint is_answering
     cdef public long long deficit_bytes
     cdef public long long ready_since_ns

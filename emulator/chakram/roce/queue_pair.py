@@ -84,6 +84,7 @@ class QueuePair:
         "responder",
         "send_order",
         "source_port",
+        "turn_behind",
         "wait_before_ns",
         "wake_ns",
     )
@@ -249,6 +250,7 @@ class QueuePair:
         self.is_in_ring = False
         self.send_order: SendOrder | None = None
         self.order = 0
+        self.turn_behind = 0
         self.is_answering = False
         self.deficit_bytes = 0
         self.ready_since_ns = 0

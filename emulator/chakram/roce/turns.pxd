@@ -11,6 +11,7 @@ cdef class SendOrder:
 
 cdef class Turns:
     cdef readonly object ring
+    cdef long long _turn
 
     @cython.locals(order=SendOrder, mine="long long")
     cpdef object enter(self, QueuePair queue_pair)
@@ -19,5 +20,8 @@ cdef class Turns:
     cpdef bint has_other_order(self, QueuePair queue_pair)
     @cython.locals(queue_pair=QueuePair)
     cdef object _set_aside(self, SendOrder order)
-    @cython.locals(queue_pair=QueuePair, lowest="long long", behind=list)
+    cdef object _put_behind(self, QueuePair queue_pair, SendOrder order)
+    @cython.locals(
+        queue_pair=QueuePair, lowest="long long", turn="long long", behind=list
+    )
     cdef object _call_up(self, SendOrder order)

@@ -13,6 +13,7 @@ are messages of one step.
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ class SendOrder:
     Attributes:
         lowest: Order of those in the ring; means nothing while there is none.
         in_ring: How many there are.
-        behind: Those that may send, but whose messages have a higher order.
+        behind: Those that may send, but whose messages have a higher order: a heap of
+            (order, turn, queue pair). An entry counts only if its queue pair has that
+            ``turn_behind``.
     """
 
     __slots__ = ("behind", "in_ring", "lowest")
@@ -35,7 +38,7 @@ class SendOrder:
     def __init__(self) -> None:
         self.lowest = 0
         self.in_ring = 0
-        self.behind: list[QueuePair] = []
+        self.behind: list[tuple[int, int, QueuePair]] = []
 
 
 class Turns:
@@ -45,10 +48,11 @@ class Turns:
         ring: Whose turn it is, first.
     """
 
-    __slots__ = ("ring",)
+    __slots__ = ("_turn", "ring")
 
     def __init__(self) -> None:
         self.ring: deque[QueuePair] = deque()
+        self._turn = 0
 
     def enter(self, queue_pair: QueuePair) -> None:
         """Take in a queue pair that may send from now on."""
@@ -60,7 +64,7 @@ class Turns:
         mine = queue_pair.requester.sending_order()
         queue_pair.order = mine
         if order.in_ring > 0 and mine > order.lowest:
-            order.behind.append(queue_pair)
+            self._put_behind(queue_pair, order)
             return
         if order.in_ring > 0 and mine < order.lowest:
             self._set_aside(order)
@@ -72,8 +76,8 @@ class Turns:
         """Let a queue pair go that may not send now."""
         queue_pair.is_in_ring = False
         order = queue_pair.send_order
-        if order is not None and queue_pair in order.behind:
-            order.behind.remove(queue_pair)
+        if queue_pair.turn_behind > 0:
+            queue_pair.turn_behind = 0
             return
         if self.ring[0] is queue_pair:
             self.ring.popleft()
@@ -84,7 +88,7 @@ class Turns:
             queue_pair.deficit_bytes = 0
         if order is not None:
             order.in_ring -= 1
-            if order.in_ring == 0 and order.behind:
+            if order.in_ring == 0:
                 self._call_up(order)
 
     def has_other_order(self, queue_pair: QueuePair) -> bool:
@@ -101,21 +105,28 @@ class Turns:
             if queue_pair.send_order is order:
                 if queue_pair.deficit_bytes > 0:
                     queue_pair.deficit_bytes = 0
-                order.behind.append(queue_pair)
+                self._put_behind(queue_pair, order)
             else:
                 ring.append(queue_pair)
         self.ring = ring
         order.in_ring = 0
 
+    def _put_behind(self, queue_pair: QueuePair, order: SendOrder) -> None:
+        """Let one wait until it has the earliest message."""
+        self._turn += 1
+        queue_pair.turn_behind = self._turn
+        heappush(order.behind, (queue_pair.order, self._turn, queue_pair))
+
     def _call_up(self, order: SendOrder) -> None:
         """Let those with the earliest messages into the ring."""
-        lowest = min([queue_pair.order for queue_pair in order.behind])
-        behind = []
-        for queue_pair in order.behind:
-            if queue_pair.order == lowest:
-                self.ring.append(queue_pair)
+        behind = order.behind
+        while behind:
+            lowest, turn, queue_pair = behind[0]
+            if turn == queue_pair.turn_behind:
+                if order.in_ring > 0 and lowest > order.lowest:
+                    return
+                order.lowest = lowest
                 order.in_ring += 1
-            else:
-                behind.append(queue_pair)
-        order.behind = behind
-        order.lowest = lowest
+                queue_pair.turn_behind = 0
+                self.ring.append(queue_pair)
+            heappop(behind)
