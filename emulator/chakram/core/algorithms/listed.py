@@ -32,6 +32,7 @@ __all__ = [
     "ListedTransfer",
     "check_listed",
     "listed_from",
+    "runs_of",
 ]
 
 MAX_LISTED = 1 << 17

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chakram.control.codec import parse_plan, plan_bytes
 from chakram.control.fields import Fault
 from chakram.control.listed_codec import decode_listed, encode_listed
 from chakram.core.algorithms import algorithm, algorithm_names, algorithm_of
-from chakram.core.algorithms.listed import ListedAlgorithm, check_listed, listed_from
+from chakram.core.algorithms.listed import (
+    ListedAlgorithm,
+    check_listed,
+    listed_from,
+    runs_of,
+)
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import world_group
-from chakram.core.schedule import RankSchedule, rank_schedule, transfer_bytes
+from chakram.core.schedule import LocalTransfer, rank_schedule, transfer_bytes
 from chakram.fabric.topology import single_switch
 from chakram.testing.plans import collective, make_plan, program
 
@@ -31,45 +37,83 @@ def as_list(op: CollectiveOp, name: str, nranks: int, root: int = 0) -> ListedAl
     return listed_from(algorithm(op, name), name="user:x", nranks=nranks, root=root)
 
 
-@given(which=st.sampled_from(EVERY), nranks=st.integers(2, 9), data=st.data())
+@given(
+    which=st.sampled_from(EVERY),
+    nranks=st.integers(2, 9),
+    place=st.integers(0, 8),
+    size=st.integers(0, 10**6),
+)
+# Position 1 sends position 0 two messages in one step, the later part of the buffer
+# first: they are numbered by part here, and by their turn in the list.
+@example(which=(CollectiveOp.ALL_TO_ALL, "pxn"), nranks=9, place=0, size=81)
+@example(which=(CollectiveOp.ALL_TO_ALL, "pxn"), nranks=9, place=1, size=81)
 def test_a_list_is_expanded_as_what_it_was_made_from(
-    which: tuple[CollectiveOp, str], nranks: int, data: st.DataObject
+    which: tuple[CollectiveOp, str], nranks: int, place: int, size: int
 ) -> None:
     how = algorithm(*which)
-    position = data.draw(st.integers(0, nranks - 1))
-    size = data.draw(st.integers(0, 10**6))
+    position = place % nranks
     if which[0] == CollectiveOp.BARRIER:
         size = 0  # its messages are empty
     listed = as_list(*which, nranks)
-    shares = [
+    ours, theirs = (
         rank_schedule(each, position=position, nranks=nranks, root=0)
         for each in (how, listed)
+    )
+    assert [_seen(send) for send in ours.sends] == [
+        _seen(send, listed) for send in theirs.sends
     ]
-    for ours, theirs in zip(shares[0].sends, shares[1].sends, strict=True):
-        assert (ours.step, ours.peer, ours.channel, ours.message) == (
-            theirs.step,
-            theirs.peer,
-            theirs.channel,
-            theirs.message,
-        )
+    assert Counter(_seen(receive) for receive in ours.receives) == Counter(
+        _seen(receive, listed) for receive in theirs.receives
+    )
+    for mine, other in zip(ours.sends, theirs.sends, strict=True):
         assert transfer_bytes(
-            how, ours, nranks=nranks, input_bytes=size
-        ) == transfer_bytes(listed, theirs, nranks=nranks, input_bytes=size)
-    assert _awaited(shares[0]) == _awaited(shares[1])
+            how, mine, nranks=nranks, input_bytes=size
+        ) == transfer_bytes(listed, other, nranks=nranks, input_bytes=size)
+        assert {_seen(ours.receives[need]) for need in mine.needs} == {
+            _seen(theirs.receives[need], listed) for need in other.needs
+        }
     assert how.peers(position, nranks=nranks, root=0) == listed.peers(
         position, nranks=nranks, root=0
     )
 
 
-def _awaited(share: RankSchedule) -> list[set[tuple[int, int, int]]]:
-    """Return for each send the messages that it waits for."""
-    return [
-        {
-            (receive.peer, receive.channel, receive.message)
-            for receive in (share.receives[need] for need in send.needs)
-        }
-        for send in share.sends
+def _seen(
+    transfer: LocalTransfer, listed: ListedAlgorithm | None = None
+) -> tuple[int, int, int, tuple[tuple[int, int], ...]]:
+    """Return step, peer, channel and the parts of the buffer of a message.
+
+    Not its number: both ends take it from the same algorithm or the same list.
+    """
+    parts = (
+        runs_of(transfer.chunks)
+        if listed is None
+        else listed.transfers[transfer.chunk].parts
+    )
+    return transfer.step, transfer.peer, transfer.channel, parts
+
+
+@given(which=st.sampled_from(EVERY), nranks=st.integers(2, 9))
+@example(which=(CollectiveOp.ALL_TO_ALL, "pxn"), nranks=9)
+def test_both_ends_of_a_list_number_its_messages_alike(
+    which: tuple[CollectiveOp, str], nranks: int
+) -> None:
+    listed = as_list(*which, nranks)
+    shares = [
+        rank_schedule(listed, position=position, nranks=nranks, root=0)
+        for position in range(nranks)
     ]
+    sent = {
+        (position, send.peer, send.channel, send.message): send.chunk
+        for position, share in enumerate(shares)
+        for send in share.sends
+    }
+    received = {
+        (receive.peer, position, receive.channel, receive.message): receive.chunk
+        for position, share in enumerate(shares)
+        for receive in share.receives
+    }
+    assert sent == received
+    assert sorted(sent.values()) == list(range(len(listed.transfers)))
 
 
 @given(which=st.sampled_from(EVERY), nranks=st.integers(2, 9))
