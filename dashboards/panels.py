@@ -1,0 +1,132 @@
+"""Panels of the dashboard, all of one look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grafana_foundation_sdk.builders import (
+    common,
+    dashboard,
+    prometheus,
+    stat,
+    timeseries,
+)
+from grafana_foundation_sdk.models.common import (
+    BigValueColorMode,
+    BigValueGraphMode,
+    DataSourceRef,
+    LegendDisplayMode,
+    LegendPlacement,
+    ScaleDistribution,
+    SortOrder,
+    TooltipDisplayMode,
+    VisibilityMode,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMapping,
+    ValueMappingResult,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+STAT_HEIGHT = 4
+GRAPH_HEIGHT = 8
+
+
+def query(expr: str, legend: str = "", **options: Any) -> prometheus.Dataquery:
+    """Return a query over the time range, or of this moment (``instant=True``)."""
+    built = prometheus.Dataquery().datasource(SOURCE).expr(expr)
+    built = built.instant() if options.get("instant") else built.range()
+    if options.get("heatmap"):
+        built = built.format(PromQueryFormat.HEATMAP)
+    return built.legend_format(legend) if legend else built
+
+
+def figure(
+    title: str, about: str, *queries: prometheus.Dataquery, unit: str
+) -> stat.Panel:
+    """Return a panel that shows one number."""
+    panel = (
+        stat.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .unit(unit)
+        .height(STAT_HEIGHT)
+        .span(3)
+        .color_mode(BigValueColorMode.VALUE)
+        .graph_mode(BigValueGraphMode.NONE)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .color_scheme(dashboard.FieldColor().mode("thresholds"))
+        .thresholds(thresholds((None, "text")))
+    )
+    return with_queries(panel, queries)
+
+
+def graph(
+    title: str, about: str, *queries: prometheus.Dataquery, unit: str, span: int = 8
+) -> timeseries.Panel:
+    """Return a panel that shows lines over time."""
+    panel = (
+        timeseries.Panel()
+        .title(title)
+        .description(about)
+        .datasource(SOURCE)
+        .unit(unit)
+        .min(0)
+        .height(GRAPH_HEIGHT)
+        .span(span)
+        .line_width(1)
+        .fill_opacity(8)
+        .show_points(VisibilityMode.NEVER)
+        .legend(
+            common.VizLegendOptions()
+            .display_mode(LegendDisplayMode.TABLE)
+            .placement(LegendPlacement.BOTTOM)
+            .show_legend(True)
+            .calcs(["mean", "max"])
+        )
+        .tooltip(
+            common.VizTooltipOptions()
+            .mode(TooltipDisplayMode.MULTI)
+            .sort(SortOrder.DESCENDING)
+        )
+    )
+    return with_queries(panel, queries)
+
+
+def with_queries(panel: Any, queries: tuple[prometheus.Dataquery, ...]) -> Any:
+    """Add queries with the reference ids A, B, C ..."""
+    for number, built in enumerate(queries):
+        panel = panel.with_target(built.ref_id(chr(ord("A") + number)))
+    return panel
+
+
+def thresholds(*steps: tuple[float | None, str]) -> dashboard.ThresholdsConfig:
+    """Return colours from (value, colour) on; the first value is None."""
+    return (
+        dashboard.ThresholdsConfig()
+        .mode(ThresholdsMode.ABSOLUTE)
+        .steps([Threshold(value=value, color=color) for value, color in steps])
+    )
+
+
+def words(**texts: tuple[str, str]) -> ValueMapping:
+    """Return a mapping of values (``v0``, ``v1``) to words and colours."""
+    return ValueMap(
+        options={
+            value.removeprefix("v"): ValueMappingResult(
+                text=text, color=color, index=index
+            )
+            for index, (value, (text, color)) in enumerate(texts.items())
+        }
+    )
+
+
+def logarithmic() -> common.ScaleDistributionConfig:
+    """Return an axis of powers of two, as the buckets are."""
+    return common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(2)

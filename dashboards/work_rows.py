@@ -1,0 +1,252 @@
+"""Rows of the dashboard about the work: the run, its collectives, its flows."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import common, dashboard, heatmap
+from grafana_foundation_sdk.models import units
+from grafana_foundation_sdk.models.common import (
+    BigValueTextMode,
+    HeatmapCellLayout,
+    StackingMode,
+    TooltipDisplayMode,
+)
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
+
+from dashboards.panels import (
+    GRAPH_HEIGHT,
+    SOURCE,
+    figure,
+    graph,
+    logarithmic,
+    query,
+    thresholds,
+    with_queries,
+    words,
+)
+from dashboards.queries import (
+    BUS_BANDWIDTH,
+    COLLECTIVE,
+    PREDICTED_BUS_BANDWIDTH,
+    RUN,
+    WINDOW,
+    quantile,
+    rate,
+    ratio,
+)
+
+
+def add_run(board: dashboard.Dashboard) -> None:
+    """Add the row with the state of the run."""
+    board.with_row(dashboard.Row("Run"))
+    board.with_panel(
+        figure(
+            "State",
+            "What the run is doing.",
+            query(
+                f"max by (state) (chakram_run_state{{{RUN}}}) == 1",
+                "{{state}}",
+                instant=True,
+            ),
+            unit=units.NoUnit,
+        ).text_mode(BigValueTextMode.NAME)
+    )
+    board.with_panel(
+        figure(
+            "Iterations",
+            "Iterations done and planned, warm-up included.",
+            query(f"sum(chakram_iterations_total{{{RUN}}})", "done"),
+            query(f"sum(chakram_iterations_planned{{{RUN}}})", "planned"),
+            unit=units.Short,
+        )
+    )
+    board.with_panel(
+        figure(
+            "Delivered",
+            "Payload acknowledged so far.",
+            query(f"sum(chakram_delivered_bytes_total{{{RUN}}})", "delivered"),
+            unit=units.BytesSI,
+        )
+    )
+    bus_bytes = rate("chakram_collective_bus_bytes_total", COLLECTIVE)
+    busy_seconds = rate("chakram_collective_busy_seconds_total", COLLECTIVE)
+    board.with_panel(
+        figure(
+            "Bus bandwidth",
+            "Over all collectives, as nccl-tests defines it.",
+            query(f"sum({bus_bytes}) / sum({busy_seconds})", "busbw"),
+            unit=units.BytesPerSecondSI,
+        )
+    )
+    buckets = rate("chakram_flow_completion_seconds_bucket", COLLECTIVE)
+    board.with_panel(
+        figure(
+            "FCT p99",
+            "99 % of the flows completed within this time; buckets double.",
+            query(f"histogram_quantile(0.99, sum by (le) ({buckets}))", "p99"),
+            unit=units.Seconds,
+        )
+    )
+    board.with_panel(
+        figure(
+            "Sent again",
+            "Share of the packets sent that were retransmissions.",
+            query(
+                ratio(
+                    rate("chakram_retransmitted_packets_total"),
+                    rate("chakram_tx_packets_total"),
+                ),
+                "sent again",
+            ),
+            unit=units.PercentUnit,
+        ).thresholds(thresholds((None, "green"), (0.0001, "orange"), (0.01, "red")))
+    )
+    board.with_panel(
+        figure(
+            "Generator",
+            "Whether it kept up: if not, times are the generator's and not the "
+            "network's.",
+            query(f"max(chakram_generator_bound{{{RUN}}})", "generator"),
+            unit=units.NoUnit,
+        ).mappings([words(v0=("kept up", "green"), v1=("BOUND", "red"))])
+    )
+    board.with_panel(
+        figure(
+            "Agents",
+            "Agents that answer.",
+            query(f"sum(chakram_agent_up{{{RUN}}})", "up"),
+            unit=units.Short,
+        )
+    )
+
+
+def add_collectives(board: dashboard.Dashboard) -> None:
+    """Add the row with the collectives beside what models say."""
+    board.with_row(dashboard.Row("Collectives"))
+    board.with_panel(
+        graph(
+            "Bus bandwidth, measured and predicted",
+            "By collective, as nccl-tests defines it. Dashed: the same collectives in "
+            "the times that the ideal and the simulator say.",
+            query(BUS_BANDWIDTH, "{{collective}}"),
+            query(PREDICTED_BUS_BANDWIDTH, "{{collective}} {{source}}"),
+            unit=units.BytesPerSecondSI,
+            span=12,
+        ).override_by_query(
+            "B",
+            [
+                {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}},
+                {"id": "custom.fillOpacity", "value": 0},
+            ],
+        )
+    )
+    board.with_panel(
+        graph(
+            "Collective time",
+            "First start to last end over the ranks: median and 99 % by collective.",
+            query(
+                quantile(0.5, "chakram_collective_duration_seconds"),
+                "{{collective}} p50",
+            ),
+            query(
+                quantile(0.99, "chakram_collective_duration_seconds"),
+                "{{collective}} p99",
+            ),
+            unit=units.Seconds,
+            span=12,
+        ).scale_distribution(logarithmic())
+    )
+    iteration = "chakram_iteration_duration_seconds"
+    buckets = f"sum by (le) ({rate(f'{iteration}_bucket')})"
+    mean = f"sum({rate(f'{iteration}_sum')}) / sum({rate(f'{iteration}_count')})"
+    board.with_panel(
+        graph(
+            "Iteration time",
+            "First start to last end over the ranks of a job.",
+            query(mean, "mean"),
+            query(f"histogram_quantile(0.99, {buckets})", "p99"),
+            unit=units.Seconds,
+        )
+    )
+    activity = rate("chakram_rank_seconds_total", f'{RUN}, activity!="communication"')
+    board.with_panel(
+        graph(
+            "What ranks do",
+            "Shares of time: compute, communication that no compute hides, idle.",
+            query(
+                f"sum by (activity) ({activity}) / on () group_left () sum({activity})",
+                "{{activity}}",
+            ),
+            unit=units.PercentUnit,
+        )
+        .stacking(common.StackingConfig().mode(StackingMode.NORMAL))
+        .fill_opacity(40)
+        .max(1)
+    )
+    board.with_panel(
+        graph(
+            "Collectives finished",
+            "By collective and size.",
+            query(
+                "sum by (collective, message_size) "
+                f"({rate('chakram_collectives_total', COLLECTIVE)})",
+                "{{collective}} {{message_size}}",
+            ),
+            unit="ops",
+        )
+    )
+
+
+def add_flows(board: dashboard.Dashboard) -> None:
+    """Add the row with flow completion times."""
+    flows = "chakram_flow_completion_seconds"
+    board.with_row(dashboard.Row("Flows"))
+    board.with_panel(
+        graph(
+            "Flow completion time",
+            "Posted to last byte acknowledged: median and 99 % by collective. Buckets "
+            "double, so a quantile is exact to a factor of two; exact ones are in the "
+            "report.",
+            query(quantile(0.5, flows), "{{collective}} p50"),
+            query(quantile(0.99, flows), "{{collective}} p99"),
+            unit=units.Seconds,
+        ).scale_distribution(logarithmic())
+    )
+    increase = f"increase({flows}_bucket{{{COLLECTIVE}}}{WINDOW})"
+    board.with_panel(
+        with_queries(
+            heatmap.Panel()
+            .title("Flow completion times")
+            .description("How many flows completed within each time.")
+            .datasource(SOURCE)
+            .height(GRAPH_HEIGHT)
+            .span(8)
+            .calculate(False)
+            .cell_gap(1)
+            .color(
+                heatmap.HeatmapColorOptions()
+                .mode(HeatmapColorMode.SCHEME)
+                .scheme("Oranges")
+                .steps(64)
+            )
+            .rows_frame(heatmap.RowsHeatmapOptions().layout(HeatmapCellLayout.LE))
+            .y_axis(heatmap.YAxisConfig().unit(units.Seconds))
+            .tooltip(
+                heatmap.HeatmapTooltip()
+                .mode(TooltipDisplayMode.SINGLE)
+                .y_histogram(True)
+            ),
+            (query(f"sum by (le) ({increase})", "{{le}}", heatmap=True),),
+        )
+    )
+    board.with_panel(
+        graph(
+            "Flows",
+            "Completed per second, by outcome, and under way.",
+            query(
+                f"sum by (outcome) ({rate('chakram_flows_completed_total')})",
+                "{{outcome}} /s",
+            ),
+            query(f"sum(chakram_flows_active{{{RUN}}})", "under way"),
+            unit=units.Short,
+        )
+    )
