@@ -115,7 +115,7 @@ def _pure(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture(autouse=True)
 def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that leaves processes, threads, descriptors or links behind."""
+    """Fail a test that leaves processes, threads, descriptors or labs behind."""
     folder = folder_of(request.node)
     if folder not in TOUCHING_THE_SYSTEM:
         yield

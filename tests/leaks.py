@@ -1,4 +1,8 @@
-"""What a test must not leave behind: processes, threads, descriptors, links."""
+"""What a test must not leave behind: processes, threads, descriptors, namespaces.
+
+Others on the machine make namespaces as well: the labs of tests have the number of the
+process in their names, and only those are looked at.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,6 @@ class Belongings:
     threads: frozenset[str]
     descriptors: frozenset[str]
     namespaces: frozenset[str]
-    links: frozenset[str]
 
     @classmethod
     def now(cls) -> Belongings:
@@ -33,8 +36,7 @@ class Belongings:
             children=children(),
             threads=threads(),
             descriptors=descriptors(),
-            namespaces=names_in("/run/netns"),
-            links=names_in("/sys/class/net"),
+            namespaces=namespaces(),
         )
 
     def left_behind(self, *, grace_s: float) -> list[str]:
@@ -59,7 +61,6 @@ class Belongings:
                 ("threads", now.threads - self.threads),
                 ("descriptors", now.descriptors - self.descriptors),
                 ("namespaces", now.namespaces - self.namespaces),
-                ("links", now.links - self.links),
             )
             if more
         ]
@@ -104,6 +105,18 @@ def descriptors() -> frozenset[str]:
         if target.startswith(WATCHED_DESCRIPTORS):
             found.add(f"{number} -> {target}")
     return frozenset(found)
+
+
+def own_lab(name: str) -> str:
+    """Return the name of a lab that no other process on the machine has."""
+    return f"{name}-{os.getpid()}"
+
+
+def namespaces() -> frozenset[str]:
+    """Return the named network namespaces of the labs of this process."""
+    return frozenset(
+        name for name in names_in("/run/netns") if own_lab("") + "-" in name
+    )
 
 
 def names_in(folder: str) -> frozenset[str]:

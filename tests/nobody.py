@@ -9,6 +9,7 @@ import sys
 import sysconfig
 
 from tests.support import REPO_ROOT
+from tests.waiting import PATIENCE_S
 
 NOBODY = 65534
 
@@ -16,7 +17,9 @@ ONLY_ROOT = "only root may run this interpreter, or read this checkout"
 """Why there may be no ``interpreter``."""
 
 
-def run_as_nobody(command: list[str], **variables: str) -> tuple[int, str]:
+def run_as_nobody(
+    command: list[str], *, timeout_s: float = PATIENCE_S, **variables: str
+) -> tuple[int, str]:
     """Return exit status and output of a command run by a user without rights."""
     done = subprocess.run(
         command,
@@ -28,7 +31,7 @@ def run_as_nobody(command: list[str], **variables: str) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=timeout_s,
         check=False,
     )
     return done.returncode, done.stdout

@@ -16,8 +16,11 @@ from chakram.core.plan import (
     TransportPlan,
 )
 from chakram.core.program import CollectiveOperation, RankProgram
+from tests.udp_ports import free_udp_ports
 
 JOB = "job"
+UDP_PORT = free_udp_ports()
+"""Where the ports of plans listen unless a test wants another one."""
 
 
 def ring_plan(
@@ -32,7 +35,7 @@ def ring_plan(
     open_spec: str = "udp:lo",
     first_address: int = 1,
     prefix: str = "127.18.0",
-    udp_port: int = 14791,
+    udp_port: int = UDP_PORT,
     netns: tuple[str | None, ...] | None = None,
     rate_bps: int | None = 1_000_000_000,
     collectives: int = 1,

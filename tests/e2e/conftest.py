@@ -2,51 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
-import socket
-import struct
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.netns import CLONE_NEWNET, setns, unshare
 from chakram.fabric.probe import why_no_lab
 from chakram.fabric.state import STATE_ROOT_VARIABLE
-from chakram.fabric.userns import has_net_admin
+from tests.e2e.hosts import Hosts, hosts
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, star, write_experiment
+from tests.own_network import own_network
 from tests.support import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# linux/sockios.h, linux/if.h
-SIOCSIFFLAGS = 0x8914
-IFF_UP = 1
-
 
 @pytest.fixture(autouse=True)
 def _own_network() -> Iterator[None]:
-    """Keep other programs out: their UDP ports could be the ones that a run needs.
-
-    Processes and threads inherit the network namespace of who starts them.
-    """
-    if not has_net_admin():
+    """Keep other programs out: their UDP ports could be the ones that a run needs."""
+    with own_network():
         yield
-        return
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    unshare(CLONE_NEWNET)
-    try:
-        with socket.socket(type=socket.SOCK_DGRAM) as any_socket:
-            fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
-        yield
-    finally:
-        setns(home, CLONE_NEWNET)
-        os.close(home)
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +41,13 @@ def state_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def netns() -> None:
     """Ask for the right to make network namespaces."""
     require("netns", why_no_lab())
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    """Yield hosts whose agents wait for a controller."""
+    with hosts(tmp_path_factory.mktemp("hosts")) as made:
+        yield made
 
 
 @pytest.fixture(params=["namespaces", "loopback"])

@@ -17,7 +17,7 @@ def check_nothing_is_left(state_root: Path) -> None:
     """Assert that a lab is gone, with all that it made."""
     assert lab_status(LAB) is None
     assert names_in(str(state_root)) <= {".lock"}
-    assert not [name for name in names_in("/run/netns") if name.startswith(LAB)]
+    assert not [name for name in names_in("/run/netns") if name.startswith(f"{LAB}-")]
 
 
 def check_results(directory: Path, status: str) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.control.certificates import make_certificates
 from chakram.fabric.netns import run_in_namespace
-from tests.e2e.runs import LAB, PATIENCE_S
+from tests.e2e.runs import LAB, Ended
+from tests.support import missing_program, missing_root, require
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,6 +59,38 @@ class Hosts:
     def namespace(self, host: str) -> str:
         """Return the path of the network namespace that is *host*."""
         return f"/run/netns/{LAB}-{host}"
+
+    def chakram(self, *arguments: object, experiment: Path) -> Ended:
+        """Run the command on the host of the controller, for an experiment."""
+        done = subprocess.run(
+            [
+                *self.enter("c"),
+                *(sys.executable, "-m", "chakram"),
+                *map(str, arguments),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        return Ended(
+            code=done.returncode,
+            output=done.stdout,
+            errors=done.stderr,
+            runs=experiment.parent / "runs",
+        )
+
+    def run(self, experiment: Path) -> Ended:
+        """Run an experiment from the host of the controller."""
+        return self.chakram("run", experiment, experiment=experiment)
+
+    def are_silent(self) -> bool:
+        """Tell whether they send no more than what keeps connections alive."""
+        before = [self.sent_bytes(name) for name in NAMES]
+        time.sleep(0.1)
+        after = [self.sent_bytes(name) for name in NAMES]
+        return sum(after) - sum(before) < 10_000
 
     def sent_bytes(self, host: str) -> int:
         """Return how much has left *host*."""
@@ -114,7 +149,12 @@ def _ip(*arguments: str, script: Sequence[str] = ()) -> None:
 
 @contextmanager
 def hosts(folder: Path) -> Iterator[Hosts]:
-    """Make the hosts and start their agents; all is gone after the block."""
+    """Make the hosts and start their agents; all is gone after the block.
+
+    The running test is skipped where that cannot be done.
+    """
+    require("root", missing_root())
+    require("netns", missing_program("ip"))
     found = Hosts(certificates=folder / "certs", strangers=folder / "strangers")
     agents = {name: [ADDRESSES[name]] for name in NAMES}
     for certificates in (found.certificates, found.strangers):

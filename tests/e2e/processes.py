@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.fabric.lab import down
-from tests.e2e.runs import LAB, PATIENCE_S, Ended, wait_until
+from tests.e2e.runs import LAB, Ended
+from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

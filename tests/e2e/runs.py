@@ -5,23 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chakram.cli import main
 from chakram.observe.run_results import RunResults, open_run
+from tests.leaks import own_lab
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-LAB = f"e2e-{os.getpid()}"
+LAB = own_lab("e2e")
 """Prefix of whatever the runs of these tests make."""
-
-PATIENCE_S = 60.0
-"""How long a slow, busy machine may take for what takes a second."""
 
 
 def star(hosts: int, **host_link: object) -> dict[str, object]:
@@ -125,18 +120,3 @@ def completed(experiment: Path, *arguments: object, verb: str = "run") -> Ended:
     ended = run(experiment, *arguments, verb=verb)
     assert ended.code == 0, ended.errors
     return ended
-
-
-def wait_until(
-    holds: Callable[[], bool], what: str, *, timeout_s: float = PATIENCE_S
-) -> None:
-    """Wait until something holds.
-
-    Raises:
-        TimeoutError: If it does not in time; with *what*.
-    """
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
-        time.sleep(0.01)

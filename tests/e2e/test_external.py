@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,15 +19,14 @@ from tests.e2e.hosts import (
     THIRD_ADDRESS,
     Hosts,
     host_section,
-    hosts,
     port_section,
 )
 from tests.e2e.processes import TRAFFIC_ENDS_S, RunProcess
-from tests.e2e.runs import PATIENCE_S, Ended, moe, wait_until, write_experiment
-from tests.support import missing_program, missing_root, require
+from tests.e2e.runs import moe, write_experiment
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -43,36 +39,6 @@ SLOW = {"rate": "10Mbit"}
 
 LOOKING_S = 1.0
 """What it may take, on a busy machine, to see that traffic has ended."""
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Yield hosts whose agents wait for a controller."""
-    require("root", missing_root())
-    require("netns", missing_program("ip"))
-    with hosts(tmp_path_factory.mktemp("hosts")) as made:
-        yield made
-
-
-def run(found: Hosts, experiment: Path) -> Ended:
-    """Run an experiment on the host of the controller."""
-    done = subprocess.run(
-        [
-            *found.enter("c"),
-            *(sys.executable, "-m", "chakram", "run", str(experiment)),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    return Ended(
-        code=done.returncode,
-        output=done.stdout,
-        errors=done.stderr,
-        runs=experiment.parent / "runs",
-    )
 
 
 @pytest.mark.parametrize("op", CLOSED_FORMS)
@@ -88,7 +54,7 @@ def test_a_microbenchmark_goes_through_the_network_between_hosts(
     )
     before = {name: found.sent_bytes(name) for name in NAMES}
 
-    ended = run(found, experiment)
+    ended = found.run(experiment)
 
     assert ended.code == 0, ended.errors
     results = ended.results
@@ -117,7 +83,7 @@ def test_data_may_go_over_ipv6_and_control_over_ipv4(
     )
     before = {name: found.sent_bytes(name) for name in NAMES}
 
-    ended = run(found, experiment)
+    ended = found.run(experiment)
 
     assert ended.code == 0, ended.errors
     results = ended.results
@@ -210,18 +176,10 @@ def test_what_cannot_be_run_is_refused_in_one_sentence(
 ) -> None:
     experiment = write_experiment(tmp_path, [moe(4)], fabric(found))
 
-    ended = run(found, experiment)
+    ended = found.run(experiment)
 
     assert ended.code == code
     assert re.fullmatch(sentence, ended.sentence)
-
-
-def traffic_is_over(found: Hosts) -> bool:
-    """Tell whether hosts send no more than what keeps connections alive."""
-    before = [found.sent_bytes(name) for name in NAMES]
-    time.sleep(0.1)
-    after = [found.sent_bytes(name) for name in NAMES]
-    return sum(after) - sum(before) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -238,19 +196,19 @@ def test_hosts_fall_silent_without_their_controller(
     )
     with RunProcess(experiment, prefix=found.enter("c")) as going:
         going.wait_for_records()
-        assert not traffic_is_over(found)
+        assert not found.are_silent()
 
         going.process.send_signal(number)
 
         wait_until(
-            lambda: traffic_is_over(found),
+            found.are_silent,
             "the end of traffic",
             timeout_s=TRAFFIC_ENDS_S + LOOKING_S,
         )
     # The agents are free for the next controller.
     (tmp_path / "next").mkdir()
     again = write_experiment(tmp_path / "next", [moe(4)], found.fabric())
-    assert run(found, again).results.manifest.status == COMPLETE
+    assert found.run(again).results.manifest.status == COMPLETE
 
 
 def test_an_agent_serves_one_controller_at_a_time(found: Hosts, tmp_path: Path) -> None:
@@ -265,7 +223,7 @@ def test_an_agent_serves_one_controller_at_a_time(found: Hosts, tmp_path: Path) 
     with RunProcess(first, prefix=found.enter("c")) as going:
         wait_until(lambda: "replaying" in going.errors, "the start of the run")
 
-        refused = run(found, second)
+        refused = found.run(second)
 
         assert refused.code == AGENT_ERROR
         assert re.fullmatch(

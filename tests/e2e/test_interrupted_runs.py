@@ -11,7 +11,7 @@ import pytest
 from chakram.observe.manifest import FAILED, PARTIAL
 from tests.e2e.endings import check_next_run, check_nothing_is_left, check_results
 from tests.e2e.processes import RunProcess, gone
-from tests.e2e.runs import wait_until
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

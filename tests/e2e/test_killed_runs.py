@@ -16,7 +16,8 @@ from tests.e2e.endings import (
     check_results,
 )
 from tests.e2e.processes import AGENT, HOLDER, SHARD, TRAFFIC_ENDS_S, gone
-from tests.e2e.runs import LAB, chakram, wait_until
+from tests.e2e.runs import LAB, chakram
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,8 +14,9 @@ from chakram.testing.prometheus import (
     start_prometheus,
 )
 from tests.e2e.processes import RunProcess
-from tests.e2e.runs import PATIENCE_S, moe, write_experiment
+from tests.e2e.runs import moe, write_experiment
 from tests.support import REPO_ROOT, require
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +13,9 @@ import pytest
 from chakram.observe.manifest import COMPLETE, FAILED
 from tests.e2e.hosts import ADDRESSES, CONTROL_PORT, NAMES, Hosts, host_section, hosts
 from tests.e2e.rewriting import missing_bpf, rewriting
-from tests.e2e.runs import LAB, PATIENCE_S, Ended, moe, star, write_experiment
+from tests.e2e.runs import LAB, moe, star, write_experiment
 from tests.e2e.runs import run as run_here
-from tests.support import missing_program, missing_root, require
+from tests.support import missing_program, require
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,30 +36,10 @@ ECN = 0x03
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     """Yield hosts whose agents wait for a controller."""
-    require("root", missing_root())
-    require("netns", missing_program("ip"))
     require("netns", missing_program("tc"))
     require("bpf", missing_bpf())
     with hosts(tmp_path_factory.mktemp("hosts")) as made:
         yield made
-
-
-def chakram(found: Hosts, *arguments: str, experiment: Path) -> Ended:
-    """Run a verb on the host of the controller."""
-    done = subprocess.run(
-        [*found.enter("c"), sys.executable, "-m", "chakram", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    return Ended(
-        code=done.returncode,
-        output=done.stdout,
-        errors=done.stderr,
-        runs=experiment.parent / "runs",
-    )
 
 
 def write(
@@ -142,9 +121,7 @@ def test_a_fault_of_the_fabric_is_found_and_named(
     experiment = write(found, tmp_path)
 
     with fault(found):
-        ended = chakram(
-            found, "preflight", str(experiment), "--json", experiment=experiment
-        )
+        ended = found.chakram("preflight", experiment, "--json", experiment=experiment)
 
     document = json.loads(ended.output)
     failed = [
@@ -184,9 +161,7 @@ def test_a_missing_host_is_named_and_the_others_are_tested(
         hosts=[host_section(name, **sections.get(name, {})) for name in NAMES],
     )
 
-    ended = chakram(
-        found, "preflight", str(experiment), "--json", experiment=experiment
-    )
+    ended = found.chakram("preflight", experiment, "--json", experiment=experiment)
 
     assert ended.code == PREFLIGHT_FAILED
     document = json.loads(ended.output)
@@ -204,7 +179,7 @@ def test_a_run_that_requires_it_is_refused_with_the_finding(
     experiment = write(found, tmp_path)
 
     with filtered(found, "h4", keep=ECN):
-        refused = chakram(found, "run", str(experiment), experiment=experiment)
+        refused = found.run(experiment)
 
     assert refused.code == PREFLIGHT_FAILED
     assert "dscp: h4 -> all others: DSCP 26 arrives as 0" in refused.sentence
@@ -219,7 +194,7 @@ def test_a_run_that_is_warned_goes_on_and_says_so_on_top(
     experiment = write(found, tmp_path, preflight=SHORT | {"action": "warn"})
 
     with filtered(found, "h4", keep=ECN):
-        warned = chakram(found, "run", str(experiment), experiment=experiment)
+        warned = found.run(experiment)
 
     assert warned.code == 0, warned.errors
     assert "# !! preflight: dscp: h4 -> all others: DSCP 26 arrives" in warned.output

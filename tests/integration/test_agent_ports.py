@@ -16,10 +16,11 @@ from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_port
 from chakram_agent.dataplane.port import Port, PortOptions
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
+from tests.udp_ports import free_udp_ports
 
 # Where the two ports of a test are. There is but one loopback address of IPv6.
 A, B = 0, 1
-PORT = 14792
+PORT = free_udp_ports(2)
 PLACES = (("127.18.1.1", PORT), ("127.18.1.2", PORT))
 PLACES_IPV6 = (("::1", PORT), ("::1", PORT + 1))
 SOURCES = (50001, 50002)

@@ -16,17 +16,19 @@ from chakram.core.preflight.settings import PreflightSettings
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
 from tests.agents import serving, until_the_end
+from tests.udp_ports import free_udp_ports
 from tests.unit.core.preflight.ports import TRANSPORT, ports
 
 pytestmark = pytest.mark.asyncio
 
 SOON_NS = 20_000_000
+UDP_PORT = free_udp_ports()
 SETTINGS = PreflightSettings(path_mtu=1024, paths=2)
 
 
 def probes() -> AgentPlan:
     found = [
-        replace(port, agent="a", open="udp:", udp_port=14795)
+        replace(port, agent="a", open="udp:", udp_port=UDP_PORT)
         for port in ports(3, address="127.0.6.{}")
     ]
     return plan_probes(found, TRANSPORT, SETTINGS, run_id="r").agents[0]

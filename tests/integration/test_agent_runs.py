@@ -48,7 +48,8 @@ from chakram.testing.plans import collective, flow_rows, program
 from chakram_agent.policy import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from tests.agents import TIMEOUT_S, children_of, serving, until_the_end
-from tests.plans import ring_plan
+from tests.plans import UDP_PORT, ring_plan
+from tests.waiting import seconds_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -177,9 +178,7 @@ async def test_abort_ends_the_traffic(tmp_path: Path) -> None:
     ):
         await start(client, endless(ring_plan()))
         await wait_for_traffic(client)
-        began_s = time.monotonic()
-        await client.abort("enough")
-        assert time.monotonic() - began_s < 2
+        assert await seconds_of(client.abort("enough")) < 2
         failed = (await until_the_end(client))[-1]
         assert isinstance(failed, Failed)
         assert failed.reason == "enough"
@@ -279,8 +278,7 @@ async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> No
         # Stopped, not killed: the stream stays open, but nothing is said any more.
         controller.send_signal(signal.SIGSTOP)
         began_s = time.monotonic()
-        await wait_until_gone(shard)
-        assert time.monotonic() - began_s < 2
+        assert await seconds_of(wait_until_gone(shard)) < 2
         assert time.monotonic() - began_s > TRAFFIC_LEASE_NS / 1e9 - 0.5
     finally:
         controller.kill()
@@ -330,7 +328,7 @@ async def test_a_busy_port_is_named(tmp_path: Path) -> None:
         await AgentClient.connect(second, name="b") as other,
     ):
         await client.prepare(ring_plan())
-        with pytest.raises(PortInUse, match=r"agent b .*127\.18\.0\.1:14791"):
+        with pytest.raises(PortInUse, match=rf"agent b .*127\.18\.0\.1:{UDP_PORT}"):
             await other.prepare(ring_plan(agent="b"))
         await other.reset()
         assert (await other.describe()).phase == "IDLE"

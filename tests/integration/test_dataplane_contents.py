@@ -21,9 +21,11 @@ from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_line
 from chakram_agent.policy import Policy
+from tests.udp_ports import free_udp_ports
 
 POLICY = Policy(allow=(ip_network("127.0.0.0/8"),))
 ADDRESSES = ("127.18.9.1", "127.18.9.2")
+UDP_PORT = free_udp_ports()
 ADDRESS, KEY = 0x5000, 0xBEEF
 SIZES = [1, 4096, 0, 300_000, 5, 5, 70_001]
 TRANSPORTS = {
@@ -49,7 +51,7 @@ def port_plan(number: int, open_spec: str) -> PortPlan:
         open=open_spec,
         netns=None,
         address=ADDRESSES[number],
-        udp_port=14797,
+        udp_port=UDP_PORT,
         rate_bps=None,
         mtu=4200,
     )
@@ -64,7 +66,7 @@ def pair_plan(number: int, qpn: int) -> QueuePairPlan:
         remote_qpn=qpn,
         remote_port=1 - number,
         remote_address=ADDRESSES[1 - number],
-        remote_udp_port=14797,
+        remote_udp_port=UDP_PORT,
         source_port=50_000 + qpn,
         send_psn=number,
         receive_psn=1 - number,

@@ -19,11 +19,12 @@ from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
 from chakram_agent.shard import build_plane
 from tests.plans import moved
+from tests.udp_ports import free_udp_ports
 
 LOOPBACK = Policy(allow=tuple(map(ip_network, ("127.0.0.0/8", "::1"))))
 NRANKS = 4
 SIZE = 200_000
-UDP_PORT = 14793
+UDP_PORT = free_udp_ports(NRANKS)
 
 
 class Kind(NamedTuple):
@@ -116,7 +117,7 @@ def test_it_sleeps_while_nothing_is_due(kind: Kind, planes: list[DataPlane]) -> 
     plane = build_plane(plan, LOOPBACK)
     planes.append(plane)
     plane.arm(time.monotonic_ns() + 10**12)
-    before_s, rounds = time.process_time(), 0
+    before_s, rounds = time.thread_time(), 0
     end_ns = time.monotonic_ns() + 100_000_000
     while time.monotonic_ns() < end_ns:
         plane.round()
@@ -124,7 +125,7 @@ def test_it_sleeps_while_nothing_is_due(kind: Kind, planes: list[DataPlane]) -> 
         rounds += 1
     assert rounds < 20
     assert plane.busy_ns == 0
-    assert time.process_time() - before_s < 0.05
+    assert time.thread_time() - before_s < 0.05
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
@@ -138,8 +139,8 @@ def test_what_is_watched_ends_the_wait(kind: Kind, planes: list[DataPlane]) -> N
         plane.watch(near.fileno())
         far.send(b"x")
         start_ns = time.monotonic_ns()
-        plane.wait(2 * 10**9)
-        assert time.monotonic_ns() - start_ns < 10**9
+        plane.wait(120 * 10**9)
+        assert time.monotonic_ns() - start_ns < 60 * 10**9
         # It is not for the loop to read; the next round leaves it alone.
         plane.round()
         assert near.recv(1) == b"x"

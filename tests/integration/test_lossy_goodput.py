@@ -17,6 +17,7 @@ from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.plans import moved
+from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +29,7 @@ ITERATIONS = 4
 RATE_BPS = 100 * 10**6
 """Some 3,000 packets per second each way: next to nothing for a core."""
 
-UDP_PORT = 14795
+UDP_PORT = free_udp_ports()
 NRANKS = 2
 ATTEMPTS = 5
 """Something else may keep the machine busy for a while."""

@@ -15,6 +15,7 @@ from chakram.testing.plans import compute, flow_rows, make_plan, program, receiv
 from chakram_agent.shard import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.plans import moved
+from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
     from chakram.core.records import RecordRows
@@ -24,7 +25,7 @@ PATH_MTU = 1024
 PACKETS = 20
 RATE_BPS = 80_000
 PORT_BPS = 10**9
-UDP_PORT = 14796
+UDP_PORT = free_udp_ports()
 # Ethernet, IPv4, UDP, BTH and ICRC; RETH goes with the first packet, immediate data
 # with the last.
 PACKET_BYTES = PATH_MTU + 14 + 20 + 8 + 12 + 4

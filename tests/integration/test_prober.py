@@ -22,9 +22,10 @@ from chakram_agent.dataplane.probe_packets import (
 )
 from chakram_agent.policy import Policy
 from chakram_agent.probing import open_prober
+from tests.udp_ports import free_udp_ports
 from tests.unit.core.preflight.ports import TRANSPORT, ports
 
-UDP_PORT = 14791
+UDP_PORT = free_udp_ports(3)
 SETTINGS = PreflightSettings(path_mtu=1024, paths=3)
 PATIENCE_NS = 20 * 10**9
 

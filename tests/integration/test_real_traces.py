@@ -16,7 +16,7 @@ from chakram.chakra.options import ReadOptions, WarningKind
 from chakram.chakra.producers import Producer
 from chakram.chakra.reader import read_trace
 from chakram.chakra.trace_set import TraceSet, load_trace_set
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import TraceError, TruncatedTrace, UnsupportedTrace
 from chakram.testing.trace_bytes import outcome, read_plainly, read_the_long_way
 

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from tests.support import REPO_ROOT
+from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +23,7 @@ def test_a_folder_named_like_the_package_does_not_stand_in_for_it(
             *(sys.executable, "-P", "-c", program, "run"),
             str(REPO_ROOT / "configs" / "loopback.yaml"),
             *("--set", "iterations.warmup=0", "--set", "iterations.measured=1"),
-            *("--set", "fabric.udp_port=4793"),
+            *("--set", f"fabric.udp_port={free_udp_ports()}"),
         ],
         cwd=tmp_path,
         capture_output=True,

@@ -19,7 +19,8 @@ from chakram.chakra.options import ReadOptions
 from chakram.chakra.synthesize import synthesize
 from chakram.chakra.trace_set import load_trace_set
 from chakram.config.synth import KINDS
-from chakram.core.trace import NodeKind, TraceGraph
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_node import NodeKind
 
 DENSE = {
     "synth": "dense",

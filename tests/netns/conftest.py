@@ -1,4 +1,6 @@
-"""Labs for tests: only where they can be built, each test with a state of its own."""
+"""Labs for tests: only where they can be built, each test with a state of its own,
+and a network of its own in which links of theirs would be left.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,17 @@ import pytest
 
 from chakram.fabric.probe import why_no_lab
 from chakram.fabric.state import STATE_ROOT_VARIABLE
+from tests.own_network import own_network
 from tests.support import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _own_network() -> Iterator[None]:
+    with own_network():
+        yield
 
 
 @pytest.fixture(autouse=True)

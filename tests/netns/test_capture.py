@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from ipaddress import ip_address
@@ -24,14 +24,14 @@ from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import lab_status, start_lab
 from chakram.fabric.process import is_alive, process_start_ticks
 from chakram.observe.pcap import FILE_HEADER_BYTES, Frame, ip_packet, read_frames
+from tests.leaks import own_lab
 from tests.netns.labs import star, traffic
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState
 
 pytestmark = pytest.mark.asyncio
-
-PATIENCE_S = 10.0
 
 
 def frames_of(path: Path) -> list[Frame]:
@@ -52,14 +52,16 @@ async def test_both_directions_of_every_host_are_in_its_file(
     tmp_path: Path, family: str
 ) -> None:
     before_ns = time.time_ns()
-    async with await start_lab(star(3), lab_name="both", addressing=family) as handle:
+    async with await start_lab(
+        star(3), lab_name=own_lab("both"), addressing=family
+    ) as handle:
         lab = handle.state
         async with capturing(lab, ["h0", "h2"], folder=tmp_path) as captures:
-            status = lab_status("both")
+            status = lab_status(own_lab("both"))
             assert status is not None
             assert "capture" in {each.role for each in status.processes}
             assert traffic(lab, "pairs") == 6
-        status = lab_status("both")
+        status = lab_status(own_lab("both"))
         assert status is not None
         assert status.processes == ()
 
@@ -82,7 +84,7 @@ async def test_both_directions_of_every_host_are_in_its_file(
 async def test_a_file_keeps_to_its_limit_and_stays_whole(tmp_path: Path) -> None:
     limit_bytes = FILE_HEADER_BYTES + 3 * (16 + 1042) + 1000
     async with (
-        await start_lab(star(2), lab_name="limit") as handle,
+        await start_lab(star(2), lab_name=own_lab("limit")) as handle,
         capturing(
             handle.state, ["h0", "h1"], folder=tmp_path, limit_bytes=limit_bytes
         ) as captures,
@@ -97,7 +99,7 @@ async def test_a_file_keeps_to_its_limit_and_stays_whole(tmp_path: Path) -> None
 
 
 async def test_a_ring_counts_what_it_had_no_room_for_and_goes_on() -> None:
-    async with await start_lab(star(2), lab_name="ring") as handle:
+    async with await start_lab(star(2), lab_name=own_lab("ring")) as handle:
         first, second = traffic(handle.state, "ring", "h1", "h0", "300", "20")
 
     kept, dropped = first
@@ -108,7 +110,7 @@ async def test_a_ring_counts_what_it_had_no_room_for_and_goes_on() -> None:
 
 
 async def test_what_cannot_be_captured_is_refused(tmp_path: Path) -> None:
-    async with await start_lab(star(2), lab_name="no") as handle:
+    async with await start_lab(star(2), lab_name=own_lab("no")) as handle:
         lab = handle.state
         wrong = replace(lab, hosts=(replace(lab.hosts[0], interface="eth7"),))
         with pytest.raises(FabricError, match=r"h0: cannot capture at eth7 \(No such"):
@@ -128,14 +130,14 @@ async def test_a_capture_that_dies_leaves_whole_frames_and_a_banner(
 ) -> None:
     path = tmp_path / "capture-h0.pcap"
     async with (
-        await start_lab(star(2), lab_name="dies") as handle,
+        await start_lab(star(2), lab_name=own_lab("dies")) as handle,
         capturing(handle.state, ["h0"], folder=tmp_path) as captures,
     ):
         assert traffic(handle.state, "flows", "h1", "h0", "10", "1000") == 10
-        status = lab_status("dies")
+        status = lab_status(own_lab("dies"))
         assert status is not None
         (process,) = status.processes
-        wait_until(lambda: path.stat().st_size > 10 * 1058)
+        wait_until(lambda: path.stat().st_size > 10 * 1058, "what was captured")
         os.kill(process.pid, signal.SIGKILL)
 
     assert len(frames_of(path)) == 10
@@ -147,7 +149,7 @@ async def test_a_capture_that_dies_leaves_whole_frames_and_a_banner(
 
 async def test_a_file_that_cannot_grow_is_closed_whole(tmp_path: Path) -> None:
     async with (
-        await start_lab(star(2), lab_name="disk") as handle,
+        await start_lab(star(2), lab_name=own_lab("disk")) as handle,
         AsyncExitStack() as stack,
     ):
         with files_of_at_most(5_000):
@@ -186,7 +188,7 @@ time.sleep(100)
 
 
 async def test_a_capture_ends_with_its_starter(tmp_path: Path) -> None:
-    async with await start_lab(star(2), lab_name="orphan") as handle:
+    async with await start_lab(star(2), lab_name=own_lab("orphan")) as handle:
         lab = handle.state
         path = tmp_path / "x.pcap"
         request = CaptureRequest(
@@ -195,7 +197,7 @@ async def test_a_capture_ends_with_its_starter(tmp_path: Path) -> None:
         with started_by_another(lab, request) as (starter, capture):
             assert traffic(lab, "flows", "h1", "h0", "10", "1000") == 10
             starter.kill()
-            wait_until(lambda: not is_alive(*capture))
+            wait_until(lambda: not is_alive(*capture), "its end")
     assert len(frames_of(path)) == 10
 
 
@@ -227,10 +229,3 @@ def started_by_another(
             yield starter, (pid, ticks)
         finally:
             starter.kill()
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)

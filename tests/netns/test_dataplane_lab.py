@@ -22,6 +22,7 @@ from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
 from tests.agents import serving, until_the_end
+from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan
 from tests.support import missing_root, require
@@ -97,7 +98,7 @@ def packets_of(frame: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("burst", [1, 8])
 async def test_every_packet_carries_a_right_icrc(tmp_path: Path, burst: int) -> None:
-    async with await start_lab(star(2), lab_name="dp", seed=1) as lab:
+    async with await start_lab(star(2), lab_name=own_lab("dp"), seed=1) as lab:
         sender, receiver = lab.state.hosts
         with capture_at(receiver.netns) as capture:
             async with (
@@ -122,7 +123,7 @@ async def test_every_packet_carries_a_right_icrc(tmp_path: Path, burst: int) -> 
 
 
 async def test_what_would_go_through_lo_is_refused(tmp_path: Path) -> None:
-    async with await start_lab(star(2), lab_name="dp", seed=1) as lab:
+    async with await start_lab(star(2), lab_name=own_lab("dp"), seed=1) as lab:
         first, second = lab.state.hosts
         plan = plan_in(lab, 4)
         rank = plan.ranks[0]
@@ -142,7 +143,7 @@ async def test_what_would_go_through_lo_is_refused(tmp_path: Path) -> None:
 
 
 async def test_an_address_of_the_same_host_leaves_by_lo() -> None:
-    async with await start_lab(star(2), lab_name="dp", seed=1) as lab:
+    async with await start_lab(star(2), lab_name=own_lab("dp"), seed=1) as lab:
         first, second = lab.state.hosts
 
         def check(address: str) -> None:

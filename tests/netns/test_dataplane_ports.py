@@ -15,6 +15,7 @@ from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.opening import open_port
 from chakram_agent.dataplane.port import Port, PortOptions
+from tests.leaks import own_lab
 from tests.support import missing_root, require
 
 pytestmark = pytest.mark.asyncio
@@ -51,7 +52,10 @@ def send(port: Port) -> bool:
 @FAMILIES
 async def test_a_full_queue_pushes_back_and_loses_nothing(family: str) -> None:
     async with await start_lab(
-        single_switch(2, RATE_BPS), lab_name="dpport", addressing=family, mtu=4200
+        single_switch(2, RATE_BPS),
+        lab_name=own_lab("dpport"),
+        addressing=family,
+        mtu=4200,
     ) as lab:
         near, far = lab.state.hosts
         sender, receiver = (
@@ -81,7 +85,7 @@ async def test_a_full_queue_pushes_back_and_loses_nothing(family: str) -> None:
 @FAMILIES
 async def test_a_packet_that_no_link_takes_is_said(family: str) -> None:
     async with await start_lab(
-        single_switch(2, None), lab_name="dpport", addressing=family, mtu=1500
+        single_switch(2, None), lab_name=own_lab("dpport"), addressing=family, mtu=1500
     ) as lab:
         near, far = lab.state.hosts
         port = run_in_namespace(

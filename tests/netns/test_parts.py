@@ -28,6 +28,7 @@ from chakram.fabric.namespaces import (
 from chakram.fabric.netns import enter_namespace, in_namespace, run_in_namespace
 from chakram.fabric.probe import LAB_PROBES, probe_all
 from chakram.fabric.userns import has_net_admin
+from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.support import missing_root, require
 
@@ -196,7 +197,7 @@ def test_the_holder_answers_nonsense_with_an_error(line: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_program_starts_on_a_host(state_root: Path) -> None:
-    async with await start_lab(star(2), lab_name="on") as handle:
+    async with await start_lab(star(2), lab_name=own_lab("on")) as handle:
         lab = handle.state
         script = "import os; print(os.readlink('/proc/self/ns/net'))"
         script += "; print(os.environ['CHAKRAM_STATE_DIR'])"
@@ -231,30 +232,31 @@ def experiment(tmp_path: Path, kind: str, rest: str = "") -> str:
 
 def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
     run = CliRunner().invoke
-    path = experiment(tmp_path, "namespaces", NAMESPACES)
+    small, other = own_lab("small"), own_lab("other")
+    path = experiment(tmp_path, "namespaces", f"{NAMESPACES}lab: {small}\n")
 
     first = run(app, ["up", path, "--json"], catch_exceptions=False)
-    second = run(app, ["up", path, "--lab", "other"], catch_exceptions=False)
+    second = run(app, ["up", path, "--lab", other], catch_exceptions=False)
     shown = run(app, ["status"], catch_exceptions=False)
     listed = run(app, ["status", "--json"], catch_exceptions=False)
-    ended = run(app, ["down", "small"], catch_exceptions=False)
-    again = run(app, ["down", "small"], catch_exceptions=False)
+    ended = run(app, ["down", small], catch_exceptions=False)
+    again = run(app, ["down", small], catch_exceptions=False)
     rest = run(app, ["down", "--all", "--json"], catch_exceptions=False)
     nothing = run(app, ["status"], catch_exceptions=False)
 
-    assert json.loads(first.stdout)["name"] == "small"
+    assert json.loads(first.stdout)["name"] == small
     assert json.loads(first.stdout)["topology"]["links"][0]["rate_bps"] == 250_000_000
-    enter = "ip netns exec other-h0" if has_net_admin() else "chakram.fabric.enter"
+    enter = f"ip netns exec {other}-h0" if has_net_admin() else "chakram.fabric.enter"
     assert enter in second.stdout
-    assert "other" in shown.stdout
+    assert other in shown.stdout
     labs = json.loads(listed.stdout)["labs"]
     assert [(each["name"], each["alive"]) for each in labs] == [
-        ("other", True),
-        ("small", True),
+        (other, True),
+        (small, True),
     ]
-    assert ended.stdout == "ended: small\n"
-    assert again.stdout == "there is no lab small; there are: other\n"
-    assert json.loads(rest.stdout) == {"ended": ["other"], "in_use": []}
+    assert ended.stdout == f"ended: {small}\n"
+    assert again.stdout == f"there is no lab {small}; there are: {other}\n"
+    assert json.loads(rest.stdout) == {"ended": [other], "in_use": []}
     assert nothing.stdout == "there is no lab\n"
     assert status() == []
 

@@ -14,6 +14,7 @@ from chakram.controller.interrupts import Interrupts
 from chakram.controller.preflight import Preflight
 from chakram.controller.worlds import open_world
 from chakram.core.preflight.report import PairReport, PreflightReport
+from tests.leaks import own_lab
 from tests.support import missing_program, missing_root, require
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from chakram.fabric.description import LabState
 
-LAB = "pft"
+LAB = own_lab("pft")
 STAR = "{single_switch: {hosts: 3}}"
 CLOS = "{clos: {leaves: 2, spines: 2, hosts_per_leaf: 1}}"
 

@@ -48,7 +48,12 @@ def nobodys_root() -> Iterator[str]:
     shutil.rmtree(root)
 
 
+SUITE_LIMIT_S = 900
+"""For a minute of tests, on a machine that is busy."""
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(SUITE_LIMIT_S + 60)
 def test_labs_hold_without_root(python: str) -> None:
     status, output = run_as_nobody(
         [
@@ -57,6 +62,7 @@ def test_labs_hold_without_root(python: str) -> None:
             *("-q", "-x", "-p", "no:cacheprovider"),
         ],
         PYTHONPATH=python_path(),
+        timeout_s=SUITE_LIMIT_S,
         CHAKRAM_REQUIRE="netns",
         CHAKRAM_COMPILED="off",
     )
