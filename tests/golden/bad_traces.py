@@ -11,7 +11,9 @@ from chakram.chakra.messages import Metadata, encode_metadata
 from chakram.chakra.writer import write_trace_set
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 
 PAIR = ProcessGroup(name="5", ranks=(0, 1))
 

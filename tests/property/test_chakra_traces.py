@@ -16,7 +16,9 @@ from chakram.chakra.options import DependencyPolicy, ReadOptions
 from chakram.chakra.reader import read_stream
 from chakram.chakra.writer import encode_trace
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 from chakram.errors import TraceError
 
 INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)

@@ -16,7 +16,8 @@ from chakram.chakra.trace_set import TraceSet, assemble
 from chakram.chakra.writer import encode_trace
 from chakram.core.groups import WORLD, world_group
 from chakram.core.matching import match_ranks
-from chakram.core.trace import NodeKind, TraceGraph
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_node import NodeKind
 from chakram.testing.graphs import collective, compute, trace
 from chakram.testing.random_traces import RandomJob, random_jobs
 

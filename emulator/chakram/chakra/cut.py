@@ -17,7 +17,8 @@ from chakram.core.collectives import ROOTED, CollectiveOp
 from chakram.core.groups import WORLD, ranks_text
 from chakram.core.matching import match_ranks
 from chakram.core.splits import Splits, even_splits
-from chakram.core.trace import NodeKind, TraceGraphBuilder
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 from chakram.errors import ConfigError, TraceError
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     from chakram.chakra.bridging import Bridged
     from chakram.core.groups import ProcessGroup
-    from chakram.core.trace import TraceGraph, TraceNode
+    from chakram.core.trace import TraceGraph
+    from chakram.core.trace_node import TraceNode
 
 __all__ = ["Cut", "CutOptions", "CutRank"]
 

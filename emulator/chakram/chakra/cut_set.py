@@ -11,7 +11,7 @@ from chakram.chakra.groups import encode_group_file
 from chakram.chakra.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.writer import encode_trace
 from chakram.core.groups import WORLD, ranks_text
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import UnsupportedTrace
 
 if TYPE_CHECKING:

@@ -36,13 +36,14 @@ from chakram.chakra.options import (
 from chakram.chakra.plain_nodes import PlainNodes
 from chakram.chakra.producers import Producer, is_pytorch, producer_of
 from chakram.chakra.stored_units import check_unit_of_sizes, unit_of_durations
-from chakram.core.trace import TraceGraph, TraceGraphBuilder
+from chakram.core.trace_builder import TraceGraphBuilder
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.chakra.messages import Node
+    from chakram.core.trace import TraceGraph
 
 _ERA_LOOK = 64
 """Nodes at the start of a file in which an old schema is looked for."""

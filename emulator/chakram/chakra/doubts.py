@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.units import format_time
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from chakram.core.groups import WORLD
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

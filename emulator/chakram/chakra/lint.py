@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 from chakram.core.groups import WORLD
 from chakram.core.matching import check_matching
 from chakram.core.ordering import order_collectives
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import MatchingError, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from chakram.core.groups import ProcessGroup
-    from chakram.core.trace import TraceGraph, TraceNode
+    from chakram.core.trace import TraceGraph
+    from chakram.core.trace_node import TraceNode
 
 
 PROBLEMS_KEPT = 1000

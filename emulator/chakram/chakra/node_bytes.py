@@ -28,7 +28,7 @@ from chakram.chakra.attribute_bits import (
     HAS_TYPE,
 )
 from chakram.chakra.messages import NodeType
-from chakram.core.trace import NO_VALUE
+from chakram.core.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
     Bytes = bytes | bytearray

@@ -14,7 +14,7 @@ from chakram.chakra.messages import NodeType, attribute_values
 from chakram.chakra.options import WarningKind
 from chakram.core.collectives import ROOTED, CollectiveOp
 from chakram.core.splits import Splits
-from chakram.core.trace import NO_SIZE, NodeKind
+from chakram.core.trace_node import NO_SIZE, NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:

@@ -33,13 +33,15 @@ from chakram.chakra.attribute_bits import (
 )
 from chakram.chakra.messages import NodeType
 from chakram.chakra.node_bytes import EDGES, NodeBytes
-from chakram.core.trace import NO_VALUE, OP_NUMBERS, NodeKind
+from chakram.core.short_columns import NO_VALUE
+from chakram.core.trace_columns import OP_NUMBERS
+from chakram.core.trace_node import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from chakram.core.collectives import CollectiveOp
-    from chakram.core.trace import TraceGraphBuilder
+    from chakram.core.trace_builder import TraceGraphBuilder
 
     Bytes = bytes | bytearray
 

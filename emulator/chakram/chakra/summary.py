@@ -12,7 +12,7 @@ from chakram.chakra.kernels import KernelClass, kernel_class
 from chakram.chakra.sizes import SizeBin, size_bins
 from chakram.chakra.traffic import Traffic, largest_pairs, measure_traffic
 from chakram.core.groups import WORLD
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

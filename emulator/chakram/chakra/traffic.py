@@ -17,7 +17,7 @@ from chakram.core.algorithms import automatic_algorithm
 from chakram.core.collectives import CollectiveOp, nccl_size_bytes
 from chakram.core.groups import WORLD
 from chakram.core.schedule import transfer_bytes
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.core.wire_cost import wire_bytes
 
 if TYPE_CHECKING:

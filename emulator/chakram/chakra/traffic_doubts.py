@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from chakram.chakra.doubts import Doubt, DoubtKind
 from chakram.core.collectives import ROOTED, CollectiveOp, nccl_size_bytes
 from chakram.core.groups import WORLD, ranks_text
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.units import about_size
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from chakram.chakra.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.nodes import RECEIVED_SPLITS, SENT_SPLITS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from chakram.chakra.messages import AttributeValue
     from chakram.chakra.synth.program import GroupDescription
     from chakram.core.groups import ProcessGroup
-    from chakram.core.trace import TraceGraph, TraceNode
+    from chakram.core.trace import TraceGraph
+    from chakram.core.trace_node import TraceNode
 
 _NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
     NodeKind.COMPUTE: NodeType.COMP,

@@ -40,9 +40,9 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
+from chakram.core.short_columns import NO_VALUE
 from chakram.core.splits import Splits
 from chakram.core.table_check import are_ends, are_within, largest
-from chakram.core.trace import NO_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -38,7 +38,7 @@ from chakram.core.program import (
 )
 from chakram.core.splits import Splits, mean_bytes, scaled_bytes
 from chakram.core.start_times import check_starts, first_start_ns
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.core.uneven import passed_bytes
 from chakram.errors import MatchingError
 
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.core.algorithms.listed import ListedAlgorithm
-    from chakram.core.trace import TraceGraph, TraceNode
+    from chakram.core.trace import TraceGraph
+    from chakram.core.trace_node import TraceNode
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chakram.core.collectives import CollectiveOp
 from chakram.core.splits import Splits, even_splits, mismatch
-from chakram.core.trace import OP_NUMBERS
+from chakram.core.trace_columns import OP_NUMBERS
 from chakram.errors import MatchingError
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from chakram.core.match_collectives import (
     match_splits,
     members_text,
 )
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import MatchingError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from itertools import chain, islice, pairwise, repeat
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from chakram.core.columns import grouped, topological_order
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import MatchingError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.trace import NO_VALUE
+from chakram.core.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from array import array

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.groups import WORLD, ProcessGroup, world_group
 from chakram.core.splits import Splits, even_splits
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:

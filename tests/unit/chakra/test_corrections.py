@@ -13,7 +13,7 @@ from chakram.chakra.options import CORRECTIONS, ReadOptions, WarningKind, merge_
 from chakram.config.jobs import Correction
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, world_group
-from chakram.core.trace import NO_SIZE
+from chakram.core.trace_node import NO_SIZE
 from chakram.errors import TraceError
 from tests.trace_bytes import collective, metadata, node, read
 

@@ -11,7 +11,7 @@ from chakram.chakra.framing import frame
 from chakram.chakra.messages import NodeType
 from chakram.chakra.options import DependencyPolicy, ReadOptions, WarningKind
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from tests.trace_bytes import collective, metadata, node, read
 

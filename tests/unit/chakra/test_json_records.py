@@ -12,7 +12,7 @@ from chakram.chakra.decode import RankTrace
 from chakram.chakra.options import ReadOptions, WarningKind
 from chakram.chakra.reader import read_stream
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
 

@@ -12,7 +12,7 @@ from chakram.chakra.decode import RankTrace
 from chakram.chakra.options import WarningKind
 from chakram.chakra.reader import read_stream
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from chakram.errors import GarbageTrace
 
 TENSOR = [7, 8, 0, 1000, 4, "cuda:0"]

@@ -15,7 +15,9 @@ from chakram.chakra.lint import (
 )
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup, world_group
-from chakram.core.trace import NO_SIZE, NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NO_SIZE, NodeKind
 from chakram.errors import TraceError
 from chakram.testing.graphs import job, receive, send
 

@@ -8,7 +8,9 @@ from typing import Any
 from chakram.chakra.p2p import P2P_COLUMNS, p2p_csv
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup, world_group
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 
 
 def graph(rank: int, *nodes: dict[str, Any]) -> TraceGraph:

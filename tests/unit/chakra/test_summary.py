@@ -9,7 +9,9 @@ from chakram.chakra.summary import summarize
 from chakram.chakra.traffic import largest_pairs
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup, world_group
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 from chakram.testing.graphs import job, send
 
 GROUPS = {

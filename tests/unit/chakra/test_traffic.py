@@ -9,7 +9,9 @@ import pytest
 from chakram.chakra.traffic import PATH_MTU, Traffic, Work, measure_traffic
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup, world_group
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 from chakram.core.wire_cost import wire_bytes
 
 KIB = 1024

@@ -15,7 +15,9 @@ from chakram.chakra.writer import encode_trace, write_trace_set
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.splits import Splits
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 from chakram.errors import RunDirectoryError
 from chakram.testing.graphs import collective, trace
 from tests.trace_bytes import read

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder, TraceNode
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind, TraceNode
 from chakram.errors import TraceError
 from chakram.testing.graphs import collective, compute, label, trace
 

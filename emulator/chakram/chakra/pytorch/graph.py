@@ -9,7 +9,8 @@ from chakram.chakra.pytorch.operations import WAIT
 from chakram.chakra.pytorch.order import HostOrder
 from chakram.chakra.pytorch.values import check_size
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from chakram.chakra.pytorch.groups import GroupFinder, Transfer
     from chakram.chakra.pytorch.kineto import Profile, Span
+    from chakram.core.trace import TraceGraph
 
 # Ids of a node's parts on further streams; PyTorch counts its nodes from 1.
 _STREAM_SHIFT: Final = 40

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from chakram.core.collectives import ROOTED, CollectiveOp
 from chakram.core.splits import Splits
-from chakram.core.trace import NodeKind, TraceGraph, TraceGraphBuilder
+from chakram.core.trace_builder import TraceGraphBuilder
+from chakram.core.trace_node import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from chakram.core.groups import ProcessGroup
+    from chakram.core.trace import TraceGraph
 
 After: TypeAlias = tuple[int, ...]
 """Ids of nodes that something waits for."""

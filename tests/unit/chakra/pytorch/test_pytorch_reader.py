@@ -7,7 +7,7 @@ import pytest
 from chakram.chakra.options import WarningKind
 from chakram.core.collectives import CollectiveOp
 from chakram.core.splits import Splits
-from chakram.core.trace import NodeKind, TraceNode
+from chakram.core.trace_node import NodeKind, TraceNode
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from tests.unit.chakra.pytorch.hosts import (
     all_reduce,

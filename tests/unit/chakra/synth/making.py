@@ -10,7 +10,8 @@ from chakram.chakra.synthesize import synthesize
 from chakram.chakra.trace_set import TraceSet
 from chakram.config.synth import KINDS
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind, TraceGraph
+from chakram.core.trace import TraceGraph
+from chakram.core.trace_node import NodeKind
 
 Traffic = Counter[tuple[str, int, str]]
 """How many of each: kind or op, bytes, and what its group is for."""

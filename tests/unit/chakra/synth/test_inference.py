@@ -10,7 +10,7 @@ import pytest
 from chakram.chakra.synth.inference import cache_parts, heads_of
 from chakram.chakra.synth.models import MODELS
 from chakram.core.splits import Splits
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from tests.unit.chakra.synth.making import graph, make, names_before, traffic
 
 

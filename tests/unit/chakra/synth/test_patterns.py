@@ -15,7 +15,7 @@ from chakram.chakra.synth.patterns import (
     mean_size,
 )
 from chakram.chakra.trace_set import TraceSet
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from tests.unit.chakra.synth.making import graph, make, names_before, traffic
 
 

@@ -14,7 +14,7 @@ from chakram.chakra.synth.pipeline import (
 from chakram.chakra.synthesize import synthesize
 from chakram.config.synth import KINDS
 from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import NodeKind
+from chakram.core.trace_node import NodeKind
 from tests.unit.chakra.synth.making import graph, make, names_before, ops, traffic
 
 A2A, AR = CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_REDUCE
