@@ -140,6 +140,7 @@ class Prober:
         self._due: list[tuple[int, int]] = []
         self._lanes: dict[int, _Lane] = {}
         self._end_ns: int | None = None
+        self._late_ns = 0
         self._epoll = select.epoll()
         self._receivers = {port.receiver.fileno(): port for port in ports.values()}
         self._senders = {
@@ -170,9 +171,10 @@ class Prober:
         """Receive what has come, send what is due."""
         self._receive(0)
         while self._due and self._due[0][0] <= now_ns:
-            _, number = heappop(self._due)
+            due_ns, number = heappop(self._due)
             lane = self._lanes[number]
             sent = lane.send(now_ns)
+            self._late_ns = max(self._late_ns, now_ns - due_ns)
             if sent is not None:
                 name, refused = sent
                 event = PROBE_REFUSED if refused else PROBE_SENT
@@ -191,7 +193,12 @@ class Prober:
 
     def finished(self, now_ns: int) -> bool:
         """Tell whether all is sent and has had the time to arrive."""
-        return self._end_ns is not None and not self._due and now_ns >= self._end_ns
+        # What left late needs its time to arrive all the same.
+        return (
+            self._end_ns is not None
+            and not self._due
+            and now_ns >= self._end_ns + self._late_ns
+        )
 
     def take_rows(self) -> RecordRows:
         """Return what was counted since the last call."""

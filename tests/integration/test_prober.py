@@ -48,14 +48,16 @@ def planned(family: str, **settings: object):
     return plan_probes(found, TRANSPORT, changed, run_id="r").agents[0]
 
 
+@pytest.mark.parametrize("is_late", [False, True], ids=["", "late"])
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_every_probe_arrives_in_its_class(family: str) -> None:
+def test_every_probe_arrives_in_its_class(family: str, is_late: bool) -> None:
     plan = planned(family)
     assert plan.probes is not None
     prober = open_prober(plan, Policy())
     rows = RecordRows()
     try:
-        prober.arm(time.monotonic_ns())
+        # Late: all of it was due while the machine did something else.
+        prober.arm(time.monotonic_ns() - is_late * plan.probes.end_ns)
         deadline_ns = time.monotonic_ns() + PATIENCE_NS
         while not prober.finished(time.monotonic_ns()):
             assert time.monotonic_ns() < deadline_ns
