@@ -88,7 +88,10 @@ async def test_a_run_from_plan_to_records(tmp_path: Path) -> None:
         assert (await client.describe()).phase == "IDLE"
 
     phases = [event.phase for event in events if isinstance(event, PhaseChanged)]
-    assert phases == ["IDLE", "PREPARING", "PREPARED", "ARMED", "RUNNING", "DONE"]
+    # An agent that is kept from noticing the start may hear of the end first.
+    assert [phase for phase in phases if phase != "RUNNING"] == [
+        *("IDLE", "PREPARING", "PREPARED", "ARMED", "DONE")
+    ]
     progress = [event for event in events if isinstance(event, Progress)]
     assert dict(progress[-1].iterations) == {0: 4, 1: 4, 2: 4}
     rows = RecordRows()
