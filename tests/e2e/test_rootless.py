@@ -40,8 +40,20 @@ def nobodys_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_run_needs_no_root(python: str, nobodys_folder: Path, kind: str) -> None:
-    experiment = write_experiment(nobodys_folder, [moe(4)], fabric(kind, 4))
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_needs_no_root(
+    python: str, nobodys_folder: Path, kind: str, jobs: int
+) -> None:
+    """Two jobs share ports, so these are divided among processes."""
+    experiment = write_experiment(
+        nobodys_folder,
+        [
+            moe(4) | {"name": f"job{number}", "placement": {"ports": [0, 1, 2, 3]}}
+            for number in range(jobs)
+        ],
+        fabric(kind, 4),
+        agents={"shards": 4 * jobs},
+    )
 
     status, output = run_as_nobody(
         [python, "-m", "chakram", "run", str(experiment)],
@@ -53,6 +65,6 @@ def test_a_run_needs_no_root(python: str, nobodys_folder: Path, kind: str) -> No
     (directory,) = (nobodys_folder / "runs").iterdir()
     assert directory.stat().st_uid == NOBODY
     results = open_run(directory)
-    check_complete(results, ranks=4)
+    check_complete(results, ranks=4 * jobs)
     assert bool(results.links()) is (kind == "namespaces")
     assert names_in(str(nobodys_folder / "labs")) <= {".lock"}

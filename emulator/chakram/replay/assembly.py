@@ -26,23 +26,30 @@ if TYPE_CHECKING:
     )
     from chakram.roce.congestion import CongestionControl
     from chakram.roce.memory import MemoryRegion
-    from chakram.roce.pacing import Line
+    from chakram.roce.shared_line import SharedLine
     from chakram.roce.verify import IcrcVerifier
 
 __all__ = ["CongestionSettings", "burst_time_ns", "make_engine", "make_queue_pair"]
 
 _SHORTEST_BURST_NS = 15_000
+_OF_PORT = congestion.notification_scope("port")
 _VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
 
 
 class CongestionSettings:
-    """What the queue pairs of one port get: a control each, and limiters for CNPs."""
+    """What the queue pairs of one port get: a control each, and limiters for CNPs.
 
-    def __init__(self, transport: TransportPlan) -> None:
+    Args:
+        transport: Settings of the queue pairs.
+        line: Of the port, where other processes send through it, too.
+    """
+
+    def __init__(self, transport: TransportPlan, line: SharedLine | None) -> None:
         self._name = transport.congestion_control
         self._parameters = dict(transport.congestion_parameters)
         self._interval_ns = self._parameters.pop("cnp_interval_ns", None)
         self._scope = self._parameters.pop("cnp_scope", 0)
+        self._line = line
         self._limiters: dict[int, CnpLimiter] = {}
 
     def control(self) -> CongestionControl:
@@ -55,7 +62,11 @@ class CongestionSettings:
             return None
         key = congestion.limiter_key(self._scope, qpn=qpn, destination=destination)
         if key not in self._limiters:
-            self._limiters[key] = CnpLimiter(self._interval_ns)
+            self._limiters[key] = (
+                CnpLimiter(self._interval_ns)
+                if self._line is None or self._scope != _OF_PORT
+                else self._line.cnp_limiter(self._interval_ns)
+            )
         return self._limiters[key]
 
 
@@ -66,7 +77,7 @@ def make_engine(
     settings: RunSettings,
     verifier: IcrcVerifier | None,
     rng: Random,
-    line: Line | None = None,
+    line: SharedLine | None = None,
 ) -> PortEngine:
     """Return the engine of a port, with faults where some are asked for."""
     faults = list(settings.faults)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from chakram.roce.events import Event
     from chakram.roce.memory import MemoryRegion
-    from chakram.roce.pacing import Line
+    from chakram.roce.shared_line import SharedLine
 
 __all__ = ["Endpoint"]
 
@@ -124,7 +124,7 @@ class Endpoint:
         settings: RunSettings,
         rank_numbers: Mapping[tuple[str, int], int],
         rng: Random,
-        line: Line | None = None,
+        line: SharedLine | None = None,
     ) -> None:
         self.port = port
         self.records = RecordRows()
@@ -150,7 +150,7 @@ class Endpoint:
         self.events: deque[tuple[int, Event]] = deque()
         self.destinations: list[tuple[str, int]] = []
         self._destination_of: dict[tuple[str, int], int] = {}
-        self._congestion_settings = CongestionSettings(transport)
+        self._congestion_settings = CongestionSettings(transport, line)
         self._overhead_bytes = overhead_bytes_of(family_of(port.address))
         self._burst_ns = burst_time_ns(
             port, transport, overhead_bytes=self._overhead_bytes

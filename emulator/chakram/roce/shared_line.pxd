@@ -1,5 +1,6 @@
 cimport cython
 
+from chakram.roce.notification cimport CnpLimiter
 from chakram.roce.pacing cimport Line
 
 cdef int _WORDS
@@ -16,6 +17,7 @@ cdef class SharedLine(Line):
     cdef long long _line_ns
     cdef long long _held_ns
 
+    cpdef CnpLimiter cnp_limiter(self, long long interval_ns)
     @cython.locals(hindmost="long long", turn="long long")
     cpdef object demand(self, long long since_ns)
     cpdef object rest(self)
@@ -39,3 +41,12 @@ cdef class SharedLine(Line):
     @cython.locals(hindmost="long long", its_ns="long long", turn="long long",
                    at="Py_ssize_t")
     cdef long long _hindmost(self)
+
+
+cdef class SharedCnpLimiter(CnpLimiter):
+    cdef object _words
+    cdef Py_ssize_t _first
+    cdef Py_ssize_t _end
+
+    @cython.locals(after_ns="long long", at="Py_ssize_t")
+    cpdef bint admits(self, long long now_ns)

@@ -11,6 +11,7 @@ word  meaning
 1     time that the line has stood still, as far as this part knows
 2     since when this part has always had something to send; 0: it has nothing
 3     its *turn*: the line time that each of its queue pairs has had, about
+4     until when no part sends a CNP, where the port has one limit for all
 ====  ==================================================================================
 
 The line is free at the sum of all words 0 and the largest word 1.  So whatever one part
@@ -29,12 +30,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.roce.notification import CnpLimiter
 from chakram.roce.pacing import Line
 
 if TYPE_CHECKING:
     from collections.abc import MutableSequence
 
-__all__ = ["PART_WORDS", "SharedLine"]
+__all__ = ["PART_WORDS", "SharedCnpLimiter", "SharedLine"]
 
 PART_WORDS = 8
 """Integers of one part: a cache line, so that two writers never meet in one."""
@@ -90,6 +92,10 @@ class SharedLine(Line):
         # When the whole line is free, and when this part last let others go first.
         self._line_ns = 0
         self._held_ns = 0
+
+    def cnp_limiter(self, interval_ns: int) -> CnpLimiter:
+        """Return the limiter of CNPs that all parts of the port have in common."""
+        return SharedCnpLimiter(interval_ns, self._words, self._first)
 
     def demand(self, since_ns: int) -> None:
         """Note that there is something to send since *since_ns*, after a pause."""
@@ -200,3 +206,32 @@ class SharedLine(Line):
                 if hindmost < 0 or turn < hindmost:
                     hindmost = turn
         return hindmost
+
+
+class SharedCnpLimiter(CnpLimiter):
+    """Lets one CNP pass in an interval, whichever part of the port sends it."""
+
+    __slots__ = ("_end", "_first", "_words")
+
+    def __init__(
+        self,
+        interval_ns: int,
+        words: MutableSequence[int] | memoryview[int],
+        first: int,
+    ) -> None:
+        """Take the rows of a line, and where the own one begins."""
+        super().__init__(interval_ns)
+        self._words = words
+        self._first = first
+        self._end = len(words) // _WORDS * _WORDS
+
+    def admits(self, now_ns: int) -> bool:
+        """Tell whether a CNP may be sent now; if so, the interval begins."""
+        words = self._words
+        for at in range(4, self._end, _WORDS):
+            after_ns = words[at]
+            if now_ns < after_ns:
+                return False
+        after_ns = now_ns + self._interval_ns
+        self._words[self._first + 4] = after_ns
+        return True

@@ -187,6 +187,18 @@ def test_one_part_is_a_line() -> None:
     assert shared.free_ns == plain.free_ns
 
 
+def test_a_limit_of_cnps_holds_for_all_parts() -> None:
+    first, second = (line.cnp_limiter(4000) for line in shared_lines(2))
+    admitted = [
+        now_ns
+        for now_ns in range(10_000, 30_000, 500)
+        if (first if now_ns % 1000 else second).admits(now_ns)
+    ]
+    assert admitted == [10_000, 14_000, 18_000, 22_000, 26_000]
+    assert first.admits(30_500)
+    assert not second.admits(34_000)
+
+
 def test_impossible_parts_are_refused() -> None:
     words = array("q", bytes(8 * PART_WORDS))
     with pytest.raises(ValueError, match="no part 1"):
