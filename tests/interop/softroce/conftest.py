@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.softroce.disturbance import clean, redirect
 from tests.interop.softroce.kernel import cached_kernel, fetch_kernel
 from tests.interop.softroce.machine import Machine, why_no_machine
 from tests.support import require
@@ -63,3 +64,11 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     with closing(Machine(folder, fetch_kernel())) as started:
         started.boot()
         yield started
+
+
+@pytest.fixture
+def disturbed(machine: Machine) -> Iterator[Machine]:
+    """Return the guest, whose queueing disciplines are taken away afterwards."""
+    redirect(machine)
+    yield machine
+    clean(machine)

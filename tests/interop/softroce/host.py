@@ -9,91 +9,24 @@ from ipaddress import ip_network
 from random import Random
 from typing import Any
 
-from chakram.core.plan import PortPlan, QueuePairPlan, RunSettings, TransportPlan
+from chakram.core.plan import PortPlan, QueuePairPlan, RunSettings
 from chakram.fabric.netns import run_in_namespace
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE, UDP_PORT
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.memory import MemoryRegion
-from chakram.roce.statistics import PortStatistics, QueuePairStatistics
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.opening import open_line
 from chakram_agent.policy import Policy
 from tests.interop.softroce.machine import GUEST, HOST, MTU, Machine, gid
 from tests.interop.softroce.messages import Message, messages_of, total_bytes
+from tests.interop.softroce.orders import VERBS, Order, Outcome
 
 POLICY = Policy(allow=(ip_network("198.18.0.0/15"), ip_network("2001:2::/48")))
-TRANSPORT = TransportPlan(
-    ack_interval_packets=16,
-    # The guest's processor is emulated, and the machine may be busy: patience.
-    retransmit_timeout_ns=10_000_000_000,
-)
-VERBS = ("write", "send")
-GUEST_TIMEOUT = 21
-"""The guest's own local ACK timeout: 4.096 us x 2**21, 8.6 seconds."""
 _FIRST_QPN = 0xC4A001
 _FIRST_SOURCE_PORT = 0xC4A0
 _MEMORY_ADDRESS = 0x7C4A_0000_1000
 _PATIENCE_S = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is to be exchanged, in both directions, on a queue pair of each verb.
-
-    Attributes:
-        version: Of IP.
-        path_mtu: Of both queue pairs.
-        to_guest: Messages from us to Soft-RoCE, on each of the queue pairs.
-        to_host: The same in the other direction.
-        largest_bytes: The largest message.
-        mostly_bytes: The largest of all but some.
-        seed: All messages follow from it.
-        transport: Settings of our queue pairs; path MTU and verb are set here.
-        traffic_class: What the guest's packets carry.
-        guest_timeout: Local ACK timeout of the guest, as an exponent.
-        receives_after_s: How long the guest waits before it posts receives, and we wait
-            until its SENDs have been refused; None: all are posted before any is sent.
-        wrong_keys: Who names a wrong key in WRITEs, ``host`` or ``guest``; empty: none.
-        limit_s: How long it may take.
-    """
-
-    version: int
-    path_mtu: int = 4096
-    to_guest: int = 0
-    to_host: int = 0
-    largest_bytes: int = 1 << 20
-    mostly_bytes: int = 1 << 20
-    seed: str = "0"
-    transport: TransportPlan = TRANSPORT
-    traffic_class: int = 0
-    guest_timeout: int = GUEST_TIMEOUT
-    receives_after_s: float | None = None
-    wrong_keys: str = ""
-    limit_s: float = 60.0
-
-
-@dataclass(slots=True, kw_only=True)
-class Outcome:
-    """How an exchange went.
-
-    Attributes:
-        guest: What the guest says of its side.
-        faults: What is wrong with what we were told of and with what we got.
-        failures: Why queue pairs of ours failed.
-        counters: By how much those of Soft-RoCE grew.
-        port: Counters of our port.
-        pairs: Counters of our queue pairs, by verb.
-        payload_bytes: Of all messages of both directions.
-    """
-
-    guest: dict[str, Any]
-    faults: list[str] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
-    port: PortStatistics
-    pairs: dict[str, QueuePairStatistics] = field(default_factory=dict)
-    payload_bytes: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,8 +101,8 @@ def exchange(machine: Machine, order: Order) -> Outcome:
         pairs=[
             {
                 "verb": pair.verb,
-                "incoming": _recipe(order, pair.verb, to_guest=True),
-                "outgoing": _recipe(order, pair.verb, to_guest=False),
+                "incoming": order.recipe(pair.verb, to_guest=True),
+                "outgoing": order.recipe(pair.verb, to_guest=False),
             }
             for pair in pairs
         ],
@@ -188,11 +121,13 @@ def exchange(machine: Machine, order: Order) -> Outcome:
     )
     plane = DataPlane([line])
     try:
+        known = len(machine.complaints())
         before = machine.ask("counters")
         guest = _carry_out(machine, plane, pairs, order)
         outcome = Outcome(
             guest=guest,
             counters=_grown(machine, before),
+            complaints=machine.complaints()[known:],
             port=endpoint.engine.statistics(),
         )
     finally:
@@ -203,7 +138,6 @@ def exchange(machine: Machine, order: Order) -> Outcome:
             each.reason for each in pair.events if isinstance(each, QueuePairFailed)
         ]
         outcome.faults += pair.faults()
-        outcome.payload_bytes += total_bytes(pair.outgoing + pair.incoming)
     machine.ask("close")
     return outcome
 
@@ -228,6 +162,7 @@ def _carry_out(
         ],
         limit_s=order.limit_s,
         receives_after_s=order.receives_after_s,
+        last_request=order.last_request,
     )
     now_ns = time.monotonic_ns()
     for pair in pairs:
@@ -292,19 +227,13 @@ def _id(message: Message) -> int:
     return message.number if message.has_immediate else NO_IMMEDIATE
 
 
-def _recipe(order: Order, verb: str, *, to_guest: bool) -> dict[str, Any]:
-    return {
-        "seed": f"{order.seed} {verb} {to_guest}",
-        "count": order.to_guest if to_guest else order.to_host,
-        "largest_bytes": order.largest_bytes,
-        "mostly_bytes": min(order.mostly_bytes, order.largest_bytes),
-    }
+def _first_psn(order: Order, random: Random) -> int:
+    return random.getrandbits(24) if order.first_psn is None else order.first_psn
 
 
 def _make_pair(number: int, verb: str, order: Order, random: Random) -> _Pair:
     outgoing, incoming = (
-        messages_of(_recipe(order, verb, to_guest=to_guest))
-        for to_guest in (True, False)
+        messages_of(order.recipe(verb, to_guest=to_guest)) for to_guest in (True, False)
     )
     memory = MemoryRegion(
         total_bytes(incoming), address=_MEMORY_ADDRESS, key=random.getrandbits(32)
@@ -313,8 +242,8 @@ def _make_pair(number: int, verb: str, order: Order, random: Random) -> _Pair:
         verb=verb,
         qpn=_FIRST_QPN + number,
         source_port=_FIRST_SOURCE_PORT + number,
-        send_psn=random.getrandbits(24),
-        receive_psn=random.getrandbits(24),
+        send_psn=_first_psn(order, random),
+        receive_psn=_first_psn(order, random),
         outgoing=outgoing,
         incoming=incoming,
         memory=memory,
@@ -379,5 +308,6 @@ def _description(order: Order, pair: _Pair) -> dict[str, Any]:
         "own_gid": gid(GUEST[order.version]),
         "traffic_class": order.traffic_class,
         "timeout": order.guest_timeout,
+        "retries": order.guest_retries,
         "rnr_timer": 12,
     }

@@ -95,7 +95,7 @@ class Machine:
         self.control: socket.socket | None = None
         here = Path(__file__).parent
         self._shared.mkdir()
-        for name in ("guest.py", "messages.py"):
+        for name in ("guest.py", "guest_pair.py", "messages.py"):
             shutil.copy(here / name, self._shared)
         (self._shared / "main.sh").write_text(_MAIN)
         (self._shared / "serve.sh").write_text(_SERVE)
@@ -159,6 +159,11 @@ class Machine:
         """
         said: str = self.ask("execute", script=script)["said"]
         return said
+
+    def complaints(self) -> list[str]:
+        """Return all that the guest's kernel has said against Soft-RoCE so far."""
+        log = self.execute("dmesg --notime --level emerg,alert,crit,err,warn")
+        return [line for line in log.splitlines() if "rxe" in line]
 
     def tell(self, order: str, **arguments: Any) -> None:
         """Give the guest an order, whose answer comes later."""

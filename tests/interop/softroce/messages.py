@@ -33,26 +33,27 @@ class Message:
         return _text()[start : start + self.size_bytes]
 
 
-def make_messages(
-    seed: str, count: int, largest_bytes: int, mostly_bytes: int
-) -> list[Message]:
+def make_messages(seed: str, count: int, largest_bytes: int) -> list[Message]:
     """Return *count* > 1 messages of 1 to *largest_bytes*, each in a place of its own.
 
-    Every order of magnitude is as likely as any other, up to *mostly_bytes*, which only
-    one message in 32 may exceed; both ends of the range occur. The last has immediate
-    data, so that it tells of all before it.
+    Every order of magnitude is as likely as any other; both ends of the range occur,
+    and where there are enough so do messages without a byte, with immediate data and
+    without. The last has immediate data, so that it tells of all before it.
     """
     random = Random(seed)
     made = []
     offset = 0
     for number in range(count):
-        limit_bytes = largest_bytes if number % 32 == 0 else mostly_bytes
-        size_bytes = int(math.exp(random.uniform(0, math.log(limit_bytes))))
+        size_bytes = int(math.exp(random.uniform(0, math.log(largest_bytes))))
+        has_immediate = random.random() < 0.5
         if number == count // 2:
             size_bytes = largest_bytes
         elif number == 0:
             size_bytes = 1
-        has_immediate = number == count - 1 or random.random() < 0.5
+        elif number in (1, 2):
+            size_bytes = 0
+            has_immediate = number == 1
+        has_immediate |= number == count - 1
         made.append(Message(number, size_bytes, has_immediate, offset))
         offset += size_bytes
     return made

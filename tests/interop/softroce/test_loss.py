@@ -1,0 +1,132 @@
+"""Packets to and from Soft-RoCE that are lost, repeated, overtaken, or never arrive."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.interop.softroce.disturbance import ARRIVING, LEAVING, lose
+from tests.interop.softroce.host import exchange
+from tests.interop.softroce.machine import Machine
+from tests.interop.softroce.orders import LOSSY_TIMEOUT, LOSSY_TRANSPORT, Order
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+
+MESSAGES = 512
+"""On each of two queue pairs: so 1,024 each way and IP version."""
+WRAPPING_PSN = 0xFFFFFF - 3000
+"""PSNs begin again at 0 within what these exchanges send."""
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_nothing_is_missing_when_packets_are_lost(
+    disturbed: Machine, version: int
+) -> None:
+    for device in (LEAVING, ARRIVING):
+        lose(disturbed, device, "loss 5%")
+    outcome = exchange(
+        disturbed,
+        Order(
+            version=version,
+            to_guest=MESSAGES,
+            to_host=MESSAGES,
+            seed=f"loss {version}",
+            first_psn=WRAPPING_PSN,
+            transport=LOSSY_TRANSPORT,
+            guest_timeout=LOSSY_TIMEOUT,
+            limit_s=120,
+        ),
+    )
+
+    outcome.check()
+    for pair in outcome.pairs.values():
+        assert pair.messages_completed == pair.messages_received == MESSAGES
+        assert pair.packets_sent - pair.packets_retransmitted > 3000
+        assert pair.retransmitted_for_nak > pair.retransmitted_for_timeout
+        assert pair.naks_sent > 0
+        assert pair.acks_invalid == 0
+    assert outcome.counters["out_of_seq_request"] > 0
+    assert outcome.counters["rcvd_pkts"] < outcome.port.packets_sent
+
+
+def test_packets_and_answers_may_come_twice_and_late(disturbed: Machine) -> None:
+    for device in (LEAVING, ARRIVING):
+        lose(disturbed, device, "delay 2ms reorder 97% duplicate 10%")
+    outcome = exchange(
+        disturbed,
+        Order(
+            version=4,
+            to_guest=100,
+            to_host=100,
+            seed="twice",
+            first_psn=WRAPPING_PSN,
+            transport=LOSSY_TRANSPORT,
+            guest_timeout=LOSSY_TIMEOUT,
+        ),
+    )
+
+    outcome.check()
+    for pair in outcome.pairs.values():
+        assert pair.messages_completed == pair.messages_received == 100
+        assert pair.duplicates > 0
+        assert pair.acks_received > pair.packets_sent // 16
+        assert pair.acks_invalid == 0
+    assert outcome.counters["duplicate_request"] > 0
+
+
+@pytest.mark.parametrize("loss", ["0%", "5%"])
+def test_who_is_not_ready_gets_it_later(disturbed: Machine, loss: str) -> None:
+    for device in (LEAVING, ARRIVING):
+        lose(disturbed, device, f"loss {loss}")
+    outcome = exchange(
+        disturbed,
+        Order(
+            version=4,
+            to_guest=40,
+            to_host=40,
+            largest_bytes=100_000,
+            seed="not ready",
+            transport=LOSSY_TRANSPORT,
+            guest_timeout=LOSSY_TIMEOUT,
+            receives_after_s=0.5,
+        ),
+    )
+
+    outcome.check()
+    assert all(pair.receiver_not_ready > 0 for pair in outcome.pairs.values())
+    assert outcome.pairs["send"].receiver_not_ready_sent > 2
+    assert outcome.counters["rcvd_rnr_err"] > 2
+    assert outcome.counters["send_rnr_err"] > 0
+
+
+@pytest.mark.parametrize("device", [LEAVING, ARRIVING])
+def test_who_gets_no_answer_gives_up(disturbed: Machine, device: str) -> None:
+    lose(disturbed, device, "loss 100%")
+    messages, retries = 5, 3
+    outcome = exchange(
+        disturbed,
+        Order(
+            version=4,
+            to_guest=messages,
+            to_host=messages,
+            largest_bytes=10_000,
+            seed="nothing",
+            first_psn=WRAPPING_PSN,
+            transport=replace(LOSSY_TRANSPORT, retry_limit=retries),
+            guest_timeout=LOSSY_TIMEOUT,
+            guest_retries=retries,
+        ),
+    )
+
+    reason = f"gave up after {retries} retries: no ACK for PSN {WRAPPING_PSN}"
+    assert outcome.failures == [reason, reason]
+    assert all(pair.timeouts == retries + 1 for pair in outcome.pairs.values())
+    assert all(pair.messages_completed == 0 for pair in outcome.pairs.values())
+    # IBV_WC_RETRY_EXC_ERR for the first, IBV_WC_WR_FLUSH_ERR for the others: nothing
+    # that was posted there hangs.
+    assert outcome.guest["missing"] == 0
+    for statuses in outcome.guest["statuses"].values():
+        assert statuses["12"] == 1
+        assert statuses["5"] >= messages - 1
+    assert outcome.counters["retry_exceeded_err"] == 2

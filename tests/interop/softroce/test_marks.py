@@ -1,0 +1,60 @@
+"""Soft-RoCE behind RED with ECN: who sees which marks, and what becomes of CNPs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.interop.softroce.disturbance import ARRIVING, LEAVING, mark, marks
+from tests.interop.softroce.host import exchange
+from tests.interop.softroce.machine import Machine
+from tests.interop.softroce.orders import TRANSPORT, Order
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+
+MESSAGES = 256
+"""On each of two queue pairs."""
+ECN_CAPABLE = 0x6A
+"""DSCP 26, ECT(0)."""
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_marks_are_seen_and_answered(disturbed: Machine, version: int) -> None:
+    mark(disturbed, LEAVING)
+    transport = replace(
+        TRANSPORT, congestion_parameters=(("cnp_interval_ns", 1_000_000),)
+    )
+    outcome = exchange(
+        disturbed,
+        Order(
+            version=version,
+            to_host=MESSAGES,
+            seed=f"marks {version}",
+            transport=transport,
+            traffic_class=ECN_CAPABLE,
+        ),
+    )
+
+    outcome.check()
+    pairs = outcome.pairs.values()
+    assert sum(pair.ce for pair in pairs) == marks(disturbed, LEAVING) > 100
+    assert all(pair.cnps_sent > 0 for pair in pairs)
+    # It knows no CNPs: it drops each before it counts it, and nothing comes of that.
+    cnps = sum(pair.cnps_sent for pair in pairs)
+    assert outcome.counters["rcvd_pkts"] == outcome.port.packets_sent - cnps
+    assert outcome.rejections() == {}
+
+
+def test_our_packets_are_marked_and_taken(disturbed: Machine) -> None:
+    mark(disturbed, ARRIVING)
+    transport = replace(TRANSPORT, window_bytes=256 * 1024)
+    outcome = exchange(
+        disturbed,
+        Order(version=4, to_guest=MESSAGES, seed="marked", transport=transport),
+    )
+
+    outcome.check()
+    assert marks(disturbed, ARRIVING) > 100
+    assert outcome.counters["rcvd_pkts"] == outcome.port.packets_sent
+    assert outcome.rejections() == {}
