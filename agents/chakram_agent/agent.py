@@ -29,12 +29,8 @@ from chakram.control.messages import pb
 from chakram.errors import AgentError, ChakramError, UnexpectedEvent
 from chakram.fabric.cores import shard_core
 from chakram_agent.divided import DividedPorts
-from chakram_agent.metering import Metering
-from chakram_agent.session import Session
-from chakram_agent.shard_process import ShardProcess
-from chakram_agent.state import (
+from chakram_agent.events import (
     Abort,
-    AgentState,
     Arm,
     ArmShards,
     Attach,
@@ -43,7 +39,6 @@ from chakram_agent.state import (
     Event,
     Heartbeat,
     Instruction,
-    Phase,
     Prepare,
     Release,
     ReportFailed,
@@ -57,6 +52,10 @@ from chakram_agent.state import (
     StopShards,
     Tick,
 )
+from chakram_agent.metering import Metering
+from chakram_agent.session import Session
+from chakram_agent.shard_process import ShardProcess
+from chakram_agent.state import AgentState, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable

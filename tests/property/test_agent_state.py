@@ -9,18 +9,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from chakram.errors import AgentError, UnexpectedEvent
-from chakram_agent.state import (
-    NEVER,
-    TRAFFIC_LEASE_NS,
+from chakram_agent.events import (
     Abort,
-    AgentState,
     Arm,
     Attach,
     Detach,
     Event,
     Heartbeat,
     Instruction,
-    Phase,
     Prepare,
     Release,
     ReportFailed,
@@ -34,6 +30,7 @@ from chakram_agent.state import (
     StopShards,
     Tick,
 )
+from chakram_agent.state import NEVER, TRAFFIC_LEASE_NS, AgentState, Phase
 
 sessions = st.sampled_from(["s", "t"])
 shards = st.integers(0, 2)

@@ -3,12 +3,8 @@ from __future__ import annotations
 import pytest
 
 from chakram.errors import AgentError, UnexpectedEvent
-from chakram_agent.state import (
-    NEVER,
-    QUIET_LEASE_NS,
-    TRAFFIC_LEASE_NS,
+from chakram_agent.events import (
     Abort,
-    AgentState,
     Arm,
     ArmShards,
     Attach,
@@ -17,7 +13,6 @@ from chakram_agent.state import (
     Event,
     Heartbeat,
     Instruction,
-    Phase,
     Prepare,
     Release,
     ReportFailed,
@@ -30,6 +25,13 @@ from chakram_agent.state import (
     StartShards,
     StopShards,
     Tick,
+)
+from chakram_agent.state import (
+    NEVER,
+    QUIET_LEASE_NS,
+    TRAFFIC_LEASE_NS,
+    AgentState,
+    Phase,
 )
 
 SECOND = 10**9
