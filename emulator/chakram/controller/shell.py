@@ -3,70 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
-import time
-from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.control.client import AgentClient
 from chakram.controller.interrupts import Interrupts
-from chakram.controller.links import link_records
-from chakram.controller.observer import Observer, Progress
 from chakram.controller.planning import build_plan, transport_plan
-from chakram.controller.port_plans import (
-    planned_ports,
-    ports_needed,
-)
+from chakram.controller.port_plans import planned_ports
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
-from chakram.controller.predictions import (
-    bounds,
-    fair_times,
-    flow_ideal,
-    simulate_apart,
-)
-from chakram.controller.preflight import Preflight
-from chakram.controller.preflight_run import preflight_failed
-from chakram.controller.reporting import (
-    Reference,
-    injected_banners,
-    manifest_of,
-    sum_injected,
-)
+from chakram.controller.reporting import manifest_of
+from chakram.controller.run import Run
 from chakram.controller.saved_plans import jobs_of
-from chakram.controller.session import Session
-from chakram.controller.worlds import World, open_world
-from chakram.core.resolve import OperationTable
-from chakram.errors import ChakramError, FabricError, RunInterrupted
+from chakram.errors import ChakramError, RunInterrupted
 from chakram.observe.console import render_table
 from chakram.observe.exporter import MetricsServer
-from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
-from chakram.observe.message_columns import MessageColumns
 from chakram.observe.metrics_state import MetricsState
-from chakram.observe.preflight import preflight_summary, save_preflight
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from chakram.config.experiment import Experiment
-    from chakram.control.clock import ClockOffset
-    from chakram.controller.job_loading import LoadedJob
-    from chakram.core.plan import Plan
-    from chakram.core.resolve import LinkRecord
+    from chakram.controller.observer import Progress
     from chakram.core.summary import Summary
-    from chakram.fabric.counters import LinkCounters
 
-__all__ = ["Progress", "RunOutcome", "run_experiment"]
-
-log = logging.getLogger(__name__)
-
-_LINKS_INTERVAL_S = 2
+__all__ = ["RunOutcome", "run_experiment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +142,7 @@ async def _run(
         experiment_text=experiment_text,
     )
     metrics = _metrics_of(experiment, directory)
-    run = _Run(
+    run = Run(
         experiment,
         jobs,
         directory,
@@ -233,267 +197,3 @@ def _metrics_of(experiment: Experiment, directory: RunDirectory) -> MetricsState
             "compiled": str(bool(manifest.compiled["all_compiled"])).lower(),
         },
     )
-
-
-class _Run:
-    """One run, from loaded jobs to a finished run directory."""
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        jobs: Sequence[LoadedJob],
-        directory: RunDirectory,
-        run_id: str,
-        metrics: MetricsState,
-        progress: Progress,
-        interrupts: Interrupts,
-        *,
-        served: bool,
-        alone: str | None,
-        iterations: int,
-    ) -> None:
-        self._alone = alone
-        self._interrupts = interrupts
-        self._served = served
-        self._experiment = experiment
-        self._jobs = jobs
-        self._directory = directory
-        self._run_id = run_id
-        self._metrics = metrics
-        self._progress = progress
-        self._observer = Observer(
-            directory,
-            metrics,
-            progress,
-            iterations,
-        )
-        self._world: World | None = None
-        self._counters: tuple[
-            Mapping[str, LinkCounters], Mapping[str, LinkCounters]
-        ] = ({}, {})
-        self.reference = Reference()
-        self.error: ChakramError | None = None
-
-    @property
-    def began(self) -> bool:
-        """Whether any traffic was to flow: else there is nothing to show."""
-        return self._observer.began
-
-    async def execute(self, lab_name: str) -> None:
-        """Do everything that needs the fabric; it is gone when this returns."""
-        experiment = self._experiment
-        self._progress.phase("building the fabric")
-        async with AsyncExitStack() as stack:
-            world = await stack.enter_async_context(
-                open_world(
-                    experiment,
-                    nports=ports_needed(self._jobs),
-                    lab_name=lab_name,
-                    logs=self._directory.path,
-                )
-            )
-            self._world = world
-            plan = build_plan(
-                experiment,
-                self._jobs,
-                world.ports,
-                run_id=self._run_id,
-                alone=self._alone,
-            )
-            await self._predict(plan, world)
-            agents = {agent.agent for agent in plan.agents}
-            clients: dict[str, AgentClient] = {}
-            for address in world.agents:
-                if address.name in agents:
-                    clients[address.name] = await stack.enter_async_context(
-                        await AgentClient.connect(
-                            address.target, name=address.name, tls=address.tls
-                        )
-                    )
-            clocks = {
-                name: await client.measure_clock() for name, client in clients.items()
-            }
-            if experiment.preflight.action != "off":
-                await self._preflight(plan, clients, clocks)
-            self._begin(plan, world, clients, clocks)
-            before = await world.link_counters()
-            session = Session(
-                plans={agent.agent: agent for agent in plan.agents},
-                clients=clients,
-                clocks=clocks,
-                observer=self._observer,
-                hang_timeout_ns=experiment.hang_timeout_ns,
-                iterations_of=plan.iterations_of(),
-                duration_limit_ns=experiment.stop_if.duration_ns,
-            )
-            self._progress.phase("preparing agents")
-            watch = asyncio.create_task(self._watch_links(world, before), name="links")
-            self._interrupts.listener = session.interrupt
-            try:
-                await session.run()
-            except BaseException:
-                # Why the run ended counts, not that there is nothing left to count.
-                with suppress(FabricError):
-                    self._counters = (before, await world.link_counters())
-                raise
-            finally:
-                self._interrupts.listener = None
-                watch.cancel()
-                await asyncio.gather(watch, return_exceptions=True)
-            self._counters = (before, await world.link_counters())
-            self._progress.phase("collecting")
-
-    async def _preflight(
-        self,
-        plan: Plan,
-        clients: Mapping[str, AgentClient],
-        clocks: Mapping[str, ClockOffset],
-    ) -> None:
-        """Test the ports of the run before it.
-
-        Raises:
-            PreflightFailed: If something is wrong, and the experiment minds.
-        """
-        report = await Preflight(
-            self._experiment,
-            ports=plan.ports(),
-            clients=clients,
-            clocks=clocks,
-            progress=self._progress,
-            interrupts=self._interrupts,
-            run_id=self._run_id,
-        ).run()
-        save_preflight(self._directory.path, report, run_id=self._run_id)
-        self._metrics.set_preflight(report.findings)
-        minds = self._experiment.preflight.action == "require"
-        self._directory.update(
-            preflight=preflight_summary(report),
-            banners=(
-                *self._directory.manifest.banners,
-                *(f"preflight: {finding}" for finding in report.findings),
-            ),
-        )
-        for finding in report.findings:
-            self._progress.note(f"preflight: {finding.verdict} {finding}")
-        error = preflight_failed(report)
-        if error is not None and minds:
-            raise error
-
-    async def _watch_links(
-        self, world: World, before: Mapping[str, LinkCounters]
-    ) -> None:
-        """Keep the metrics of the links up to date, if somebody may look at them."""
-        topology = world.topology
-        if not self._served or topology is None or not before:
-            return
-        while True:
-            await asyncio.sleep(_LINKS_INTERVAL_S)
-            self._show_links(
-                link_records(topology, before, await world.link_counters())
-            )
-
-    def _show_links(self, links: Sequence[LinkRecord]) -> None:
-        for link in links:
-            self._metrics.set_link_bytes(link.link, link.direction, link.bytes)
-
-    async def _predict(self, plan: Plan, world: World) -> None:
-        """Say beforehand what the run should take."""
-        if world.topology is None:
-            return
-        wanted = self._experiment.predict
-        if "ideal" in wanted:
-            ideals, ceilings = await asyncio.to_thread(bounds, plan, world.topology)
-            self.reference.ideals.update(ideals)
-            self.reference.ceilings.update(ceilings)
-            self.reference.flow_ideal = flow_ideal(plan, world.topology)
-            self.reference.fair_times = fair_times(plan, world.topology)
-        if "simulate" in wanted and world.kind != "loopback":
-            self._progress.phase("simulating")
-            self.reference.predictions["simulate"] = dict(
-                await simulate_apart(plan, world.topology, self._experiment.seed)
-            )
-        identities = OperationTable(plan).identities
-        for source, times_ns in (
-            ("ideal", self.reference.ideals),
-            *self.reference.predictions.items(),
-        ):
-            self._metrics.set_predictions(source, times_ns, identities)
-
-    def _begin(
-        self,
-        plan: Plan,
-        world: World,
-        clients: Mapping[str, AgentClient],
-        clocks: Mapping[str, ClockOffset],
-    ) -> None:
-        offset_of_rank = {
-            rank.number: -clocks[agent.agent].offset_ns
-            for agent in plan.agents
-            for rank in agent.ranks
-        }
-        self._directory.update(
-            clocks={
-                name: ClockReading(
-                    offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
-                )
-                for name, clock in clocks.items()
-            },
-            banners=(
-                *self._directory.manifest.banners,
-                *world.notes,
-                *_uncompiled(clients),
-            ),
-        )
-        self._directory.begin(
-            plan,
-            offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
-        )
-        self._metrics.set_plan(plan)
-        for name, clock in clocks.items():
-            self._metrics.set_clock(
-                name, offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
-            )
-
-    def finish(self, error: ChakramError | None) -> None:
-        """Close the run directory; *error* is why the run is not complete."""
-        try:
-            self._observer.close()
-        except ChakramError as failure:
-            error = error or failure
-        self.error = error
-        before, after = self._counters
-        topology = self._world.topology if self._world is not None else None
-        captures = self._world.captures if self._world is not None else None
-        links = link_records(topology, before, after) if topology else []
-        injected = sum_injected(self._observer.injected.values())
-        self._directory.finish(
-            COMPLETE if error is None else PARTIAL if self.began else FAILED,
-            ended=datetime.now(UTC),
-            reason=None if error is None else str(error),
-            links=links,
-            ideal=self.reference.ideals,
-            ceiling=self.reference.ceilings,
-            flow_ideal=self.reference.flow_ideal,
-            messages=MessageColumns(self.reference.fair_times),
-            predictions=self.reference.predictions,
-            banners=(
-                *self._directory.manifest.banners,
-                *self._observer.banners,
-                *injected_banners(injected, self._experiment.faults),
-                *(captures.banners() if captures is not None else ()),
-            ),
-            samples_dropped=sum(self._observer.samples_dropped.values()),
-            injected=injected,
-        )
-        self._show_links(links)
-        self._metrics.set_state(self._directory.manifest.status)
-        self._metrics.set_end_time(time.time())
-
-
-def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:
-    """Say which agents run slower than they could."""
-    return [
-        f"agent {name} runs uncompiled: it is slower, and sooner the bottleneck"
-        for name, client in clients.items()
-        if not client.description.compiled
-    ]

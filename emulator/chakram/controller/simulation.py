@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chakram.config.experiment import Experiment
-    from chakram.controller.shell import Progress
+    from chakram.controller.observer import Progress
     from chakram.core.plan import Plan
     from chakram.fabric.topology import Topology
     from chakram.observe.message_columns import PathOf

@@ -9,7 +9,7 @@
     PREPARING ... ENDING --Abort--> STOPPING
     STOPPING --every agent stopped or lost--> FAILED
 
-The machine decides; the shell (``chakram.controller.shell``) prepares, arms and aborts
+The machine decides; ``chakram.controller.session`` prepares, arms and aborts
 agents and turns what they answer into the next events.  A refused event raises
 ``UnexpectedEvent`` and changes nothing.
 """
