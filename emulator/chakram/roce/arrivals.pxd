@@ -30,14 +30,14 @@ cdef class Arrivals:
                              bint is_first, bint is_last, long long payload_bytes,
                              long long dma_length_bytes, long long immediate,
                              bint ack_request, long long ce, long long now_ns)
-    @cython.locals(is_expected="bint", syndrome="int")
+    @cython.locals(is_expected="bint", syndrome="int", responder=Responder)
     cpdef object receive_contents(self, long long psn, int verb, bint is_first,
                                   bint is_last, bytes payload,
                                   long long dma_length_bytes,
                                   unsigned long long address, unsigned long long key,
                                   long long immediate, bint ack_request, long long ce,
                                   long long now_ns)
-    cpdef object refuse(self, long long psn, object problem, long long now_ns,
+    cpdef object refuse(self, long long psn, int ce, long long now_ns, object problem,
                         int syndrome=*)
     cpdef object receive_ack(self, int syndrome, long long psn, long long now_ns)
     cpdef object receive_cnp(self, long long now_ns)

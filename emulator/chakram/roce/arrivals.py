@@ -10,7 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.roce.constants import BurstKind, Verb
-from chakram.roce.opcodes import RECEIVER_NOT_READY, NakCode, Opcode
+from chakram.roce.opcodes import (
+    RECEIVER_NOT_READY,
+    REFUSED_OPCODES,
+    NakCode,
+    Opcode,
+)
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
@@ -90,7 +95,8 @@ class Arrivals:
         if packet.aeth is not None and opcode is Opcode.ACKNOWLEDGE:
             self.receive_ack(packet.aeth.syndrome, bth.psn, now_ns)
         elif opcode is Opcode.CNP:
-            self.receive_cnp(now_ns)
+            if bth.backward_congestion:
+                self.receive_cnp(now_ns)
         elif opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE:
             verb = Verb.SEND if opcode < Opcode.WRITE_FIRST else Verb.WRITE
             is_first = opcode in _FIRST_OPCODES
@@ -127,8 +133,8 @@ class Arrivals:
                 int(ce),
                 now_ns,
             )
-        else:
-            self.refuse(bth.psn, f"{opcode.name} is not supported", now_ns)
+        elif opcode in REFUSED_OPCODES:
+            self.refuse(bth.psn, int(ce), now_ns, f"{opcode.name} is not supported")
 
     def _receive_part(
         self, burst: Burst, first: int, count: int, ce: int, now_ns: int
@@ -251,8 +257,11 @@ class Arrivals:
         memory = self._memory
         if memory is None:
             raise ValueError(f"qpn {self._qpn} has no memory")
-        is_expected = self._responder.expects(psn)
-        if is_expected:
+        responder = self._responder
+        is_expected = responder.expects(psn)
+        # The order of a message is looked at before anything that memory has to say,
+        # and the sizes in it before the key (IBA volume 1, 9.7.4.1).
+        if is_expected and responder.order_problem(verb, is_first) is None:
             syndrome, problem = memory.judge(
                 verb=verb,
                 is_first=is_first,
@@ -262,10 +271,12 @@ class Arrivals:
                 key=key,
             )
             if syndrome == _NOT_READY:
-                self._responder.be_not_ready(psn)
+                responder.be_not_ready(psn, ce, now_ns)
                 return
-            if syndrome:
-                self.refuse(psn, problem, now_ns, syndrome)
+            if syndrome and not responder.problem(
+                1, verb, is_first, is_last, len(payload), dma_length_bytes
+            ):
+                self.refuse(psn, ce, now_ns, problem, syndrome)
                 return
         self.receive_run(
             psn,
@@ -280,14 +291,19 @@ class Arrivals:
             ce,
             now_ns,
         )
-        if is_expected and self._responder.failure is None:
+        if is_expected and responder.failure is None:
             memory.place(payload, verb=verb, is_first=is_first, address=address)
 
     def refuse(
-        self, psn: int, problem: str, now_ns: int, syndrome: int = _INVALID_REQUEST
+        self,
+        psn: int,
+        ce: int,
+        now_ns: int,
+        problem: str,
+        syndrome: int = _INVALID_REQUEST,
     ) -> None:
-        """Take a request that is not served here: *problem* says why, as a clause."""
-        self._responder.refuse(psn, problem, syndrome)
+        """Take a request that is not served here: see `Responder.refuse`."""
+        self._responder.refuse(psn, ce, now_ns, problem, syndrome)
         if self._responder.failure is not None:
             self._fail_requester(now_ns)
 

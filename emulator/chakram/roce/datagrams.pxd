@@ -14,6 +14,12 @@ cdef int _WRITE_FIRST
 cdef int _WRITE_ONLY_WITH_IMMEDIATE
 cdef int _ACKNOWLEDGE
 cdef int _CNP
+cdef int _CNP_RESERVED
+cdef int _BECN
+cdef int _READ_REQUEST
+cdef int _COMPARE_SWAP
+cdef int _FETCH_ADD
+cdef int _ATOMIC
 cdef int _FIRST
 cdef int _MIDDLE
 cdef int _LAST_WITH_IMMEDIATE

@@ -16,7 +16,7 @@ from chakram.roce.opcodes import Opcode
 __all__ = ["MALFORMED", "SERVED", "UNSUPPORTED", "Run", "SegmentParser"]
 
 MALFORMED = 0
-"""Not a packet: too short for its headers, wrong version or pad."""
+"""Not a packet: too short for its headers, wrong version or pad, no CNP's form."""
 
 SERVED = 1
 """A SEND or WRITE, an ACK or NAK, a CNP."""
@@ -38,6 +38,12 @@ _WRITE_FIRST = int(Opcode.WRITE_FIRST)
 _WRITE_ONLY_WITH_IMMEDIATE = int(Opcode.WRITE_ONLY_WITH_IMMEDIATE)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
 _CNP = int(Opcode.CNP)
+_CNP_RESERVED = 16
+_BECN = 0x40
+_READ_REQUEST = int(Opcode.READ_REQUEST)
+_COMPARE_SWAP = int(Opcode.COMPARE_SWAP)
+_FETCH_ADD = int(Opcode.FETCH_ADD)
+_ATOMIC = 28
 # Positions of an opcode behind the FIRST of its verb.
 _FIRST = int(Opcode.SEND_FIRST)
 _MIDDLE = int(Opcode.SEND_MIDDLE)
@@ -125,14 +131,19 @@ class SegmentParser:
         pad_bytes = data[offset + 1] >> 4 & 3
         rest = length - _BTH - _ICRC - pad_bytes
         if not self.is_data:
+            if opcode == _ACKNOWLEDGE:
+                self.syndrome = data[offset + _BTH]
+                return _SERVED if rest == _AETH and pad_bytes == 0 else _MALFORMED
             if opcode == _CNP:
-                return _SERVED if rest >= 0 else _MALFORMED
-            if opcode != _ACKNOWLEDGE:
-                return _UNSUPPORTED
-            if rest != _AETH:
-                return _MALFORMED
-            self.syndrome = data[offset + _BTH]
-            return _SERVED
+                # Nothing but its form tells that it is one (annex A17, 17.9.3).
+                if rest != _CNP_RESERVED or pad_bytes or not data[offset + 4] & _BECN:
+                    return _MALFORMED
+                return _SERVED
+            if opcode == _READ_REQUEST:
+                rest -= _RETH
+            elif opcode in (_COMPARE_SWAP, _FETCH_ADD):
+                rest -= _ATOMIC
+            return _UNSUPPORTED if rest >= 0 else _MALFORMED
         self.verb = _SEND
         if opcode >= _WRITE_FIRST:
             self.verb = _WRITE

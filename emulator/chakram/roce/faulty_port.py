@@ -129,7 +129,7 @@ class FaultyPort(PortEngine):
         def refuse(position: int) -> bool:
             at = position * size
             psn = int.from_bytes(view[at + 9 : at + 12], "big")
-            return self.be_not_ready(describe(position)[0], psn, now_ns)
+            return self.be_not_ready(describe(position)[0], psn, now_ns, int(ce))
 
         packets = -(-length // size)
         verdicts = self._judge(self._at_receive, packets, describe)
@@ -169,7 +169,8 @@ class FaultyPort(PortEngine):
 
         def refuse(position: int) -> bool:
             psn = (burst.psn + first + position) & 0xFFFFFF
-            return self.be_not_ready(burst.destination_qpn, psn, now_ns)
+            qpn, marked = burst.destination_qpn, int(position < ce)
+            return self.be_not_ready(qpn, psn, now_ns, marked)
 
         verdicts = self._judge(self._at_receive, packets, describe)
         if verdicts is None and not self._overtaken:

@@ -10,6 +10,7 @@ from enum import IntEnum
 __all__ = [
     "ACK_CREDITS_UNUSED",
     "RECEIVER_NOT_READY",
+    "REFUSED_OPCODES",
     "RNR_TIMER_NS",
     "NakCode",
     "Opcode",
@@ -77,6 +78,18 @@ class Opcode(IntEnum):
     UD_SEND_ONLY = 0x64
     UD_SEND_ONLY_WITH_IMMEDIATE = 0x65
     CNP = 0x81
+
+
+REFUSED_OPCODES = frozenset(
+    code
+    for code in range(Opcode.UC_SEND_FIRST)
+    if code > Opcode.ATOMIC_ACKNOWLEDGE or code == Opcode.READ_REQUEST
+)
+"""What the reliable connection service has to answer, but Chakram cannot serve.
+
+READ, atomics, SEND with invalidate, FLUSH, ATOMIC WRITE, and reserved codes: all get a
+NAK for an invalid request (IBA volume 1, 9.9.3: "unsupported or reserved opcode").
+"""
 
 
 class NakCode(IntEnum):

@@ -33,7 +33,8 @@ cdef class PortEngine:
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
-    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns)
+    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns,
+                            int ce=*)
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
                                    long long now_ns, bint ce=*, int source_port=*)

@@ -248,12 +248,12 @@ class PortEngine:
         packets = burst.count - first if count is None else count
         self._receiver.receive_burst(burst, now_ns, first, packets, ce)
 
-    def be_not_ready(self, qpn: int, psn: int, now_ns: int) -> bool:
+    def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int = 0) -> bool:
         """Let queue pair *qpn* refuse the packet *psn* for now.
 
         See `Responder.be_not_ready`; False as well if there is no such queue pair.
         """
-        return self._receiver.be_not_ready(qpn, psn, now_ns)
+        return self._receiver.be_not_ready(qpn, psn, now_ns, ce)
 
     def receive_datagrams(
         self,

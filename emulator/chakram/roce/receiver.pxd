@@ -28,7 +28,7 @@ cdef class Receiver:
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first,
                                int count, int ce)
     @cython.locals(queue_pair=QueuePair)
-    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns)
+    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns, int ce)
     @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
                    size="Py_ssize_t", qpn="long long")
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
@@ -41,7 +41,7 @@ cdef class Receiver:
     cdef object _keep(self, QueuePair queue_pair, const unsigned char[::1] buffer,
                       bint ce, long long now_ns)
     @cython.locals(opcode="int")
-    cdef object _receive_control(self, QueuePair queue_pair, long long now_ns)
+    cdef object _receive_control(self, QueuePair queue_pair, bint ce, long long now_ns)
     @cython.locals(queue_pair=QueuePair)
     cdef bint _is_intact(self, const unsigned char[::1] buffer, Py_ssize_t offset,
                          Py_ssize_t size, int source_port)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
-from chakram.roce.opcodes import Opcode
+from chakram.roce.opcodes import REFUSED_OPCODES, Opcode
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
@@ -23,11 +23,6 @@ __all__ = ["Receiver"]
 _MALFORMED = MALFORMED
 _CNP = int(Opcode.CNP)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
-# Requests of the reliable connection service that a responder has to answer, but here
-# cannot: READ, atomics, SEND with invalidate, FLUSH, ATOMIC WRITE.
-_REFUSED_OPCODES = frozenset(
-    (Opcode.READ_REQUEST, Opcode.COMPARE_SWAP, Opcode.FETCH_ADD, 0x16, 0x17, 0x1C, 0x1D)
-)
 
 
 class Receiver:
@@ -103,10 +98,10 @@ class Receiver:
         queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
         self._scheduler.update(queue_pair, now_ns, now_ns)
 
-    def be_not_ready(self, qpn: int, psn: int, now_ns: int) -> bool:
+    def be_not_ready(self, qpn: int, psn: int, now_ns: int, ce: int) -> bool:
         """See `PortEngine.be_not_ready`."""
         queue_pair = self._queue_pairs.get(qpn)
-        if queue_pair is None or not queue_pair.responder.be_not_ready(psn):
+        if queue_pair is None or not queue_pair.responder.be_not_ready(psn, ce, now_ns):
             return False
         self._scheduler.update(queue_pair, now_ns, now_ns)
         return True
@@ -150,7 +145,7 @@ class Receiver:
                     if self._parser.is_data:
                         run.begin(self._parser, queue_pair.path_mtu)
                     else:
-                        self._receive_control(queue_pair, now_ns)
+                        self._receive_control(queue_pair, ce, now_ns)
             offset += size
         if queue_pair is not None:
             self._deliver(queue_pair, run, ce, now_ns)
@@ -221,7 +216,7 @@ class Receiver:
             now_ns,
         )
 
-    def _receive_control(self, queue_pair: QueuePair, now_ns: int) -> None:
+    def _receive_control(self, queue_pair: QueuePair, ce: bool, now_ns: int) -> None:
         """Hand over the packet that was parsed last, which is not data."""
         opcode = self._parser.opcode
         if opcode == _ACKNOWLEDGE:
@@ -232,9 +227,9 @@ class Receiver:
             queue_pair.arrivals.receive_cnp(now_ns)
         else:
             self.unsupported += 1
-            if opcode in _REFUSED_OPCODES:
+            if opcode in REFUSED_OPCODES:
                 problem = f"opcode {opcode:#04x} is not supported"
-                queue_pair.arrivals.refuse(self._parser.psn, problem, now_ns)
+                queue_pair.arrivals.refuse(self._parser.psn, ce, now_ns, problem)
 
     def _is_intact(
         self,

@@ -53,21 +53,25 @@ cdef class Responder:
     cdef readonly long long cnps_sent
 
     cpdef object redirect_events(self, object events)
-    @cython.locals(distance="long long", duplicates="long long", limiter=CnpLimiter,
-                   event=MessageReceived)
+    @cython.locals(distance="long long", duplicates="long long", event=MessageReceived)
     cpdef object receive(self, long long psn, long long count, int verb, bint is_first,
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,
                          bint ack_request, long long ce, long long now_ns)
-    cpdef bint be_not_ready(self, long long psn)
+    cpdef bint be_not_ready(self, long long psn, int ce, long long now_ns)
     cpdef bint expects(self, long long psn)
-    cpdef object refuse(self, long long psn, object problem, int syndrome=*)
+    @cython.locals(distance="long long")
+    cpdef object refuse(self, long long psn, int ce, long long now_ns, object problem,
+                        int syndrome)
     cpdef object fail(self, object reason)
     cpdef bint has_answer(self)
     cpdef object fill(self, Burst burst)
     cpdef object commit(self, Burst burst)
     cdef object _ask_again(self)
     @cython.locals(message_bytes="long long", last_bytes="long long")
-    cdef object _problem(self, long long count, int verb, bint is_first, bint is_last,
+    cpdef object problem(self, long long count, int verb, bint is_first, bint is_last,
                          long long payload_bytes, long long dma_length_bytes)
+    cpdef object order_problem(self, int verb, bint is_first)
+    @cython.locals(limiter=CnpLimiter)
+    cdef object _note_arrival(self, long long count, long long ce, long long now_ns)
     cdef object _refuse(self, object problem, int syndrome)

@@ -173,12 +173,7 @@ class Responder:
         """
         if self.failure is not None:
             return
-        self.packets_received += count
-        if ce > 0:
-            self.ce += ce
-            limiter = self._cnp_limiter
-            if limiter is not None and limiter.admits(now_ns):
-                self._cnp_pending = True
+        self._note_arrival(count, ce, now_ns)
         distance = (psn - self._expected_psn) & 0xFFFFFF
         if distance >= 0x800000:
             duplicates = 0x1000000 - distance
@@ -196,7 +191,7 @@ class Responder:
             self.out_of_sequence += count
             self._ask_again()
             return
-        problem = self._problem(
+        problem = self.problem(
             count, verb, is_first, is_last, payload_bytes, dma_length_bytes
         )
         if problem is not None:
@@ -256,27 +251,39 @@ class Responder:
         """Tell whether *psn* is what may come next."""
         return self.failure is None and psn == self._expected_psn
 
-    def refuse(self, psn: int, problem: str, syndrome: int = _INVALID_REQUEST) -> None:
+    def refuse(
+        self, psn: int, ce: int, now_ns: int, problem: str, syndrome: int
+    ) -> None:
         """Take a packet that is not served, once what comes before it is there.
+
+        It does not count as received, for it is counted as what it is elsewhere.
 
         Args:
             psn: Its own.
-            problem: Why it is not, as a clause.
+            ce: 1 if it was marked "congestion experienced", else 0.
+            now_ns: The time.
+            problem: Why it is not served, as a clause.
             syndrome: Of the NAK that says so.
         """
-        if self.expects(psn):
+        if self.failure is not None:
+            return
+        self._note_arrival(0, ce, now_ns)
+        distance = (psn - self._expected_psn) & 0xFFFFFF
+        if distance == 0:
             self._refuse(problem, syndrome)
-        elif self.failure is None and (psn - self._expected_psn) & 0xFFFFFF < 0x800000:
+        elif distance < 0x800000:
             self._ask_again()
 
-    def be_not_ready(self, psn: int) -> bool:
+    def be_not_ready(self, psn: int, ce: int, now_ns: int) -> bool:
         """Refuse the packet *psn* for now, as if no receive had been posted for it.
 
         Only the expected packet can be refused so; False: it is another one. What
-        follows it is dropped without a word, until it comes again.
+        follows it is dropped without a word, until it comes again. *ce* is 1 if it was
+        marked "congestion experienced": that counts, whatever becomes of the packet.
         """
-        if self.failure is not None or psn != self._expected_psn:
+        if not self.expects(psn):
             return False
+        self._note_arrival(1, ce, now_ns)
         self._nak_pending = _NOT_READY | self._rnr_timer
         self._nak_sent = True
         return True
@@ -327,13 +334,15 @@ class Responder:
             self._ack_first = False
             self.acks_sent += 1
 
-    def _ask_again(self) -> None:
-        """Ask, once, for what is missing before a packet that came too early."""
-        if not self._nak_sent:
-            self._nak_sent = True
-            self._nak_pending = _SEQUENCE_ERROR
+    def order_problem(self, verb: int, is_first: bool) -> str | None:
+        """Return why a packet at the expected PSN cannot come now, or None."""
+        if is_first:
+            return "a message begins inside another one" if self._in_message else None
+        if not self._in_message:
+            return "a message goes on that has not begun"
+        return "a message goes on with another verb" if verb != self._verb else None
 
-    def _problem(
+    def problem(
         self,
         count: int,
         verb: int,
@@ -342,18 +351,18 @@ class Responder:
         payload_bytes: int,
         dma_length_bytes: int,
     ) -> str | None:
-        """Return what is wrong with a run at the expected PSN, or None."""
-        if is_first:
-            if self._in_message:
-                return "a message begins inside another one"
-            message_bytes = payload_bytes
-        else:
-            if not self._in_message:
-                return "a message goes on that has not begun"
-            if verb != self._verb:
-                return "a message goes on with another verb"
+        """Return what is wrong with a run at the expected PSN, or None.
+
+        The arguments are those of `receive`. The order counts first, then sizes (IBA
+        volume 1, 9.7.4.1.2 and 9.7.4.1.6).
+        """
+        order_problem = self.order_problem(verb, is_first)
+        if order_problem is not None:
+            return order_problem
+        message_bytes = payload_bytes
+        if not is_first:
             dma_length_bytes = self._dma_length_bytes
-            message_bytes = self._message_bytes + payload_bytes
+            message_bytes += self._message_bytes
         last_bytes = payload_bytes - (count - 1) * self._path_mtu
         if not is_last:
             if last_bytes != self._path_mtu:
@@ -362,14 +371,29 @@ class Responder:
             last_bytes <= 0 and not (is_first and count == 1)
         ):
             return "the last packet of a message has a wrong size"
-        if verb != _WRITE:
-            if message_bytes > _MAX_MESSAGE_BYTES:
-                return "a message is too long"
-        elif message_bytes > dma_length_bytes or (
-            is_last and message_bytes != dma_length_bytes
+        if (dma_length_bytes if verb == _WRITE else message_bytes) > _MAX_MESSAGE_BYTES:
+            return "a message is too long"
+        if verb == _WRITE and (
+            message_bytes > dma_length_bytes
+            or (is_last and message_bytes != dma_length_bytes)
         ):
             return "a WRITE does not have the length that its RETH says"
         return None
+
+    def _note_arrival(self, count: int, ce: int, now_ns: int) -> None:
+        """Count packets, and answer marks, whatever becomes of the packets."""
+        self.packets_received += count
+        if ce > 0:
+            self.ce += ce
+            limiter = self._cnp_limiter
+            if limiter is not None and limiter.admits(now_ns):
+                self._cnp_pending = True
+
+    def _ask_again(self) -> None:
+        """Ask, once, for what is missing before a packet that came too early."""
+        if not self._nak_sent:
+            self._nak_sent = True
+            self._nak_pending = _SEQUENCE_ERROR
 
     def _refuse(self, problem: str, syndrome: int) -> None:
         """Enter the error state, with a NAK as the last answer."""

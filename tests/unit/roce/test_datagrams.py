@@ -20,7 +20,13 @@ from chakram.roce.opcodes import Opcode, extended_headers
 def packet(opcode: Opcode, payload: bytes = b"", psn: int = 0x123456) -> bytes:
     return encode_packet(
         Packet(
-            bth=Bth(opcode=opcode, destination_qpn=0xABCDEF, psn=psn, ack_request=True),
+            bth=Bth(
+                opcode=opcode,
+                destination_qpn=0xABCDEF,
+                psn=psn,
+                ack_request=True,
+                backward_congestion=opcode == Opcode.CNP,
+            ),
             reth=Reth(virtual_address=1, remote_key=2, dma_length_bytes=0xFFFFFFFE)
             if "reth" in extended_headers(opcode)
             else None,
@@ -71,12 +77,29 @@ def test_answers_are_parsed() -> None:
     assert parser.opcode == Opcode.CNP
 
 
-@pytest.mark.parametrize("opcode", [Opcode.READ_REQUEST, 0x12, 0x16, 0x64, 0xFF])
-def test_other_opcodes_are_not_served(opcode: int) -> None:
-    data = bytearray(packet(Opcode.SEND_ONLY))
+@pytest.mark.parametrize(
+    ("opcode", "size"),
+    [
+        (Opcode.READ_REQUEST, 16),
+        (Opcode.COMPARE_SWAP, 28),
+        (Opcode.FETCH_ADD, 28),
+        (0x12, 0),
+        (0x15, 0),
+        (0x16, 0),
+        (0x1F, 0),
+        (0x64, 0),
+        (0xFF, 0),
+    ],
+)
+def test_other_opcodes_are_not_served(opcode: int, size: int) -> None:
+    data = bytearray(packet(Opcode.SEND_ONLY, bytes(size)))
     data[0] = opcode
+    parser = SegmentParser()
 
-    assert SegmentParser().parse(data, 0, len(data)) == UNSUPPORTED
+    assert parser.parse(data, 0, len(data)) == UNSUPPORTED
+    # Without its headers it is nothing at all.
+    if size:
+        assert parser.parse(data, 0, len(data) - 4) == MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -90,7 +113,14 @@ def test_other_opcodes_are_not_served(opcode: int) -> None:
         b"\x05\x00" + bytes(17),  # no room for the immediate
         b"\x11\x00" + bytes(14),  # no AETH
         b"\x11\x00" + bytes(22),  # more than an AETH
+        b"\x11\x10" + bytes(19),  # an ACK that is padded
+        b"\x11\x00" + bytes(19),  # an ACK of a length that needs a pad
         b"\x81\x10" + bytes(14),  # a CNP that is all pad
+        b"\x81\0\xff\xff\x40" + bytes(11),  # without its reserved bytes
+        b"\x81\0\xff\xff\x40" + bytes(26),  # with too few of them
+        b"\x81\0\xff\xff\x40" + bytes(31),  # with too many
+        b"\x81\x10\xff\xff\x40" + bytes(28),  # with a pad
+        b"\x81\0\xff\xff\xbf" + bytes(27),  # without BECN
     ],
 )
 def test_what_is_no_packet_is_malformed(data: bytes) -> None:

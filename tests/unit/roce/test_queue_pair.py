@@ -129,6 +129,9 @@ def test_decoded_answers_are_taken() -> None:
     qp.post_send(2, 10, 0)
     while qp.next_burst(0, 1) is not None:
         pass
+    cnp = Bth(opcode=Opcode.CNP, destination_qpn=1, psn=0, backward_congestion=True)
+    qp.receive_packet(Packet(bth=cnp, payload=bytes(16)), 0)
+    # Without BECN it says nothing.
     qp.receive_packet(Packet(bth=bth(Opcode.CNP, 0), payload=bytes(16)), 0)
     qp.receive_packet(
         Packet(bth=bth(Opcode.ACKNOWLEDGE, 0), aeth=Aeth(syndrome=0x1F, msn=1)), 0

@@ -233,6 +233,10 @@ def test_a_send_without_immediate_has_no_number() -> None:
             ],
             "a message is too long",
         ),
+        (
+            [{"last": False, "payload": MTU, "length": 2**31 + 1}],
+            "a message is too long",
+        ),
     ],
 )
 def test_what_no_requester_may_send_ends_the_queue_pair(
@@ -264,6 +268,42 @@ def test_a_wrong_packet_out_of_order_is_just_late() -> None:
 
     assert [each.syndrome for each in answers(qp)] == [0x60]
     assert qp.statistics().failure is None
+
+
+def test_the_longest_message_may_begin() -> None:
+    qp = make_queue_pair()
+    receive(qp, 0, last=False, payload=MTU, length=2**31)
+
+    assert qp.statistics().failure is None
+
+
+def test_a_mark_counts_though_the_receiver_is_not_ready() -> None:
+    qp = make_queue_pair(cnp_interval_ns=50_000)
+    assert qp.responder.be_not_ready(0, 1, 1_000)
+    assert [each.kind for each in answers(qp)] == [BurstKind.CNP, BurstKind.NAK]
+    assert qp.responder.be_not_ready(0, 1, 2_000)
+    assert [each.kind for each in answers(qp)] == [BurstKind.NAK]
+    assert qp.statistics().ce == 2
+
+
+def test_a_request_that_is_not_served_is_asked_for_where_something_is_missing() -> None:
+    qp = make_queue_pair(cnp_interval_ns=0)
+    receive(qp, 0)
+    answers(qp)
+    qp.arrivals.refuse(3, 1, 0, "it is not supported")
+    qp.arrivals.refuse(4, 0, 0, "it is not supported")
+    qp.arrivals.refuse(0, 0, 0, "it is not supported")
+
+    cnp, nak = answers(qp)
+    assert (cnp.kind, nak.kind) == (BurstKind.CNP, BurstKind.NAK)
+    assert (nak.psn, nak.syndrome) == (1, 0x60)
+    statistics = qp.statistics()
+    assert (statistics.failure, statistics.ce, statistics.packets_received) == (
+        None,
+        1,
+        1,
+    )
+    assert statistics.invalid_requests == 0
 
 
 def test_requests_that_are_not_served_are_refused() -> None:
@@ -301,8 +341,8 @@ def test_marked_packets_are_answered_with_cnps_at_most_so_often() -> None:
 def test_a_responder_that_is_not_ready_says_so_until_the_packet_comes_again() -> None:
     qp = make_queue_pair(receive_psn=5, rnr_timer=14)
     receive(qp, 5, payload=10)
-    assert not qp.responder.be_not_ready(5)  # it has been taken
-    assert qp.responder.be_not_ready(6)
+    assert not qp.responder.be_not_ready(5, 1, 0)  # it has been taken
+    assert qp.responder.be_not_ready(6, 0, 0)
     receive(qp, 7, payload=10)  # what follows is dropped without a word
     ack, *others = answers(qp)
     assert (ack.kind, ack.syndrome, ack.psn) == (BurstKind.NAK, 0x20 | 14, 6)
@@ -316,6 +356,7 @@ def test_a_responder_that_is_not_ready_says_so_until_the_packet_comes_again() ->
     statistics = qp.statistics()
     assert (statistics.naks_sent, statistics.receiver_not_ready_sent) == (1, 1)
     assert statistics.out_of_sequence == 2
+    assert (statistics.packets_received, statistics.ce) == (5, 0)
 
 
 def test_a_failed_responder_is_not_unready() -> None:
@@ -323,8 +364,9 @@ def test_a_failed_responder_is_not_unready() -> None:
     receive(qp, 5, first=False)
     answers(qp)
 
-    assert not qp.responder.be_not_ready(5)
+    assert not qp.responder.be_not_ready(5, 1, 0)
     assert answers(qp) == []
+    assert qp.statistics().ce == 0
 
 
 def test_writes_without_immediate_count_for_the_one_that_has_it() -> None:
