@@ -127,6 +127,40 @@ def test_without_segmentation_packets_leave_one_by_one(
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)
+def test_a_port_that_cannot_segment_says_so_and_sends_nothing(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoOffload(udp.UdpSockets):
+        """UDP-Lite sockets to send from, which the kernel refuses to segment with the
+        error that an interface without offload gives.
+        """
+
+        def __init__(self, interface: str, options: PortOptions) -> None:
+            super().__init__(interface, options)
+            for number, sender in self.senders.items():
+                sender.close()
+                self.senders[number] = socket.socket(
+                    sender.family, socket.SOCK_DGRAM, socket.IPPROTO_UDPLITE
+                )
+
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDPLITE).close()
+    except OSError:
+        pytest.skip("this kernel has no UDP-Lite")
+    receiver = opener(B)
+    monkeypatch.setattr(udp, "UdpSockets", NoOffload)
+    sender = opener(A)
+    assert sender.segments
+    burst = memoryview(bytes(2500))
+    assert not sender.send_burst(burst, 1000, B, SOURCES[0], DATA)
+    assert not sender.segments
+    assert not sender.capabilities.segmentation
+    assert sender.send_retries == 0
+    assert sender.send_burst(burst, 1000, B, SOURCES[0], DATA)
+    assert not receiver.receive_burst()
+
+
+@pytest.mark.parametrize("opener", UDP, indirect=True)
 @pytest.mark.parametrize(
     ("destination", "source_port", "error"),
     [(2, SOURCES[0], (ValueError, IndexError)), (1, 1, KeyError)],

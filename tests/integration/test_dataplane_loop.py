@@ -7,15 +7,18 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 import pytest
 
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.roce.icrc import icrc, masked_headers
 from chakram.testing.plans import collective, share_rows, world_plan
-from chakram_agent.dataplane import loop, udp
+from chakram_agent.dataplane import loop, opening, udp
 from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
+from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.policy import Policy
 from chakram_agent.shard import build_plane
 from tests.plans import moved
@@ -109,6 +112,59 @@ def test_every_byte_arrives_once(
     # The lines count what the engines do, with the headers that a socket hides.
     least = received * (14 + (40 if kind.is_ipv6 else 20) + 8 + 12 + 4)
     assert sum(line.received_bytes for line in plane.lines) > least
+
+
+class LateFinder(MemoryPort):
+    """A port that finds out while sending that it cannot segment; notes what leaves."""
+
+    def __init__(self, network: MemoryNetwork, options: PortOptions) -> None:
+        super().__init__(network, options)
+        self.local = options.address
+        self.peers = options.destinations
+        self.left: list[tuple[bytes, str, int]] = []
+        self.refused = 0
+
+    def send_burst(
+        self,
+        view: memoryview,
+        segment_size: int,
+        destination: int,
+        source_port: int,
+        kind: int,
+    ) -> bool:
+        if len(view) > segment_size and self.segments:
+            self.refused += 1
+            self.segments = False
+            return False
+        for start in range(0, len(view), segment_size):
+            packet = bytes(view[start : start + segment_size])
+            self.left.append((packet, self.peers[destination][0], source_port))
+        return super().send_burst(view, segment_size, destination, source_port, kind)
+
+
+@pytest.mark.parametrize("kind", ["memory"], indirect=True)
+def test_what_a_port_finds_out_late_is_sealed_again(
+    kind: Kind, planes: list[DataPlane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "MemoryPort", LateFinder)
+    plane = build_plane(plan_for(kind, drop_ratio=0.0, rate_bps=None), LOOPBACK)
+    planes.append(plane)
+    finish(plane)
+
+    for line in plane.lines:
+        port = line.port
+        assert isinstance(port, LateFinder)
+        assert (port.refused, port.send_retries) == (1, 0)
+        assert len(port.left) > SIZE // 4096
+        for packet, peer, source_port in port.left:
+            headers = masked_headers(
+                source=ip_address(port.local).packed,
+                destination=ip_address(peer).packed,
+                source_port=source_port,
+                udp_payload_bytes=len(packet),
+                udp_port=UDP_PORT,
+            )
+            assert packet[-4:] == icrc(headers, packet[:-4])
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)

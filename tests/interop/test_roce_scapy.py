@@ -74,6 +74,7 @@ def test_scapy_reads_the_bth_and_computes_the_same_icrc(
             assert bth.dqpn == 0x12
             assert bth.psn == psn
             assert bth.version == 0
+            assert (bth.migreq, bth.solicited) == (1, 0)
             assert bth.pkey == 0xFFFF
             assert bth.opcode == datagram[0]
             is_last = segment == burst.count - 1
@@ -101,6 +102,7 @@ def test_scapy_reads_our_acknowledgements(version: int, is_nak: bool) -> None:
     packet = parsed(version, data)
 
     assert packet[BTH].opcode == Opcode.ACKNOWLEDGE
+    assert packet[BTH].migreq == 1
     assert packet[BTH].dqpn == 0x11
     assert packet[BTH].psn == 77
     assert packet[AETH].syndrome == (0x60 if is_nak else 0x1F)

@@ -148,7 +148,6 @@ cdef class BatchPort(Port):
     cdef object _sockets
     cdef int _receiver
     cdef dict _senders
-    cdef bint _segmentation
     cdef bint _is_ipv6
     cdef socklen_t _address_bytes
     cdef Py_ssize_t _destination_count
@@ -187,7 +186,7 @@ cdef class BatchPort(Port):
         self._senders = {
             number: sender.fileno() for number, sender in sockets.senders.items()
         }
-        self._segmentation = sockets.segmentation
+        self.segments = sockets.segmentation
         self._is_ipv6 = sockets.is_ipv6
         self._address_bytes = (
             sizeof(sockaddr_in6) if self._is_ipv6 else sizeof(sockaddr_in)
@@ -311,7 +310,7 @@ cdef class BatchPort(Port):
                 if self._has_control_tos:
                     control_message = self._tos_control
             elif bytes_.len > segment_size:
-                if not self._segmentation:
+                if not self.segments:
                     return self._send_singly(descriptor, &bytes_, segment_size)
                 segment = <uint16_t>segment_size
                 control_message = self._segment_control
@@ -323,10 +322,10 @@ cdef class BatchPort(Port):
                     2 if control_message == self._segment_control else 4
                 )
             number = self._send(descriptor, <char *>bytes_.buf, bytes_.len)
-            if number == EIO and self._segmentation:
+            if number == EIO and self.segments:
                 # An interface without checksum offload cannot segment.
-                self._segmentation = self._sockets.segmentation = False
-                return self._send_singly(descriptor, &bytes_, segment_size)
+                self.segments = self._sockets.segmentation = False
+                return False
         finally:
             PyBuffer_Release(&bytes_)
         return number == 0 or self._has_no_room(number)

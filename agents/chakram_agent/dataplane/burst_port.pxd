@@ -6,6 +6,7 @@ cdef class Port:
     cdef public Py_ssize_t segment_size
     cdef public bint marked
     cdef public int source_port
+    cdef public bint segments
     cdef public long long send_retries
     cdef public long long socket_drops
 

@@ -24,6 +24,10 @@ class Port:
         marked: Whether they are marked "congestion experienced".
         source_port: UDP port that they were sent from.
         send_retries: How often there was no room to send.
+        segments: Whether the packets of one send stay together until the kernel or the
+            interface takes them apart, and numbers them in the IPv4 identification.
+            If not, each leaves by a send of its own, with identification 0. A port
+            that cannot may find out only when it sends.
         socket_drops: What was dropped for want of room to receive.
     """
 
@@ -32,6 +36,7 @@ class Port:
         "length",
         "marked",
         "segment_size",
+        "segments",
         "send_retries",
         "socket_drops",
         "source_port",
@@ -43,6 +48,7 @@ class Port:
         self.segment_size = 0
         self.marked = False
         self.source_port = 0
+        self.segments = True
         self.send_retries = 0
         self.socket_drops = 0
 
@@ -64,6 +70,10 @@ class Port:
         kind: int,
     ) -> bool:
         """Send the bytes of one burst; False if there is no room now.
+
+        If it is now that the port finds out that it cannot segment, it says so in
+        ``segments``, sends nothing, and returns False, too: the packets that it was
+        given carry ICRCs for other identifications than they would get.
 
         Args:
             view: The packets, one behind the other.

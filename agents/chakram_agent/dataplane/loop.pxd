@@ -29,12 +29,14 @@ cdef class Line:
     cdef public long long wake_ns
     cdef PortEngine _engine
     cdef object _contents_encoder
+    cdef bint _leaves_alone
     cdef Py_ssize_t _outer_header_bytes
 
     @cython.locals(port=Port, received="bint", packets="Py_ssize_t")
     cpdef bint receive(self, long long now_ns)
     @cython.locals(burst=Burst, sent="bint")
     cpdef bint send(self, long long now_ns)
+    cdef object _leave_alone(self)
 
 
 cdef class DataPlane:

@@ -72,6 +72,7 @@ class Line:
     __slots__ = (
         "_contents_encoder",
         "_engine",
+        "_leaves_alone",
         "_outer_header_bytes",
         "blocked",
         "encoder",
@@ -101,6 +102,9 @@ class Line:
         for index, (address, udp_port) in enumerate(endpoint.destinations):
             self.encoder.set_destination(index, address, udp_port)
             self._contents_encoder.set_destination(index, address, udp_port)
+        self._leaves_alone = False
+        if not port.segments:
+            self._leave_alone()
         self.blocked = False
         self.received_bytes = 0
         self.wake_ns = 0
@@ -146,11 +150,21 @@ class Line:
                 burst.source_port,
                 burst.kind,
             ):
+                if not self.port.segments and not self._leaves_alone:
+                    # So the same burst again, with ICRCs for what its packets will be.
+                    self._leave_alone()
+                    continue
                 self.blocked = True
                 break
             self._engine.commit_burst(burst, now_ns)
             sent = True
         return sent
+
+    def _leave_alone(self) -> None:
+        """Prepare packets for a port that sends each of them by itself."""
+        self._leaves_alone = True
+        self.encoder.leave_alone()
+        self._contents_encoder.leave_alone()
 
 
 class DataPlane:

@@ -69,6 +69,7 @@ class UdpPort(Port):
         self.buffer = self._bytes
         self._buffers = [self._bytes]
         self._sockets = sockets
+        self.segments = sockets.segmentation
         self._destinations = list(sockets.options.destinations)
         # Ancillary data is the same for all sends with one segment size.
         self._ancillary: dict[int, _Ancillary] = {}
@@ -101,7 +102,7 @@ class UdpPort(Port):
             ancillary = self._control_ancillary[kind]
         elif len(view) <= segment_size:
             ancillary = _NOTHING
-        elif self._sockets.segmentation:
+        elif self.segments:
             ancillary = self._segmented(segment_size)
         else:
             return self._send_singly(view, segment_size, destination, source_port)
@@ -114,10 +115,10 @@ class UdpPort(Port):
             if number in _NO_ROOM:
                 self.send_retries += 1
                 return False
-            if number == errno.EIO and self._sockets.segmentation:
+            if number == errno.EIO and self.segments:
                 # An interface without checksum offload cannot segment.
-                self._sockets.segmentation = False
-                return self._send_singly(view, segment_size, destination, source_port)
+                self.segments = self._sockets.segmentation = False
+                return False
             raise self._sockets.cannot_send(number, destination) from error
         return True
 

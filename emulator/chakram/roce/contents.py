@@ -47,10 +47,15 @@ class ContentsEncoder:
         """Send from *local_address*, of IPv4 or IPv6."""
         self._local = ip_address(local_address).packed
         self._destinations: dict[int, tuple[bytes, int]] = {}
+        self._is_numbered = True
 
     def set_destination(self, destination: int, address: str, udp_port: int) -> None:
         """Say which peer a queue pair's *destination* stands for."""
         self._destinations[destination] = (ip_address(address).packed, udp_port)
+
+    def leave_alone(self) -> None:
+        """Seal packets as what they will be; see `WireEncoder.leave_alone`."""
+        self._is_numbered = False
 
     def encode(self, burst: Burst) -> tuple[memoryview, int]:
         """Return the UDP payloads of *burst*, as `WireEncoder.encode` does.
@@ -79,6 +84,7 @@ class ContentsEncoder:
                 destination_qpn=burst.destination_qpn,
                 psn=(burst.psn + position) & 0xFFFFFF,
                 ack_request=burst.ack_request and position == burst.count - 1,
+                migrated=True,
             ),
             reth=Reth(
                 virtual_address=burst.remote_address,
@@ -98,6 +104,6 @@ class ContentsEncoder:
             source_port=burst.source_port,
             udp_payload_bytes=len(transport) + ICRC_BYTES,
             udp_port=udp_port,
-            identification=position,
+            identification=position if self._is_numbered else 0,
         )
         return transport + icrc(headers, transport)

@@ -21,6 +21,7 @@ from chakram.roce.psn import PSN_MASK
 __all__ = [
     "BTH_BYTES",
     "DEFAULT_PARTITION_KEY",
+    "MIGRATED",
     "QPN_MASK",
     "Aeth",
     "AtomicAnswer",
@@ -38,6 +39,12 @@ __all__ = [
 BTH_BYTES = 12
 DEFAULT_PARTITION_KEY = 0xFFFF
 QPN_MASK = (1 << 24) - 1
+MIGRATED = 0x40
+"""MigReq, in the second byte of a BTH: set by all who do not migrate paths.
+
+So do adapters in all requests and answers of the reliable connection service, but not
+in CNPs. Receivers without alternate paths do not look at it.
+"""
 
 
 def _check_bits(name: str, value: int, bits: int) -> None:
@@ -378,7 +385,7 @@ def decode_packet(datagram: bytes) -> Packet:
         psn=sequence & PSN_MASK,
         ack_request=bool(sequence >> 31),
         solicited=bool(flags & 0x80),
-        migrated=bool(flags & 0x40),
+        migrated=bool(flags & MIGRATED),
         partition_key=partition_key,
         forward_congestion=bool(word >> 31),
         backward_congestion=bool(word >> 30 & 1),

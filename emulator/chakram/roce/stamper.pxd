@@ -23,13 +23,14 @@ cdef int _CNP_OPCODE
 cdef int _POWERS
 cdef unsigned int _ONES
 cdef int _BTH_SHARED
+cdef int _MIGRATED
 
 
 cdef class Stamper:
     cdef object _bytes
     cdef unsigned char[::1] _buffer
     cdef HeaderRegisters _header_registers
-    cdef bint _is_ipv4
+    cdef public bint is_numbered
     cdef int _path_mtu
     cdef const unsigned int[::1] _identification
     cdef const unsigned int[::1] _byte_table
@@ -46,18 +47,18 @@ cdef class Stamper:
                    middle="unsigned int", low="unsigned int", register="unsigned int")
     cpdef object put_alike(self, Burst burst, int count, Py_ssize_t at)
     @cython.locals(opcode="int", kind="int", payload_bytes="Py_ssize_t",
-                   pad_bytes="int", payload_at="Py_ssize_t", end="Py_ssize_t", i="int",
+                   pad_bytes="int", flags="int", payload_at="Py_ssize_t", end="Py_ssize_t", i="int",
                    padded_bytes="Py_ssize_t", length="Py_ssize_t",
                    register="unsigned int", advance="const unsigned int[::1]",
                    k="int", base="int", constant="unsigned int")
     cpdef Py_ssize_t put_packet(self, Burst burst, int position, Py_ssize_t at,
                                 bint is_there)
     @cython.locals(is_cnp="bint", i="int", length="Py_ssize_t", opcode="int",
-                   register="unsigned int")
+                   flags="int", register="unsigned int")
     cpdef Py_ssize_t put_answer(self, Burst burst, Py_ssize_t at)
     @cython.locals(index="long long", base="int")
     cpdef int opcode(self, Burst burst, int position)
-    cdef object _put_bth(self, Burst burst, int opcode, int pad_bytes, long long psn,
+    cdef object _put_bth(self, Burst burst, int opcode, int flags, long long psn,
                          Py_ssize_t at)
     cdef object _put_word(self, unsigned long long value, Py_ssize_t at)
     @cython.locals(value="unsigned int")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from chakram.roce.constants import ICRC_BYTES, BurstKind, Verb
 from chakram.roce.header_registers import SHARED_BTH_BYTES
-from chakram.roce.headers import BTH_BYTES
+from chakram.roce.headers import BTH_BYTES, MIGRATED
 from chakram.roce.icrc import (
     ADVANCE_BITS,
     BYTE_TABLE,
@@ -65,6 +65,7 @@ _POWERS = ADVANCE_BITS
 # As literals these would be Python's integers, also in compiled code.
 _ONES = 0xFFFFFFFF
 _BTH_SHARED = SHARED_BTH_BYTES
+_MIGRATED = MIGRATED
 
 
 def _pattern(length: int) -> bytes:
@@ -76,6 +77,10 @@ class Stamper:
     """Writes the packets of one port's bursts into *buffer*.
 
     Of all methods *at* says where the packet begins there.
+
+    Attributes:
+        is_numbered: Whether the kernel numbers the packets of a send in a field that
+            the ICRC covers: 0, 1, 2 .. in the IPv4 identification. Else it is 0.
     """
 
     __slots__ = (
@@ -85,10 +90,10 @@ class Stamper:
         "_bytes",
         "_header_registers",
         "_identification",
-        "_is_ipv4",
         "_path_mtu",
         "_pattern",
         "_residues",
+        "is_numbered",
     )
 
     def __init__(
@@ -98,7 +103,7 @@ class Stamper:
         self._bytes = buffer
         self._buffer = buffer
         self._header_registers = header_registers
-        self._is_ipv4 = header_registers.is_ipv4
+        self.is_numbered = header_registers.is_ipv4
         self._path_mtu = path_mtu
         self._identification = identification_table(8 + _BTH_SHARED)
         self._byte_table = BYTE_TABLE
@@ -137,13 +142,13 @@ class Stamper:
                 # SEND has a FIRST of that shape; it is followed by MIDDLEs.
                 opcode = self.opcode(burst, position)
                 header_register = self._header_registers.register(
-                    burst, opcode, 0, size
+                    burst, opcode, _MIGRATED, size
                 )
                 constant = self._constant(at + _BTH, self._path_mtu, 0)
             asks = 0x80 if burst.ack_request and position == burst.count - 1 else 0
             high, middle, low = psn >> 16 & 0xFF, psn >> 8 & 0xFF, psn & 0xFF
             buffer[at] = opcode
-            buffer[at + 1] = 0
+            buffer[at + 1] = _MIGRATED
             buffer[at + 2] = 0xFF
             buffer[at + 3] = 0xFF
             buffer[at + 4] = 0
@@ -155,7 +160,7 @@ class Stamper:
             buffer[at + 10] = middle
             buffer[at + 11] = low
             register = header_register
-            if self._is_ipv4:
+            if self.is_numbered:
                 register ^= self._identification[position]
             register = byte_table[(register ^ asks) & 0xFF] ^ register >> 8
             register = byte_table[(register ^ high) & 0xFF] ^ register >> 8
@@ -181,7 +186,8 @@ class Stamper:
         opcode = self.opcode(burst, position)
         payload_bytes = burst.packet_payload_bytes(position)
         pad_bytes = (4 - (payload_bytes & 3)) & 3
-        self._put_bth(burst, opcode, pad_bytes, (burst.psn + position) & 0xFFFFFF, at)
+        flags = _MIGRATED | pad_bytes << 4
+        self._put_bth(burst, opcode, flags, (burst.psn + position) & 0xFFFFFF, at)
         # Where several messages are in a burst, each of them asks for its ACK.
         if burst.ack_request and (
             position == burst.count - 1 or burst.message_ids is not None
@@ -205,10 +211,8 @@ class Stamper:
                 self._buffer[end + i] = 0
         padded_bytes = payload_bytes + pad_bytes
         length = payload_at + padded_bytes + _ICRC - at
-        register = self._header_registers.register(
-            burst, opcode, pad_bytes << 4, length
-        )
-        if self._is_ipv4:
+        register = self._header_registers.register(burst, opcode, flags, length)
+        if self.is_numbered:
             register ^= self._identification[position]
         register = self._through(register, at + _BTH_SHARED, payload_at)
         advance = self._advance
@@ -229,7 +233,8 @@ class Stamper:
         """Write an ACK, a NAK or a CNP; return its length."""
         is_cnp = burst.kind == _CNP
         opcode = _CNP_OPCODE if is_cnp else _ACKNOWLEDGE
-        self._put_bth(burst, opcode, 0, burst.psn, at)
+        flags = 0 if is_cnp else _MIGRATED
+        self._put_bth(burst, opcode, flags, burst.psn, at)
         if is_cnp:
             self._buffer[at + 4] = 0x40  # BECN
             for i in range(_CNP_RESERVED):
@@ -238,7 +243,7 @@ class Stamper:
         else:
             self._put_word(burst.syndrome << 24 | burst.msn, at + _BTH)
             length = _BTH + _AETH + _ICRC
-        register = self._header_registers.register(burst, opcode, 0, length)
+        register = self._header_registers.register(burst, opcode, flags, length)
         register = self._through(register, at + _BTH_SHARED, at + length - _ICRC)
         self._put_icrc(register, at + length - _ICRC)
         return length
@@ -254,11 +259,11 @@ class Stamper:
         return base + (_PLAIN_LAST if burst.message_id < 0 else _LAST)
 
     def _put_bth(
-        self, burst: Burst, opcode: int, pad_bytes: int, psn: int, at: int
+        self, burst: Burst, opcode: int, flags: int, psn: int, at: int
     ) -> None:
         """Write a base transport header that does not ask for an ACK."""
         self._buffer[at] = opcode
-        self._buffer[at + 1] = pad_bytes << 4
+        self._buffer[at + 1] = flags
         self._buffer[at + 2] = 0xFF
         self._buffer[at + 3] = 0xFF
         self._put_word(burst.destination_qpn, at + 4)

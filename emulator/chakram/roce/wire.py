@@ -157,6 +157,14 @@ class WireEncoder:
         """
         self._header_registers.set_destination(destination, address, udp_port)
 
+    def leave_alone(self) -> None:
+        """Seal packets as what they will be where each leaves by a send of its own.
+
+        The kernel then gives all of them identification 0, whatever their place in the
+        burst is.
+        """
+        self._stamper.is_numbered = False
+
     def encode(self, burst: Burst, slot: int = 0) -> tuple[memoryview, int]:
         """Return the UDP payloads of *burst*, one behind the other, and a size.
 
@@ -201,7 +209,7 @@ class WireEncoder:
             value = bytes(_ICRC)
             if self._icrc_mode == _IN_FULL:
                 headers = self._header_registers.masked_headers(
-                    burst, stop - at, position
+                    burst, stop - at, position if self._stamper.is_numbered else 0
                 )
                 value = icrc_of(headers, bytes(self._bytes[at : stop - _ICRC]))
             self._bytes[stop - _ICRC : stop] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from chakram.roce.burst import Burst
 from chakram.roce.congestion import CongestionControl
 from chakram.roce.constants import ICRC_MODES, NO_IMMEDIATE, Verb
+from chakram.roce.contents import ContentsEncoder
 from chakram.roce.headers import decode_packet
+from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 from chakram.roce.queue_pair import QueuePair
 from chakram.roce.wire import WireEncoder
@@ -36,7 +39,7 @@ def bursts_of(size: int, **settings: Any) -> list[Burst]:
 @pytest.mark.parametrize(
     ("start", "psn", "ce", "expected"),
     [
-        (7, 7, 0, "1100ffff00000011000000071f0000016ce7e889"),
+        (7, 7, 0, "1140ffff00000011000000071f000001119c1343"),
         (7, 7, 1, "8100ffff4000001100000000" + "00" * 16 + "93727150"),
     ],
 )
@@ -58,7 +61,7 @@ def test_a_known_nak() -> None:
     burst = responder.next_burst(0, 1)
     assert burst is not None
 
-    expected = "1100ffff000000110000000660000001167ed487"
+    expected = "1140ffff0000001100000006600000016b052f4d"
     assert bytes(make_encoder().encode(burst)[0]).hex() == expected
 
 
@@ -280,6 +283,71 @@ def test_a_message_without_immediate_says_so(size: int) -> None:
     assert last.immediate is None
     assert last.bth.opcode in (Opcode.WRITE_ONLY, Opcode.WRITE_LAST)
     assert sum(len(decode_packet(each).payload) for each in packets) == size
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_requests_and_answers_are_marked_migrated_and_notifications_not(
+    verb: Verb,
+) -> None:
+    # As adapters do it that use no alternate path; scapy's list of captures has both.
+    contents = ContentsEncoder(local_address="10.0.0.2")
+    contents.set_destination(0, "10.0.0.1", 4791)
+    queue_pair = make_queue_pair(verb=verb, window_bytes=10**6)
+    responder = make_queue_pair(receive_psn=0, cnp_interval_ns=0)
+    responder.arrivals.receive_run(0, 1, 0, True, True, 1, 1, 1, True, 1, 0)
+    cnp, ack = (responder.next_burst(0, 1) for _ in range(2))
+    assert cnp is not None
+    assert ack is not None
+    found = []
+    for size in (5, 1_025, 7_000):
+        for burst in bursts_of(size, verb=verb):
+            found += split(*make_encoder().encode(burst))
+        queue_pair.post_send(1, size, 0, bytes(size))
+    for burst in iter(lambda: queue_pair.next_burst(0, 4), None):
+        found += split(*contents.encode(burst))
+    found.append(bytes(make_encoder().encode(ack)[0]))
+
+    assert {each[1] & ~0x30 for each in found} == {0x40}
+    assert decode_packet(found[0]).bth.migrated
+    assert make_encoder().encode(cnp)[0][1] == 0
+
+
+@pytest.mark.parametrize(
+    "addresses", [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")]
+)
+@pytest.mark.parametrize("mode", ["table", "full", "contents"])
+@pytest.mark.parametrize("size", [5, 1_025, 4_000, 9_000])
+def test_packets_that_leave_alone_are_sealed_so(
+    addresses: tuple[str, str], mode: str, size: int
+) -> None:
+    local, remote = addresses
+    queue_pair = make_queue_pair(window_bytes=10**6, source_port=0xC001)
+    encoder: WireEncoder | ContentsEncoder
+    if mode == "contents":
+        encoder = ContentsEncoder(local_address=local)
+        encoder.set_destination(0, remote, 4791)
+    else:
+        encoder = make_encoder(local_address=local, remote=remote, icrc=mode)
+    for number in range(3):
+        contents = bytes(size) if mode == "contents" else None
+        queue_pair.post_send(number, size, 0, contents)
+    bursts = list(iter(lambda: queue_pair.next_burst(0, 4), None))
+    together = [split(*encoder.encode(burst)) for burst in bursts]
+    encoder.leave_alone()
+    alone = [split(*encoder.encode(burst)) for burst in bursts]
+
+    is_ipv4 = ":" not in local
+    assert any(len(packets) > 1 for packets in alone) or mode == "contents"
+    for before, after in zip(together, alone, strict=True):
+        for position, packet in enumerate(after):
+            headers = masked_headers(
+                source=ip_address(local).packed,
+                destination=ip_address(remote).packed,
+                source_port=0xC001,
+                udp_payload_bytes=len(packet),
+            )
+            assert packet[-4:] == icrc(headers, packet[:-4])
+            assert (packet == before[position]) is (not is_ipv4 or position == 0)
 
 
 def test_an_icrc_mode_has_a_name() -> None:
