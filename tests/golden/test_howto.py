@@ -28,3 +28,14 @@ def test_the_guide_to_traces_shows_what_trace_show_prints(
     for excerpt in excerpts:
         left_out = {"...", ""}
         assert set(excerpt.splitlines()) - left_out <= set(printed)
+
+
+def test_the_guide_to_incast_shows_the_columns_of_its_tables() -> None:
+    text = (HOWTO / "incast.md").read_text(encoding="utf-8")
+    shown = {line for line in text.splitlines() if line.startswith("#  ")}
+    # Every line of the excerpts is as wide as the columns, but for paths behind them.
+    receivers = {len(line) for line in shown if ">" not in line and "pair" not in line}
+    tables = (Path(__file__).parent / "messages/incast.txt").read_text()
+    headings = [line for line in tables.splitlines() if "FCT min" in line]
+    assert receivers == {len(headings[0])}
+    assert set(headings) <= shown
