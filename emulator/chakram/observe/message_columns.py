@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chakram.core.collectives import CollectiveOp
 from chakram.core.plan import POINT_TO_POINT
 from chakram.observe.parts import read_table
 
@@ -24,6 +25,10 @@ PathOf = Callable[[str, int, int], Sequence[str] | None]
 None if unknown."""
 
 PATH_SEPARATOR = " "
+
+MESSAGES = {"collective": str(CollectiveOp.SEND_RECV)}
+"""What rows of flows have if they are point-to-point messages; a collective has too,
+so see ``point_to_point``."""
 
 _PATHS = pa.dictionary(pa.int32(), pa.string())
 
@@ -53,7 +58,7 @@ class MessageColumns:
         if self._fair_times is None:
             return
         names = ["group", "job", "src", "dst", "bytes", "posted_ns"]
-        flows = read_table(folder, "flows", column_names=names)
+        flows = read_table(folder, "flows", column_names=names, where=MESSAGES)
         if flows is None:
             return
         flows = flows.filter(point_to_point(flows))

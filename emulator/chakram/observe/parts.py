@@ -84,22 +84,37 @@ class PartedTable:
 
 
 def read_table(
-    folder: Path, name: str, *, column_names: list[str] | None = None
+    folder: Path,
+    name: str,
+    *,
+    column_names: list[str] | None = None,
+    where: Mapping[str, object] | None = None,
 ) -> pa.Table | None:
     """Return the table *name* of a run directory, None if it was never begun.
+
+    Args:
+        folder: The run directory.
+        name: Name of the table.
+        column_names: Only these columns.
+        where: Only rows with these values in these columns, of which others never are
+            in memory all at once.
 
     Raises:
         OSError: If a file cannot be read.
         pa.ArrowException: If one is damaged.
     """
     merged = folder / f"{name}.parquet"
+    filters = [(column, "=", value) for column, value in (where or {}).items()] or None
     if merged.exists():
-        return pq.read_table(merged, columns=column_names, partitioning=None)
+        return pq.read_table(
+            merged, columns=column_names, partitioning=None, filters=filters
+        )
     parts = sorted((folder / name).glob("part-*.parquet"))
     if not parts:
         return None
     return pa.concat_tables(
-        pq.read_table(part, columns=column_names, partitioning=None) for part in parts
+        pq.read_table(part, columns=column_names, partitioning=None, filters=filters)
+        for part in parts
     )
 
 

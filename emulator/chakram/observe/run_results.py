@@ -28,11 +28,16 @@ from chakram.core.summary import Measurements, RunFacts, Summary
 from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunDirectoryError
 from chakram.observe.manifest import RunManifest, read_manifest
-from chakram.observe.message_columns import PATH_SEPARATOR, point_to_point
+from chakram.observe.message_columns import (
+    MESSAGES,
+    PATH_SEPARATOR,
+    point_to_point,
+)
 from chakram.observe.parts import column_names, read_table
 from chakram.observe.tables import SCHEMAS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 _PREDICTED = "predicted_"
@@ -56,9 +61,16 @@ class RunResults:
             name: ``flows``, ``collectives``, ``ranks`` or ``links``.
             columns: Names of columns; all if none are given.
         """
-        wanted = list(columns) or None
+        return self._table(name, list(columns) or None)
+
+    def _table(
+        self,
+        name: str,
+        wanted: list[str] | None,
+        where: Mapping[str, object] | None = None,
+    ) -> pa.Table:
         try:
-            table = read_table(self.path, name, column_names=wanted)
+            table = read_table(self.path, name, column_names=wanted, where=where)
         except (OSError, pa.ArrowException) as error:
             raise RunDirectoryError(
                 str(self.path), f"table {name!r} cannot be read: {error}"
@@ -151,8 +163,7 @@ class RunResults:
                 str(self.path), f"table 'flows' cannot be read: {error}"
             ) from error
         wanted = [*names, *(name for name in late if name in there)]
-        flows = self.table("flows", *wanted, "group", "measured")
-        flows = flows.filter(pc.field("measured")).unify_dictionaries()
+        flows = self._table("flows", [*wanted, "group"], {**MESSAGES, "measured": True})
         flows = flows.filter(point_to_point(flows))
         nothing = [None] * flows.num_rows
         columns = [
