@@ -175,7 +175,7 @@ class Connection(RuleBasedStateMachine):
         place = data.draw(st.integers(0, len(damaged) - 1))
         damaged[place] ^= data.draw(st.integers(1, 255))
         cut = data.draw(st.sampled_from([0, 0, 0, 1, 4, 9]))
-        kept = bytes(damaged[: len(damaged) - cut])
+        kept = bytes(damaged[: max(1, len(damaged) - cut)])
         self.wire[at] = Flying(packet.to, kept, packet.ce)
 
     # What follows from it.
