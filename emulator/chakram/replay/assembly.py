@@ -44,7 +44,9 @@ class CongestionSettings:
         line: Of the port, where other processes send through it, too.
     """
 
-    def __init__(self, transport: TransportPlan, line: SharedLine | None) -> None:
+    def __init__(
+        self, transport: TransportPlan, line: SharedLine | None = None
+    ) -> None:
         self._name = transport.congestion_control
         self._parameters = dict(transport.congestion_parameters)
         self._interval_ns = self._parameters.pop("cnp_interval_ns", None)
