@@ -18,7 +18,7 @@ def show(
     ],
     as_json: Json = False,
 ) -> None:
-    """Print the results in a run directory, whatever the end of the run."""
+    """Print the results of a run that was."""
     from chakram.observe.console import render_table
     from chakram.observe.document import summary_document
     from chakram.observe.run_results import open_run
