@@ -29,6 +29,11 @@ The tree::
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class ChakramError(Exception):
     """Base of all errors that a user may see.
@@ -93,6 +98,12 @@ class ScheduleError(InputError):
 
 class PlanError(InputError):
     """Ranks, ports and addresses do not fit together."""
+
+    @classmethod
+    def of_problems(cls, where: str, problems: Sequence[str]) -> Self:
+        """Return the error that tells the first of some problems, and how many."""
+        more = len(problems) - 1
+        return cls(where, problems[0], f"and {more} more problems" if more else None)
 
 
 class EnvironmentProblem(ChakramError):

@@ -11,11 +11,13 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, TypeVar
 
 from chakram.core.addresses import why_unusable
+from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 __all__ = [
+    "MAX_NAMES",
     "MAX_SIZE_BYTES",
     "MAX_TEXT",
     "MAX_TIME_NS",
@@ -23,6 +25,7 @@ __all__ = [
     "address",
     "between",
     "check_count",
+    "collective_op",
     "inside",
     "name_text",
     "one_of",
@@ -35,6 +38,10 @@ MAX_TEXT = 1024
 """Characters of a name or a path."""
 MAX_SIZE_BYTES = 2**50
 MAX_TIME_NS = 2**62
+MAX_NAMES = 2**17
+"""Ranks, or addresses, of a whole plan."""
+
+_OPS = {op.value: op for op in CollectiveOp}
 
 _T = TypeVar("_T")
 _M = TypeVar("_M")
@@ -75,6 +82,14 @@ def inside(name: str, item: _M, decode: Callable[[_M], _T]) -> _T:
         return decode(item)
     except Fault as fault:
         raise fault.below(name) from None
+
+
+def collective_op(path: str, name: str) -> CollectiveOp:
+    """Return the collective of a name; Fault if there is none."""
+    op = _OPS.get(name)
+    if op is None:
+        raise Fault(path, f"{name[:40]!r} is no collective")
+    return op
 
 
 def check_count(name: str, items: Sequence[object], most: int) -> None:

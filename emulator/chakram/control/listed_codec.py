@@ -9,6 +9,7 @@ from chakram.control.fields import (
     Fault,
     between,
     check_count,
+    collective_op,
     name_text,
     size,
 )
@@ -21,7 +22,6 @@ from chakram.core.algorithms.listed import (
     ListedTransfer,
     check_listed,
 )
-from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,6 @@ __all__ = ["decode_listed", "encode_listed"]
 
 _MAX_RUNS = 1 << 20
 _MAX_CHANNELS = 1 << 10
-_OPS = {op.value: op for op in CollectiveOp}
 
 
 def encode_listed(how: ListedAlgorithm) -> pb.ListedAlgorithm:
@@ -69,9 +68,7 @@ def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
     check_count("steps", message.steps, MAX_LISTED)
     check_count("runs", message.runs, 2 * _MAX_RUNS)
     check_count("after", message.after, _MAX_RUNS)
-    op = _OPS.get(message.op)
-    if op is None:
-        raise Fault("op", f"{message.op[:40]!r} is no collective")
+    op = collective_op("op", message.op)
     nranks = between("nranks", message.nranks, 2, 1 << 16)
     nparts = between("nparts", message.nparts, 1, MAX_PARTS)
     count = len(message.steps)

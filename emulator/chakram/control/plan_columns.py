@@ -11,13 +11,14 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from chakram.control.decoding import MAX_NAMES
 from chakram.control.fields import (
+    MAX_NAMES,
     MAX_SIZE_BYTES,
     MAX_TEXT,
     MAX_TIME_NS,
     Fault,
     check_count,
+    collective_op,
     inside,
     rows,
     size,
@@ -25,7 +26,6 @@ from chakram.control.fields import (
 )
 from chakram.control.messages import plan_pb
 from chakram.core.algorithms.listed import MAX_PARTS
-from chakram.core.collectives import CollectiveOp
 from chakram.core.operation_table import (
     NO_SPLITS,
     CollectiveColumns,
@@ -47,6 +47,7 @@ from chakram.core.table_check import are_ends, are_within, largest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from chakram.core.collectives import CollectiveOp
     from chakram.core.groups import ProcessGroup
     from chakram.core.operation_table import Column
 
@@ -55,7 +56,6 @@ __all__ = ["Places", "decode_columns", "encode_places", "read_places"]
 _MAX_DIFFERENT: Final = 2**24
 """Different operations of a job."""
 _MAX_KINDS: Final = 2**16
-_OPS = {op.value: op for op in CollectiveOp}
 
 
 class Places:
@@ -303,10 +303,7 @@ def _decode_collectives(
 
 
 def _decode_kind(message: plan_pb.SavedKind) -> tuple[CollectiveOp, str]:
-    op = _OPS.get(message.op)
-    if op is None:
-        raise Fault("op", f"{message.op[:40]!r} is no collective")
-    return op, text("algorithm", message.algorithm)
+    return collective_op("op", message.op), text("algorithm", message.algorithm)
 
 
 def _decode_splits(

@@ -14,15 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from chakram.control.decoding import (
-    MAX_GROUPS,
-    MAX_LISTED,
-    MAX_NAMES,
-    MAX_OPERATIONS,
-    MAX_RANKS,
-    decode_group,
-)
+from chakram.control.decoding import MAX_RANKS
 from chakram.control.fields import (
+    MAX_NAMES,
     Fault,
     between,
     check_count,
@@ -38,6 +32,12 @@ from chakram.control.plan_columns import (
     decode_columns,
     encode_places,
     read_places,
+)
+from chakram.control.program_decoding import (
+    MAX_GROUPS,
+    MAX_LISTED,
+    MAX_OPERATIONS,
+    decode_group,
 )
 from chakram.core.job_check import check_job
 from chakram.core.operation_table import OperationTable, TableOperations

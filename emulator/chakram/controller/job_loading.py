@@ -117,7 +117,7 @@ def load_jobs(
         )
         problems = check_job(lowered.programs)
         if problems:
-            raise PlanError(f"job {job.name}", problems[0], _more(len(problems)))
+            raise PlanError.of_problems(f"job {job.name}", problems)
         loaded.append(
             LoadedJob(
                 name=job.name,
@@ -211,7 +211,3 @@ def placement_options(placement: Placement) -> PlacementOptions:
             None if placement.same_host == "fabric" else placement.local_rate_bps or 0
         ),
     )
-
-
-def _more(count: int) -> str | None:
-    return f"and {count - 1} more problems" if count > 1 else None

@@ -225,7 +225,7 @@ def build_plan(
         plan = job_alone(plan, alone)
     problems = check_plan(plan)
     if problems:
-        raise PlanError(f"plan {run_id}", problems[0], _more(len(problems)))
+        raise PlanError.of_problems(f"plan {run_id}", problems)
     return plan
 
 
@@ -267,7 +267,3 @@ def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
                     f"there is no rank {rank}",
                     f"ranks are 0 to {ranks - 1}",
                 )
-
-
-def _more(count: int) -> str | None:
-    return f"and {count - 1} more problems" if count > 1 else None
