@@ -70,7 +70,8 @@ def test_packets_and_answers_may_come_twice_and_late(disturbed: Machine) -> None
     for pair in outcome.pairs.values():
         assert pair.messages_completed == pair.messages_received == 100
         assert pair.duplicates > 0
-        assert pair.acks_received > pair.packets_sent // 16
+        # A NAK that comes twice moves nothing the second time.
+        assert pair.naks_stale > 0
         assert pair.acks_invalid == 0
     assert outcome.counters["duplicate_request"] > 0
 
