@@ -87,7 +87,7 @@ def open_line(
         ),
         data_tos=transport.dscp_data << 2 | transport.ecn,
         control_tos=transport.dscp_ack << 2,
-        cnp_tos=transport.dscp_cnp << 2,
+        cnp_tos=transport.dscp_cnp << 2 | transport.ecn,
         receiver=receiver,
     )
     # Inside a rootless lab there is no way back; a shard does nothing else there.

@@ -89,7 +89,7 @@ class TransportPlan:
     dscp_ack: int = 26
     dscp_cnp: int = 48
     ecn: int = 2
-    """ECN field of data packets: 0 not-ECT, 1 ECT(1), 2 ECT(0)."""
+    """ECN field of data packets and CNPs: 0 not-ECT, 1 ECT(1), 2 ECT(0)."""
     ack_interval_packets: int = 4
     retransmit_timeout_ns: int = 67_108_864
     """Local ACK timeout 14: 4.096 us x 2**14."""

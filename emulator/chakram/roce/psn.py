@@ -19,7 +19,7 @@ __all__ = [
 PSN_MODULUS = 1 << 24
 PSN_MASK = PSN_MODULUS - 1
 MAX_OUTSTANDING_PACKETS = 1 << 23
-"""A requester has fewer PSNs than this unacknowledged, or order would be lost."""
+"""A requester has no more PSNs than this unacknowledged, or order would be lost."""
 
 
 def psn_add(psn: int, packets: int) -> int:

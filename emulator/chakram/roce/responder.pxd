@@ -22,7 +22,6 @@ cdef class Responder:
     cdef long long _expected_psn
     cdef int _rnr_timer
     cdef CnpLimiter _cnp_limiter
-    cdef long long _msn
     cdef bint _in_message
     cdef int _verb
     cdef long long _dma_length_bytes
@@ -42,7 +41,7 @@ cdef class Responder:
     cdef readonly object failure
     cdef readonly long long packets_received
     cdef readonly long long bytes_received
-    cdef readonly long long messages_received
+    cdef public long long messages_received
     cdef readonly long long duplicates
     cdef readonly long long out_of_sequence
     cdef readonly long long invalid_requests

@@ -56,7 +56,6 @@ class Responder:
         "_in_message",
         "_message_bytes",
         "_message_packets",
-        "_msn",
         "_nak_pending",
         "_nak_sent",
         "_path_mtu",
@@ -101,7 +100,6 @@ class Responder:
         self._expected_psn = first_psn
         self._rnr_timer = rnr_timer
         self._cnp_limiter = cnp_limiter
-        self._msn = 0
         # The message that has begun and not ended.
         self._in_message = False
         self._verb = _WRITE
@@ -224,7 +222,6 @@ class Responder:
             self._ack_pending = True
         if is_last:
             self._in_message = False
-            self._msn = (self._msn + 1) & 0xFFFFFF
             self.messages_received += 1
             if self._unseen_packets == 0:
                 self._unseen_since_ns = self._first_received_ns
@@ -307,7 +304,7 @@ class Responder:
             burst.kind = _CNP
             burst.psn = 0
             return
-        burst.msn = self._msn
+        burst.msn = self.messages_received & 0xFFFFFF
         if self._nak_pending and not self._ack_first:
             burst.kind = _NAK
             burst.syndrome = self._nak_pending

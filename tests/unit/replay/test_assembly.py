@@ -10,6 +10,7 @@ from chakram.replay.assembly import (
     burst_time_ns,
     make_queue_pair,
 )
+from chakram.roce.congestion import notification_scope
 from chakram.roce.constants import IPV4_OVERHEAD_BYTES
 from chakram.roce.events import SendCompleted
 from chakram.testing.pair import Pair
@@ -76,7 +77,7 @@ def test_a_message_after_a_pause_finds_the_rate_that_its_flow_was_cut_to() -> No
             ),
             0,
             transport,
-            CongestionSettings(transport),
+            CongestionSettings(transport, None),
             overhead_bytes=IPV4_OVERHEAD_BYTES,
             burst_ns=15_000,
         )
@@ -98,3 +99,62 @@ def test_a_message_after_a_pause_finds_the_rate_that_its_flow_was_cut_to() -> No
     # It recovers meanwhile, but not at once.
     at_that_rate_ns = 65_536 * 8 * 10**9 // message.rate_at_start_bps
     assert message.last_acked_ns - message.posted_ns > at_that_rate_ns / 2
+
+
+# QPN and destination: two of one host, one of another.
+PLACES = [(1, 7), (2, 7), (3, 8)]
+
+
+def pair_plan(qpn: int) -> QueuePairPlan:
+    return QueuePairPlan(
+        group="",
+        channel=0,
+        peer_rank=0,
+        qpn=qpn,
+        remote_qpn=qpn,
+        remote_port=1,
+        remote_address="198.18.0.2",
+        remote_udp_port=4791,
+        source_port=50_000,
+        send_psn=0,
+        receive_psn=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("scope", "notified"),
+    [
+        ("queue_pair", [True, True, True]),
+        ("destination", [True, False, True]),
+        ("port", [True, False, False]),
+    ],
+)
+def test_notifications_are_limited_for_what_the_scope_says(
+    scope: str, notified: list[bool]
+) -> None:
+    transport = TransportPlan(
+        congestion_parameters=(
+            ("cnp_interval_ns", 50_000),
+            ("cnp_scope", notification_scope(scope)),
+        )
+    )
+    settings = CongestionSettings(transport, None)
+    found = []
+    for qpn, destination in PLACES:
+        queue_pair = make_queue_pair(
+            pair_plan(qpn),
+            destination,
+            transport,
+            settings,
+            overhead_bytes=IPV4_OVERHEAD_BYTES,
+            burst_ns=15_000,
+        )
+        queue_pair.arrivals.receive_run(0, 1, 0, True, True, 1, 1, 1, False, 1, 0)
+        found.append(queue_pair.next_burst(0, 1) is not None)
+
+    assert found == notified
+
+
+def test_without_an_interval_nobody_notifies() -> None:
+    settings = CongestionSettings(TransportPlan(), None)
+    assert settings.limiter(qpn=1, destination=1) is None
