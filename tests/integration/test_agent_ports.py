@@ -207,6 +207,10 @@ def test_a_destination_that_is_not_there_is_no_error(opener: Opener) -> None:
 def test_packets_carry_the_class_of_their_kind(
     opener: Opener, kind: BurstKind, tos: int
 ) -> None:
+    assert tos_of_one(opener, kind, marked=False) == tos
+
+
+def tos_of_one(opener: Opener, kind: BurstKind, *, marked: bool) -> int:
     sender = opener(A)
     is_ipv6 = opener.places == PLACES_IPV6
     family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
@@ -217,10 +221,36 @@ def test_packets_carry_the_class_of_their_kind(
             receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
         else:
             receiver.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
-        sender.send_burst(memoryview(b"x"), 1, B, SOURCES[0], kind)
+        sender.send_burst(memoryview(b"x"), 1, B, SOURCES[0], kind, marked)
         _, ancillary, _, _ = receiver.recvmsg(10, socket.CMSG_SPACE(4))
     ((_, _, data),) = ancillary
-    assert data[0] == tos
+    return data[0]
+
+
+@pytest.mark.parametrize("kind", list(BurstKind))
+def test_a_packet_can_leave_marked(opener: Opener, kind: BurstKind) -> None:
+    sender, receiver = opener(A), opener(B)
+    seen = []
+    for marked in (False, True, False):
+        sender.send_burst(memoryview(b"x"), 1, B, SOURCES[0], kind, marked)
+        ((_, _, is_marked, _),) = arrivals(receiver)
+        seen.append(is_marked)
+    assert seen == [False, True, False]
+
+
+@pytest.mark.parametrize("opener", UDP, indirect=True)
+@pytest.mark.parametrize(
+    ("kind", "tos"),
+    [
+        (BurstKind.DATA, DATA_TOS | 3),
+        (BurstKind.NAK, CONTROL_TOS | 3),
+        (BurstKind.CNP, CNP_TOS | 3),
+    ],
+)
+def test_a_marked_packet_keeps_its_class(
+    opener: Opener, kind: BurstKind, tos: int
+) -> None:
+    assert tos_of_one(opener, kind, marked=True) == tos
 
 
 @pytest.mark.parametrize("opener", UDP, indirect=True)

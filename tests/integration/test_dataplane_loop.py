@@ -7,11 +7,13 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 import pytest
 
+from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.testing.plans import collective, share_rows, world_plan
@@ -114,6 +116,25 @@ def test_every_byte_arrives_once(
     assert sum(line.received_bytes for line in plane.lines) > least
 
 
+def test_what_senders_mark_is_what_receivers_see(
+    kind: Kind, planes: list[DataPlane]
+) -> None:
+    plan = plan_for(kind, drop_ratio=0.0, rate_bps=None)
+    fault = PacketFault(action=FaultAction.MARK, nth=3, every=7, at_send=True)
+    settings = replace(plan.settings, faults=(fault,))
+    plane = build_plane(replace(plan, settings=settings), LOOPBACK)
+    planes.append(plane)
+    finish(plane)
+
+    engines = [line.endpoint.engine for line in plane.lines]
+    marked = sum(engine.statistics().faults_marked for engine in engines)
+    seen = sum(
+        pair.statistics().ce for engine in engines for pair in engine.queue_pairs()
+    )
+    assert marked > NRANKS
+    assert seen == marked
+
+
 class LateFinder(MemoryPort):
     """A port that finds out while sending that it cannot segment; notes what leaves."""
 
@@ -131,6 +152,7 @@ class LateFinder(MemoryPort):
         destination: int,
         source_port: int,
         kind: int,
+        marked: bool = False,
     ) -> bool:
         if len(view) > segment_size and self.segments:
             self.refused += 1
@@ -139,7 +161,9 @@ class LateFinder(MemoryPort):
         for start in range(0, len(view), segment_size):
             packet = bytes(view[start : start + segment_size])
             self.left.append((packet, self.peers[destination][0], source_port))
-        return super().send_burst(view, segment_size, destination, source_port, kind)
+        return super().send_burst(
+            view, segment_size, destination, source_port, kind, marked
+        )
 
 
 @pytest.mark.parametrize("kind", ["memory"], indirect=True)

@@ -160,6 +160,7 @@ cdef class BatchPort(Port):
     cdef uint8_t _segment_control[CONTROL_BYTES]
     cdef uint8_t _tos_control[CONTROL_BYTES]
     cdef uint8_t _cnp_control[CONTROL_BYTES]
+    cdef uint8_t _mark_control[CONTROL_BYTES]
     # What is received: several datagrams, or coalesced runs of them, at a time.
     cdef list _buffers
     cdef const unsigned char[::1] _view0
@@ -283,6 +284,7 @@ cdef class BatchPort(Port):
         Py_ssize_t destination,
         int source_port,
         int kind,
+        bint marked=False,
     ):
         """Send the bytes of one burst; False if there is no room now.
 
@@ -303,7 +305,10 @@ cdef class BatchPort(Port):
         self._outgoing.msg_name = &self._destinations[destination]
         PyObject_GetBuffer(view, &bytes_, PyBUF_SIMPLE)
         try:
-            if kind == CNP:
+            if marked:
+                self._put_tos(self._mark_control, self._sockets.marked_tos(kind))
+                control_message = self._mark_control
+            elif kind == CNP:
                 if self._has_cnp_tos:
                     control_message = self._cnp_control
             elif kind != DATA:

@@ -11,5 +11,6 @@ cdef class Port:
     cdef public long long socket_drops
 
     cpdef bint send_burst(self, object view, Py_ssize_t segment_size,
-                          Py_ssize_t destination, int source_port, int kind)
+                          Py_ssize_t destination, int source_port, int kind,
+                          bint marked=*)
     cpdef bint receive_burst(self)

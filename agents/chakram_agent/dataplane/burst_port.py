@@ -68,6 +68,7 @@ class Port:
         destination: int,
         source_port: int,
         kind: int,
+        marked: bool = False,
     ) -> bool:
         """Send the bytes of one burst; False if there is no room now.
 
@@ -81,6 +82,7 @@ class Port:
             destination: Index into the destinations that the port was opened with.
             source_port: One of the source ports that it was opened with.
             kind: A ``BurstKind``, which decides about the class.
+            marked: Whether it leaves marked "congestion experienced"; one packet only.
 
         Raises:
             AgentError: If the port cannot be used any more.

@@ -149,6 +149,7 @@ class Line:
                 burst.destination,
                 burst.source_port,
                 burst.kind,
+                burst.is_marked,
             ):
                 if not self.port.segments and not self._leaves_alone:
                     # So the same burst again, with ICRCs for what its packets will be.

@@ -38,7 +38,7 @@ class MemoryPort(Port):
         self._network = network
         self._address = (options.address, options.udp_port)
         self._destinations = list(options.destinations)
-        self._arrived: deque[tuple[bytes, int, int]] = deque()
+        self._arrived: deque[tuple[bytes, int, int, bool]] = deque()
         # Counts what waits, so that a shell can poll this port like any other.
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         network.ports[self._address] = self
@@ -63,6 +63,7 @@ class MemoryPort(Port):
         destination: int,
         source_port: int,
         kind: int,
+        marked: bool = False,
     ) -> bool:
         """Put one burst into the queue of its destination; False if that is full."""
         receiver = self._network.ports.get(self._destinations[destination])
@@ -71,7 +72,7 @@ class MemoryPort(Port):
         if len(receiver._arrived) >= _QUEUED_BURSTS:
             self.send_retries += 1
             return False
-        receiver._arrived.append((bytes(view), segment_size, source_port))
+        receiver._arrived.append((bytes(view), segment_size, source_port, marked))
         os.eventfd_write(receiver._event, 1)
         return True
 
@@ -80,7 +81,7 @@ class MemoryPort(Port):
         if not self._arrived:
             return False
         os.eventfd_read(self._event)
-        data, self.segment_size, self.source_port = self._arrived.popleft()
+        data, self.segment_size, self.source_port, self.marked = self._arrived.popleft()
         self.length = len(data)
         self._bytes[: len(data)] = data
         return True

@@ -96,9 +96,13 @@ class UdpPort(Port):
         destination: int,
         source_port: int,
         kind: int,
+        marked: bool = False,
     ) -> bool:
         """Send the bytes of one burst; False if there is no room now."""
-        if kind != _DATA:
+        if marked:
+            tos = self._sockets.marked_tos(kind)
+            ancillary = [_type_of_service(tos, is_ipv6=self._sockets.is_ipv6)]
+        elif kind != _DATA:
             ancillary = self._control_ancillary[kind]
         elif len(view) <= segment_size:
             ancillary = _NOTHING

@@ -52,6 +52,7 @@ _UDP_NO_CHECK6_RX = 102
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 _SIOCGIFINDEX = 0x8933
+_CONGESTION_EXPERIENCED = 3
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
 # One socket per source port and one to receive, and as many again for the rest.
@@ -125,6 +126,17 @@ class UdpSockets:
         options = self.options
         tos = options.cnp_tos if kind is BurstKind.CNP else options.control_tos
         return None if tos == options.data_tos else tos
+
+    def marked_tos(self, kind: int) -> int:
+        """Return the type of service of packets of *kind* that congestion has met."""
+        options = self.options
+        by_kind = (
+            options.data_tos,
+            options.control_tos,
+            options.control_tos,
+            options.cnp_tos,
+        )
+        return by_kind[kind] | _CONGESTION_EXPERIENCED
 
     def cannot_send(self, number: int, destination: int) -> AgentError:
         """Return what the error *number* of a send means."""

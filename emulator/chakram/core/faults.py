@@ -24,7 +24,7 @@ class FaultAction(IntEnum):
     REORDER = 3
     """So many packets of its queue pair overtake it."""
     MARK = 4
-    """It counts as marked "congestion experienced"."""
+    """It counts as, or leaves, marked "congestion experienced"."""
     NOT_READY = 5
     """It is answered with a receiver-not-ready NAK."""
 
@@ -95,10 +95,8 @@ class PacketFault:
             raise ValueError(f"probability {self.probability} is not in 0..1")
         if self.delay_ns < 1 or self.behind < 1:
             raise ValueError("a delay and a distance are positive")
-        if self.at_send and self.action in (FaultAction.MARK, FaultAction.NOT_READY):
-            raise ValueError(
-                f"{self.action.name.lower()} is something that a receiver does"
-            )
+        if self.at_send and self.action is FaultAction.NOT_READY:
+            raise ValueError("not_ready is something that a receiver does")
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ cdef class Burst:
     cdef public long long payload_bytes
     cdef public long long wire_bytes
     cdef public bint ack_request
+    cdef public bint is_marked
     cdef public bint is_retransmission
     cdef public int syndrome
     cdef public long long msn

@@ -51,6 +51,7 @@ class Burst:
         wire_bytes: Of all packets, from Ethernet header to ICRC.
         ack_request: Whether the last packet asks for an ACK, or each, if there are
             several messages.
+        is_marked: Whether the packets leave marked "congestion experienced": a fault.
         is_retransmission: Whether any of the packets has been sent before.
         syndrome: AETH syndrome; ACK and NAK only.
         msn: Messages completed, 24 bits; ACK and NAK only.
@@ -67,6 +68,7 @@ class Burst:
         "count",
         "destination",
         "destination_qpn",
+        "is_marked",
         "is_retransmission",
         "kind",
         "message_bytes",
@@ -108,6 +110,7 @@ class Burst:
         self.payload_bytes = 0
         self.wire_bytes = 0
         self.ack_request = False
+        self.is_marked = False
         self.is_retransmission = False
         self.syndrome = 0
         self.msn = 0
@@ -175,6 +178,7 @@ class Burst:
         part.contents = self.contents
         part.remote_address = self.remote_address
         part.remote_key = self.remote_key
+        part.is_marked = self.is_marked
         part.is_retransmission = self.is_retransmission
         part.sequence = self.sequence + first
         if self.kind != _DATA:

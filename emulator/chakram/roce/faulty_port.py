@@ -209,7 +209,9 @@ class FaultyPort(PortEngine):
             return burst.source_qpn, class_of_burst(burst, position)
 
         def forward(first: int, end: int, is_marked: bool = False) -> None:
-            self._outbox.append(burst.part(first, end - first))
+            part = burst.part(first, end - first)
+            part.is_marked = is_marked
+            self._outbox.append(part)
 
         def hold(position: int) -> Callable[[int], None]:
             return lambda _: self._outbox.append(burst.part(position, 1))

@@ -95,6 +95,8 @@ class Receiver:
         if queue_pair is None:
             self.unknown_queue_pair += count
             return
+        if burst.is_marked:
+            ce = count
         queue_pair.arrivals.receive_burst(burst, now_ns, first, count, ce)
         self._scheduler.update(queue_pair, now_ns, now_ns)
 

@@ -218,7 +218,7 @@ class Pair:
                     burst=burst,
                     position=position,
                     data=None if packets is None else packets[position],
-                    ce=self._ce is not None and self._ce(),
+                    ce=(self._ce is not None and self._ce()) or burst.is_marked,
                 )
                 heappush(self._wire, arrival)
 

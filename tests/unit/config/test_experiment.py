@@ -508,7 +508,7 @@ def test_transports_that_contradict_themselves_are_refused(
     [
         ("{action: lose, nth: 1}", "faults.packets[0].action"),
         ("{action: drop}", "a fault has either nth or a probability"),
-        ("{action: mark, at: send, nth: 1}", "mark is something that a receiver does"),
+        ("{action: not_ready, at: send, nth: 1}", "something that a receiver does"),
         ("{action: drop, nth: 0}", "faults.packets[0].nth"),
         ("{action: drop, probability: 2}", "faults.packets[0].probability"),
     ],

@@ -124,7 +124,10 @@ def test_what_is_no_packet_is_of_no_class_but_any() -> None:
         ({"nth": 1, "count": 3, "every": 2}, "3 packets in every 2"),
         ({"probability": 1.5}, "probability 1.5 is not in 0..1"),
         ({"nth": 1, "delay_ns": 0}, "are positive"),
-        ({"nth": 1, "at_send": True, "action": FaultAction.MARK}, "a receiver does"),
+        (
+            {"nth": 1, "at_send": True, "action": FaultAction.NOT_READY},
+            "not_ready is something that a receiver does",
+        ),
     ],
 )
 def test_faults_that_contradict_themselves_are_refused(
