@@ -166,13 +166,18 @@ def test_an_experiment_chooses_a_profile() -> None:
     assert transport_plan(again) == plan
 
 
-def test_the_record_of_a_run_names_profile_overrides_and_dilation() -> None:
-    experiment = parse_experiment(
-        experiment_text(
-            "{dcqcn: {profile: dcqcn-intel, overrides: {min_rate: 1%}, "
-            "vendor: {dcqcn_T: 60, EWMA_GAIN: 0.0625}}}"
-        )
+@pytest.mark.parametrize("dilation", [1, 50])
+def test_the_record_of_a_run_names_profile_overrides_and_dilation(
+    dilation: int,
+) -> None:
+    text = experiment_text(
+        "{dcqcn: {profile: dcqcn-intel, overrides: {min_rate: 1%}, "
+        "vendor: {dcqcn_T: 60, EWMA_GAIN: 0.0625}}}"
     )
+    written = yaml.safe_load(text)
+    written["fabric"]["dilation"] = dilation
+    text = yaml.safe_dump(written, sort_keys=False)
+    experiment = parse_experiment(text).stretched()
     manifest = manifest_of(
         experiment,
         load_jobs(experiment),
@@ -187,7 +192,7 @@ def test_the_record_of_a_run_names_profile_overrides_and_dilation() -> None:
     assert dcqcn["profile"] == "dcqcn-intel"
     assert dcqcn["overrides"]["min_rate"] == "1%"
     assert dcqcn["vendor"] == {"dcqcn_T": 60, "EWMA_GAIN": 0.0625}
-    assert manifest.dilation == 1
+    assert manifest.dilation == dilation
 
 
 def test_a_name_alone_means_the_default_profile() -> None:
