@@ -74,10 +74,10 @@ def test_the_count_of_messages_wraps_beside_the_syndrome() -> None:
     encoder = WireEncoder(local_address="10.0.0.1", path_mtu=1024, max_burst_packets=1)
     encoder.set_destination(0, "10.0.0.2")
     aeths = []
-    for psn in range(3):
+    for psn in (0, 1, 2, 5):  # behind a gap, a NAK
         qp.arrivals.receive_run(psn, 1, 0, True, True, 1, 1, 1, True, 0, 0)
         answer = qp.next_burst(0, 1)
         assert answer is not None
         aeths.append(bytes(encoder.encode(answer)[0])[12:16].hex())
 
-    assert aeths == ["1fffffff", "1f000000", "1f000001"]
+    assert aeths == ["1fffffff", "1f000000", "1f000001", "60000001"]
