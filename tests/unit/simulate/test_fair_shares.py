@@ -17,18 +17,18 @@ MESSAGE_US = 200
 
 # Two of them, over some ms.
 PAIRS: list[tuple[ProfileName, int, int, dict[str, str]]] = [
-    ("dcqcn-paper", 10, 90, {}),
+    ("dcqcn-paper", 10, 120, {}),
     ("dcqcn-intel", 10, 190, {}),
-    ("dcqcn-hpcc-ns3", 10, 90, {}),
+    ("dcqcn-hpcc-ns3", 10, 120, {}),
     # Shares of 50 ms differ by up to a quarter there.
     ("dcqcn-nvidia", 10, 600, {}),
     ("dcqcn-paper", 40, 90, {}),
     ("dcqcn-intel", 25, 190, {}),
-    ("dcqcn-hpcc-ns3", 100, 60, {}),
-    ("dcqcn-nvidia", 25, 90, {}),
-    ("dcqcn-nvidia", 100, 60, {}),
+    ("dcqcn-hpcc-ns3", 100, 130, {}),
+    ("dcqcn-nvidia", 25, 150, {}),
+    ("dcqcn-nvidia", 100, 80, {}),
     # Its own byte counter leads; see below, and docs/design/dcqcn.md.
-    ("dcqcn-intel", 100, 60, {"byte_counter": "600kB"}),
+    ("dcqcn-intel", 100, 120, {"byte_counter": "600kB"}),
 ]
 LATE = [case for case in PAIRS if case[1] < 40 and case[2] < 200]
 # More of them, one joining each 2 ms.
@@ -36,14 +36,14 @@ CROWDS: list[tuple[ProfileName, int, int, int]] = [
     ("dcqcn-paper", 10, 4, 120),
     ("dcqcn-paper", 40, 8, 90),
     ("dcqcn-intel", 25, 4, 100),
-    ("dcqcn-intel", 100, 8, 90),
+    ("dcqcn-intel", 100, 8, 130),
     ("dcqcn-hpcc-ns3", 25, 4, 250),
     ("dcqcn-nvidia", 25, 3, 90),
-    ("dcqcn-nvidia", 25, 8, 90),
+    ("dcqcn-nvidia", 25, 8, 200),
 ]
 if not status().is_compiled():
     # They take seconds each: one of every profile is enough.
-    PAIRS = [case for case in PAIRS if case[1] * case[2] < 2_500]
+    PAIRS = [case for case in PAIRS if case[1] * case[2] < 4_000]
     LATE, CROWDS = [], CROWDS[:1]
 
 
@@ -121,7 +121,8 @@ def test_two_flows_converge_to_fair_shares(
         seed=late_ms,
         **overrides,
     )
-    shares, rate_bps = shares_of(result, senders=2, start_ns=(late_ms + 8) * MS)
+    start_ns = late_ms * MS + during_ms * MS // 5
+    shares, rate_bps = shares_of(result, senders=2, start_ns=start_ns)
 
     assert shares == pytest.approx([1, 1], abs=0.1)
     # Fair and not idle: the bottleneck carries most of what it can.
