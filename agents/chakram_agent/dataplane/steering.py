@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.queue_pairs import MAX_SHARDS
 from chakram.errors import FabricError
-from chakram_agent.dataplane.udp_sockets import bound_socket
+from chakram_agent.dataplane.udp_sockets import allow_descriptors, bound_socket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +70,7 @@ def open_receivers(
     Raises:
         EnvironmentProblem: If the port cannot be opened; see ``bound_socket``.
     """
+    allow_descriptors(len(shards))
     receivers: list[socket.socket] = []
     try:
         for index in range(len(shards)):

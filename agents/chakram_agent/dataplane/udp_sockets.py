@@ -35,7 +35,14 @@ from chakram_agent.dataplane.port import PortCapabilities
 if TYPE_CHECKING:
     from chakram_agent.dataplane.port import PortOptions
 
-__all__ = ["SOL_UDP", "SO_RXQ_OVFL", "UDP_SEGMENT", "UdpSockets", "bound_socket"]
+__all__ = [
+    "SOL_UDP",
+    "SO_RXQ_OVFL",
+    "UDP_SEGMENT",
+    "UdpSockets",
+    "allow_descriptors",
+    "bound_socket",
+]
 
 # Not in Python's socket module (linux/udp.h, linux/in.h).
 SOL_UDP = 17
@@ -93,7 +100,7 @@ class UdpSockets:
         self.segmentation = True
         self._where = _where(interface, options.address, options.udp_port)
         self._interface = interface
-        _allow_descriptors(len(options.source_ports) + _SPARE_DESCRIPTORS)
+        allow_descriptors(len(options.source_ports) + _SPARE_DESCRIPTORS)
         self.receiver = options.receiver or self._open(options.udp_port)
         try:
             self.coalescing = _try_option(self.receiver, SOL_UDP, _UDP_GRO)
@@ -298,7 +305,7 @@ def _require_interface(sock: socket.socket, interface: str, where: str) -> None:
         ) from error
 
 
-def _allow_descriptors(more: int) -> None:
+def allow_descriptors(more: int) -> None:
     """Raise the soft limit on open files, as far as the hard one goes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < hard:

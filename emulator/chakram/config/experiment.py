@@ -75,7 +75,8 @@ class AgentSettings(Model):
     """What agents use of their machine."""
 
     shards: Whole | None = Field(default=None, ge=1, le=64)
-    """Data-plane processes per agent; None: one less than its cores."""
+    """Data-plane processes per agent; None: one less than its cores. With more than it
+    has ports with ranks, the ranks of a port live in several of them."""
 
 
 class Records(Model):
