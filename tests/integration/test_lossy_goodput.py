@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
@@ -20,7 +23,7 @@ from tests.plans import moved
 from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from chakram.core.plan import AgentPlan
 
@@ -31,8 +34,11 @@ RATE_BPS = 100 * 10**6
 
 UDP_PORT = free_udp_ports()
 NRANKS = 2
-ATTEMPTS = 5
+ATTEMPTS = 12
 """Something else may keep the machine busy for a while."""
+
+PROOF = 0.95
+"""Goodput at least, over goodput at most, of an attempt that says anything."""
 
 
 def lossy_plan(faults: Sequence[PacketFault]) -> Plan:
@@ -82,11 +88,32 @@ def goodput(records: RecordRows) -> tuple[float, float]:
     return fmean(least), fmean(most)
 
 
+@contextmanager
+def before_others() -> Iterator[None]:
+    """Have this process and its session served first, where it may ask for that."""
+    group = Path("/proc/self/autogroup")
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
+    # Its text ends in "nice 0"; kernels without such groups have no such file.
+    group_priority = group.read_text().split()[-1] if group.exists() else None
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+        if group_priority is not None:
+            group.write_text("-20")
+    try:
+        yield
+    finally:
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, priority)
+            if group_priority is not None:
+                group.write_text(group_priority)
+
+
 def measured(plan: AgentPlan) -> tuple[float, float]:
     """Return the goodput over real sockets; check that everything arrived once."""
     plane = build_plane(plan, LOOPBACK)
     try:
-        finish(plane)
+        with before_others():
+            finish(plane)
         records = RecordRows()
         for line in plane.lines:
             records.extend(line.endpoint.records)
@@ -107,35 +134,56 @@ def measured(plan: AgentPlan) -> tuple[float, float]:
         plane.close()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("action", "every"),
-    [
-        (FaultAction.DROP, 1000),
-        (FaultAction.DROP, 100),
-        (FaultAction.DROP, 20),
-        (FaultAction.DUPLICATE, 100),
-        (FaultAction.REORDER, 20),
-    ],
-    ids=["0.1% loss", "1% loss", "5% loss", "1% twice", "5% overtaken"],
-)
-def test_nothing_is_lost_and_goodput_is_that_of_virtual_time(
-    action: FaultAction, every: int
-) -> None:
-    # Every so many of the packets that a port receives, in both worlds.
-    plan = lossy_plan(
-        [PacketFault(action=action, nth=every // 2, every=every, delay_ns=300_000)]
-    )
+def in_virtual_time(plan: Plan, seed: int) -> float:
+    """Return the goodput of the same ranks, faults and timers in virtual time."""
     # Ports have the rate; between them lies what the loop takes, and nothing else.
     wires = single_switch(NRANKS, None, host_delay_ns=20_000)
-    simulated = simulate_plan(plan, wires, rng=random.Random(1), burst_packets=1)
-    expected, _ = goodput(simulated.records)
+    simulated = simulate_plan(plan, wires, rng=random.Random(seed), burst_packets=1)
+    least, most = goodput(simulated.records)
+    assert least == most
+    return least
+
+
+def every(action: FaultAction, number: int) -> PacketFault:
+    """One in *number* of the packets of data that a port receives, in both worlds."""
+    return PacketFault(action=action, nth=number // 2, every=number, delay_ns=300_000)
+
+
+def at_random(probability: float) -> PacketFault:
+    """Packets of any kind, acknowledgements too."""
+    return PacketFault(action=FaultAction.DROP, packets="any", probability=probability)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "seeds"),
+    [
+        (every(FaultAction.DROP, 1000), 1),
+        (every(FaultAction.DROP, 100), 1),
+        (every(FaultAction.DROP, 20), 1),
+        (every(FaultAction.DUPLICATE, 100), 1),
+        (every(FaultAction.REORDER, 20), 1),
+        (at_random(0.01), 8),
+        (at_random(0.05), 8),
+    ],
+    ids=[
+        *("0.1% loss", "1% loss", "5% loss", "1% twice", "5% overtaken"),
+        *("1% loss at random", "5% loss at random"),
+    ],
+)
+def test_nothing_is_lost_and_goodput_is_that_of_virtual_time(
+    fault: PacketFault, seeds: int
+) -> None:
+    plan = lossy_plan([fault])
+    expected = fmean(in_virtual_time(plan, seed) for seed in range(seeds))
     ratios: list[tuple[float, float]] = []
     for _ in range(ATTEMPTS):
         least, most = measured(on_loopback(plan))
         ratios.append((least / expected, most / expected))
-        if median(each for each, _ in ratios) < 1.1 and (
-            median(each for _, each in ratios) > 0.9
+        # Where the data plane had to wait for a core, nothing is proven.
+        proven = [each for each in ratios if each[0] > PROOF * each[1]]
+        if len(proven) >= seeds / 4 and (
+            0.9 < median(each for each, _ in proven) < 1.1
         ):
             return
     raise AssertionError(f"goodput over that in virtual time: {ratios}")
