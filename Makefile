@@ -60,6 +60,8 @@ bench: build ## Measure the speed of the hot paths
 .PHONY: soak
 soak: packages $(TOOLS) build ## Run the tests that take long
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+	CHAKRAM_COMPILED=off $(BIN)/python -m pytest -m soak $(PYTEST_ARGS) \
+		tests/soak/test_roce_fuzz.py
 
 .PHONY: coverage
 coverage: $(TOOLS) ## Say which lines and branches the quick tests miss

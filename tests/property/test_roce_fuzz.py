@@ -1,13 +1,24 @@
-"""Damaged packets: a slice of what ``make soak`` does at length."""
+"""Damaged packets: a slice of what ``make soak`` does at length.
+
+With ``CHAKRAM_FUZZ_SECONDS`` the compiled form gets them for that long.
+"""
 
 from __future__ import annotations
+
+import os
+import time
 
 import pytest
 
 from chakram._compiled import status as compiled_status
+from chakram.roce.memory import MemoryRegion
+from chakram.roce.verify import IcrcVerifier
 from chakram.testing.fuzz import fuzz_conversation, fuzz_decoder, fuzz_port
 
-PACKETS = 400_000 if compiled_status().is_compiled() else 60_000
+IS_COMPILED = compiled_status().is_compiled()
+PACKETS = 400_000 if IS_COMPILED else 60_000
+SECONDS = float(os.environ.get("CHAKRAM_FUZZ_SECONDS", "0")) if IS_COMPILED else 0
+PORTION = 20_000
 
 
 @pytest.mark.slow
@@ -33,3 +44,45 @@ def test_damaged_packets_decode_to_what_they_are_or_are_refused() -> None:
 @pytest.mark.slow
 def test_a_conversation_goes_on_amid_damaged_packets() -> None:
     assert fuzz_conversation(PACKETS // 5, seed=1) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 60)
+def test_damaged_packets_do_no_harm_for_a_while() -> None:
+    seed = 10_000
+    end_s = time.monotonic() + SECONDS
+    while True:
+        try:
+            fuzz_port(PORTION, seed=seed, keeps=bool(seed & 1))
+            fuzz_decoder(PORTION, seed=seed)
+            fuzz_conversation(PORTION, seed=seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+        seed += 1
+        if time.monotonic() >= end_s:
+            return
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "planted"),
+    [
+        (IcrcVerifier, "is_valid", lambda *_, **__: True),
+        (MemoryRegion, "place", lambda *_, **__: None),
+    ],
+    ids=["ICRCs are not looked at", "contents go nowhere"],
+)
+def test_a_planted_fault_of_delivery_is_found(
+    monkeypatch: pytest.MonkeyPatch, owner: type, method: str, planted: object
+) -> None:
+    monkeypatch.setattr(owner, method, planted)
+
+    with pytest.raises(AssertionError):
+        fuzz_conversation(20_000, seed=1)
+
+
+def test_a_planted_fault_of_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryRegion, "judge", lambda *_, **__: (0, ""))
+
+    # A SEND without a receive, or a WRITE beyond the end.
+    with pytest.raises((AssertionError, IndexError)):
+        fuzz_port(20_000, seed=1, keeps=True)

@@ -194,9 +194,15 @@ class Connection(RuleBasedStateMachine):
             ):
                 break
             data += self.wire.pop(0).data
-        self.ports[first.to].receive_datagrams(
+        port = self.ports[first.to]
+        before = port.queue_pair(QPNS[first.to]).statistics()
+        port.receive_datagrams(
             data, len(data), size, self.now_ns, first.ce, SOURCE_PORT
         )
+        after = port.queue_pair(QPNS[first.to]).statistics()
+        # Every packet of data that is looked at is marked, or none is.
+        came = after.packets_received - before.packets_received
+        assert after.ce - before.ce == (came if first.ce else 0)
 
     def serve(self) -> None:
         for side in (LEFT, RIGHT):
@@ -265,6 +271,9 @@ class Connection(RuleBasedStateMachine):
         for side in (LEFT, RIGHT):
             assert len(self.received[1 - side]) == len(self.sizes[side])
             assert len(self.completed[side]) == len(self.sizes[side])
+            counters = self.ports[side].queue_pair(QPNS[side]).statistics()
+            # The first mark is told of, whatever the interval.
+            assert (counters.cnps_sent > 0) == (counters.ce > 0)
 
 
 TestConnection = pytest.mark.slow(Connection.TestCase)
