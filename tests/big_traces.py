@@ -40,7 +40,7 @@ def write_big_trace(path: Path, nodes: int) -> None:
                 node = Node(
                     id=number + 1,
                     name=f"mb{number}.transformer.{number % _LAYERS}.mha.qkv.y@0_COMP",
-                    type=7 if is_collective else 4,  # type: ignore[arg-type]
+                    type=7 if is_collective else 4,  # type: ignore[arg-type] # a number of the enum
                     data_deps=[each for each in (number, number - 6) if each > 0],
                 )
                 file.write(

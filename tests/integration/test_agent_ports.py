@@ -6,6 +6,7 @@ import re
 import select
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ DATA = int(BurstKind.DATA)
 UDP = ["udp", "udp plain", "udp ipv6", "udp ipv6 plain"]
 
 
-def options(place: tuple[str, int], **changes: object) -> PortOptions:
+def options(place: tuple[str, int], **changes: Any) -> PortOptions:
     address, udp_port = place
     return PortOptions(
         **{
@@ -42,7 +43,7 @@ def options(place: tuple[str, int], **changes: object) -> PortOptions:
             "control_tos": CONTROL_TOS,
             "cnp_tos": CNP_TOS,
             **changes,
-        }  # type: ignore[arg-type]
+        }
     )
 
 
@@ -55,7 +56,7 @@ class Opener:
         self.network = MemoryNetwork()
         self.opened: list[Port] = []
 
-    def __call__(self, place: int, **changes: object) -> Port:
+    def __call__(self, place: int, **changes: Any) -> Port:
         port = open_port(
             f"{self.kind}:", options(self.places[place], **changes), self.network
         )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -94,8 +95,8 @@ def running() -> Iterator[Talk]:
     assert not thread.is_alive()
 
 
-def memory_plan(**changes: object) -> AgentPlan:
-    return ring_plan(open_spec="memory:", **changes)  # type: ignore[arg-type]
+def memory_plan(**changes: Any) -> AgentPlan:
+    return ring_plan(open_spec="memory:", **changes)
 
 
 def test_a_shard_works_and_lingers_until_it_is_told_to_stop() -> None:

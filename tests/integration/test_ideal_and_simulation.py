@@ -7,6 +7,8 @@ acknowledgements that share the wire, about 62 bytes per 4 packets of 4 KiB.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from chakram.controller.predictions import bounds, simulate
@@ -101,12 +103,12 @@ def test_a_simulated_collective_takes_its_ideal_time(
 
 
 def ratio(
-    op: CollectiveOp, name: str, topology: Topology, **more: object
+    op: CollectiveOp, name: str, topology: Topology, **more: Any
 ) -> tuple[float, float]:
     """Return ideal and ceiling over the simulated time."""
     ranks = more.pop("nranks", 8)
-    group = world_group(ranks)  # type: ignore[arg-type]
-    rows = [operation(op, more.pop("size", 2**18), algorithm=name)]  # type: ignore[arg-type]
+    group = world_group(ranks)
+    rows = [operation(op, more.pop("size", 2**18), algorithm=name)]
     plan = make_plan(
         [program(rank, group, rows) for rank in group.ranks],
         topology,
@@ -114,9 +116,9 @@ def ratio(
         settings=RunSettings(
             warmup=0,
             measured=1,
-            credits=more.pop("credits", 0),  # type: ignore[arg-type]
+            credits=more.pop("credits", 0),
         ),
-        **more,  # type: ignore[arg-type]
+        **more,
     )
     ideals, ceilings = bounds(plan, topology)
     simulated = simulate(plan, topology, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ IPV4 = ports(3, address="127.0.5.{}")
 IPV6 = ports(3, address="::1")
 
 
-def planned(family: str, **settings: object):
+def planned(family: str, **settings: Any):
     found = [
         replace(
             port,
@@ -44,7 +45,7 @@ def planned(family: str, **settings: object):
         )
         for port in (IPV4 if family == "ipv4" else IPV6)
     ]
-    changed = replace(SETTINGS, **settings)  # type: ignore[arg-type]
+    changed = replace(SETTINGS, **settings)
     return plan_probes(found, TRANSPORT, changed, run_id="r").agents[0]
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,8 +41,8 @@ def _root() -> None:
     require("root", missing_root())
 
 
-def plan_in(lab: object, burst: int) -> AgentPlan:
-    hosts = lab.state.hosts  # type: ignore[attr-defined]
+def plan_in(lab: Any, burst: int) -> AgentPlan:
+    hosts = lab.state.hosts
     plan = ring_plan(
         nranks=2,
         iterations=2,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -141,7 +142,7 @@ def graphs(draw: st.DrawFn) -> TraceGraph:
     ids = draw(st.lists(UINT64, unique=True, max_size=8))
     for node_id in ids:
         kind = draw(st.sampled_from(NodeKind))
-        columns: dict[str, object] = {
+        columns: dict[str, Any] = {
             "duration_ns": draw(MICROSECONDS),
             "start_ns": draw(MICROSECONDS) or None,
         }
@@ -165,7 +166,7 @@ def graphs(draw: st.DrawFn) -> TraceGraph:
             kind=kind,
             name=draw(st.text(max_size=5)),
             dependencies=draw(st.lists(st.sampled_from(ids), unique=True)),
-            **columns,  # type: ignore[arg-type]
+            **columns,
         )
     return builder.build()
 

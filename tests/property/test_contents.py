@@ -35,7 +35,7 @@ class Encoders:
         self._contents = ContentsEncoder(local_address=local)
         self._contents.set_destination(0, remote, 4791)
 
-    def encode(self, burst):  # type: ignore[no-untyped-def]
+    def encode(self, burst):  # type: ignore[no-untyped-def] # of many kinds
         chosen = self._pattern if burst.contents is None else self._contents
         return chosen.encode(burst)
 
@@ -89,7 +89,7 @@ def test_every_message_ends_up_in_its_place_once(
         *ends(path_mtu=path_mtu, verb=verb, psn=psn, memory=memory),
         drop=lambda: random.random() < loss,
         duplicate=lambda: random.random() < loss,
-        encoders=encoders,  # type: ignore[arg-type]
+        encoders=encoders,  # type: ignore[arg-type] # played
     )
     expected = bytearray(len(memory.buffer))
     told = []
@@ -111,7 +111,7 @@ def test_every_message_ends_up_in_its_place_once(
     assert memory.buffer == expected
     events = pair.right.events_of(0x12)
     assert all(isinstance(event, MessageReceived) for event in events)
-    assert [event.message_id for event in events] == told  # type: ignore[union-attr]
+    assert [event.message_id for event in events] == told  # type: ignore[union-attr] # all are of one kind
     completed = pair.left.events_of(0x11)
     assert all(isinstance(event, SendCompleted) for event in completed)
     assert len(completed) == len(sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -70,10 +71,10 @@ def operations(graph: TraceGraph) -> Counter[object]:
     )
 
 
-def lints_clean(graphs: object, groups: object) -> bool:
+def lints_clean(graphs: Any, groups: Any) -> bool:
     return (
-        not check_trace_set(graphs, groups)  # type: ignore[arg-type]
-        and not check_across_ranks(graphs, groups)[0]  # type: ignore[arg-type]
+        not check_trace_set(graphs, groups)
+        and not check_across_ranks(graphs, groups)[0]
     )
 
 

@@ -219,7 +219,7 @@ def test_what_producers_write_takes_the_short_way(
         AttributeProto(name="pg_name", string_val=group),
     ]
     inputs = _attribute("inputs", "string_list", ["a", "16", "b", "8"])
-    node = Node(id=3, name="n", type=kind, attr=[*attributes, inputs])  # type: ignore[arg-type]
+    node = Node(id=3, name="n", type=kind, attr=[*attributes, inputs])  # type: ignore[arg-type] # a number of the enum
     data = frame(metadata.SerializeToString()) + frame(node.SerializeToString())
     trace, long_way = read_plainly(data, rank=1, options=ReadOptions())
     assert (len(trace.graph), long_way) == (1, 1)

@@ -58,7 +58,7 @@ def bursts_of(
 
 
 @given(packet=packets())
-def test_decoding_inverts_encoding(packet) -> None:  # type: ignore[no-untyped-def]
+def test_decoding_inverts_encoding(packet) -> None:  # type: ignore[no-untyped-def] # of many kinds
     assert decode_packet(encode_packet(packet)) == packet
 
 

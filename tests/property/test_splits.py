@@ -196,7 +196,7 @@ def test_members_without_splits_have_even_ones(
         )
     )
     programs = lower_job("j", graphs, {}, LoweringOptions()).programs
-    ops = {each.operations[0].op for each in programs}  # type: ignore[union-attr]
+    ops = {each.operations[0].op for each in programs}  # type: ignore[union-attr] # all are of one kind
     assert ops == {
         CollectiveOp.ALL_TO_ALL_V if any(stated) else CollectiveOp.ALL_TO_ALL
     }

@@ -132,7 +132,7 @@ def test_the_arm_that_is_set_counts_whatever_it_is() -> None:
         ("string_val", "64"),
     ]
     for arm, value in arms:
-        message = Node(id=1, type=7)  # type: ignore[arg-type]
+        message = Node(id=1, type=7)  # type: ignore[arg-type] # a number of the enum
         message.attr.add(name="comm_type", bool_val=False)
         setattr(message.attr.add(name="comm_size"), arm, value)
         got = first(frame(message.SerializeToString()))
@@ -140,7 +140,7 @@ def test_the_arm_that_is_set_counts_whatever_it_is() -> None:
 
 
 def test_an_attribute_without_value_is_not_there() -> None:
-    message = Node(id=1, type=7)  # type: ignore[arg-type]
+    message = Node(id=1, type=7)  # type: ignore[arg-type] # a number of the enum
     message.attr.add(name="comm_type")
     with pytest.raises(TraceError, match="a collective without comm_type"):
         first(frame(message.SerializeToString()))
@@ -237,7 +237,7 @@ def test_the_groups_of_pytorch_are_read() -> None:
     message = Node(
         id=1,
         name="## process_group:init ##",
-        type=1,  # type: ignore[arg-type]
+        type=1,  # type: ignore[arg-type] # a number of the enum
         inputs=IOInfo(values=values),
     )
     assert read(metadata(), frame(message.SerializeToString())).groups == {"1": (0, 1)}
@@ -355,9 +355,9 @@ def test_an_id_stands_once() -> None:
 
 
 @pytest.mark.parametrize("options", [{"bytes_per_element": 0}, {"duration_unit_ns": 0}])
-def test_units_are_positive(options: dict[str, int]) -> None:
+def test_units_are_positive(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not > 0"):
-        ReadOptions(**options)  # type: ignore[arg-type]
+        ReadOptions(**options)
 
 
 # Dependencies

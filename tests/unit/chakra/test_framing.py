@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from chakram.chakra.framing import frame, read_records
@@ -78,12 +80,12 @@ def test_records_before_a_fault_are_given() -> None:
 def test_no_more_than_a_record_and_a_chunk_is_held() -> None:
     asked: list[int] = []
 
-    def chunks() -> object:
+    def chunks() -> Iterator[bytes]:
         for number in range(100):
             asked.append(number)
             yield frame(b"x" * 1000)
 
-    reader = read_records(chunks(), source="w.0.et")  # type: ignore[arg-type]
+    reader = read_records(chunks(), source="w.0.et")
     next(reader)
     assert asked == [0]
 

@@ -46,7 +46,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a"
     write(path, b"old")
     with pytest.raises(TypeError), new_file(path, force=True) as file:
-        file.writelines([b"half", None])  # type: ignore[list-item]
+        file.writelines([b"half", None])  # type: ignore[list-item] # wrong on purpose
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["a"]
 

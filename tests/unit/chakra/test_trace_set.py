@@ -117,7 +117,7 @@ def test_progress_is_told_after_every_rank(tmp_path: Path) -> None:
 
 def refused(path: Path, found: str, **options: str) -> None:
     with pytest.raises(TraceError, match=found):
-        load_trace_set(path, **options)  # type: ignore[arg-type]
+        load_trace_set(path, **options)  # type: ignore[arg-type] # any of its arguments
 
 
 def test_a_missing_rank_is_named(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def init_node(groups: str) -> bytes:
     message = Node(
         id=9,
         name="## process_group:init ##",
-        type=1,  # type: ignore[arg-type]
+        type=1,  # type: ignore[arg-type] # a number of the enum
         inputs=IOInfo(values=f"['{groups}']"),
     )
     return frame(message.SerializeToString())

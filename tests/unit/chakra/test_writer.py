@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,9 @@ from chakram.testing.graphs import collective, trace
 from tests.trace_bytes import read
 
 
-def graph_of(**columns: object) -> TraceGraph:
+def graph_of(**columns: Any) -> TraceGraph:
     builder = TraceGraphBuilder(rank=0, source="made")
-    builder.add(node_id=1, name="n", **{"kind": NodeKind.PASS, **columns})  # type: ignore[arg-type]
+    builder.add(node_id=1, name="n", **{"kind": NodeKind.PASS, **columns})
     return builder.build()
 
 

@@ -36,7 +36,7 @@ def test_what_is_given_beside_a_model_replaces_its_numbers() -> None:
     trace = parse("dense", model="llama-3-8b", hidden=2048)
     assert (trace.shape.hidden, trace.shape.head) == (2048, 64)
     assert trace.shape.ffn_hidden == 14336
-    assert parse("dense").shape.heads == 1  # type: ignore[attr-defined]
+    assert parse("dense").shape.heads == 1  # type: ignore[attr-defined] # of this kind of trace
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from array import array
+from typing import Any
 
 import pytest
 
@@ -90,8 +91,8 @@ def test_what_is_no_saved_plan_is_refused(data: bytes, told: str) -> None:
     assert str(caught.value).startswith(told)
 
 
-def _job(**fields: object) -> plan_pb.SavedJob:
-    return plan_pb.SavedJob(name="j", **fields)  # type: ignore[arg-type]
+def _job(**fields: Any) -> plan_pb.SavedJob:
+    return plan_pb.SavedJob(name="j", **fields)
 
 
 def numbers(code: str, *values: int) -> bytes:
@@ -110,12 +111,12 @@ def waiting(*dependencies: int, duration_ns: int = 5) -> plan_pb.SavedOperations
     )
 
 
-def changed(**fields: object) -> plan_pb.SavedJob:
+def changed(**fields: Any) -> plan_pb.SavedJob:
     """Return a job of one rank and one computation, with other columns."""
     operations = waiting()
     for name in fields:
-        operations.ClearField(name)  # type: ignore[arg-type]
-    operations.MergeFrom(plan_pb.SavedOperations(**fields))  # type: ignore[arg-type]
+        operations.ClearField(name)  # type: ignore[arg-type] # wrong on purpose
+    operations.MergeFrom(plan_pb.SavedOperations(**fields))
     return _job(operations=operations, programs=[ALONE])
 
 

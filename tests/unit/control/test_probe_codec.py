@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -46,9 +47,9 @@ def test_probes_come_back_as_they_were_sent() -> None:
         ),
     ],
 )
-def test_wrong_probes_are_refused(changes: dict[str, object], sentence: str) -> None:
+def test_wrong_probes_are_refused(changes: dict[str, Any], sentence: str) -> None:
     agent, probes = planned()
-    wrong = replace(agent, probes=replace(probes, **changes))  # type: ignore[arg-type]
+    wrong = replace(agent, probes=replace(probes, **changes))
 
     with pytest.raises(PlanError, match=sentence):
         parse_plan(plan_bytes(wrong), where=WHERE)

@@ -185,13 +185,13 @@ def test_point_to_point_messages_have_queue_pairs_of_their_own() -> None:
             job="job",
             rank=0,
             groups=(),
-            operations=(SendOperation(peer=1, **message),),  # type: ignore[arg-type]
+            operations=(SendOperation(peer=1, **message),),  # type: ignore[arg-type] # any of its arguments
         ),
         RankProgram(
             job="job",
             rank=1,
             groups=(),
-            operations=(ReceiveOperation(peer=0, **message),),  # type: ignore[arg-type]
+            operations=(ReceiveOperation(peer=0, **message),),  # type: ignore[arg-type] # any of its arguments
         ),
     ]
     plan = make_plan({"job": programs}, make_ports(2))
@@ -422,7 +422,7 @@ def broken(plan: Plan, **changes: object) -> list[str]:
     """Return what is found after one queue pair of rank 0 is changed."""
     agent = plan.agents[0]
     rank = agent.ranks[0]
-    pair = replace(rank.queue_pairs[0], **changes)  # type: ignore[arg-type]
+    pair = replace(rank.queue_pairs[0], **changes)  # type: ignore[arg-type] # any of its arguments
     rank = replace(rank, queue_pairs=(pair, *rank.queue_pairs[1:]))
     agent = replace(agent, ranks=(rank, *agent.ranks[1:]))
     return check_plan(replace(plan, agents=(agent, *plan.agents[1:])))
@@ -455,7 +455,7 @@ def test_broken_ranks_and_ports_are_found() -> None:
     rank, other = agent.ranks
 
     def check(**changes: object) -> str:
-        changed = replace(agent, **changes)  # type: ignore[arg-type]
+        changed = replace(agent, **changes)  # type: ignore[arg-type] # any of its arguments
         return "; ".join(check_plan(replace(plan, agents=(changed,))))
 
     assert "stands in two places" in check(ranks=(rank, rank, other))

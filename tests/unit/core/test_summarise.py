@@ -50,7 +50,7 @@ def measurements(rows: RecordRows, **facts: Any) -> Measurements:
 def run(iterations: int = 4, **options: int) -> RecordRows:
     rows = RecordRows()
     for iteration in range(iterations):
-        rows.extend(small_rows(iteration, **options))  # type: ignore[arg-type]
+        rows.extend(small_rows(iteration, **options))  # type: ignore[arg-type] # any of its arguments
     return rows
 
 

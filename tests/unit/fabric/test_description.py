@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -105,9 +106,9 @@ def test_other_names_are_refused(name: str) -> None:
         ),
     ],
 )
-def test_an_impossible_lab_is_refused(changes: dict[str, object], found: str) -> None:
+def test_an_impossible_lab_is_refused(changes: dict[str, Any], found: str) -> None:
     with pytest.raises(FabricError, match=found):
-        replace(SPEC, **changes)  # type: ignore[arg-type]
+        replace(SPEC, **changes)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,15 +39,15 @@ def two_ports_each(port: PortPlan) -> str:
 
 
 def plan_of(
-    operations: list[Operation], *, nranks: int = 4, **placed: object
+    operations: list[Operation], *, nranks: int = 4, **placed: Any
 ) -> tuple[Plan, SimulationResult]:
     world = world_group(nranks)
-    ports = nranks // int(placed.get("ranks_per_port", 1))  # type: ignore[call-overload]
+    ports = nranks // int(placed.get("ranks_per_port", 1))
     topology = single_switch(ports, GBPS)
     plan = make_plan(
         [program(rank, world, operations) for rank in range(nranks)],
         topology,
-        **placed,  # type: ignore[arg-type]
+        **placed,
     )
     assert check_plan(plan) == []
     return plan, simulate_plan(plan, topology, rng=random.Random(1))

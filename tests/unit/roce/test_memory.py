@@ -61,7 +61,7 @@ def test_sends_fill_the_posted_receives_in_order() -> None:
     assert memory.receives() == 0
     assert memory.buffer[2000:2512] == bytes(range(256)) * 2
     assert memory.buffer[:2] == b"hi"
-    ids = [event.message_id for event in pair.right.events_of(0x12)]  # type: ignore[union-attr]
+    ids = [event.message_id for event in pair.right.events_of(0x12)]  # type: ignore[union-attr] # all are of one kind
     assert ids == [1, None]
 
 

@@ -53,9 +53,9 @@ def write(
                 encode_node(
                     node_id=place,
                     name="x",
-                    node_type=kind,  # type: ignore[arg-type]
-                    data_deps=after,  # type: ignore[arg-type]
-                    attributes=attributes,  # type: ignore[arg-type]
+                    node_type=kind,  # type: ignore[arg-type] # a number of the enum
+                    data_deps=after,  # type: ignore[arg-type] # any sequence will do
+                    attributes=attributes,  # type: ignore[arg-type] # any sequence will do
                 )
             )
         (folder / f"body.{rank}.et").write_bytes(data)
@@ -197,7 +197,7 @@ def only(peer_bytes: list[list[dict[str, object]]], op: CollectiveOp) -> str:
 
 
 def sized(kind: object, peer: int, size: int, **more: object) -> dict[str, object]:
-    return kind(peer, comm_size=size, **more)  # type: ignore[operator, no-any-return]
+    return kind(peer, comm_size=size, **more)  # type: ignore[operator, no-any-return] # either kind of operation
 
 
 def test_a_rank_that_moves_nothing_is_told() -> None:

@@ -23,7 +23,7 @@ Row = tuple[object, ...]
 def step(number: int, row: Row) -> str:
     kind, source, destination, *rest = (*row, None, None, None)[:5]
     count = rest[0] if rest[0] is not None else 1
-    block, awaited = rest[1] if rest[1] is not None else (-1, -1)  # type: ignore[misc]
+    block, awaited = rest[1] if rest[1] is not None else (-1, -1)  # type: ignore[misc] # two of them, if any
     places = ""
     for end, place in (("src", source), ("dst", destination)):
         text = str(place or "i0")

@@ -114,7 +114,7 @@ def gather(*operations: Json) -> list[Json]:
 
     def filled(rank: int) -> list[Json]:
         text = json.dumps(operations).replace('"own"', str(rank))
-        return json.loads(text)  # type: ignore[no-any-return]
+        return json.loads(text)  # type: ignore[no-any-return] # as it was dumped
 
     return [
         gpu(

@@ -463,4 +463,4 @@ def test_ids_stand_once() -> None:
 )  # fmt: skip
 def test_faulty_profiles_are_refused_with_their_place(wrong: object) -> None:
     with pytest.raises(GarbageTrace, match=r"^device\.0\.json: offset "):
-        profile(wrong)  # type: ignore[arg-type]
+        profile(wrong)  # type: ignore[arg-type] # wrong on purpose

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -170,10 +171,10 @@ def test_a_program_names_its_own_algorithms_before_ours() -> None:
         ({"step": 9}, "the steps do not ascend"),
     ],
 )
-def test_a_list_that_cannot_be_is_told(changes: dict[str, object], told: str) -> None:
+def test_a_list_that_cannot_be_is_told(changes: dict[str, Any], told: str) -> None:
     listed = as_list(CollectiveOp.ALL_REDUCE, "ring", 3)
     transfers = list(listed.transfers)
-    transfers[3] = replace(transfers[3], **changes)  # type: ignore[arg-type]
+    transfers[3] = replace(transfers[3], **changes)
     found = check_listed(
         transfers, op=listed.op, nranks=listed.nranks, nparts=listed.nparts
     )

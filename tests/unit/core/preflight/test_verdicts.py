@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 from itertools import permutations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -170,7 +170,7 @@ def test_what_becomes_of_a_class_is_named(
     assert found_in(path(rewrite=rewrite)) == [(check, found)]
 
 
-def pair(**figures: object) -> PairReport:
+def pair(**figures: Any) -> PairReport:
     return replace(
         PairReport(
             source="h0",
@@ -180,7 +180,7 @@ def pair(**figures: object) -> PairReport:
             round_trip_p50_ns=100_000,
             packets=1000,
         ),
-        **figures,  # type: ignore[arg-type]
+        **figures,
     )
 
 
@@ -207,11 +207,11 @@ def pair(**figures: object) -> PairReport:
     ],
 )
 def test_figures_are_held_against_what_is_demanded(
-    figures: dict[str, object],
-    settings: dict[str, object],
+    figures: dict[str, Any],
+    settings: dict[str, Any],
     verdicts: list[tuple[str, str]],
 ) -> None:
-    demanded = replace(SETTINGS, **settings)  # type: ignore[arg-type]
+    demanded = replace(SETTINGS, **settings)
 
     found = pair_facts(pair(**figures), demanded, not_measured=None)
 
