@@ -116,9 +116,7 @@ def distinct(kind: type[Any], first: int, **values: object) -> Any:
 
 def queue_pair_statistics(first: int = 0, **values: object) -> QueuePairStatistics:
     usual: dict[str, object] = {"alpha": 0.25, "failure": None}
-    made: QueuePairStatistics = distinct(
-        QueuePairStatistics, first, **(usual | values)
-    )
+    made: QueuePairStatistics = distinct(QueuePairStatistics, first, **(usual | values))
     return made
 
 
