@@ -404,14 +404,18 @@ class Agent:
         if self._shards or self._metrics is not None:
             counters = self.counters()
             if self._metrics is not None:
-                self._metrics.update(counters, self.metering.rows())
+                # Prometheus counts on over all runs.
+                self._metrics.update(
+                    replace(counters, values=self.metering.totals()),
+                    self.metering.rows(),
+                )
             self._tell(counters)
 
     def counters(self) -> CountersSnapshot:
-        """Return all counters as they are now."""
+        """Return all counters of the run as they are now."""
         return CountersSnapshot(
             time_ns=time.monotonic_ns(),
-            values=self.metering.totals(),
+            values=self.metering.of_run(),
             loads=tuple(
                 counters.load(number) for number, counters in self.metering.shards()
             ),

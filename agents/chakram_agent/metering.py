@@ -43,11 +43,13 @@ class Metering:
 
     def __init__(self) -> None:
         self._past = array("q", bytes(8 * TOTAL_SLOTS))
+        self._before = self._past
         self._live: dict[int, SharedCounters] = {}
         self._ops: dict[int, list[CollectiveOp]] = {}
 
     def begin(self, plan: AgentPlan) -> None:
-        """Learn what the operations of a plan are."""
+        """Learn what the operations of a plan are; its run is what counts from now."""
+        self._before = self.totals()
         self._ops = {
             rank.number: [
                 operation.op
@@ -91,6 +93,14 @@ class Metering:
             values[fct_slot(op, fct_bucket(fct_ns))] += 1
             values[fct_sum_slot(op)] += fct_ns
             values[_DELIVERED] += flows[start + _SIZE]
+
+    def of_run(self) -> array[int]:
+        """Return the counters of the last run that has begun, without earlier ones."""
+        before = self._before
+        return array(
+            "q",
+            (now - then for now, then in zip(self.totals(), before, strict=True)),
+        )
 
     def totals(self) -> array[int]:
         """Return all counters of the agent; see ``chakram.core.counters``."""

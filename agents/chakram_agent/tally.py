@@ -119,8 +119,9 @@ class Tally:
         self._shard = shard
         # What the plan calls it; processes are numbered without gaps.
         (self._place,) = plan.shard_numbers()
-        self._began_ns = time.monotonic_ns()
-        self._began_cpu_ns = time.process_time_ns()
+        # Of the first turn: before, the process waits for the others to be ready.
+        self._began_ns = 0
+        self._began_cpu_ns = 0
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
         self._sockets = [(0, 0, 0)] * len(plane.lines)
         owners = queue_pair_owners(plan)
@@ -165,6 +166,9 @@ class Tally:
             self._counters.set_port(index, row)
         cpu_ns = time.process_time_ns()
         values[_CPU_NS] = cpu_ns
+        if not self._began_ns:
+            self._began_ns = time.monotonic_ns()
+            self._began_cpu_ns = cpu_ns
         plane = self._plane
         self._counters.set_load(
             ShardLoad(

@@ -127,7 +127,7 @@ class ShardLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountersSnapshot:
-    """The counters of all shards of the agent, added up, and their loads.
+    """The counters of a run of all shards of the agent, added up, and their loads.
 
     ``values`` has the layout of ``chakram.core.counters``.
     """

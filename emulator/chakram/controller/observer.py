@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from chakram.controller.state import Phase
 from chakram.core.counters import INJECTED, slot
+from chakram.core.generator_health import GeneratorHealth, ShardHealth, agent_health
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chakram.control.events import CountersSnapshot
     from chakram.core.records import RecordRows
     from chakram.observe.metrics_state import MetricsState
@@ -60,6 +63,8 @@ class Observer:
         self.banners: list[str] = []
         self.samples_dropped: dict[str, int] = {}
         self.injected: dict[str, dict[str, int]] = {}
+        self._counters: dict[str, Sequence[int]] = {}
+        self._shards: dict[str, dict[int, ShardHealth]] = {}
         self._directory = directory
         self._metrics = metrics
         self._progress = progress
@@ -119,9 +124,33 @@ class Observer:
                 limited=sum(load.queue_pairs_limited for load in snapshot.loads),
                 failed=sum(load.queue_pairs_failed for load in snapshot.loads),
             )
+        self._counters[agent] = snapshot.values
+        # A process that has ended is told of no more: its last words count.
+        self._shards.setdefault(agent, {}).update(
+            (
+                load.shard,
+                ShardHealth(
+                    shard=load.shard,
+                    wall_ns=load.wall_ns,
+                    cpu_ns=load.cpu_ns,
+                    busy_ns=load.busy_ns,
+                    max_lag_ns=load.max_lag_ns,
+                    late_rounds=load.late_rounds,
+                    rounds=load.rounds,
+                ),
+            )
+            for load in snapshot.loads
+        )
         self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
         self.injected[agent] = {
             name: snapshot.values[slot(f"injected_{name}")] for name in INJECTED
+        }
+
+    def generator(self) -> dict[str, GeneratorHealth]:
+        """Return by agent how it has kept up."""
+        return {
+            agent: agent_health(values, self._shards[agent].values())
+            for agent, values in sorted(self._counters.items())
         }
 
     def agent_lost(self, agent: str) -> None:

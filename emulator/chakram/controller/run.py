@@ -299,6 +299,7 @@ class Run:
             ),
             samples_dropped=sum(self._observer.samples_dropped.values()),
             injected=injected,
+            generator=self._observer.generator(),
         )
         self._show_links(links)
         self._metrics.set_state(self._directory.manifest.status)

@@ -16,6 +16,7 @@ from chakram.core.bandwidth import (
     percentile,
 )
 from chakram.core.collectives import CollectiveOp
+from chakram.core.generator_health import summarise_health
 from chakram.core.resolve import GENERATOR_BOUND_PERCENT
 from chakram.core.summarise_messages import summarise_messages
 from chakram.core.summary import (
@@ -103,6 +104,9 @@ def summarise(
         retransmitted=sum(row.retransmitted for row in rows),
         marked=sum(row.marked for row in rows),
         messages=_messages(measurements, measured),
+        generator=summarise_health(
+            measurements.generator.values(), dilation=facts.dilation
+        ),
     )
 
 

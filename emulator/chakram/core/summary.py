@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.core.collectives import CollectiveOp
+    from chakram.core.generator_health import GeneratorHealth, GeneratorSummary
     from chakram.core.message_summary import (
         MessageSummary,
         MessageTransport,
@@ -90,6 +91,8 @@ class Measurements:
     completion_times: Mapping[CollectiveKey, array[int]] = field(default_factory=dict)
     messages: Sequence[SentMessage] = ()
     transport: MessageTransport | None = None
+    generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
+    """By agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +223,7 @@ class Summary:
         unfinished: Collectives that not all of their ranks have finished.
         uplinks: Balance of the links between switches, None where there are none.
         messages: What is said of point-to-point messages, None where there are none.
+        generator: How the generator kept up, None where nobody noted it.
     """
 
     facts: RunFacts
@@ -238,3 +242,4 @@ class Summary:
     retransmitted: int
     marked: int
     messages: MessageSummary | None = None
+    generator: GeneratorSummary | None = None

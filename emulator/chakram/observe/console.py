@@ -17,6 +17,7 @@ from chakram.observe.texts import MISSING, percent_text, time_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chakram.core.generator_health import GeneratorSummary
     from chakram.core.summary import RankSummary, RunFacts, Summary, SummaryRow
 
 ROOTLESS = "-1"
@@ -220,10 +221,43 @@ def _footer(summary: Summary) -> list[str]:
             f"# Generator: kept up with all {summary.verdicts} collectives "
             "(waits of at most 5 % of their time)"
         )
+    if summary.generator is not None:
+        lines += _generator(summary.generator)
     if facts.directory:
         lines.append(f"# Run directory: {facts.directory}")
     lines.append(f"# Run {facts.status}.")
     return lines
+
+
+def _generator(health: GeneratorSummary) -> list[str]:
+    """Return what was measured of the generator; times are upper bounds in us."""
+    times = ", ".join(
+        f"{name} {_at_most(time_ns)}"
+        for name, time_ns in (
+            ("pacing error p99", health.pacing_error_p99_ns),
+            ("loop lag p99", health.generator_lag_p99_ns),
+        )
+    )
+    load = (
+        f"busy {percent_text(health.busy_share)} %, CPU "
+        f"{percent_text(health.cpu_share)} % of the busiest process"
+    )
+    lines = [
+        f"# Generator: {times} (max {time_text(health.generator_lag_max_ns)}) us; "
+        f"{load}",
+        f"# Round trips: p50 {_at_most(health.round_trip_p50_ns)}, "
+        f"p99 {_at_most(health.round_trip_p99_ns)} us",
+    ]
+    if health.socket_drops or health.send_retries:
+        lines.append(
+            f"# Sockets: {health.socket_drops} packets dropped on arrival, "
+            f"{health.send_retries} times no room to send"
+        )
+    return lines
+
+
+def _at_most(time_ns: float | None) -> str:
+    return MISSING if time_ns is None else f"<= {time_text(time_ns)}"
 
 
 def _exposed(ranks: Sequence[RankSummary]) -> list[str]:

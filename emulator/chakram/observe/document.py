@@ -38,6 +38,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
             "collectives": summary.generator_bound,
             "of": summary.verdicts,
         },
+        "generator": asdict(summary.generator) if summary.generator else None,
         "unfinished_collectives": summary.unfinished,
         "packets": summary.packets,
         "retransmitted_packets": summary.retransmitted,

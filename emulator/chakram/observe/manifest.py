@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from chakram.core.addresses import IPV4
+from chakram.core.generator_health import GeneratorHealth, ShardHealth, TimeBounds
 from chakram.errors import RunDirectoryError
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class RunManifest:
         compiled: Which hot modules ran compiled, and why others did not.
         host: Facts about the controller's machine.
         clocks: By agent.
+        generator: By agent, how it kept up; empty while the run goes, and in runs of
+            versions that did not note it.
         banners: Warnings that belong on top of every report.
         samples_dropped: Records lost on the way.
         injected: By fault, how many packets ports have disturbed on purpose.
@@ -97,6 +100,7 @@ class RunManifest:
     compiled: Mapping[str, Any] = field(default_factory=dict)
     host: Mapping[str, Any] = field(default_factory=dict)
     clocks: Mapping[str, ClockReading] = field(default_factory=dict)
+    generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
     banners: tuple[str, ...] = ()
     samples_dropped: int = 0
     injected: Mapping[str, int] = field(default_factory=dict)
@@ -154,14 +158,33 @@ def read_manifest(folder: Path) -> RunManifest:
             f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
             "read it with a newer Chakram",
         )
-    known = {item.name for item in fields(RunManifest)}
-    values = {key: value for key, value in document.items() if key in known}
+    values = _known(RunManifest, document)
     try:
         values["banners"] = tuple(values.get("banners", ()))
         values["clocks"] = {
             agent: ClockReading(**reading)
             for agent, reading in values.get("clocks", {}).items()
         }
+        values["generator"] = {
+            agent: _health(health)
+            for agent, health in values.get("generator", {}).items()
+        }
         return RunManifest(**values)
     except (TypeError, ValueError, AttributeError) as error:
         raise RunDirectoryError(str(path), f"is damaged: {error}") from error
+
+
+def _health(document: Mapping[str, Any]) -> GeneratorHealth:
+    """Return how an agent kept up; what this version does not know is left out."""
+    values = _known(GeneratorHealth, document)
+    for name in ("round_trip", "pacing_error", "generator_lag"):
+        values[name] = TimeBounds(**_known(TimeBounds, values.get(name, {})))
+    values["shards"] = tuple(
+        ShardHealth(**_known(ShardHealth, shard)) for shard in values.get("shards", ())
+    )
+    return GeneratorHealth(**values)
+
+
+def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(kind)}
+    return {name: value for name, value in document.items() if name in names}

@@ -264,6 +264,7 @@ class RunResults:
             completion_times=self.completion_times(),
             messages=self.messages(),
             transport=self.message_transport(),
+            generator=manifest.generator,
         )
 
     def summary(self) -> Summary:

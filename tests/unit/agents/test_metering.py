@@ -33,6 +33,25 @@ def test_completion_times_are_counted_by_collective() -> None:
     assert totals[slot("delivered_bytes")] == 150
 
 
+def test_a_run_counts_from_nothing() -> None:
+    metering = Metering()
+    metering.begin(ring_plan())
+    counters = SharedCounters.create("test")
+    metering.add_shard(0, counters)
+    counters.values[slot("tx_bytes")] = 7
+    assert metering.of_run()[slot("tx_bytes")] == 7
+    metering.remove_shard(0)
+    assert metering.of_run()[slot("tx_bytes")] == 7
+    metering.begin(ring_plan())
+    assert not any(metering.of_run())
+    counters = SharedCounters.create("test")
+    metering.add_shard(0, counters)
+    counters.values[slot("tx_bytes")] = 5
+    assert metering.of_run()[slot("tx_bytes")] == 5
+    assert metering.totals()[slot("tx_bytes")] == 12
+    metering.remove_shard(0)
+
+
 def test_what_a_shard_counted_outlives_it() -> None:
     metering = Metering()
     counters = SharedCounters.create("test")

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.collectives import CollectiveOp
+from chakram.core.generator_health import GeneratorSummary
 from chakram.core.resolve import LinkRecord
 from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements, RunFacts, Summary
@@ -93,6 +94,48 @@ def test_footer_tells_the_rest() -> None:
         "# Run complete.",
     ):
         assert expected in text
+
+
+def health(**values: object) -> GeneratorSummary:
+    usual = GeneratorSummary(
+        pacing_error_p99_ns=16_000,
+        generator_lag_p99_ns=64_000,
+        generator_lag_max_ns=70_500,
+        round_trip_p50_ns=32_000,
+        round_trip_p99_ns=128_000,
+        busy_share=0.63,
+        cpu_share=0.98,
+        socket_drops=0,
+        send_retries=0,
+    )
+    return replace(usual, **values)  # type: ignore[arg-type]
+
+
+def generator_lines(found: GeneratorSummary | None) -> list[str]:
+    lines = render_table(replace(summary(), generator=found)).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("# Generator"))
+    return lines[first:-1]
+
+
+def test_how_the_generator_did_is_told() -> None:
+    kept_up = (
+        "# Generator: kept up with all 12 collectives (waits of at most 5 % of their "
+        "time)"
+    )
+    assert generator_lines(None) == [kept_up]
+    assert generator_lines(health()) == [
+        kept_up,
+        "# Generator: pacing error p99 <= 16.00, loop lag p99 <= 64.00 (max 70.50) us; "
+        "busy 63.0 %, CPU 98.0 % of the busiest process",
+        "# Round trips: p50 <= 32.00, p99 <= 128.00 us",
+    ]
+    unpaced = health(pacing_error_p99_ns=None, socket_drops=2, send_retries=3)
+    assert generator_lines(unpaced)[1:] == [
+        "# Generator: pacing error p99 N/A, loop lag p99 <= 64.00 (max 70.50) us; "
+        "busy 63.0 %, CPU 98.0 % of the busiest process",
+        "# Round trips: p50 <= 32.00, p99 <= 128.00 us",
+        "# Sockets: 2 packets dropped on arrival, 3 times no room to send",
+    ]
 
 
 def test_banners_come_before_everything_else() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chakram.core.generator_health import GeneratorHealth, ShardHealth, TimeBounds
 from chakram.errors import RunDirectoryError
 from chakram.observe.manifest import (
     ClockReading,
@@ -22,6 +23,13 @@ MANIFEST = RunManifest(
     world="namespaces",
     started_at="2026-01-31T12:00:00+00:00",
     clocks={"a": ClockReading(offset_ns=-5, uncertainty_ns=30)},
+    generator={
+        "a": GeneratorHealth(
+            round_trip=TimeBounds(count=3, p50_ns=1000, p99_ns=2000, max_ns=4000),
+            socket_drops=5,
+            shards=(ShardHealth(shard=0, wall_ns=9, busy_ns=7),),
+        )
+    },
     banners=("look here",),
     experiment={"version": 1, "jobs": [{"name": "moe"}]},
 )
@@ -49,8 +57,19 @@ def test_fields_of_later_versions_of_the_same_schema_are_ignored(
 ) -> None:
     write_manifest(tmp_path, MANIFEST)
     document = json.loads((tmp_path / "run.json").read_text())
+    (health,) = document["generator"].values()
+    for each in (health, health["round_trip"], health["shards"][0]):
+        each["mood"] = "good"
     (tmp_path / "run.json").write_text(json.dumps({**document, "mood": "good"}))
     assert read_manifest(tmp_path) == MANIFEST
+
+
+def test_a_run_of_before_the_generator_was_noted_is_read(tmp_path: Path) -> None:
+    write_manifest(tmp_path, MANIFEST)
+    document = json.loads((tmp_path / "run.json").read_text())
+    del document["generator"]
+    (tmp_path / "run.json").write_text(json.dumps(document))
+    assert read_manifest(tmp_path) == replace(MANIFEST, generator={})
 
 
 @pytest.mark.parametrize(
@@ -62,6 +81,8 @@ def test_fields_of_later_versions_of_the_same_schema_are_ignored(
         ('{"schema_version": 2}', "has schema version 2, this Chakram reads 1"),
         ('{"schema_version": 1, "run_id": "r"}', "is damaged: .*missing"),
         ('{"schema_version": 1, "clocks": []}', "is damaged"),
+        ('{"schema_version": 1, "generator": {"a": 3}}', "is damaged"),
+        ('{"schema_version": 1, "generator": {"a": {"shards": [{}]}}}', "is damaged"),
     ],
 )
 def test_what_is_no_manifest_is_refused(
