@@ -275,6 +275,8 @@ class Agent:
         self._waiting_for = []
         self._progress = {}
         self.metering.begin(plan)
+        if self._metrics is not None:
+            self._metrics.begin(plan)
         numbers = plan.shard_numbers()
         usable = os.sched_getaffinity(0) if self._pin else ()
         for index, number in enumerate(numbers):

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Finished, ShardLoad
 from chakram.core.counters import TOTAL_SLOTS, slot
+from chakram.core.queue_pair_names import PORT_SUMS
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram.errors import PortInUse
 from chakram_agent.metrics import AgentMetrics
@@ -104,7 +105,7 @@ def test_queue_pairs_are_no_series_but_a_page_of_their_own() -> None:
         assert page(metrics, "/queue-pairs?first=-1")["first"] == 0
         assert page(metrics, "/queue-pairs?first=99999")["queue_pairs"] == []
         (port,) = page(metrics, "/ports")["ports"]
-        assert list(port) == list(PORT_FIELDS)
+        assert list(port) == [*PORT_FIELDS, *PORT_SUMS.values()]
     finally:
         metrics.close()
 

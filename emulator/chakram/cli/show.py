@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from chakram.cli.options import Json, print_json
+from chakram.errors import RunDirectoryError
 
 __all__ = ["show"]
 
@@ -17,13 +19,40 @@ def show(
         Path, typer.Argument(metavar="RUN", help="Run directory, e.g. runs/20260131...")
     ],
     as_json: Json = False,
+    queue_pairs: Annotated[
+        bool,
+        typer.Option(
+            "--queue-pairs", help="Instead, the counters of every queue pair as CSV."
+        ),
+    ] = False,
+    ports: Annotated[
+        bool, typer.Option("--ports", help="Instead, those of every port.")
+    ] = False,
 ) -> None:
     """Print the results of a run that was."""
+    from pyarrow.csv import write_csv
+
     from chakram.observe.console import render_table
     from chakram.observe.document import summary_document
     from chakram.observe.run_results import open_run
 
-    summary = open_run(directory).summary()
+    if queue_pairs and ports:
+        raise typer.BadParameter("--queue-pairs or --ports, not both")
+    results = open_run(directory)
+    if queue_pairs or ports:
+        table = results.queue_pair_metrics() if queue_pairs else results.port_metrics()
+        if not table.num_columns:
+            raise RunDirectoryError(
+                str(directory),
+                "does not say what its queue pairs were",
+                "the run had no plan yet, or is older than queue_pair_ends.parquet",
+            )
+        if as_json:
+            print_json(table.to_pylist())
+        else:
+            write_csv(table, sys.stdout.buffer)
+        return
+    summary = results.summary()
     if as_json:
         print_json(summary_document(summary))
     else:

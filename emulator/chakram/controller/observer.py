@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from chakram.control.events import CountersSnapshot
     from chakram.core.records import RecordRows
+    from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
 
@@ -45,6 +46,13 @@ class Observer:
     Records are taken in by a thread of their own, in the order in which they come:
     joining and writing them takes longer than an agent waits for a heartbeat.
 
+    Args:
+        directory: Where records go.
+        metrics: Where counters go.
+        progress: Who is told.
+        total: Iterations of the whole run.
+        live: Where samples of queue pairs and ports go as well; None: nowhere.
+
     Attributes:
         began: Whether traffic has started.
         banners: What agents said that belongs on top of the results.
@@ -58,6 +66,7 @@ class Observer:
         metrics: MetricsState,
         progress: Progress,
         total: int,
+        live: LiveRows | None = None,
     ) -> None:
         self.began = False
         self.banners: list[str] = []
@@ -69,6 +78,7 @@ class Observer:
         self._metrics = metrics
         self._progress = progress
         self._total = total
+        self._live = live
         self._flushed_ns = time.monotonic_ns()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._failed: Future[None] | None = None
@@ -95,6 +105,8 @@ class Observer:
         """
         if self._failed is not None:
             self._failed.result()
+        if self._live is not None:
+            self._live.take(rows)
         self._writer.submit(self._take, rows).add_done_callback(self._note_failure)
 
     def close(self) -> None:

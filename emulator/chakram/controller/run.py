@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from chakram.core.plan import Plan
     from chakram.core.resolve import LinkRecord
     from chakram.fabric.counters import LinkCounters
+    from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
 
@@ -63,13 +64,14 @@ class Run:
         progress: Progress,
         interrupts: Interrupts,
         *,
-        served: bool,
+        live: LiveRows | None,
         alone: str | None,
         iterations: int,
     ) -> None:
         self._alone = alone
         self._interrupts = interrupts
-        self._served = served
+        # Somebody may look while the run goes on.
+        self._live = live
         self._experiment = experiment
         self._jobs = jobs
         self._directory = directory
@@ -81,6 +83,7 @@ class Run:
             metrics,
             progress,
             iterations,
+            live,
         )
         self._world: World | None = None
         self._counters: tuple[
@@ -199,7 +202,7 @@ class Run:
     ) -> None:
         """Keep the metrics of the links up to date, if somebody may look at them."""
         topology = world.topology
-        if not self._served or topology is None or not before:
+        if self._live is None or topology is None or not before:
             return
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
@@ -264,6 +267,8 @@ class Run:
             offsets_ns=[offset_of_rank[number] for number in sorted(offset_of_rank)],
         )
         self._metrics.set_plan(plan)
+        if self._live is not None:
+            self._live.begin(plan.agents)
         for name, clock in clocks.items():
             self._metrics.set_clock(
                 name, offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns

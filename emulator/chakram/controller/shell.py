@@ -18,6 +18,7 @@ from chakram.controller.saved_plans import jobs_of
 from chakram.errors import ChakramError, RunInterrupted
 from chakram.observe.console import render_table
 from chakram.observe.exporter import MetricsServer
+from chakram.observe.live_rows import LiveRows
 from chakram.observe.metrics_state import MetricsState
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
@@ -142,6 +143,7 @@ async def _run(
         experiment_text=experiment_text,
     )
     metrics = _metrics_of(experiment, directory)
+    live = None if listener is None else LiveRows()
     run = Run(
         experiment,
         jobs,
@@ -150,11 +152,13 @@ async def _run(
         metrics,
         progress,
         interrupts,
-        served=listener is not None,
+        live=live,
         alone=alone,
         iterations=max(plan.iterations_of().values()),
     )
-    server = None if listener is None else MetricsServer(metrics, listener)
+    server = None
+    if listener is not None and live is not None:
+        server = MetricsServer(metrics, listener, live.pages())
     try:
         if server is not None:
             server.start()

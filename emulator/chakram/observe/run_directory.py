@@ -12,6 +12,7 @@
         links.parquet         one row per direction of a link
         queue_pairs.parquet   one row per sample of a queue pair
         ports.parquet         one row per sample of a port
+        queue_pair_ends.parquet   one row per queue pair: what does not change of it
 
 While a run goes, all tables but that of links grow in parts
 (``chakram.observe.parts``).  The columns stand in ``chakram.observe.tables`` and in
@@ -44,6 +45,7 @@ from chakram.observe.tables import (
     SampleTables,
     collectives_table,
     links_table,
+    queue_pair_ends_table,
     ranks_table,
     with_ideals,
 )
@@ -63,6 +65,9 @@ if TYPE_CHECKING:
 
 FLOWS_PER_PART = 100_000
 """Flows that are kept in memory before a part is written."""
+
+RANKS_PER_PART = 128
+"""Ranks whose queue pairs are written at once; each may have a thousand."""
 
 _MAX_SAME_SECOND = 1000
 
@@ -169,6 +174,10 @@ class RunDirectory:
         with _explained(self.path):
             text = json.dumps(_describe_plan(plan), indent=1) + "\n"
             (self.path / "plan.json").write_text(text, encoding="utf-8")
+            ranks = plan.ranks()
+            for first in range(0, len(ranks), RANKS_PER_PART):
+                some = ranks[first : first + RANKS_PER_PART]
+                self._tables["queue_pair_ends"].append(queue_pair_ends_table(some))
         return operations
 
     def add(self, rows: RecordRows) -> NewRecords:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,7 @@ from chakram.observe.message_columns import (
     point_to_point,
 )
 from chakram.observe.parts import column_names, read_table
+from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
 from chakram.observe.tables import SCHEMAS
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class RunResults:
         """Return a table, or only some columns of it.
 
         Args:
-            name: ``flows``, ``collectives``, ``ranks`` or ``links``.
+            name: One of ``chakram.observe.tables.SCHEMAS``.
             columns: Names of columns; all if none are given.
         """
         return self._table(name, list(columns) or None)
@@ -231,6 +232,37 @@ class RunResults:
                     for peer in rank.get("within_host", ())
                 ),
             )
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise RunDirectoryError(str(path), f"is damaged: {error!r}") from error
+
+    def queue_pair_metrics(self) -> pa.Table:
+        """Return one row per queue pair, by names of the Open Traffic Generator."""
+        names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
+        return queue_pair_metrics(
+            self.table("queue_pair_ends"),
+            self.table("queue_pairs"),
+            self.table("flows", *names),
+            ports=self._ports(),
+            family=self.manifest.family,
+        )
+
+    def port_metrics(self) -> pa.Table:
+        """Return one row per port, with the sums of its queue pairs."""
+        return port_metrics(
+            self.table("queue_pair_ends"),
+            self.table("queue_pairs"),
+            self.table("ports"),
+            ports=self._ports(),
+        )
+
+    def _ports(self) -> dict[int, dict[str, Any]]:
+        """Return the ports of ``plan.json`` by number; none if there was no plan."""
+        path = self.path / "plan.json"
+        if not path.exists():
+            return {}
+        try:
+            plan = json.loads(path.read_text(encoding="utf-8"))
+            return {port["number"]: port for port in plan["ports"]}
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunDirectoryError(str(path), f"is damaged: {error!r}") from error
 

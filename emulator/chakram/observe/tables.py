@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Sequence
 
-    from chakram.core.plan import Plan
+    from chakram.core.plan import Plan, RankPlan
     from chakram.core.resolve import (
         CollectiveRecord,
         LinkRecord,
@@ -159,6 +159,23 @@ PORTS = pa.schema(
 )
 """One row per sample of a port; likewise."""
 
+QUEUE_PAIR_ENDS = pa.schema(
+    [
+        ("job", _NAME),
+        ("rank", pa.int32()),
+        ("peer", pa.int32()),
+        ("group", _NAME),
+        ("channel", pa.int32()),
+        ("index", pa.int32()),
+        ("port", pa.int32()),
+        ("peer_port", pa.int32()),
+        ("qpn", pa.int64()),
+        ("peer_qpn", pa.int64()),
+        ("udp_source_port", pa.int32()),
+    ]
+)
+"""One row per queue pair that goes through a port: what does not change of it."""
+
 SCHEMAS = {
     "flows": FLOWS,
     "collectives": COLLECTIVES,
@@ -166,6 +183,7 @@ SCHEMAS = {
     "links": LINKS,
     "queue_pairs": QUEUE_PAIRS,
     "ports": PORTS,
+    "queue_pair_ends": QUEUE_PAIR_ENDS,
 }
 
 
@@ -367,6 +385,36 @@ def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
             }
         )
     return _from_rows(rows, COLLECTIVES)
+
+
+def queue_pair_ends_table(ranks: Iterable[RankPlan]) -> pa.Table:
+    """Return the rows of ``QUEUE_PAIR_ENDS`` of some ranks."""
+    rows = [
+        (
+            rank.program.job,
+            rank.program.rank,
+            pair.peer_rank,
+            pair.group,
+            pair.channel,
+            pair.index,
+            rank.port,
+            pair.remote_port,
+            pair.qpn,
+            pair.remote_qpn,
+            pair.source_port,
+        )
+        for rank in ranks
+        for pair in rank.queue_pairs
+        if pair.local_rate_bps is None
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * len(QUEUE_PAIR_ENDS)
+    plain = [
+        pa.string() if item.type == _NAME else item.type for item in QUEUE_PAIR_ENDS
+    ]
+    return pa.table(
+        [pa.array(column, kind) for column, kind in zip(columns, plain, strict=True)],
+        names=QUEUE_PAIR_ENDS.names,
+    ).cast(QUEUE_PAIR_ENDS)
 
 
 def ranks_table(records: Iterable[RankRecord]) -> pa.Table:

@@ -95,7 +95,7 @@ def files(path: Path) -> list[str]:
     )
 
 
-def test_a_run_becomes_nine_files(tmp_path: Path) -> None:
+def test_a_run_becomes_ten_files(tmp_path: Path) -> None:
     directory = begin(tmp_path / "runs")
     for iteration in range(4):
         directory.add(small_rows(iteration))
@@ -108,6 +108,7 @@ def test_a_run_becomes_nine_files(tmp_path: Path) -> None:
         "links.parquet",
         "plan.json",
         "ports.parquet",
+        "queue_pair_ends.parquet",
         "queue_pairs.parquet",
         "ranks.parquet",
         "run.json",
@@ -121,6 +122,7 @@ def test_a_run_becomes_nine_files(tmp_path: Path) -> None:
         "links": 0,
         "queue_pairs": 0,
         "ports": 0,
+        "queue_pair_ends": 0,
     }
     assert (directory.path / "experiment.yaml").read_text() == "version: 1\n"
     assert len(json.loads((directory.path / "plan.json").read_text())["ranks"]) == 4

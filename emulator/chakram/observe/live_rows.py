@@ -1,0 +1,162 @@
+"""The last samples of queue pairs and ports while a run goes on, as pages of JSON.
+
+Samples come in batches from the data plane, or from memory that it shares; a page joins
+to them what does not change (``chakram.core.queue_pair_names``), derives rates from two
+samples of the same queue pair, and gives a port the sums over its queue pairs.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from chakram.core.queue_pair_names import COUNTED, PORT_SUMS, QueuePairNames
+from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from chakram.core.plan import AgentPlan
+    from chakram.core.records import RecordRows
+
+__all__ = ["MOST_QUEUE_PAIRS", "MOST_ROWS", "LiveRows"]
+
+MOST_ROWS = 1000
+"""Queue pairs or ports of one answer."""
+
+MOST_QUEUE_PAIRS = 100_000
+"""Queue pairs that are kept, at about 700 bytes each; further ones are left out."""
+
+RATE_NS = 1_000_000_000
+"""A rate is that of at least so long, once so much has gone by."""
+
+_TIME, _RANK, _QPN = (
+    QUEUE_PAIR_FIELDS.index(name) for name in ("time_ns", "rank", "qpn")
+)
+_PORT, _SHARD = (PORT_FIELDS.index(name) for name in ("port", "shard"))
+_FIRST_COUNT = len(QUEUE_PAIR_FIELDS) - len(COUNTED)
+_SENT, _RECEIVED = (QUEUE_PAIR_FIELDS.index(name) for name in ("tx_bytes", "rx_bytes"))
+_PACKETS_SENT, _PACKETS_RECEIVED = (
+    QUEUE_PAIR_FIELDS.index(name) for name in ("data_frames_tx", "data_frames_rx")
+)
+
+
+class LiveRows:
+    """The last rows of a run; written by one thread, read by others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.begin(())
+
+    def begin(self, agents: Iterable[AgentPlan]) -> None:
+        """Forget everything: what comes from now on is of these plans."""
+        with self._lock:
+            self._names = QueuePairNames(agents)
+            # By rank and QPN the last row, one that the next second is counted from,
+            # and the one that the last second was counted from.
+            self._pairs: dict[tuple[int, int], tuple[array[int], ...]] = {}
+            self._ports: dict[tuple[int, int], array[int]] = {}
+            self._sums: dict[tuple[int, int], list[int]] = {}
+
+    def take(self, rows: RecordRows) -> None:
+        """Take samples of queue pairs and ports; other rows do not matter."""
+        with self._lock:
+            for row in _cut(rows.queue_pairs, len(QUEUE_PAIR_FIELDS)):
+                self._take_pair(row)
+            for row in _cut(rows.ports, len(PORT_FIELDS)):
+                self._ports[row[_PORT], row[_SHARD]] = row
+
+    def pages(self) -> dict[str, Callable[[Mapping[str, str]], object]]:
+        """Return by path what makes the documents, for ``MetricsServer``."""
+        return {"/queue-pairs": self.queue_pairs, "/ports": self.ports}
+
+    def queue_pairs(self, parameters: Mapping[str, str]) -> dict[str, object]:
+        """Return a part of the queue pairs: at most `MOST_ROWS`, from ``first`` on."""
+        with self._lock:
+            keys = list(self._pairs)
+            first, listed = _part(keys, parameters)
+            return {
+                "total": len(keys),
+                "first": first,
+                "queue_pairs": [self._queue_pair(self._pairs[key]) for key in listed],
+            }
+
+    def ports(self, parameters: Mapping[str, str]) -> dict[str, object]:
+        """Return a part of the ports, likewise; of a divided port, each part."""
+        with self._lock:
+            keys = sorted(self._ports)
+            first, listed = _part(keys, parameters)
+            return {
+                "total": len(keys),
+                "first": first,
+                "ports": [
+                    dict(zip(PORT_FIELDS, self._ports[key], strict=True))
+                    | dict(
+                        zip(
+                            PORT_SUMS.values(),
+                            self._sums.get(key) or [0] * len(COUNTED),
+                            strict=True,
+                        )
+                    )
+                    for key in listed
+                ],
+            }
+
+    # ---- inside, under the lock ----------------------------------------------------
+
+    def _take_pair(self, row: array[int]) -> None:
+        key = row[_RANK], row[_QPN]
+        known = self._pairs.get(key)
+        before: Iterable[int] = [0] * len(COUNTED)
+        if known is not None:
+            last, since, earlier = known
+            if last[_TIME] - since[_TIME] >= RATE_NS:
+                since, earlier = last, since
+            self._pairs[key] = row, since, earlier
+            before = last[_FIRST_COUNT:]
+        elif len(self._pairs) < MOST_QUEUE_PAIRS:
+            self._pairs[key] = row, row, row
+        else:
+            return
+        place = self._names.place(key[0])
+        if place is not None:
+            sums = self._sums.setdefault(place, [0] * len(COUNTED))
+            for index, (now, then) in enumerate(
+                zip(row[_FIRST_COUNT:], before, strict=True)
+            ):
+                sums[index] += now - then
+
+    def _queue_pair(self, rows: tuple[array[int], ...]) -> dict[str, object]:
+        row, _, earlier = rows
+        found: dict[str, object] = dict(zip(QUEUE_PAIR_FIELDS, row, strict=True))
+        ends = self._names.ends(row[_RANK], row[_QPN])
+        if ends is not None:
+            found |= ends.document()
+            peer = self._pairs.get((ends.peer, ends.peer_qpn))
+            found["frame_delta"] = (
+                None
+                if peer is None
+                else row[_PACKETS_SENT] - peer[0][_PACKETS_RECEIVED]
+            )
+        time_ns = row[_TIME] - earlier[_TIME]
+        for name, column in (("data_tx_rate", _SENT), ("data_rx_rate", _RECEIVED)):
+            # Bits per nanosecond are Gbit/s.
+            found[name] = (
+                8 * (row[column] - earlier[column]) / time_ns if time_ns > 0 else None
+            )
+        return found
+
+
+def _cut(rows: array[int], width: int) -> Iterator[array[int]]:
+    for start in range(0, len(rows), width):
+        yield rows[start : start + width]
+
+
+def _part(
+    keys: list[tuple[int, int]], parameters: Mapping[str, str]
+) -> tuple[int, list[tuple[int, int]]]:
+    """Return where the part that is asked for begins, and its keys."""
+    text = parameters.get("first", "0")
+    first = int(text) if text.isdecimal() and len(text) < 10 else 0
+    return first, keys[first : first + MOST_ROWS]

@@ -1,0 +1,171 @@
+"""Counters of a run by the names of the Open Traffic Generator's RoCEv2 models.
+
+The last sample of every queue pair is joined with what does not change (its ends and
+their ports), with the other end's counters, and with its messages.  What each name
+means stands in docs/reference/run-directory.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.core.queue_pair_names import COUNTED, PORT_SUMS, flow_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["port_metrics", "queue_pair_metrics"]
+
+_KEY = ["job", "rank", "qpn"]
+_OF_PORTS = (
+    "tx_bytes",
+    "rx_bytes",
+    "tx_packets",
+    "rx_packets",
+    "socket_drops",
+    "send_retries",
+    "invalid_packets",
+    "injected_drops",
+    "injected_disturbances",
+    "generator_wait_ns",
+)
+
+
+def queue_pair_metrics(
+    ends: pa.Table,
+    samples: pa.Table,
+    flows: pa.Table,
+    *,
+    ports: Mapping[int, Mapping[str, Any]],
+    family: str,
+) -> pa.Table:
+    """Return one row per queue pair, in the order of *ends*.
+
+    Args:
+        ends: Table ``queue_pair_ends``.
+        samples: Table ``queue_pairs``; what has no sample has null counters.
+        flows: Table ``flows``, its columns job, src, qpn, times and ``fct_ns``.
+        ports: Those of ``plan.json``, by number.
+        family: Address family of all ports.
+    """
+    if not ends.num_rows:
+        return pa.table({})
+    last = _last(samples)
+    times = (
+        _plain(flows)
+        .group_by(["job", "src", "qpn"])
+        .aggregate(
+            [("first_sent_ns", "min"), ("last_acked_ns", "max"), ("fct_ns", "mean")]
+        )
+    )
+    order = pa.array(range(ends.num_rows), pa.int64())
+    table = _plain(ends).append_column("order", order)
+    table = table.join(last, keys=_KEY)
+    table = table.join(
+        times, keys=_KEY, right_keys=["job", "src", "qpn"], join_type="left outer"
+    )
+    arrived = last.select([*_KEY, "data_frames_rx"]).rename_columns([*_KEY, "arrived"])
+    table = table.join(arrived, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
+    table = table.sort_by("order").combine_chunks()
+    columns: dict[str, Any] = {
+        "flow_name": [
+            flow_name(job, group, channel, index, rank=rank, peer=peer)
+            for job, group, channel, index, rank, peer in zip(
+                *(
+                    table[name].to_pylist()
+                    for name in ("job", "group", "channel", "index", "rank", "peer")
+                ),
+                strict=True,
+            )
+        ]
+    }
+    numbers = {name: table[name].to_pylist() for name in ("port", "peer_port")}
+    for name, column in (("port_tx", "port"), ("port_rx", "peer_port")):
+        columns[name] = [ports[number]["host"] for number in numbers[column]]
+    columns["src_qp"], columns["dest_qp"] = table["qpn"], table["peer_qpn"]
+    for name, column in (("src", "port"), ("dest", "peer_port")):
+        addresses = [ports[number]["address"] for number in numbers[column]]
+        columns[f"{name}_{family}"] = addresses
+    active_ns = pc.subtract(table["last_acked_ns_max"], table["first_sent_ns_min"])
+    columns |= {name: table[name] for name in COUNTED}
+    columns["frame_delta"] = pc.subtract(table["data_frames_tx"], table["arrived"])
+    for name, column in (("data_tx_rate", "tx_bytes"), ("data_rx_rate", "rx_bytes")):
+        columns[name] = _gigabits(table[column], active_ns)
+    columns["flow_completion_time_ns"] = pc.round(table["fct_ns_mean"]).cast(pa.int64())
+    columns["flow_completion_time"] = pc.divide(table["fct_ns_mean"], 1e6)
+    columns["first_timestamp"] = table["first_sent_ns_min"]
+    columns["last_timestamp"] = table["last_acked_ns_max"]
+    return pa.table(columns)
+
+
+def port_metrics(
+    ends: pa.Table,
+    samples: pa.Table,
+    port_samples: pa.Table,
+    *,
+    ports: Mapping[int, Mapping[str, Any]],
+) -> pa.Table:
+    """Return one row per port: its own counters, and the sums of its queue pairs.
+
+    Args:
+        ends: Table ``queue_pair_ends``.
+        samples: Table ``queue_pairs``.
+        port_samples: Table ``ports``.
+        ports: Those of ``plan.json``, by number.
+    """
+    if not ends.num_rows:
+        return pa.table({})
+    own = port_samples.group_by(["port", "shard"]).aggregate(
+        [(name, "max") for name in _OF_PORTS]
+    )
+    own = _summed(own, "port", [f"{name}_max" for name in _OF_PORTS], _OF_PORTS)
+    pairs = _plain(ends).select([*_KEY, "port"]).join(_last(samples), keys=_KEY)
+    pairs = _summed(pairs, "port", COUNTED, tuple(PORT_SUMS.values()))
+    numbers = pa.table({"port": pa.array(sorted(ports), pa.int32())})
+    table = numbers.join(own, keys="port").join(pairs, keys="port").sort_by("port")
+    return table.add_column(
+        1, "name", [[ports[number]["host"] for number in table["port"].to_pylist()]]
+    )
+
+
+def _summed(
+    table: pa.Table, key: str, columns: Sequence[str], names: Sequence[str]
+) -> pa.Table:
+    """Return the sums of *columns* by *key*, called *names*."""
+    sums = table.group_by(key).aggregate([(name, "sum") for name in columns])
+    sums = sums.select([key, *(f"{name}_sum" for name in columns)])
+    return sums.rename_columns([key, *names])
+
+
+def _last(samples: pa.Table) -> pa.Table:
+    """Return the last counters of each queue pair: counters never fall."""
+    found = (
+        _plain(samples).group_by(_KEY).aggregate([(name, "max") for name in COUNTED])
+    )
+    found = found.select([*_KEY, *(f"{name}_max" for name in COUNTED)])
+    return found.rename_columns([*_KEY, *COUNTED])
+
+
+def _gigabits(nbytes: pa.ChunkedArray, time_ns: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return rates in Gbit/s; null where there was no time."""
+    positive = pc.if_else(pc.greater(time_ns, 0), time_ns, None)
+    bits = pc.multiply(pc.cast(nbytes, pa.float64()), 8.0)
+    return pc.divide(bits, pc.cast(positive, pa.float64()))
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Return *table* with its names as plain strings: parts have dictionaries apart."""
+    return table.cast(
+        pa.schema(
+            [
+                (
+                    item.name,
+                    pa.string() if pa.types.is_dictionary(item.type) else item.type,
+                )
+                for item in table.schema
+            ]
+        )
+    )
