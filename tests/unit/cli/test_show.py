@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,45 @@ def test_no_run_is_an_error_of_one_line(
     told = capsys.readouterr()
     assert told.out == ""
     assert "run.json cannot be read" in told.err
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run; tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("show")
+    experiment = folder / "incast.yaml"
+    experiment.write_text(TEXT)
+    assert main(["simulate", str(experiment), "--runs", str(folder / "runs")]) == 0
+    (found,) = (folder / "runs").iterdir()
+    return found
+
+
+def test_queue_pairs_and_ports_are_shown_as_csv_and_as_json(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(directory), "--queue-pairs"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    messages = [row for row in rows if row["flow_name"].startswith("a/p2p/")]
+    sending = {row["flow_name"]: row for row in messages if row["first_timestamp"]}
+    assert set(sending) == {"a/p2p/0.0/1>0", "a/p2p/0.0/2>0"}
+    for row in sending.values():
+        assert row["port_rx"] == "h0"
+        assert int(row["flow_completion_time_ns"]) > 0
+    assert main(["show", str(directory), "--queue-pairs", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == len(rows)
+
+    assert main(["show", str(directory), "--ports", "--json"]) == 0
+    ports = json.loads(capsys.readouterr().out)
+    assert [port["name"] for port in ports] == ["h0", "h1", "h2"]
+    assert main(["show", str(directory), "--ports", "--queue-pairs"]) == 2
+
+
+def test_an_older_run_says_that_it_has_no_queue_pairs(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = shutil.copytree(directory, tmp_path / "older")
+    (older / "queue_pair_ends.parquet").unlink()
+    for which in ("--queue-pairs", "--ports"):
+        assert main(["show", str(older), which]) == 3
+        assert "does not say what its queue pairs were" in capsys.readouterr().err
+    assert main(["show", str(older)]) == 0
