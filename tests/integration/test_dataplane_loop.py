@@ -227,6 +227,27 @@ def test_what_is_watched_ends_the_wait(kind: Kind, planes: list[DataPlane]) -> N
 
 
 @pytest.mark.parametrize("kind", ["udp"], indirect=True)
+@pytest.mark.parametrize("lines", [1, 2])
+def test_what_arrives_ends_the_wait(
+    kind: Kind, planes: list[DataPlane], lines: int
+) -> None:
+    plan = plan_for(kind, drop_ratio=0.0, rate_bps=10**9)
+    whole = build_plane(plan, LOOPBACK)
+    planes.append(whole)
+    plane = DataPlane(whole.lines[:lines])
+    plane.arm(time.monotonic_ns() + 10**12)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        stranger.bind(("127.18.3.98", 0))
+        for count in (1, 2):
+            stranger.sendto(b"x", (plan.ports[0].address, UDP_PORT))
+            start_ns = time.monotonic_ns()
+            plane.wait(2 * 10**9)
+            assert time.monotonic_ns() - start_ns < 10**9
+            plane.round()
+            assert plane.lines[0].endpoint.engine.statistics().malformed == count
+
+
+@pytest.mark.parametrize("kind", ["udp"], indirect=True)
 def test_noise_is_counted_and_does_no_harm(kind: Kind, planes: list[DataPlane]) -> None:
     plan = plan_for(kind, drop_ratio=0.0, rate_bps=None)
     plane = build_plane(plan, LOOPBACK)

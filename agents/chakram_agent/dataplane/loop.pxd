@@ -33,9 +33,9 @@ cdef class Line:
     cdef Py_ssize_t _outer_header_bytes
 
     @cython.locals(port=Port, received="bint", packets="Py_ssize_t")
-    cpdef bint receive(self, long long now_ns)
+    cpdef bint receive(self, long long now_ns) except -1
     @cython.locals(burst=Burst, sent="bint")
-    cpdef bint send(self, long long now_ns)
+    cpdef bint send(self, long long now_ns) except -1
     cdef object _leave_alone(self)
 
 
@@ -48,6 +48,7 @@ cdef class DataPlane:
     cdef readonly long long rounds
     cdef object _epoll
     cdef dict _line_of
+    cdef Line _alone
     cdef long long _active_ns
     cdef bint _exact
 
@@ -60,8 +61,9 @@ cdef class DataPlane:
                    sleep_ns="long long")
     cpdef object wait(self, long long limit_ns)
     @cython.locals(line=Line)
-    cpdef bint finished(self)
+    cpdef bint finished(self) except -1
     @cython.locals(line=Line)
     cdef object _wake(self, Endpoint endpoint)
+    cdef object _watch_lines(self)
     cdef object _poll(self, long long timeout_ns)
     cdef object _note_lag(self, long long lag_ns)

@@ -184,6 +184,7 @@ class DataPlane:
 
     __slots__ = (
         "_active_ns",
+        "_alone",
         "_epoll",
         "_exact",
         "_line_of",
@@ -204,8 +205,11 @@ class DataPlane:
         self.rounds = 0
         self._epoll = select.epoll(max(1, len(lines)))
         self._line_of = {line.port.fileno(): line for line in lines}
-        for descriptor in self._line_of:
-            self._epoll.register(descriptor, select.EPOLLIN)
+        # A line that has the process for itself asks its socket. As long as an epoll
+        # watches a socket, every arrival takes that one's lock, on the sender's core.
+        self._alone = lines[0] if len(lines) == 1 else None
+        if self._alone is None:
+            self._watch_lines()
         self._active_ns = 0
         self._exact = exact_poll is not None
 
@@ -220,11 +224,16 @@ class DataPlane:
         self.rounds += 1
         active = False
         began_ns = monotonic_ns()
-        for descriptor in self._poll(0):
-            line = self._line_of.get(descriptor)
-            if line is not None and line.receive(monotonic_ns()):
-                line.wake_ns = 0
+        if self._alone is not None:
+            if self._alone.receive(began_ns):
+                self._alone.wake_ns = 0
                 active = True
+        else:
+            for descriptor in self._poll(0):
+                line = self._line_of.get(descriptor)
+                if line is not None and line.receive(monotonic_ns()):
+                    line.wake_ns = 0
+                    active = True
         now_ns = monotonic_ns()
         for line in self.lines:
             due_ns = line.wake_ns
@@ -268,10 +277,19 @@ class DataPlane:
         sleep_ns = min(wake_ns - _WAKE_MARGIN_NS - now_ns, limit_ns)
         if sleep_ns <= 0:
             return
-        if self._exact or sleep_ns >= _POLL_NS:
-            self._poll(sleep_ns)
-        else:
+        if not self._exact and sleep_ns < _POLL_NS:
             time.sleep(min(sleep_ns, _NAP_NS) / 1e9)
+            return
+        if self._alone is not None:
+            self._watch_lines()
+        self._poll(sleep_ns)
+        if self._alone is not None:
+            self._epoll.unregister(self._alone.port.fileno())
+
+    def _watch_lines(self) -> None:
+        """Wake up from `wait` when something arrives for a line."""
+        for descriptor in self._line_of:
+            self._epoll.register(descriptor, select.EPOLLIN)
 
     def finished(self) -> bool:
         """Tell whether all ranks have done all iterations."""
