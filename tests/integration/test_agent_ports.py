@@ -177,6 +177,30 @@ def test_what_the_port_was_not_opened_with_is_refused(
         sender.send_burst(memoryview(b"x"), 1, 1, SOURCES[0], DATA)
 
 
+@pytest.mark.parametrize("opener", UDP, indirect=True)
+def test_bytes_are_read_when_they_are_sent_and_let_go_at_the_end(
+    opener: Opener,
+) -> None:
+    sender, receiver = opener(A), opener(B)
+    data = bytearray(b"first")
+    view = memoryview(data)
+    assert sender.send_burst(view, 5, 1, SOURCES[0], DATA)
+    data[:] = b"again"
+    assert sender.send_burst(view, 5, 1, SOURCES[1], DATA)
+    assert sender.send_burst(memoryview(b"other"), 5, 1, SOURCES[1], DATA)
+    assert sender.send_burst(view[:3], 5, 1, SOURCES[0], DATA)
+    found = [(bytes_, port) for bytes_, _, _, port in arrivals(receiver)]
+    assert sorted(found) == [
+        (b"aga", SOURCES[0]),
+        (b"again", SOURCES[1]),
+        (b"first", SOURCES[0]),
+        (b"other", SOURCES[1]),
+    ]
+    sender.close()
+    view.release()
+    data.clear()  # a BufferError if anybody still had the bytes
+
+
 def test_a_single_packet_arrives(opener: Opener) -> None:
     sender, receiver = opener(A), opener(B)
     assert sender.send_burst(memoryview(b"one packet"), 4096, 1, SOURCES[1], DATA)

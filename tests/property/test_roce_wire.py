@@ -19,6 +19,7 @@ from chakram.roce.icrc import (
     ip_icrc,
     masked_headers,
     residue,
+    stride_tables,
 )
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
@@ -255,6 +256,14 @@ def test_a_register_advances_over_payload_by_table(
     start = residue(head)
     assert advance(start, len(payload)) ^ residue(payload) == residue(head + payload)
     assert advance(register, 0) == register
+    # Four bytes of data count as bytes of the register before the stride over them.
+    padded = payload[:4].ljust(4, b"\0") + bytes(len(payload))
+    stride = stride_tables(len(padded))
+    found = (start ^ int.from_bytes(padded[:4], "little")).to_bytes(4, "little")
+    at_once = 0
+    for place, value in enumerate(found):
+        at_once ^= stride[256 * place + value]
+    assert at_once == residue(head + padded)
 
 
 @given(

@@ -148,6 +148,9 @@ cdef class BatchPort(Port):
     cdef object _sockets
     cdef int _receiver
     cdef dict _senders
+    # The socket that sent last, and its number: mostly the one that sends next.
+    cdef int _sender
+    cdef int _sender_port
     cdef bint _is_ipv6
     cdef socklen_t _address_bytes
     cdef Py_ssize_t _destination_count
@@ -155,6 +158,10 @@ cdef class BatchPort(Port):
     # What is sent; control messages lie ready, both for an int and for a short.
     cdef msghdr _outgoing
     cdef iovec _outgoing_part
+    # An encoder returns the same view as long as bursts stand in the same place, so
+    # its bytes are looked up once.
+    cdef object _view
+    cdef Py_buffer _bytes
     cdef bint _has_control_tos
     cdef bint _has_cnp_tos
     cdef uint8_t _segment_control[CONTROL_BYTES]
@@ -187,6 +194,8 @@ cdef class BatchPort(Port):
         self._senders = {
             number: sender.fileno() for number, sender in sockets.senders.items()
         }
+        self._sender_port = -1
+        self._view = None
         self.segments = sockets.segmentation
         self._is_ipv6 = sockets.is_ipv6
         self._address_bytes = (
@@ -200,6 +209,7 @@ cdef class BatchPort(Port):
         self._prepare_receiving()
 
     def __dealloc__(self):
+        PyBuffer_Release(&self._bytes)
         PyMem_Free(self._destinations)
 
     @property
@@ -215,7 +225,9 @@ cdef class BatchPort(Port):
         """Close all sockets."""
         # Their numbers may soon stand for something else.
         self._senders = {}
+        self._sender_port = -1
         self._receiver = -1
+        self._let_go()
         self._sockets.close()
 
     cdef object _prepare_sending(self, destinations, control_tos, cnp_tos):
@@ -285,7 +297,7 @@ cdef class BatchPort(Port):
         int source_port,
         int kind,
         bint marked=False,
-    ):
+    ) except -1:
         """Send the bytes of one burst; False if there is no room now.
 
         Raises:
@@ -293,8 +305,6 @@ cdef class BatchPort(Port):
             ValueError: If the destination or the segment size is out of range.
             AgentError: If the port cannot be used any more.
         """
-        cdef Py_buffer bytes_
-        cdef int descriptor = self._senders[source_port]
         cdef int number
         cdef uint8_t *control_message = NULL
         cdef uint16_t segment
@@ -302,47 +312,55 @@ cdef class BatchPort(Port):
             raise ValueError(f"destination {destination} is not known")
         if segment_size < 1 or segment_size > LARGEST_SEGMENT:
             raise ValueError(f"there are no segments of {segment_size} bytes")
+        if source_port != self._sender_port:
+            self._sender = self._senders[source_port]
+            self._sender_port = source_port
+        if view is not self._view:
+            self._let_go()
+            PyObject_GetBuffer(view, &self._bytes, PyBUF_SIMPLE)
+            self._view = view
         self._outgoing.msg_name = &self._destinations[destination]
-        PyObject_GetBuffer(view, &bytes_, PyBUF_SIMPLE)
-        try:
-            if marked:
-                self._put_tos(self._mark_control, self._sockets.marked_tos(kind))
-                control_message = self._mark_control
-            elif kind == CNP:
-                if self._has_cnp_tos:
-                    control_message = self._cnp_control
-            elif kind != DATA:
-                if self._has_control_tos:
-                    control_message = self._tos_control
-            elif bytes_.len > segment_size:
-                if not self.segments:
-                    return self._send_singly(descriptor, &bytes_, segment_size)
-                segment = <uint16_t>segment_size
-                control_message = self._segment_control
-                memcpy(CMSG_DATA(<cmsghdr *>control_message), &segment, 2)
-            self._outgoing.msg_control = control_message
-            self._outgoing.msg_controllen = 0
-            if control_message != NULL:
-                self._outgoing.msg_controllen = CMSG_SPACE(
-                    2 if control_message == self._segment_control else 4
-                )
-            number = self._send(descriptor, <char *>bytes_.buf, bytes_.len)
-            if number == EIO and self.segments:
-                # An interface without checksum offload cannot segment.
-                self.segments = self._sockets.segmentation = False
-                return False
-        finally:
-            PyBuffer_Release(&bytes_)
+        if marked:
+            self._put_tos(self._mark_control, self._sockets.marked_tos(kind))
+            control_message = self._mark_control
+        elif kind == CNP:
+            if self._has_cnp_tos:
+                control_message = self._cnp_control
+        elif kind != DATA:
+            if self._has_control_tos:
+                control_message = self._tos_control
+        elif self._bytes.len > segment_size:
+            if not self.segments:
+                return self._send_singly(segment_size)
+            segment = <uint16_t>segment_size
+            control_message = self._segment_control
+            memcpy(CMSG_DATA(<cmsghdr *>control_message), &segment, 2)
+        self._outgoing.msg_control = control_message
+        self._outgoing.msg_controllen = 0
+        if control_message != NULL:
+            self._outgoing.msg_controllen = CMSG_SPACE(
+                2 if control_message == self._segment_control else 4
+            )
+        number = self._send(<char *>self._bytes.buf, self._bytes.len)
+        if number == EIO and self.segments:
+            # An interface without checksum offload cannot segment.
+            self.segments = self._sockets.segmentation = False
+            return False
         return number == 0 or self._has_no_room(number)
 
-    cdef int _send(self, int descriptor, char *start, size_t length) noexcept:
+    cdef object _let_go(self):
+        """Forget the view that was sent last, if any."""
+        PyBuffer_Release(&self._bytes)
+        self._view = None
+
+    cdef int _send(self, char *start, size_t length) noexcept:
         """Send what ``_outgoing`` describes; return 0 or the number of the error."""
         cdef int number = 0
         self._outgoing_part.iov_base = start
         self._outgoing_part.iov_len = length
         # It never waits, and a data-plane process has no other thread to let run:
         # giving up the interpreter's lock would only take time.
-        if sendmsg(descriptor, &self._outgoing, MSG_DONTWAIT) < 0:
+        if sendmsg(self._sender, &self._outgoing, MSG_DONTWAIT) < 0:
             number = errno
         return number
 
@@ -354,19 +372,16 @@ cdef class BatchPort(Port):
         self.send_retries += 1
         return False
 
-    cdef bint _send_singly(
-        self, int descriptor, Py_buffer *data, Py_ssize_t segment_size
-    ) except -1:
+    cdef bint _send_singly(self, Py_ssize_t segment_size) except -1:
         """Send the segments one by one; what finds no room counts as lost."""
         cdef Py_ssize_t start = 0
         cdef int number
         self._outgoing.msg_control = NULL
         self._outgoing.msg_controllen = 0
-        while start < data.len:
+        while start < self._bytes.len:
             number = self._send(
-                descriptor,
-                <char *>data.buf + start,
-                min(segment_size, data.len - start),
+                <char *>self._bytes.buf + start,
+                min(segment_size, self._bytes.len - start),
             )
             if number != 0:
                 self._has_no_room(number)
@@ -375,7 +390,7 @@ cdef class BatchPort(Port):
             start += segment_size
         return True
 
-    cpdef bint receive_burst(self):
+    cpdef bint receive_burst(self) except -1:
         """Put the next arrival into the attributes; False if there is none now.
 
         Raises:

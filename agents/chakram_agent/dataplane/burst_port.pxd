@@ -12,5 +12,5 @@ cdef class Port:
 
     cpdef bint send_burst(self, object view, Py_ssize_t segment_size,
                           Py_ssize_t destination, int source_port, int kind,
-                          bint marked=*)
-    cpdef bint receive_burst(self)
+                          bint marked=*) except -1
+    cpdef bint receive_burst(self) except -1

@@ -46,9 +46,9 @@ cdef class Endpoint:
     cpdef expect(self, long long due_ns, object qpn, object event)
     @cython.locals(replay=Replay)
     cdef _dispatch(self, object qpn, object event, long long now_ns)
-    cpdef long long next_timer_ns(self)
+    cpdef long long next_timer_ns(self) except? -1
     @cython.locals(wakeup_ns="long long")
-    cpdef long long next_wakeup_ns(self)
+    cpdef long long next_wakeup_ns(self) except? -1
     @cython.locals(replays=list, replay=Replay)
-    cpdef bint finished(self)
+    cpdef bint finished(self) except -1
     cpdef failed(self)

@@ -14,7 +14,7 @@ cdef class Expansion:
     cdef public list receive_peers
     cdef public list dependents
 
-    cpdef Py_ssize_t messages(self)
+    cpdef Py_ssize_t messages(self) except? -1
 
 
 cdef class Expander:

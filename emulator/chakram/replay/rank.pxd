@@ -58,7 +58,7 @@ cdef class Replay:
     cdef long long _iteration_start_ns
 
     cpdef arm(self, long long start_ns)
-    cpdef long long next_timer_ns(self)
+    cpdef long long next_timer_ns(self) except? -1
     cpdef handle_timers(self, long long now_ns)
     @cython.locals(
         received_ns="long long", immediate="long long", group="long long",
@@ -72,9 +72,9 @@ cdef class Replay:
         self, long long qpn, SendCompleted event, long long now_ns
     )
     cpdef next_post(self)
-    cpdef bint finished(self)
-    cpdef long long stray_messages(self)
-    cpdef long long early_messages(self)
+    cpdef bint finished(self) except -1
+    cpdef long long stray_messages(self) except? -1
+    cpdef long long early_messages(self) except? -1
     cdef _start_iteration(self, long long due_ns, long long now_ns)
     @cython.locals(end_ns="long long")
     cdef _end_iteration(self)

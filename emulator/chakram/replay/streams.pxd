@@ -11,6 +11,6 @@ cdef class ComputeStreams:
     cpdef bint take(
         self, object stream, Py_ssize_t index, long long ready_ns,
         long long preference=*
-    )
+    ) except -1
     @cython.locals(waiting=list)
     cpdef release(self, object stream)

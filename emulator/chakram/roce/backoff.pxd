@@ -12,4 +12,4 @@ cdef class Backoff:
     cdef long long _jitter
 
     @cython.locals(number="long long", low_ns="long long", doublings="long long")
-    cpdef long long timeout_ns(self, long long retries)
+    cpdef long long timeout_ns(self, long long retries) except? -1

@@ -4,6 +4,8 @@ cdef int _DATA
 cdef int _WRITE
 
 
+# One is made for every send and every ACK, and mostly gone before the next.
+@cython.freelist(8)
 cdef class Burst:
     cdef public int kind
     cdef public int verb
@@ -33,9 +35,9 @@ cdef class Burst:
     cdef public long long sequence
 
     @cython.locals(index="long long")
-    cpdef long long packet_payload_bytes(self, int position)
+    cpdef long long packet_payload_bytes(self, int position) except? -1
     @cython.locals(index="long long", length="long long")
-    cpdef long long packet_wire_bytes(self, int position)
-    cpdef long long packet_message_id(self, int position)
+    cpdef long long packet_wire_bytes(self, int position) except? -1
+    cpdef long long packet_message_id(self, int position) except? -1
     @cython.locals(part=Burst, position="int")
     cpdef Burst part(self, int first, int count)

@@ -47,9 +47,10 @@ cdef class SegmentParser:
 
     @cython.locals(opcode="int", pad_bytes="int", rest="Py_ssize_t", at="Py_ssize_t")
     cpdef int parse(self, const unsigned char[::1] data, Py_ssize_t offset,
-                    Py_ssize_t length)
+                    Py_ssize_t length) except? -1
     @cython.locals(high="unsigned long long")
-    cdef unsigned long long _word(self, const unsigned char[::1] data, Py_ssize_t at)
+    cdef unsigned long long _word(self, const unsigned char[::1] data,
+                                  Py_ssize_t at) except? -1
 
 
 cdef class Run:
@@ -65,4 +66,4 @@ cdef class Run:
     cdef long long _path_mtu
 
     cpdef object begin(self, SegmentParser packet, long long path_mtu)
-    cpdef bint extend(self, SegmentParser packet)
+    cpdef bint extend(self, SegmentParser packet) except -1

@@ -24,9 +24,9 @@ cdef class HeaderRegisters:
                                  object udp_port=*)
     @cython.locals(kind="int", flow="long long", packet="long long")
     cpdef unsigned int register(self, Burst burst, int opcode, int flags,
-                                Py_ssize_t length)
+                                Py_ssize_t length) except? -1
     cpdef object masked_headers(self, Burst burst, Py_ssize_t length, int position)
     @cython.locals(address="bytes", i="Py_ssize_t", at="Py_ssize_t", udp_bytes="int",
                    headers="unsigned char[::1]", qpn="unsigned int")
     cdef unsigned int _compute(self, Burst burst, int opcode, int flags,
-                               Py_ssize_t length)
+                               Py_ssize_t length) except? -1

@@ -38,6 +38,7 @@ __all__ = [
     "ip_icrc",
     "masked_headers",
     "residue",
+    "stride_tables",
 ]
 
 _ONES = 0xFFFFFFFF
@@ -111,6 +112,16 @@ def advance(register: int, length_bytes: int) -> int:
         if length_bytes >> k & 1:
             register = _look_up(tables, 1024 * k, register)
     return register
+
+
+@cache
+def stride_tables(length_bytes: int) -> array[int]:
+    """Return 4 x 256 entries: what *length_bytes* zero bytes (below 8192) do at once.
+
+    That for byte *b* (0: the lowest) of value *v* is at ``256 * b + v``. Of data whose
+    first four bytes alone are not zero, these may be added to the register before.
+    """
+    return _four_tables([advance(1 << i, length_bytes) for i in range(32)])
 
 
 def residue(data: bytes) -> int:

@@ -19,14 +19,14 @@ cdef class Line:
 
     cpdef object demand(self, long long since_ns)
     cpdef object rest(self)
-    cpdef long long ready_ns(self, long long now_ns)
+    cpdef long long ready_ns(self, long long now_ns) except? -1
     @cython.locals(lost_ns="long long")
     cpdef object offer(self, long long now_ns)
     @cython.locals(due_ns="long long", lost_ns="long long")
-    cpdef long long lost_ns(self, long long now_ns)
-    cpdef long long due_ns(self)
-    cpdef bint is_first_offer(self)
-    cpdef bint has_rate(self)
+    cpdef long long lost_ns(self, long long now_ns) except? -1
+    cpdef long long due_ns(self) except? -1
+    cpdef bint is_first_offer(self) except -1
+    cpdef bint has_rate(self) except -1
     @cython.locals(start_ns="long long", work="long long")
     cpdef object occupy(self, long long wire_bytes, long long now_ns,
                         long long queue_pairs=*)
@@ -44,8 +44,8 @@ cdef class Pace:
     cpdef object demand(self, long long since_ns)
 
     @cython.locals(rate_bps="long long", work="long long")
-    cpdef long long ready_ns(self)
+    cpdef long long ready_ns(self) except? -1
     @cython.locals(rate_bps="long long", bound_bytes="long long", packets="long long")
-    cpdef long long packets(self)
+    cpdef long long packets(self) except? -1
     @cython.locals(from_ns="long long")
     cpdef object advance(self, long long wire_bytes, long long now_ns)

@@ -28,13 +28,13 @@ cdef class PortEngine:
     cpdef Burst next_burst(self, long long now_ns)
     cpdef Burst peek_burst(self, long long now_ns)
     cpdef object commit_burst(self, Burst burst, long long now_ns)
-    cpdef long long next_wakeup_ns(self)
+    cpdef long long next_wakeup_ns(self) except? -1
     cpdef object handle_timers(self, long long now_ns)
     @cython.locals(packets="int")
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first=*,
                                object count=*, int ce=*)
     cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns,
-                            int ce=*)
+                            int ce=*) except -1
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
                                    long long now_ns, bint ce=*, int source_port=*)

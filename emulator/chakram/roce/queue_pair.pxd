@@ -49,7 +49,7 @@ cdef class QueuePair:
                                object count=*, int ce=*)
     cpdef object handle_timeout(self, long long now_ns)
     @cython.locals(timeout_ns="long long", ready_ns="long long")
-    cpdef long long next_timeout_ns(self)
+    cpdef long long next_timeout_ns(self) except? -1
     @cython.locals(burst=Burst)
     cpdef Burst next_burst(self, long long now_ns, long long max_packets)
     @cython.locals(burst=Burst)

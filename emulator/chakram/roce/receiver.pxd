@@ -28,14 +28,15 @@ cdef class Receiver:
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first,
                                int count, int ce)
     @cython.locals(queue_pair=QueuePair)
-    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns, int ce)
+    cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns,
+                            int ce) except -1
     @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
                    size="Py_ssize_t", qpn="long long")
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
                                    long long now_ns, bint ce, int source_port)
     cdef bint _admits(self, const unsigned char[::1] buffer, Py_ssize_t offset,
-                      Py_ssize_t size, int source_port)
+                      Py_ssize_t size, int source_port) except -1
     cdef object _deliver(self, QueuePair queue_pair, Run run, bint ce, long long now_ns)
     @cython.locals(parser=SegmentParser, start="Py_ssize_t")
     cdef object _keep(self, QueuePair queue_pair, const unsigned char[::1] buffer,
@@ -44,4 +45,4 @@ cdef class Receiver:
     cdef object _receive_control(self, QueuePair queue_pair, bint ce, long long now_ns)
     @cython.locals(queue_pair=QueuePair)
     cdef bint _is_intact(self, const unsigned char[::1] buffer, Py_ssize_t offset,
-                         Py_ssize_t size, int source_port)
+                         Py_ssize_t size, int source_port) except -1

@@ -77,16 +77,16 @@ cdef class Requester:
                            long long now_ns, long long order=*, bytes contents=*,
                            unsigned long long remote_offset=*)
     cpdef object demand(self, long long since_ns)
-    cpdef long long sending_order(self)
+    cpdef long long sending_order(self) except? -1
     @cython.locals(message=Message, outstanding="long long", payload="long long",
                    in_flight="long long", ready_ns="long long")
-    cpdef long long ready_ns(self)
+    cpdef long long ready_ns(self) except? -1
     @cython.locals(message=Message, path_mtu="int", outstanding="long long",
                    index="long long", remaining="long long", left_bytes="long long",
                    count="long long", paced="long long", window_bytes="long long",
                    in_flight="long long", payload_bytes="long long",
                    wire_bytes="long long", most="long long")
-    cpdef bint fill(self, Burst burst, long long max_packets)
+    cpdef bint fill(self, Burst burst, long long max_packets) except -1
     @cython.locals(message=Message, count="long long", again="long long",
                    rate_bps="long long", again_bytes="long long", i="Py_ssize_t")
     cpdef object commit(self, Burst burst, long long now_ns)
@@ -98,15 +98,15 @@ cdef class Requester:
     cpdef object handle_cnp(self, long long now_ns)
     cpdef object handle_timeout(self, long long now_ns)
     @cython.locals(timer_ns="long long")
-    cpdef long long next_timeout_ns(self)
+    cpdef long long next_timeout_ns(self) except? -1
     @cython.locals(flushed="Py_ssize_t")
     cpdef object fail(self, object reason, long long now_ns)
-    cpdef long long unacknowledged_bytes(self)
-    cpdef long long unfinished_messages(self)
+    cpdef long long unacknowledged_bytes(self) except? -1
+    cpdef long long unfinished_messages(self) except? -1
     @cython.locals(dynamic="long long")
-    cdef long long _window(self)
+    cdef long long _window(self) except? -1
     @cython.locals(distance="long long")
-    cdef long long _sequence_of(self, long long psn)
+    cdef long long _sequence_of(self, long long psn) except? -1
     @cython.locals(byte="long long", message=Message, round_trip_ns="long long")
     cdef object _acknowledge(self, long long acknowledged, long long now_ns)
     cdef object _go_back(self, int reason)

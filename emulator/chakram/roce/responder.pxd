@@ -57,13 +57,13 @@ cdef class Responder:
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,
                          bint ack_request, long long ce, long long now_ns)
-    cpdef bint be_not_ready(self, long long psn, int ce, long long now_ns)
-    cpdef bint expects(self, long long psn)
+    cpdef bint be_not_ready(self, long long psn, int ce, long long now_ns) except -1
+    cpdef bint expects(self, long long psn) except -1
     @cython.locals(distance="long long")
     cpdef object refuse(self, long long psn, int ce, long long now_ns, object problem,
                         int syndrome)
     cpdef object fail(self, object reason)
-    cpdef bint has_answer(self)
+    cpdef bint has_answer(self) except -1
     cpdef object fill(self, Burst burst)
     cpdef object commit(self, Burst burst)
     cdef object _ask_again(self)

@@ -37,11 +37,11 @@ cdef class Scheduler:
     @cython.locals(queue_pair=QueuePair)
     cpdef object commit_burst(self, Burst burst, long long now_ns)
     @cython.locals(wakeup_ns="long long", time_ns="long long", queue_pair=QueuePair)
-    cpdef long long next_wakeup_ns(self)
+    cpdef long long next_wakeup_ns(self) except? -1
     @cython.locals(time_ns="long long", queue_pair=QueuePair)
     cpdef object handle_timers(self, long long now_ns)
     @cython.locals(wake_ns="long long", ready_ns="long long")
-    cdef long long _wake_ns(self, QueuePair queue_pair)
+    cdef long long _wake_ns(self, QueuePair queue_pair) except? -1
     @cython.locals(wake_ns="long long")
     cdef object _schedule(self, QueuePair queue_pair)
     cdef object _leave_ring(self, QueuePair queue_pair)

@@ -159,7 +159,7 @@ class Scheduler:
                 queue_pair.deficit_bytes += self._quantum_bytes
                 if queue_pair.deficit_bytes <= 0:
                     # Deep in debt: its turn is over before it begins.
-                    self._turns.ring.rotate(-1)
+                    self._turns.end_turn()
                     continue
             self._offer(burst, queue_pair, now_ns)
             return burst
@@ -195,7 +195,7 @@ class Scheduler:
             self._turns.leave(queue_pair)
             self._turns.enter(queue_pair)
         elif queue_pair.deficit_bytes <= 0:
-            self._turns.ring.rotate(-1)
+            self._turns.end_turn()
         self._schedule(queue_pair)
 
     def next_wakeup_ns(self) -> int:

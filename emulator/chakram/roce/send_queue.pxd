@@ -24,20 +24,20 @@ cdef class SendQueue:
     @cython.locals(packets="long long", message=Message)
     cpdef bint append(self, long long message_id, long long size_bytes,
                       long long now_ns, long long order, bytes contents,
-                      unsigned long long remote_offset)
-    cpdef Py_ssize_t unfinished(self)
+                      unsigned long long remote_offset) except -1
+    cpdef Py_ssize_t unfinished(self) except? -1
     cpdef object clear(self)
     cpdef Message following(self, Py_ssize_t distance)
     @cython.locals(first=Message, message=Message, fitting="long long",
                    behind="long long", count="long long")
-    cpdef long long alike(self, long long most)
+    cpdef long long alike(self, long long most) except? -1
     @cython.locals(first=Message, count="long long", i="Py_ssize_t")
-    cpdef long long share(self, Burst burst, long long most)
+    cpdef long long share(self, Burst burst, long long most) except? -1
     cpdef object advance(self, long long count)
     cpdef object go_back(self)
     @cython.locals(message=Message)
     cpdef Message take_done(self, long long acknowledged)
     @cython.locals(first=Message, inside="long long")
-    cpdef long long bytes_before(self, long long acknowledged)
+    cpdef long long bytes_before(self, long long acknowledged) except? -1
     cpdef object compact(self)
     cdef object _find_sending(self)

@@ -23,24 +23,24 @@ cdef class SharedLine(Line):
     cpdef object rest(self)
     @cython.locals(line_ns="long long", hindmost="long long", turn="long long",
                    ready_ns="long long")
-    cpdef long long ready_ns(self, long long now_ns)
+    cpdef long long ready_ns(self, long long now_ns) except? -1
     @cython.locals(lost_ns="long long")
-    cpdef long long lost_ns(self, long long now_ns)
+    cpdef long long lost_ns(self, long long now_ns) except? -1
     @cython.locals(due_ns="long long")
-    cpdef long long due_ns(self)
+    cpdef long long due_ns(self) except? -1
     @cython.locals(free_ns="long long", start_ns="long long", work="long long",
                    work_ns="long long", before="long long")
     cpdef object occupy(self, long long wire_bytes, long long now_ns,
                         long long queue_pairs=*)
     @cython.locals(taken_ns="long long", at="Py_ssize_t")
-    cdef long long _when_free(self)
+    cdef long long _when_free(self) except? -1
     @cython.locals(still_ns="long long", its_ns="long long", at="Py_ssize_t")
-    cdef long long _still_ns(self)
+    cdef long long _still_ns(self) except? -1
     @cython.locals(since_ns="long long", its_ns="long long", at="Py_ssize_t")
-    cdef long long _busy_since(self)
+    cdef long long _busy_since(self) except? -1
     @cython.locals(hindmost="long long", its_ns="long long", turn="long long",
                    at="Py_ssize_t")
-    cdef long long _hindmost(self)
+    cdef long long _hindmost(self) except? -1
 
 
 cdef class SharedCnpLimiter(CnpLimiter):
@@ -49,4 +49,4 @@ cdef class SharedCnpLimiter(CnpLimiter):
     cdef Py_ssize_t _end
 
     @cython.locals(after_ns="long long", at="Py_ssize_t")
-    cpdef bint admits(self, long long now_ns)
+    cpdef bint admits(self, long long now_ns) except -1

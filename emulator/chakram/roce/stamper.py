@@ -23,6 +23,7 @@ from chakram.roce.icrc import (
     advance_tables,
     identification_table,
     residue,
+    stride_tables,
 )
 from chakram.roce.opcodes import Opcode
 
@@ -93,6 +94,7 @@ class Stamper:
         "_path_mtu",
         "_pattern",
         "_residues",
+        "_stride",
         "is_numbered",
     )
 
@@ -108,6 +110,8 @@ class Stamper:
         self._identification = identification_table(8 + _BTH_SHARED)
         self._byte_table = BYTE_TABLE
         self._advance = advance_tables()
+        # Over AckReq, PSN and a payload of the path MTU.
+        self._stride = stride_tables(_BTH - _BTH_SHARED + path_mtu)
         # By length of the payload without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
         self._pattern = _pattern(path_mtu)
@@ -124,16 +128,10 @@ class Stamper:
         goes, so it is one loop without calls.
         """
         buffer = self._buffer
-        byte_table = self._byte_table
-        advance = self._advance
+        stride = self._stride
         qpn = burst.destination_qpn
         psn = burst.psn
         size = _BTH + self._path_mtu + _ICRC
-        # The path MTU is a power of two: one matrix carries the register over it.
-        base = 0
-        while self._path_mtu >> (base + 1):
-            base += 1
-        base <<= 10
         opcode = -1
         header_register = 0
         constant = 0
@@ -162,15 +160,12 @@ class Stamper:
             register = header_register
             if self.is_numbered:
                 register ^= self._identification[position]
-            register = byte_table[(register ^ asks) & 0xFF] ^ register >> 8
-            register = byte_table[(register ^ high) & 0xFF] ^ register >> 8
-            register = byte_table[(register ^ middle) & 0xFF] ^ register >> 8
-            register = byte_table[(register ^ low) & 0xFF] ^ register >> 8
+            register ^= asks | high << 8 | middle << 16 | low << 24
             register = (
-                advance[base + (register & 0xFF)]
-                ^ advance[base + 256 + (register >> 8 & 0xFF)]
-                ^ advance[base + 512 + (register >> 16 & 0xFF)]
-                ^ advance[base + 768 + (register >> 24)]
+                stride[register & 0xFF]
+                ^ stride[256 + (register >> 8 & 0xFF)]
+                ^ stride[512 + (register >> 16 & 0xFF)]
+                ^ stride[768 + (register >> 24)]
                 ^ constant
                 ^ _ONES
             )

@@ -17,7 +17,8 @@ cdef class Turns:
     cpdef object enter(self, QueuePair queue_pair)
     @cython.locals(order=SendOrder)
     cpdef object leave(self, QueuePair queue_pair)
-    cpdef bint has_other_order(self, QueuePair queue_pair)
+    cpdef object end_turn(self)
+    cpdef bint has_other_order(self, QueuePair queue_pair) except -1
     @cython.locals(queue_pair=QueuePair)
     cdef object _set_aside(self, SendOrder order)
     cdef object _put_behind(self, QueuePair queue_pair, SendOrder order)

@@ -91,6 +91,11 @@ class Turns:
             if order.in_ring == 0:
                 self._call_up(order)
 
+    def end_turn(self) -> None:
+        """Let the next queue pair send; one that is alone goes on."""
+        if len(self.ring) > 1:
+            self.ring.rotate(-1)
+
     def has_other_order(self, queue_pair: QueuePair) -> bool:
         """Tell whether the next message of one that is in has another order now."""
         return (

@@ -16,6 +16,8 @@ cdef class _Cut:
     cdef Py_ssize_t start
     cdef Py_ssize_t end
     cdef object view
+    cdef Py_ssize_t segment
+    cdef tuple result
 
 
 cdef class WireEncoder:
@@ -48,7 +50,9 @@ cdef class WireEncoder:
     @cython.locals(index="long long", last_bytes="long long", count="int")
     cdef object _check(self, Burst burst)
     @cython.locals(size="Py_ssize_t", position="int")
-    cdef Py_ssize_t _put_run(self, Burst burst, Py_ssize_t slot, Py_ssize_t at)
+    cdef Py_ssize_t _put_run(self, Burst burst, Py_ssize_t slot,
+                             Py_ssize_t at) except? -1
     @cython.locals(count="int", last_bytes="long long", shape="long long",
                    is_there="bint", position="int", length="Py_ssize_t")
-    cdef Py_ssize_t _put_odd(self, Burst burst, Py_ssize_t slot, Py_ssize_t at)
+    cdef Py_ssize_t _put_odd(self, Burst burst, Py_ssize_t slot,
+                             Py_ssize_t at) except? -1

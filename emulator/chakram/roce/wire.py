@@ -200,7 +200,11 @@ class WireEncoder:
             cut.start = start
             cut.end = end
             cut.view = self._view[start:end]
-        return cut.view, segment
+            cut.segment = 0
+        if cut.segment != segment:
+            cut.segment = segment
+            cut.result = cut.view, segment
+        return cut.result
 
     def _replace_icrcs(self, burst: Burst, start: int, end: int, segment: int) -> None:
         """Write zeros, or what the rule gives over all bytes, for what tables gave."""
@@ -287,11 +291,15 @@ class _Cut:
         start: Where it begins.
         end: Before what it ends.
         view: It.
+        segment: Size of the segments that it was returned with.
+        result: The two of them.
     """
 
-    __slots__ = ("end", "start", "view")
+    __slots__ = ("end", "result", "segment", "start", "view")
 
     def __init__(self) -> None:
         self.start = -1
         self.end = -1
         self.view = memoryview(b"")
+        self.segment = 0
+        self.result = (self.view, 0)

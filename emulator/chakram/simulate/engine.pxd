@@ -25,9 +25,9 @@ cdef class Wire:
     cdef long long _remainder
 
     @cython.locals(work="long long")
-    cpdef long long enter(self, long long wire_bytes, long long now_ns)
+    cpdef long long enter(self, long long wire_bytes, long long now_ns) except? -1
     @cython.locals(waiting_ns="long long")
-    cpdef long long queue_bytes(self, long long now_ns)
+    cpdef long long queue_bytes(self, long long now_ns) except? -1
 
 
 cdef class VirtualFabric:

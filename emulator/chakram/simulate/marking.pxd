@@ -13,4 +13,4 @@ cdef class EcnMarker:
     @cython.locals(last_bytes="long long", marked="long long")
     cpdef long long marks(
         self, long long queue_bytes, long long count, long long packet_bytes
-    )
+    ) except? -1

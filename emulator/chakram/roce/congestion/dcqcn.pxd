@@ -56,7 +56,7 @@ cdef class Dcqcn(CongestionControl):
     @cython.locals(periods="long long", alike="long long")
     cdef object _catch_up_rate(self, long long now_ns)
     @cython.locals(last="long long", time_stage="long long", byte_stage="long long")
-    cdef long long _alike_increases(self)
+    cdef long long _alike_increases(self) except? -1
     @cython.locals(last="long long", lower="long long", upper="long long")
     cdef object _increase(self, long long times)
     @cython.locals(gap="double", room="double", whole="long long")
