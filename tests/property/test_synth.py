@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from chakram.chakra.doubts import check_computation
@@ -146,6 +146,14 @@ def parse(parameters: dict[str, Any]) -> SynthTrace:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
 @given(TRACES)
+# Attention takes as many operations as the network behind it, and so as long.
+@example(
+    {
+        **{"synth": "kv_cache", "prefill": 1, "decode": 1, "prefill_tp": 1},
+        **{"decode_tp": 1, "kv_heads": 4, "heads": 4, "requests": 3, "layers": 3},
+        **{"steps": 0, "transfer": "layer"},
+    }
+)
 def test_what_is_made_up_can_be_replayed_and_misleads_nobody(
     parameters: dict[str, Any],
 ) -> None:

@@ -134,6 +134,7 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[Doubt]:
     computations = 0
     any_cost = any_communication = False
     durations_ns: set[int] = set()
+    operations: set[int] = set()
     most_stated = 0
     for graph in graphs.values():
         kinds = graph.kinds()
@@ -150,6 +151,7 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[Doubt]:
         stated = [at for at in own if graph.duration_ns(at)]
         most_stated = max(most_stated, len(stated))
         durations_ns.update(map(graph.duration_ns, stated))
+        operations.update(map(graph.num_ops, stated))
         estimated = any(map(graph.num_ops, own)) or any(map(graph.tensor_bytes, own))
         any_cost |= bool(stated) or estimated
         unstated = len(own) - len(stated)
@@ -168,8 +170,10 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[Doubt]:
             "communication follows communication",
             count=computations,
         )
+    # As many operations everywhere may well take the same time.
     if (
         len(durations_ns) == 1
+        and (len(operations) > 1 or operations == {0})
         and max(durations_ns) > _SHORTEST_NS
         and most_stated >= _LEAST_EQUAL
     ):
