@@ -36,7 +36,6 @@ CROWDS: list[tuple[ProfileName, int, int, int]] = [
     ("dcqcn-paper", 10, 4, 120),
     ("dcqcn-paper", 40, 8, 90),
     ("dcqcn-intel", 25, 4, 100),
-    ("dcqcn-intel", 100, 8, 130),
     ("dcqcn-hpcc-ns3", 25, 4, 250),
     ("dcqcn-nvidia", 25, 3, 90),
     ("dcqcn-nvidia", 25, 8, 200),
