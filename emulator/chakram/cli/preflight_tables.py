@@ -157,7 +157,7 @@ def _checks(report: PreflightReport) -> Table:
             else UNPROVEN
             if UNPROVEN in verdicts
             else "passed"
-            if demanded != "-"
+            if "-" not in (demanded, measured)
             else "-"
         )
         count = len({pair for each in found for pair in each.pairs})
@@ -172,7 +172,10 @@ def _checks(report: PreflightReport) -> Table:
 
 
 def _figures(check: str, report: PreflightReport) -> tuple[str, str, bool]:
-    """Return what a check demands, what was measured, and whether it was made."""
+    """Return what a check demands, what was measured, and whether it was asked for.
+
+    Where nothing could be measured, nothing has passed: the second is "-" then.
+    """
     settings = report.settings
     pairs = report.pairs
     match check:
@@ -185,7 +188,9 @@ def _figures(check: str, report: PreflightReport) -> tuple[str, str, bool]:
             measured = f"{min(mtus)} to {max(mtus)}" if mtus else "-"
             return f"path MTU {settings.path_mtu}", measured, settings.check_mtu
         case "dscp" | "ecn":
-            return "as it was sent", "", settings.check_classes
+            kinds = {sent for pair in pairs for sent, _, _ in pair.classes}
+            measured = f"{len(kinds)} kinds of packets" if kinds else "-"
+            return "as it was sent", measured, settings.check_classes
         case "latency":
             p50s = [p.round_trip_p50_ns for p in pairs if p.round_trip_p50_ns]
             p99s = [p.round_trip_p99_ns for p in pairs if p.round_trip_p99_ns]
@@ -211,7 +216,7 @@ def _figures(check: str, report: PreflightReport) -> tuple[str, str, bool]:
             sent = sum(pair.packets for pair in pairs)
             return (
                 f"<= {settings.max_loss_share:.2%}",
-                f"{lost} of {sent} packets sent again",
+                f"{lost} of {sent} packets sent again" if sent else "-",
                 settings.check_rate,
             )
         case "permutation":

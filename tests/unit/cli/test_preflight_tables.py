@@ -108,3 +108,26 @@ def test_many_findings_are_cut_with_their_number() -> None:
     assert "p23 -> p0" in text
     assert "p24 -> p0" not in text
     assert "and 6 more findings" in text
+
+
+def test_nothing_has_passed_that_was_not_measured() -> None:
+    names = ("p0", "p1")
+    nothing = PreflightReport(
+        ports=names,
+        pairs=tuple(
+            PairReport(source=source, destination=destination, probes_sent=10)
+            for source, destination in permutations(names, 2)
+        ),
+        findings=(),
+        settings=PreflightSettings(path_mtu=4096),
+    )
+    checks = printed(nothing).partition("checks")[2].splitlines()
+
+    verdicts = {
+        line.split("│")[1].strip(): line.split("│")[2].strip()
+        for line in checks
+        if line.count("│") > 4
+    }
+    assert verdicts.pop("reach") == "passed"
+    assert verdicts
+    assert set(verdicts.values()) == {"-"}

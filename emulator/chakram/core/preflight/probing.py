@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chakram.core.plan import PortPlan, TransportPlan
     from chakram.core.preflight.settings import PreflightSettings
 
-__all__ = ["PathReport", "plan_probes", "probe_packets", "read_probes"]
+__all__ = ["SMALL_BYTES", "PathReport", "plan_probes", "probe_packets", "read_probes"]
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """Those of InfiniBand."""

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from chakram.core.preflight.folding import Fact
-from chakram.core.preflight.probing import PATH_MTUS, headers_bytes
+from chakram.core.preflight.probing import PATH_MTUS, SMALL_BYTES, headers_bytes
 from chakram.core.preflight.report import FAILED, UNPROVEN
 from chakram.units import format_rate
 
@@ -79,6 +79,7 @@ def path_facts(
             pair, report, reached, packets, source_ports, address, settings
         )
     if settings.check_classes:
+        yield from _lost_classes(pair, report, reached, packets)
         yield from _class_facts(pair, report)
 
 
@@ -143,6 +144,45 @@ def _who_drops(
         mtu, address = min(report.too_big)
         return f"{_who(address)} says that its MTU is {mtu}"
     return "nobody says so: a black hole"
+
+
+def _lost_classes(
+    pair: tuple[str, str],
+    report: PathReport,
+    reached: Sequence[int],
+    packets: Sequence[ProbePacket],
+) -> Iterator[Fact]:
+    """Yield the classes of which nothing arrives, although others do."""
+    arrives: dict[int, dict[int, bool]] = {}
+    for number, packet in enumerate(packets):
+        # Longer ones may be lost for their length.
+        if packet.size_bytes == SMALL_BYTES and any(
+            report.sent[number, path] for path in reached
+        ):
+            arrives.setdefault(packet.tos >> 2, {})[packet.tos & _CE] = any(
+                report.arrived[number, path] for path in reached
+            )
+    for dscp, by_ecn in arrives.items():
+        if not any(by_ecn.values()):
+            yield Fact(
+                "dscp",
+                FAILED,
+                pair,
+                f"no packet of DSCP {dscp} arrives",
+                "a filter, a policer, or a queue without bandwidth for that class?",
+            )
+            continue
+        lost = [
+            _ECN_NAMES[ecn] for ecn, has_arrived in by_ecn.items() if not has_arrived
+        ]
+        if lost:
+            yield Fact(
+                "ecn",
+                FAILED,
+                pair,
+                f"no packet of DSCP {dscp} with {', '.join(lost)} arrives",
+                "no switch may drop packets for their ECN field",
+            )
 
 
 def _class_facts(pair: tuple[str, str], report: PathReport) -> Iterator[Fact]:

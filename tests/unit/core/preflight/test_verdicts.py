@@ -24,14 +24,20 @@ PAIR = ("h0", "h1")
 
 
 def path(
-    *, longest: Sequence[int] = (1500, 1500), rewrite: dict[int, int] | None = None
+    *,
+    longest: Sequence[int] = (1500, 1500),
+    rewrite: dict[int, int] | None = None,
+    lost: Sequence[int] = (),
 ) -> PathReport:
-    """Return what is counted if packets of at most *longest* arrive, by path."""
+    """Return what is counted if packets of at most *longest* arrive, by path.
+
+    None of a type of service that is *lost* does.
+    """
     report = PathReport()
     for number, packet in enumerate(PACKETS):
         for where, limit in enumerate(longest):
             report.sent[number, where] = 2
-            if packet.size_bytes <= limit:
+            if packet.size_bytes <= limit and packet.tos not in lost:
                 report.arrived[number, where] = 2
                 arrived = (rewrite or {}).get(packet.tos, packet.tos)
                 report.classes[packet.tos, arrived] += 2
@@ -168,6 +174,32 @@ def test_what_becomes_of_a_class_is_named(
     rewrite: dict[int, int], check: str, found: str
 ) -> None:
     assert found_in(path(rewrite=rewrite)) == [(check, found)]
+
+
+@pytest.mark.parametrize(
+    ("lost", "check", "found"),
+    [
+        ([48 << 2], "dscp", "no packet of DSCP 48 arrives"),
+        ([DATA | 3], "ecn", "no packet of DSCP 26 with CE arrives"),
+        (
+            [DATA | 1, DATA | 3],
+            "ecn",
+            "no packet of DSCP 26 with ECT(1), CE arrives",
+        ),
+    ],
+)
+def test_a_class_of_which_nothing_arrives_is_named(
+    lost: list[int], check: str, found: str
+) -> None:
+    assert found_in(path(lost=lost)) == [(check, found)]
+
+
+def test_a_class_that_is_lost_on_one_of_several_ways_has_not_vanished() -> None:
+    report = path(lost=[48 << 2])
+    cnp = next(n for n, packet in enumerate(PACKETS) if packet.tos == 48 << 2)
+    report.arrived[cnp, 1] = 1
+
+    assert found_in(report) == []
 
 
 def pair(**figures: Any) -> PairReport:
