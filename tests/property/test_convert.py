@@ -29,7 +29,9 @@ ATTRIBUTE = st.one_of(
     st.builds(AttributeProto, name=TEXT, fixed64_val=UINT64),
     st.builds(AttributeProto, name=TEXT, sint32_val=st.integers(-(2**31), 2**31 - 1)),
     st.builds(AttributeProto, name=TEXT, double_val=st.floats(allow_nan=False)),
-    st.builds(AttributeProto, name=TEXT, float_val=st.floats(width=32)),
+    st.builds(
+        AttributeProto, name=TEXT, float_val=st.floats(width=32, allow_nan=False)
+    ),
     st.builds(AttributeProto, name=TEXT, bool_val=st.booleans(), doc_string=TEXT),
     st.builds(AttributeProto, name=TEXT, string_val=TEXT),
     st.builds(AttributeProto, name=TEXT, bytes_val=st.binary(max_size=9)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, get_args
 
 import typer
@@ -57,6 +58,7 @@ def dcqcn(
         knobs_of,
         load_profile,
     )
+    from chakram.config.mistakes import from_validation, report
     from chakram.config.vendor_names import VENDORS, knob_named, to_vendor
 
     line_rate_bps = parse_rate(rate, where="--rate")
@@ -69,18 +71,20 @@ def dcqcn(
         raise ConfigError(
             "--as", f"nobody is named {names!r}", f"one of {', '.join(VENDORS)}"
         )
+    given = {
+        "profile": profile,
+        "overrides": _pairs("--set", overrides),
+        "vendor": _pairs("--vendor", vendor),
+    }
     try:
-        settings = DcqcnSettings.model_validate(
-            {
-                "profile": profile,
-                "overrides": _pairs("--set", overrides),
-                "vendor": _pairs("--vendor", vendor),
-            }
-        )
+        settings = DcqcnSettings.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][:2])
-        raise ConfigError(where, first["msg"]) from None
+        found = from_validation(error, model=DcqcnSettings, data=given)
+        mistakes = [
+            replace(each, location=_on_the_command_line(each.location))
+            for each in found
+        ]
+        raise report("chakram dcqcn", mistakes, lambda _: None) from None
     parameters = dcqcn_parameters(settings, line_rate_bps)
     values = knobs_of(parameters).model_dump(mode="json")
     shares = knobs_of(parameters, in_percent=True).model_dump(mode="json")
@@ -116,21 +120,33 @@ def dcqcn(
     for knob, value in values.items():
         share = shares[knob] if shares[knob] != value else ""
         name, number = spelled.get(knob, ("", ""))
-        spelling = f"{name} {str(number).removesuffix('.0')}".strip()
+        shown = "-" if number is None else str(number).removesuffix(".0")
+        spelling = f"{name} {shown}".strip()
         table.add_row(knob, _shown(value), share, spelling)
     console.print(table)
     for source in load_profile(settings.profile).sources:
         console.print(f"- {source}")
 
 
-def _pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    """Return what options of the form name=value say."""
+def _on_the_command_line(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """Return where the option stands that a place in the settings came from."""
+    option = {"overrides": "--set", "vendor": "--vendor"}.get(str(location[0]))
+    if option is None or len(location) < 2:
+        return location if option is None else (option,)
+    return (f"{option} {location[1]}", *location[2:])
+
+
+def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
+    """Return what options of the form name=value say; values as in a file."""
+    from chakram.config.document import parse_document
+
     pairs = {}
     for text in given or []:
         name, equals, value = text.partition("=")
         if not equals:
             raise ConfigError(option, f"{text!r} has no value", "e.g. min_rate=0.5%")
-        pairs[name.strip()] = value.strip()
+        read = parse_document(f"value: {value}".encode(), source=f"{option} {text}")
+        pairs[name.strip()] = read.data["value"]
     return pairs
 
 

@@ -52,12 +52,13 @@ class _Name:
     Attributes:
         knob: Ours.
         read: From the vendor's number to our value; None: the vendor has no such one.
-        write: From a plan's parameters to the vendor's number.
+        write: From a plan's parameters to the vendor's number; None: in the vendor's
+            units it would be 0, which means something else.
     """
 
     knob: str
     read: Callable[[Fraction], Any]
-    write: Callable[[Mapping[str, int]], VendorNumber]
+    write: Callable[[Mapping[str, int]], VendorNumber | None]
 
 
 def _megabits(knob: str) -> _Name:
@@ -79,11 +80,14 @@ def _megabits_text(knob: str) -> _Name:
 def _mss(knob: str) -> _Name:
     # Added per round trip to a window; read as thousandths of the line rate.
     key = f"{knob}_bps"
-    return _Name(
-        knob,
-        lambda n: n / 1000 if n <= 1000 else None,
-        lambda p: round(Fraction(1000 * p[key], p["line_rate_bps"])),
-    )
+
+    def write(parameters: Mapping[str, int]) -> int | None:
+        thousandths = round(
+            Fraction(1000 * parameters[key], parameters["line_rate_bps"])
+        )
+        return thousandths if thousandths or not parameters[key] else None
+
+    return _Name(knob, lambda n: n / 1000 if n <= 1000 else None, write)
 
 
 def _percent(knob: str) -> _Name:
@@ -283,12 +287,18 @@ def from_vendor(numbers: Mapping[str, VendorNumber]) -> dict[str, Any]:
         if number is not None and _AS_HERE.get(name) == number:
             continue
         meaning = _meaning(_usual(name), nearest)
-        value = None
-        if meaning is not None and number is not None:
-            value = meaning.read(number)
-        if meaning is None or value is None:
+        if meaning is None:
+            raise ConfigError(_WHERE, f"{name} is not known", f"known: {_known(name)}")
+        if number is None:
             raise ConfigError(
-                _WHERE, f"{name}: {given} is not understood", f"known: {_known(name)}"
+                _WHERE,
+                f"{name}: {given!r} is not a number",
+                "rates in Mbit/s, times in us, e.g. 50",
+            )
+        value = meaning.read(number)
+        if value is None:
+            raise ConfigError(
+                _WHERE, f"{name}: {given} is not possible", f"it is our {meaning.knob}"
             )
         if meaning.knob in said:
             raise ConfigError(
@@ -303,8 +313,10 @@ def from_vendor(numbers: Mapping[str, VendorNumber]) -> dict[str, Any]:
 
 def to_vendor(
     parameters: tuple[tuple[str, int], ...], vendor: str = "nvidia"
-) -> dict[str, VendorNumber]:
+) -> dict[str, VendorNumber | None]:
     """Return a plan's parameters by a vendor's names, rounded to its units.
+
+    None stands for what is there, but too little to be said in them.
 
     Raises:
         ValueError: If *vendor* is none of `VENDORS`.

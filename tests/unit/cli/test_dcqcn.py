@@ -33,6 +33,25 @@ def test_a_profile_is_shown_in_every_spelling(
     assert found["sources"]
 
 
+def test_whole_numbers_and_flags_are_read_as_in_a_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = {"cut_shift": 2, "recovery_stages": 3, "hyper_scaled": False}
+    sets = [f"--set={name}={str(value).lower()}" for name, value in given.items()]
+
+    assert shown(capsys, *sets)["knobs"].items() >= given.items()
+
+
+def test_what_a_vendors_units_are_too_coarse_for_is_not_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = shown(capsys, "dcqcn-nvidia", "--rate", "100Gbit")
+
+    assert found["knobs"]["additive_increase"] == "5Mbit"
+    # Thousandths of the line; 0 would be no increase at all.
+    assert found["vendors"]["intel"]["dcqcn_rai_factor"] is None
+
+
 def test_people_get_a_table_with_one_vendors_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -55,9 +74,12 @@ def test_no_name_is_cut_short(names: str, capsys: pytest.CaptureFixture[str]) ->
         (["dcqcn-acme"], "none is named 'dcqcn-acme' (one of dcqcn-paper"),
         (["--as", "acme"], "nobody is named 'acme' (one of nvidia"),
         (["--set", "min_rate"], "--set: 'min_rate' has no value"),
-        (["--set", "min_rate=5"], "overrides.min_rate: '5' is neither a rate nor"),
-        (["--set", "speed=5"], "overrides.speed: Extra inputs are not permitted"),
-        (["--vendor", "rpg_gd=1"], "rpg_gd: 1 is not understood"),
+        (["--set", "min_rate=5"], "--set min_rate: 5 is neither a rate nor"),
+        (["--set", "speed=5"], "--set speed: unknown key (known: additive_increase"),
+        (["--vendor", "rpg_gd=1"], "rpg_gd: 1 is not possible"),
+        (["--vendor", "rpg_x=1"], "rpg_x is not known (known: "),
+        (["--vendor", "rpg_gd=a"], "rpg_gd: 'a' is not a number (rates in"),
+        (["--set", "min_rate=5", "--set", "speed=1"], "2 mistakes"),
         (["--rate", "1"], "--rate: '1' has no unit"),
         (["dcqcn-hpcc-ns3", "--rate", "100Mbit"], "min_rate of 1Gbit/s is above"),
     ],

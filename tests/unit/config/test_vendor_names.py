@@ -46,8 +46,13 @@ def test_every_knob_of_a_profile_goes_there_and_back(
     profile: ProfileName, vendor: str
 ) -> None:
     parameters = dcqcn_parameters(DcqcnSettings(profile=profile), LINE)
-    named = to_vendor(parameters, vendor)
-    assert len(named) == len({knob_named(name) for name in named}) >= 8
+    # What a vendor's units are too coarse for is left out.
+    named = {
+        name: number
+        for name, number in to_vendor(parameters, vendor).items()
+        if number is not None
+    }
+    assert len(named) == len({knob_named(name) for name in named}) >= 6
     # Over another profile, so that what is not said is another value.
     other: ProfileName = (
         "dcqcn-intel" if profile == "dcqcn-hpcc-ns3" else "dcqcn-hpcc-ns3"
@@ -286,7 +291,7 @@ def test_settings_of_testers_can_be_pasted(text: str, expected: dict[str, int]) 
 def test_numbers_that_no_device_shows_are_refused(
     vendor: dict[str, int | float | str],
 ) -> None:
-    with pytest.raises(ConfigError, match="is not understood"):
+    with pytest.raises(ConfigError, match=r"is not (known|possible|a number)"):
         from_vendor(vendor)
 
 
