@@ -82,6 +82,7 @@ class CompiledFinder:
         self.mode = mode
         self._packages = frozenset(packages)
         self._recorded = read_record(record)
+        self._users = users(self._recorded)
         # The first look at a module decides for the life of the process: an extension
         # that was compiled against another one must meet it, not its plain form, even
         # if a source is edited between the two imports.
@@ -144,19 +145,24 @@ class CompiledFinder:
         """Return the state of a hot module, and its extension if it is to be used.
 
         An extension that was compiled against others cannot work with their plain
-        forms; so it is used only if all of them are.
+        forms, and the plain form of a module not with extensions that it was to be
+        compiled against: they keep to themselves what its extension may change. So
+        of modules that belong together all are used as extensions, or none.
         """
         state, extension = self._look(fullname, stem)
         pending, seen = [fullname], {fullname}
         while state == COMPILED and pending:
-            for source in self._recorded[pending.pop()]:
-                other_stem = os.path.splitext(source_path(source))[0]
-                other = os.path.splitext(source)[0].replace("/", ".")
+            module = pending.pop()
+            for other in (
+                *map(module_of, self._recorded[module]),
+                *self._users[module],
+            ):
+                other_stem = source_path(other.replace(".", "/"))
                 if other in seen or hot_source(other_stem) is None:
                     continue
                 other_state, _ = self._look(other, other_stem)
                 if other_state != COMPILED:
-                    return f"compiled against {other}, which is {other_state}", None
+                    return f"goes with {other}, which is {other_state}", None
                 pending.append(other)
                 seen.add(other)
         return state, extension
@@ -206,6 +212,26 @@ def hot_modules(package: str, folder: str) -> Iterator[tuple[str, str]]:
             stem = os.path.join(parent, name)
             if hot_source(stem) is not None:
                 yield ".".join([*prefix, name]), stem
+
+
+def module_of(source: str) -> str:
+    """Return the module whose source is named *source*, as in ``Digests``."""
+    return os.path.splitext(source)[0].replace("/", ".")
+
+
+def users(recorded: Mapping[str, Digests]) -> dict[str, set[str]]:
+    """Return by module those of its package that were compiled against it.
+
+    Another package may never be imported, and is examined when it is.
+    """
+    found: dict[str, set[str]] = {module: set() for module in recorded}
+    for module, digests in recorded.items():
+        top = module.partition(".")[0]
+        for source in digests:
+            other = module_of(source)
+            if other in found and other != module and source.startswith(f"{top}/"):
+                found[other].add(module)
+    return found
 
 
 def source_path(name: str) -> str:

@@ -154,8 +154,27 @@ def test_what_was_compiled_against_a_stale_module_is_stale_too(
     stale = "built from another version of wheel/axle.py"
     assert package.finder("auto").status().modules == {
         "wheel.axle": stale,
-        "wheel.hot": f"compiled against wheel.axle, which is {stale}",
-        "wheel.rim": f"compiled against wheel.axle, which is {stale}",
+        "wheel.hot": f"goes with wheel.axle, which is {stale}",
+        "wheel.rim": f"goes with wheel.axle, which is {stale}",
+    }
+
+
+def test_what_a_stale_module_was_compiled_against_is_stale_too(
+    package: Package,
+) -> None:
+    """A plain module may not change what a compiled class keeps to its like."""
+    for name in ("rim", "axle"):
+        package.write(f"{name}.py")
+        package.write(f"{name}.pxd")
+    package.build("axle", "axle.py", "axle.pxd")
+    package.build("hot", "hot.py", "hot.pxd", "axle.pxd")
+    package.build("rim", "rim.py", "rim.pxd")
+    package.write("hot.py", "# edited")
+    stale = "built from another version of wheel/hot.py"
+    assert package.finder("auto").status().modules == {
+        "wheel.axle": f"goes with wheel.hot, which is {stale}",
+        "wheel.hot": stale,
+        "wheel.rim": "compiled",
     }
 
 
