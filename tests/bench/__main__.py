@@ -1,7 +1,9 @@
 """Measures the hot paths: ``make bench``.
 
 Absolute figures mean little on a machine that others use, so every figure comes with
-what it is compared to, measured in turns in the same run; medians are printed.
+what it is compared to, measured in turns in the same run; printed are medians, and the
+median of the ratios of neighbouring turns. What a ratio has to be at least stands
+beside it; with ``--check`` one that is less fails the run.
 """
 
 from __future__ import annotations
@@ -47,7 +49,12 @@ MESSAGE_PACKET_BYTES = 1024 + 16 + 20
 BURST = 15
 SMALL_BURST = 60
 PACING_LIMIT_US = 50.0
-# Operation, bytes per rank, how many of them in each turn.
+# What ratios have to be at least, on an otherwise idle machine.
+BULK_FLOOR = 0.8
+SMALL_FLOOR = 0.7
+PLAIN_FLOOR = 0.08
+MESSAGES_FLOOR = 0.4
+# Operation, bytes per rank, how many of them in each turn; and the floor of the ratio.
 COLLECTIVE_CASES = (
     ("all_reduce", 64 << 10, 100),
     ("all_to_all", 64 << 10, 100),
@@ -56,6 +63,7 @@ COLLECTIVE_CASES = (
     ("all_reduce", 64 << 20, 4),
     ("all_to_all", 64 << 20, 4),
 )
+COLLECTIVE_FLOORS = (15.0, 5.0, 1.5, 1.3, 1.5, 1.3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +77,8 @@ class Result:
         compared_to: What else was measured, in turns.
         other: Its median, in the same unit; None if it could not be measured.
         ratio: Value by other; of times the other way round, so that more is better.
+        ratios: The least and the most of a single turn.
+        floor: What the ratio has to be at least; None: nothing is demanded.
         note: What there is to say.
     """
 
@@ -78,7 +88,17 @@ class Result:
     compared_to: str
     other: float | None
     ratio: float | None
+    ratios: tuple[float, float] | None
+    floor: float | None
     note: str = ""
+
+    def is_short(self) -> bool:
+        """Tell whether what is demanded was measured and not reached."""
+        return (
+            self.ratio is not None
+            and self.floor is not None
+            and self.ratio < self.floor
+        )
 
 
 def engine(
@@ -122,25 +142,33 @@ class PairBench:
 
     def bulk(self) -> Result:
         """Measure long messages against bare bursts of the same packets."""
-        return self._bulk("bulk", PATH_MTU, BURST)
+        return self._bulk("bulk", PATH_MTU, BURST, floor=BULK_FLOOR)
+
+    def bulk_plain(self) -> Result:
+        """Measure the same without any extension."""
+        return self._bulk("bulk", PATH_MTU, BURST, floor=PLAIN_FLOOR, form="off")
 
     def bulk_small(self) -> Result:
         """Measure the same with small packets."""
-        return self._bulk("bulk_small", SMALL_PATH_MTU, SMALL_BURST)
+        return self._bulk("bulk_small", SMALL_PATH_MTU, SMALL_BURST, floor=SMALL_FLOOR)
 
-    def _bulk(self, kind: str, path_mtu: int, burst: int) -> Result:
+    def _bulk(
+        self, kind: str, path_mtu: int, burst: int, *, floor: float, form: str = "auto"
+    ) -> Result:
         ours, bare = [], []
         for _ in range(self._rounds):
-            ours.append(self.engine(kind, 5) / 1e9)
+            ours.append(self.engine(kind, 5, form=form) / 1e9)
             packets = self.bare(burst, path_mtu + BULK_HEADERS_BYTES)
             if packets is not None:
                 bare.append(packets * path_mtu * 8 / 1e9)
         return compare(
-            f"bulk goodput, one flow, path MTU {path_mtu}",
+            f"bulk goodput, one flow, path MTU {path_mtu}"
+            + (", not compiled" if form == "off" else ""),
             ours,
             "Gbit/s",
             f"bare UDP GSO, {burst} packets of {path_mtu} bytes",
             bare,
+            floor=floor,
         )
 
     def messages(self) -> Result:
@@ -157,6 +185,7 @@ class PairBench:
             "1000/s",
             "bare sendto, nothing acknowledged",
             bare,
+            floor=MESSAGES_FLOOR,
         )
 
     def forms(self, kind: str, name: str, scale: float, unit: str) -> Result:
@@ -175,8 +204,9 @@ class PairBench:
             late,
             "us",
             "what an idle core is meant to keep",
-            [PACING_LIMIT_US],
+            [PACING_LIMIT_US] * len(late),
             is_time=True,
+            floor=1.0,
         )
 
 
@@ -220,10 +250,15 @@ class LabBench:
                 "torch.distributed, gloo",
                 list(other),
                 is_time=True,
+                floor=floor,
                 without="no torch (the extra `bench` has it): not compared",
             )
-            for (op, size, _), times, other in zip(
-                COLLECTIVE_CASES, zip(*ours, strict=True), columns, strict=False
+            for (op, size, _), floor, times, other in zip(
+                COLLECTIVE_CASES,
+                COLLECTIVE_FLOORS,
+                zip(*ours, strict=True),
+                columns,
+                strict=False,
             )
         ]
 
@@ -249,20 +284,24 @@ def compare(
     others: list[float],
     *,
     is_time: bool = False,
+    floor: float | None = None,
     without: str = "no C compiler: not compared",
 ) -> Result:
-    """Return medians and their ratio."""
-    value = median(ours)
-    other = median(others) if others else None
-    ratio = None if other is None else (other / value if is_time else value / other)
+    """Return medians: of both, and of the ratios of neighbouring turns."""
+    ratios = [
+        other / value if is_time else value / other
+        for value, other in zip(ours, others, strict=bool(others))
+    ]
     return Result(
         name=name,
-        value=value,
+        value=median(ours),
         unit=unit,
         compared_to=compared_to,
-        other=other,
-        ratio=ratio,
-        note="" if other is not None else without,
+        other=median(others) if others else None,
+        ratio=median(ratios) if ratios else None,
+        ratios=(min(ratios), max(ratios)) if ratios else None,
+        floor=floor,
+        note="" if others else without,
     )
 
 
@@ -272,10 +311,13 @@ def table(results: list[Result]) -> str:
     for each in results:
         lines.append(each.name)
         lines.append(f"    {each.value:10.2f} {each.unit}")
-        if each.other is not None and each.ratio is not None:
+        if each.other is not None and each.ratio is not None and each.ratios:
+            least, most = each.ratios
+            lines.append(f"    {each.other:10.2f} {each.unit:8} {each.compared_to}")
+            demanded = "" if each.floor is None else f", at least {each.floor:g}"
             lines.append(
-                f"    {each.other:10.2f} {each.unit:8} {each.compared_to}"
-                f"  (ratio {each.ratio:.2f})"
+                f"    {each.ratio:10.2f} ratio    ({least:.2f} to {most:.2f}{demanded}"
+                f"{': too little' if each.is_short() else ''})"
             )
         if each.note:
             lines.append(f"    {each.note}")
@@ -294,9 +336,9 @@ def measure_pair(rounds: int) -> list[Result]:
         return [
             bench.bulk(),
             bench.bulk_small(),
+            bench.bulk_plain(),
             bench.messages(),
             bench.pacing(),
-            bench.forms("bulk", "bulk goodput, one flow", 1e-9, "Gbit/s"),
             bench.forms(
                 "messages", "messages of 1 KiB, 64 queue pairs", 1e-3, "1000/s"
             ),
@@ -317,6 +359,9 @@ async def measure_lab(rounds: int) -> list[Result]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON, not a table")
+    parser.add_argument(
+        "--check", action="store_true", help="fail if a ratio is less than demanded"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="turns per comparison")
     options = parser.parse_args()
     try:
@@ -331,7 +376,7 @@ def main() -> int:
     rows = [asdict(each) for each in results]
     sys.stdout.write(json.dumps(rows, indent=1) if options.json else table(results))
     sys.stdout.write("\n")
-    return 0
+    return int(options.check and any(each.is_short() for each in results))
 
 
 if __name__ == "__main__":
