@@ -150,7 +150,6 @@ def test_flows_that_join_one_by_one_share_fairly(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not status().is_compiled(), reason="takes ten seconds uncompiled")
 def test_a_byte_counter_that_leads_divides_what_was_equal() -> None:
     # At 50 Gbit/s 150 kB take 24 us: whoever is ahead recovers oftener between cuts.
     # This is what Intel's defaults do; 600 kB, above, would be fair.
