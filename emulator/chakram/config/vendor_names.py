@@ -284,7 +284,7 @@ def from_vendor(numbers: Mapping[str, VendorNumber]) -> dict[str, Any]:
     nearest = sorted(VENDORS.values(), key=lambda names: -len(usual & names.keys()))
     for name, given in numbers.items():
         number = _number(given)
-        if number is not None and _AS_HERE.get(name) == number:
+        if number is not None and _AS_HERE.get(_usual(name)) == number:
             continue
         meaning = _meaning(_usual(name), nearest)
         if meaning is None:

@@ -75,4 +75,5 @@ def interrupting_signals() -> Iterator[None]:
         yield
     finally:
         for number, handler in zip(_SIGNALS, before, strict=True):
-            signal.signal(number, handler)
+            # None stands for a handler that was not made by Python.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)

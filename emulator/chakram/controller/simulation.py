@@ -99,13 +99,13 @@ def simulate_experiment(
     )
     directory.begin(plan)
     reference = Reference()
-    reference.ideals, reference.ceilings = bounds(plan, topology)
-    reference.flow_ideal = flow_ideal(plan, topology)
-    reference.fair_times = fair_times(plan, topology)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
     try:
         with interrupting_signals():
+            reference.ideals, reference.ceilings = bounds(plan, topology)
+            reference.flow_ideal = flow_ideal(plan, topology)
+            reference.fair_times = fair_times(plan, topology)
             progress.iterations(0, total)
             result = simulate_plan(
                 plan,

@@ -203,9 +203,7 @@ def summarise_health(
         lag_p99_ns = min(lag_p99_ns, lag_max_ns)
     return GeneratorSummary(
         pacing_error_p99_ns=worst("pacing_error", "p99_ns"),
-        generator_lag_p99_ns=None
-        if lag_p99_ns is None
-        else min(lag_p99_ns, lag_max_ns),
+        generator_lag_p99_ns=lag_p99_ns,
         generator_lag_max_ns=lag_max_ns,
         round_trip_p50_ns=worst("round_trip", "p50_ns"),
         round_trip_p99_ns=worst("round_trip", "p99_ns"),

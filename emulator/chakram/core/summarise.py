@@ -36,7 +36,7 @@ from chakram.core.summary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from chakram.core.message_summary import MessageSummary
+    from chakram.core.message_summary import MessageSummary, SentMessage
     from chakram.core.resolve import (
         CollectiveIdentity,
         CollectiveKey,
@@ -74,8 +74,9 @@ def summarise(
             identity.trace_size_bytes,
         )
         grouped.setdefault(kind, []).append(record)
+    due_ns = _due_times(measurements.messages)
     rows = tuple(
-        _row(grouped[kind], measurements, predictions or {}, ideal)
+        _row(grouped[kind], measurements, predictions or {}, ideal, due_ns)
         for kind in sorted(grouped)
     )
     bandwidths = [row.busbw for row in rows if row.busbw is not None]
@@ -140,6 +141,7 @@ def _row(
     measurements: Measurements,
     predictions: Mapping[str, Mapping[CollectiveKey, int]],
     ideal: Callable[[CollectiveIdentity], int | None],
+    due_ns: Mapping[tuple[str, int], Sequence[int | None]],
 ) -> SummaryRow:
     dilation = measurements.facts.dilation
     first = records[0].identity
@@ -160,7 +162,7 @@ def _row(
     against_ideal = (
         _compared(records, ideals)
         if first.op is not CollectiveOp.SEND_RECV or not measurements.messages
-        else _against_due(records, measurements)
+        else _against_due(records, due_ns)
     )
     predicted = {}
     for source, times_ns in predictions.items():
@@ -214,16 +216,25 @@ def _compared(
     return _mean([pair[0] for pair in pairs]), _mean([pair[1] for pair in pairs])
 
 
+def _due_times(
+    messages: Iterable[SentMessage],
+) -> dict[tuple[str, int], list[int | None]]:
+    """Return by job and size the times until messages were due."""
+    times_ns: dict[tuple[str, int], list[int | None]] = {}
+    for message in messages:
+        times_ns.setdefault((message.job, message.size_bytes), []).append(
+            message.due_ns
+        )
+    return times_ns
+
+
 def _against_due(
-    records: Sequence[CollectiveRecord], measurements: Measurements
+    records: Sequence[CollectiveRecord],
+    due_ns: Mapping[tuple[str, int], Sequence[int | None]],
 ) -> tuple[float, float] | None:
     """Return mean measured time of messages, and mean time until they were due."""
     first = records[0].identity
-    times_ns = [
-        message.due_ns
-        for message in measurements.messages
-        if message.job == first.key.job and message.size_bytes == first.input_bytes
-    ]
+    times_ns = due_ns.get((first.key.job, first.input_bytes), ())
     known_ns = [time_ns for time_ns in times_ns if time_ns is not None]
     taken_ns = _mean([record.duration_ns for record in records])
     if not known_ns or len(known_ns) < len(times_ns) or not taken_ns:

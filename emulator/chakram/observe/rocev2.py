@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["port_metrics", "queue_pair_metrics"]
 
 _KEY = ["job", "rank", "qpn"]
+_SPAN = ("first_sent_ns_min", "last_acked_ns_max")
 _OF_PORTS = (
     "tx_bytes",
     "rx_bytes",
@@ -69,6 +70,16 @@ def queue_pair_metrics(
     )
     arrived = last.select([*_KEY, "data_frames_rx"]).rename_columns([*_KEY, "arrived"])
     table = table.join(arrived, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
+    # What is received here, the other end was sending meanwhile.
+    incoming = times.select(["job", "src", "qpn", *_SPAN]).rename_columns(
+        ["job", "src", "qpn", *(f"incoming_{name}" for name in _SPAN)]
+    )
+    table = table.join(
+        incoming,
+        keys=["job", "peer", "peer_qpn"],
+        right_keys=["job", "src", "qpn"],
+        join_type="left outer",
+    )
     table = table.sort_by("order").combine_chunks()
     columns: dict[str, Any] = {
         "flow_name": [
@@ -89,11 +100,14 @@ def queue_pair_metrics(
     for name, column in (("src", "port"), ("dest", "peer_port")):
         addresses = [ports[number]["address"] for number in numbers[column]]
         columns[f"{name}_{family}"] = addresses
-    active_ns = pc.subtract(table["last_acked_ns_max"], table["first_sent_ns_min"])
     columns |= {name: table[name] for name in COUNTED}
     columns["frame_delta"] = pc.subtract(table["data_frames_tx"], table["arrived"])
-    for name, column in (("data_tx_rate", "tx_bytes"), ("data_rx_rate", "rx_bytes")):
-        columns[name] = _gigabits(table[column], active_ns)
+    for name, column, prefix in (
+        ("data_tx_rate", "tx_bytes", ""),
+        ("data_rx_rate", "rx_bytes", "incoming_"),
+    ):
+        began, ended = (table[f"{prefix}{each}"] for each in _SPAN)
+        columns[name] = _gigabits(table[column], pc.subtract(ended, began))
     columns["flow_completion_time_ns"] = pc.round(table["fct_ns_mean"]).cast(pa.int64())
     columns["flow_completion_time"] = pc.divide(table["fct_ns_mean"], 1e6)
     columns["first_timestamp"] = table["first_sent_ns_min"]

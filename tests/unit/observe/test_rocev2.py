@@ -113,6 +113,7 @@ def test_times_and_rates_are_those_of_the_messages() -> None:
         (0, 1, 1_000_000, 1_400_000, 500_000),
         (0, 1, 1_600_000, 2_000_000, 600_000),
         (0, 2, 0, 0, 0),
+        (1, 0, 3_000_000, 5_000_000, 2_000_000),
     )
     found = metrics(plan, sampled, sent)
     row = found["job/world/0.0/0>1"]
@@ -121,7 +122,8 @@ def test_times_and_rates_are_those_of_the_messages() -> None:
     assert row["flow_completion_time_ns"] == 550_000
     assert row["flow_completion_time"] == pytest.approx(0.55)
     assert row["data_tx_rate"] == pytest.approx(1.0)
-    assert row["data_rx_rate"] == pytest.approx(2.0)
+    # While the other end was sending, not while this one was.
+    assert row["data_rx_rate"] == pytest.approx(1.0)
     assert found["job/world/0.0/0>2"]["data_tx_rate"] is None
 
 
