@@ -324,6 +324,9 @@ class Agent:
             self._divided.leave(number)
             self._dispatch(ShardStopped(shard=number, reason=str(error)))
             return
+        except asyncio.CancelledError:
+            self._divided.leave(number)
+            raise
         self._shards[number] = shard
         self.metering.add_shard(number, shard.counters)
         try:
@@ -344,10 +347,12 @@ class Agent:
             shard.kill()
             raise
         finally:
-            reason = await shard.close()
-            del self._shards[number]
-            self.metering.remove_shard(number)
-            self._divided.leave(number)
+            try:
+                reason = await shard.close()
+            finally:
+                del self._shards[number]
+                self.metering.remove_shard(number)
+                self._divided.leave(number)
         if not self._shards:
             self._tell(self.counters())  # with what the last words have added
         self._dispatch(ShardStopped(shard=number, reason=reason))

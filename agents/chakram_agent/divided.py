@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.control.messages import pb
+from chakram.errors import EnvironmentProblem, PlanError
 from chakram.fabric.netns import run_in_namespace
 from chakram.roce.shared_line import PART_WORDS
 from chakram_agent.dataplane.steering import open_receivers
@@ -99,15 +100,31 @@ class DividedPorts:
 
 
 def _open(port: PortPlan, shards: tuple[int, ...]) -> DividedPort:
-    interface = port.open.partition(":")[2]
+    kind, _, interface = port.open.partition(":")
+    if kind != "udp":
+        raise PlanError(
+            f"plan: port {port.number}",
+            f"{port.open!r} has no sockets to divide",
+            "keep its ranks in one shard",
+        )
     where = (interface, port.address, port.udp_port, shards)
     receivers = (
         open_receivers(*where)
         if port.netns is None
         else run_in_namespace(port.netns, open_receivers, *where)
     )
-    line = os.memfd_create(f"chakram-port-{port.number}", os.MFD_CLOEXEC)
-    os.ftruncate(line, 8 * PART_WORDS * len(shards))
+    line = -1
+    try:
+        line = os.memfd_create(f"chakram-port-{port.number}", os.MFD_CLOEXEC)
+        os.ftruncate(line, 8 * PART_WORDS * len(shards))
+    except OSError as error:
+        if line >= 0:
+            os.close(line)
+        for receiver in receivers:
+            receiver.close()
+        raise EnvironmentProblem(
+            f"port {port.number}", f"no memory for its processes ({error.strerror})"
+        ) from error
     return DividedPort(
         number=port.number, shards=shards, receivers=tuple(receivers), line=line
     )

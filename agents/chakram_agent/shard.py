@@ -131,10 +131,12 @@ def _open_line(
 def _shared_line(
     port: PortPlan, transport: TransportPlan, part: pb.PortPart
 ) -> SharedLine | None:
-    if port.rate_bps is None:
-        return None  # nothing to keep together
-    words = mmap.mmap(part.line, os.fstat(part.line).st_size)
-    os.close(part.line)
+    try:
+        if port.rate_bps is None:
+            return None  # nothing to keep together
+        words = mmap.mmap(part.line, os.fstat(part.line).st_size)
+    finally:
+        os.close(part.line)
     return SharedLine(
         rate_bps=port.rate_bps,
         burst_bound_ns=transport.burst_bound_ns,

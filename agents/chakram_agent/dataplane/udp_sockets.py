@@ -232,10 +232,13 @@ def bound_socket(
     where = _where(interface, address, udp_port)
     if interface and not _INTERFACE.match(interface):
         raise FabricError(f"port udp:{interface}", "that is no name of an interface")
-    sock = socket.socket(
-        socket.AF_INET6 if is_ipv6(address) else socket.AF_INET,
-        socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
-    )
+    try:
+        sock = socket.socket(
+            socket.AF_INET6 if is_ipv6(address) else socket.AF_INET,
+            socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC,
+        )
+    except OSError as error:
+        raise FabricError(where, f"cannot open a socket ({error.strerror})") from error
     try:
         if interface:
             _bind_to_interface(sock, interface, where)

@@ -38,6 +38,6 @@ cdef class Burst:
     cpdef long long packet_payload_bytes(self, int position) except? -1
     @cython.locals(index="long long", length="long long")
     cpdef long long packet_wire_bytes(self, int position) except? -1
-    cpdef long long packet_message_id(self, int position) except? -1
+    cpdef long long packet_message_id(self, int position) except? -2
     @cython.locals(part=Burst, position="int")
     cpdef Burst part(self, int first, int count)

@@ -169,7 +169,8 @@ class FaultyPort(PortEngine):
 
         def refuse(position: int) -> bool:
             psn = (burst.psn + first + position) & 0xFFFFFF
-            qpn, marked = burst.destination_qpn, int(position < ce)
+            marked = int(burst.is_marked or position < ce)
+            qpn = burst.destination_qpn
             return self.be_not_ready(qpn, psn, now_ns, marked)
 
         verdicts = self._judge(self._at_receive, packets, describe)

@@ -18,7 +18,7 @@ cdef class SharedLine(Line):
     cdef long long _held_ns
 
     cpdef CnpLimiter cnp_limiter(self, long long interval_ns)
-    @cython.locals(hindmost="long long", turn="long long")
+    @cython.locals(begin="long long")
     cpdef object demand(self, long long since_ns)
     cpdef object rest(self)
     @cython.locals(line_ns="long long", hindmost="long long", turn="long long",
@@ -28,19 +28,21 @@ cdef class SharedLine(Line):
     cpdef long long lost_ns(self, long long now_ns) except? -1
     @cython.locals(due_ns="long long")
     cpdef long long due_ns(self) except? -1
-    @cython.locals(free_ns="long long", start_ns="long long", work="long long",
-                   work_ns="long long", before="long long")
+    @cython.locals(still_ns="long long", free_ns="long long", start_ns="long long",
+                   work="long long", work_ns="long long", before="long long")
     cpdef object occupy(self, long long wire_bytes, long long now_ns,
                         long long queue_pairs=*)
     @cython.locals(taken_ns="long long", at="Py_ssize_t")
-    cdef long long _when_free(self) except? -1
+    cdef long long _taken_ns(self) except? -1
     @cython.locals(still_ns="long long", its_ns="long long", at="Py_ssize_t")
     cdef long long _still_ns(self) except? -1
     @cython.locals(since_ns="long long", its_ns="long long", at="Py_ssize_t")
     cdef long long _busy_since(self) except? -1
     @cython.locals(hindmost="long long", its_ns="long long", turn="long long",
                    at="Py_ssize_t")
-    cdef long long _hindmost(self) except? -1
+    cdef long long _hindmost(self) except? -2
+    @cython.locals(foremost="long long", turn="long long", at="Py_ssize_t")
+    cdef long long _foremost(self) except? -2
 
 
 cdef class SharedCnpLimiter(CnpLimiter):

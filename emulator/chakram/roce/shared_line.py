@@ -22,8 +22,8 @@ Among parts that have something to send, one that is ahead of another by more th
 a burst bound (of line time, over all of its queue pairs) lets it go first; but only for
 half a burst bound, for the other one may be too busy to take what it is due.  Since a
 line makes up so much lag, nothing is lost by that.  A part that comes back begins where
-the hindmost of the others is.  So queue pairs share the port as if they all lived in
-one process, up to a burst bound.
+the hindmost of the others is, or, if all have rested, where the foremost is.  So queue
+pairs share the port as if they all lived in one process, up to a burst bound.
 """
 
 from __future__ import annotations
@@ -100,19 +100,24 @@ class SharedLine(Line):
     def demand(self, since_ns: int) -> None:
         """Note that there is something to send since *since_ns*, after a pause."""
         self._busy_since_ns = since_ns
-        hindmost = self._hindmost()
-        turn = self._words[self._first + 3]
-        if hindmost > turn:
-            self._words[self._first + 3] = hindmost
+        begin = self._hindmost()
+        if begin < 0:
+            # All have rested: whoever is first must not be let go before the others
+            # for what these have had until then.
+            begin = self._foremost()
+        if begin > self._words[self._first + 3]:
+            self._words[self._first + 3] = begin
         self._words[self._first + 2] = since_ns if since_ns > 1 else 1
 
     def rest(self) -> None:
         """Note that there is nothing to send."""
-        self._words[self._first + 2] = 0
+        # Not written for nothing: all other parts read this memory.
+        if self._words[self._first + 2] != 0:
+            self._words[self._first + 2] = 0
 
     def ready_ns(self, now_ns: int) -> int:
         """Return when the next burst may leave, as it looks now."""
-        line_ns = self._when_free()
+        line_ns = self._still_ns() + self._taken_ns()
         self._line_ns = self.free_ns = line_ns
         if now_ns < line_ns or now_ns >= line_ns + self._grace_ns:
             return line_ns
@@ -144,13 +149,16 @@ class SharedLine(Line):
     def occupy(self, wire_bytes: int, now_ns: int, queue_pairs: int = 1) -> None:
         """Take the line for a burst that leaves now; *queue_pairs* take turns on it."""
         self._is_offered = False
-        free_ns = self._when_free()
+        # Read once: if another part notes the same pause meanwhile, it must not count
+        # twice.
+        still_ns = self._still_ns()
+        free_ns = still_ns + self._taken_ns()
         start_ns = self._busy_since()
         if start_ns < now_ns - self._burst_bound_ns:
             start_ns = now_ns - self._burst_bound_ns
         if start_ns > free_ns:
             # It has stood still.
-            self._words[self._first + 1] = self._still_ns() + start_ns - free_ns
+            self._words[self._first + 1] = still_ns + start_ns - free_ns
         else:
             start_ns = free_ns
         work = wire_bytes * _BIT_NS + self._remainder
@@ -169,12 +177,12 @@ class SharedLine(Line):
 
     # Inside.
 
-    def _when_free(self) -> int:
+    def _taken_ns(self) -> int:
         words = self._words
         taken_ns = 0
         for at in range(0, self._end, _WORDS):
             taken_ns += words[at]
-        return taken_ns + self._still_ns()
+        return taken_ns
 
     def _still_ns(self) -> int:
         words = self._words
@@ -207,9 +215,22 @@ class SharedLine(Line):
                     hindmost = turn
         return hindmost
 
+    def _foremost(self) -> int:
+        """Return the greatest turn of all parts."""
+        words = self._words
+        foremost = 0
+        for at in range(3, self._end, _WORDS):
+            turn = words[at]
+            if turn > foremost:
+                foremost = turn
+        return foremost
+
 
 class SharedCnpLimiter(CnpLimiter):
-    """Lets one CNP pass in an interval, whichever part of the port sends it."""
+    """Lets one CNP pass in an interval, whichever part of the port sends it.
+
+    Parts that ask at the very same time may send one each.
+    """
 
     __slots__ = ("_end", "_first", "_words")
 

@@ -274,13 +274,15 @@ class WireEncoder:
             self._stamper.opcode(burst, 0) << 8 | self._stamper.opcode(burst, count - 1)
         )
         is_there = self._shapes[slot] == shape
-        self._shapes[slot] = shape
+        # Until all is written, nothing of it counts.
+        self._shapes[slot] = 0
         self._segment_bytes = 0
         for position in range(count):
             length = self._stamper.put_packet(burst, position, at, is_there)
             if position == 0:
                 self._segment_bytes = length
             at += length
+        self._shapes[slot] = shape
         return at
 
 

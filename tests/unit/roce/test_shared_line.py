@@ -165,6 +165,60 @@ def test_a_part_that_comes_back_has_saved_nothing() -> None:
         assert part.sent_bytes(END_NS) == pytest.approx(TOTAL_BYTES / 2, rel=0.02)
 
 
+@pytest.mark.parametrize("alone_ns", [10_000_000, 90_000_000])
+def test_who_had_the_line_alone_need_not_wait_for_that(alone_ns: int) -> None:
+    """All rest; then the part asks first that has had less until then."""
+    first, second = (Part(line=line) for line in shared_lines(2))
+    first.has_work = lambda now_ns: now_ns < alone_ns or now_ns >= END_NS + 1_000_000
+    second.has_work = lambda now_ns: now_ns >= END_NS
+    play([first, second], end_ns=END_NS + 11_000_000)
+    since_ns = END_NS + 1_000_000
+    share = 10_000_000 * RATE_BPS // 8 // 10**9 / 2
+    for part in (first, second):
+        assert part.sent_bytes(since_ns) == pytest.approx(share, rel=0.1)
+
+
+class Interleaved:
+    """Memory of two parts; after so many looks of the first the second one sends."""
+
+    def __init__(self, looks: int) -> None:
+        self.words = array("q", bytes(8 * PART_WORDS * 2))
+        self.other: SharedLine | None = None
+        self.looks = looks
+        self.now_ns = 0
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, at: int) -> int:
+        self.looks -= 1
+        if self.looks == 0 and self.other is not None:
+            self.other.occupy(BURST_BYTES, self.now_ns)
+        return self.words[at]
+
+    def __setitem__(self, at: int, value: int) -> None:
+        self.words[at] = value
+
+
+@pytest.mark.parametrize("looks", range(1, 16))
+def test_a_pause_that_two_parts_end_at_once_counts_once(looks: int) -> None:
+    words = Interleaved(looks=0)
+    one, other = (
+        SharedLine(rate_bps=RATE_BPS, burst_bound_ns=BOUND_NS, words=words, index=index)  # type: ignore[arg-type] # what it needs of a sequence
+        for index in range(2)
+    )
+    now_ns = 10**12
+    for line in (one, other):
+        line.demand(now_ns)
+    words.other, words.now_ns, words.looks = other, now_ns, looks
+
+    one.occupy(BURST_BYTES, now_ns)
+
+    words.other = None
+    # At most one burst of each, from now on.
+    assert one.ready_ns(now_ns) - now_ns <= 2 * BURST_BYTES * 8
+
+
 def test_waiting_for_others_is_no_fault_of_the_data_plane() -> None:
     parts = [Part(line=line) for line in shared_lines(3)]
     play(parts, end_ns=END_NS)
