@@ -192,7 +192,7 @@ def test_an_edit_falls_back_until_the_next_build(project: Project) -> None:
     name = "emulator/chakram/axle.py"
     project.write(name, SOURCES[name] + "# edited\n")
     stale = "built from another version of chakram/axle.py"
-    against = f"compiled against chakram.axle, which is {stale}"
+    against = f"goes with chakram.axle, which is {stale}"
     assert project.turn() == {
         "chakram.axle": stale,
         "chakram.wheel": against,
