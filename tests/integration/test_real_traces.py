@@ -548,6 +548,7 @@ def test_every_trace_read_shortly_is_what_protobuf_makes_of_it(
             data = gzip.decompress(data)
         rank = int(name.split(".")[-2])
         options = ReadOptions(bytes_per_element=2, drop_missing_dependencies=True)
+        # Both are called at once, before the loop goes on.
         short = outcome(lambda: read_plainly(data, rank=rank, options=options)[0])  # noqa: B023
         long = outcome(lambda: read_the_long_way(data, rank=rank, options=options))  # noqa: B023
         assert short == long, name

@@ -366,5 +366,6 @@ class PlainNodes(NodeBytes):
 
 def _first(column: object, count: int) -> memoryview:
     """Return the bytes of the first numbers of a column."""
+    # An array, or a column of ours: both show their memory, which no type says.
     view = memoryview(column)  # type: ignore[arg-type]
     return view.cast("B")[: count * view.itemsize]

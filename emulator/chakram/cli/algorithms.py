@@ -60,6 +60,7 @@ def list_(op: Op = None, as_json: Json = False) -> None:
             each.value,
             name,
             {
+                # A default is of its parameter's own kind; the type does not say so.
                 parameter.name: parameter.text(parameter.default)  # type: ignore[arg-type]
                 for parameter in parameters_of(each, name)
             },

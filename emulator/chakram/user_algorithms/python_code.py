@@ -106,6 +106,7 @@ class PythonSource:
             raise ScheduleError(
                 str(self._path), f"has no function {self._user.function!r}"
             )
+        # What it takes and returns is looked at when it is called.
         return function  # type: ignore[no-any-return]
 
     def _call(self, op: CollectiveOp, *, nranks: int, root: int) -> _Given:

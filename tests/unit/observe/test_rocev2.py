@@ -28,7 +28,7 @@ def made(nranks: int = 3, **placement: int) -> Plan:
             for rank in range(nranks)
         ],
         single_switch(nranks, 10**9),
-        **placement,  # type: ignore[arg-type]
+        **placement,  # type: ignore[arg-type] # any of its arguments
     )
 
 

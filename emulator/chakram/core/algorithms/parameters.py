@@ -154,6 +154,7 @@ def canonical_name(
     family: str, values: Mapping[str, Value], known: tuple[Parameter, ...]
 ) -> str:
     """Return the one text that stands for a family with these values."""
+    # A value is of its parameter's own kind; the type does not say so.
     inside = ",".join(
         f"{parameter.name}={parameter.text(values[parameter.name])}"  # type: ignore[arg-type]
         for parameter in known
