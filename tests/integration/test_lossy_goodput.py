@@ -93,19 +93,20 @@ def before_others() -> Iterator[None]:
     """Have this process and its session served first, where it may ask for that."""
     group = Path("/proc/self/autogroup")
     priority = os.getpriority(os.PRIO_PROCESS, 0)
-    # Its text ends in "nice 0"; kernels without such groups have no such file.
-    group_priority = group.read_text().split()[-1] if group.exists() else None
+    # Its text ends in "nice 0".  Kernels without such groups have no such file; it is
+    # empty where no ancestor of this process ever started a session.
+    words = group.read_text().split() if group.exists() else []
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)
-        if group_priority is not None:
+        if words:
             group.write_text("-20")
     try:
         yield
     finally:
         with suppress(PermissionError):
             os.setpriority(os.PRIO_PROCESS, 0, priority)
-            if group_priority is not None:
-                group.write_text(group_priority)
+            if words:
+                group.write_text(words[-1])
 
 
 def measured(plan: AgentPlan) -> tuple[float, float]:
