@@ -1,0 +1,44 @@
+"""Experiments and trace sets that tests of planning start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chakram.chakra.synth.program import Synthesis
+from chakram.chakra.synthesize import synthesize
+from chakram.chakra.writer import write_trace_set
+from chakram.config.synth import MoeTrace
+
+SYNTHETIC = "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}"
+
+EXPERIMENT = f"""\
+version: 1
+name: small
+jobs:
+  - name: moe
+    trace: {SYNTHETIC}
+fabric:
+  kind: namespaces
+  topology: {{single_switch: {{hosts: 4}}}}
+  links: {{host: {{rate: 1Gbit}}}}
+"""
+
+
+def moe(**parameters: int) -> Synthesis:
+    return synthesize(MoeTrace(synth="moe", layers=1, **parameters))
+
+
+def write(folder: Path, synthesis: Synthesis) -> None:
+    write_trace_set(
+        folder,
+        prefix="moe",
+        graphs=synthesis.graphs(),
+        groups=synthesis.groups,
+        producer=synthesis.producer,
+        descriptions_of=synthesis.descriptions_of,
+    )
+
+
+def of_files(path: Path | str, more: str = "") -> str:
+    """Return the experiment with a trace of files instead of a synthetic one."""
+    return EXPERIMENT.replace(SYNTHETIC, f"{{path: {path}{more}}}")

@@ -1,0 +1,86 @@
+"""What the sections of an experiment become in a plan."""
+
+from __future__ import annotations
+
+from chakram.config.experiment import Experiment, parse_experiment
+from chakram.controller.planning import (
+    queue_pair_layout,
+    run_settings,
+    transport_plan,
+)
+from tests.unit.controller.experiments import EXPERIMENT
+
+
+def with_transport(text: str) -> Experiment:
+    return parse_experiment(EXPERIMENT + f"transport: {{{text}}}\n")
+
+
+def test_defaults_are_those_of_a_queue_pair() -> None:
+    transport = transport_plan(parse_experiment(EXPERIMENT))
+    assert transport.congestion_control == "none"
+    assert transport.congestion_parameters == ()
+    assert transport.window_bytes == 65_536
+    assert transport.path_mtu == 4096
+    assert transport.ecn == 2
+    assert (transport.dscp_data, transport.dscp_ack) == (26, 26)
+    assert transport.max_burst_packets == 4  # 4 hosts of 1 Gbit/s
+
+
+def test_a_fixed_rate_is_that_of_the_ports_unless_it_is_named() -> None:
+    experiment = with_transport("congestion_control: fixed_rate")
+    assert transport_plan(experiment).congestion_parameters == (("rate_bps", 10**9),)
+    experiment = with_transport("congestion_control: {fixed_rate: {rate: 100Mbit}}")
+    assert transport_plan(experiment).congestion_parameters == (("rate_bps", 10**8),)
+
+
+def test_all_of_the_transport_section_arrives() -> None:
+    transport = transport_plan(
+        with_transport(
+            "window: 1MiB, path_mtu: 1024, verb: send, dscp: {data: 3, ack: 48}, "
+            "ecn: ect1, ack_interval: 8, retransmit_timeout: 10ms, retry_limit: 3, "
+            "burst: 7, rnr_retry_limit: 2, rnr_timer: 5, icrc: full, icrc_check: 64, "
+            "adaptive_retransmission: {low: 50us, tries: 3}, source_ports: [5000]"
+        )
+    )
+    assert transport.window_bytes == 2**20
+    assert transport.path_mtu == 1024
+    assert transport.verb == "send"
+    assert (transport.dscp_data, transport.dscp_ack, transport.ecn) == (3, 48, 1)
+    assert transport.ack_interval_packets == 8
+    assert transport.retransmit_timeout_ns == 10**7
+    assert transport.retry_limit == 3
+    assert transport.max_burst_packets == 7
+    assert (transport.rnr_retry_limit, transport.rnr_timer) == (2, 5)
+    assert (transport.icrc, transport.icrc_check) == ("full", 64)
+    assert (transport.adaptive_low_ns, transport.adaptive_tries) == (50_000, 3)
+
+
+def test_an_exponent_stands_for_a_timeout() -> None:
+    experiment = with_transport("local_ack_timeout: 4")
+    assert transport_plan(experiment).retransmit_timeout_ns == 65_536
+
+
+def test_the_layout_of_queue_pairs_arrives() -> None:
+    experiment = with_transport(
+        "queue_pairs: {count: 3, split: even, message_size: 1MiB}, "
+        "source_ports: [5000, 5001]"
+    )
+    transport = transport_plan(experiment)
+    assert (transport.split, transport.message_bytes) == ("even", 2**20)
+    layout = queue_pair_layout(experiment)
+    assert (layout.count, layout.source_ports) == (3, (5000, 5001))
+
+
+def test_run_settings_are_those_of_the_experiment() -> None:
+    settings = run_settings(
+        parse_experiment(
+            EXPERIMENT
+            + "iterations: {warmup: 1, measured: 3, sync: gap, gap: 5ms}\n"
+            + "faults: {drop: 0.01}\nseed: 9\nhang_timeout: 7s\n"
+        )
+    )
+    assert (settings.warmup, settings.measured) == (1, 3)
+    assert (settings.sync, settings.gap_ns) == ("gap", 5_000_000)
+    assert settings.drop_ratio == 0.01
+    assert settings.seed == 9
+    assert settings.hang_timeout_ns == 7 * 10**9
