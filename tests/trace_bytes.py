@@ -8,7 +8,7 @@ from typing import Any
 from chakram.chakra.decode import RankTrace
 from chakram.chakra.framing import frame
 from chakram.chakra.messages import Metadata, NodeType, encode_metadata, encode_node
-from chakram.chakra.options import ReadOptions
+from chakram.chakra.options import ReadOptions, WarningKind
 from chakram.chakra.reader import read_stream
 
 
@@ -53,3 +53,13 @@ def read(
         options=ReadOptions(**options),
         zero_is_a_group=zero_is_a_group,
     ).trace
+
+
+def kinds(*records: bytes, **options: Any) -> list[WarningKind]:
+    """Return what the records of a file are warned about."""
+    return [w.kind for w in read(*records, **options).warnings]
+
+
+def first(*records: bytes, **options: Any) -> Any:
+    """Return the first node of a file of these records."""
+    return read(metadata(), *records, **options).graph.node(0)

@@ -11,8 +11,11 @@ from chakram.chakra.decode import RankTrace
 from chakram.chakra.options import ReadOptions
 from chakram.chakra.pytorch.kineto import Profile, read_profile
 from chakram.chakra.reader import ReadProfile, read_stream
+from chakram.core.trace_node import TraceNode
 
 ROOT = 2
+WORLD = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 4}
+PAIR = {"pg_name": "7", "pg_desc": "pp", "ranks": [1, 3], "group_size": 2}
 ALL_TO_ALL = (
     "c10d::alltoall_base_(Tensor output, Tensor input, __torch__.PG process_group, "
     "int[] output_split_sizes, int[] input_split_sizes, bool async_op=True, "
@@ -200,3 +203,13 @@ def read(
         options=ReadOptions(unnamed_group=unnamed_group),
         profile_of=None if given is None else lambda _: given,
     ).trace
+
+
+def nodes_of(*rows: object, **how: object) -> list[TraceNode]:
+    return list(read(*rows, **how).graph.nodes())
+
+
+def after(nodes: list[TraceNode], node_id: int) -> set[int]:
+    """Return the ids of what a node waits for."""
+    (found,) = (each for each in nodes if each.node_id == node_id)
+    return {nodes[position].node_id for position in found.dependencies}

@@ -1,0 +1,63 @@
+"""Jobs placed on ports, for tests of plans and of their queue pairs."""
+
+from __future__ import annotations
+
+from chakram.core.groups import ProcessGroup, world_group
+from chakram.core.placement import PlacementOptions, place
+from chakram.core.plan import Plan, PortPlan, RunSettings, TransportPlan
+from chakram.core.program import Operation, RankProgram
+from chakram.core.queue_pairs import QueuePairLayout
+from chakram.testing.plans import collective, program
+
+
+def make_port(number: int, *, agent: str = "a0") -> PortPlan:
+    return PortPlan(
+        number=number,
+        agent=agent,
+        host=f"h{number}",
+        open="udp:eth0",
+        netns=f"/run/netns/h{number}",
+        address=f"198.18.{number // 250}.{number % 250 + 1}",
+        udp_port=4791,
+        rate_bps=10**9,
+        mtu=4200,
+    )
+
+
+def make_ports(count: int) -> list[PortPlan]:
+    return [make_port(number) for number in range(count)]
+
+
+def make_job(
+    nranks: int,
+    *operations: Operation,
+    job: str = "job",
+    groups: tuple[ProcessGroup, ...] | None = None,
+) -> list[RankProgram]:
+    members = (world_group(nranks),) if groups is None else groups
+    return [program(rank, members, operations, job=job) for rank in range(nranks)]
+
+
+def make_plan(
+    jobs: dict[str, list[RankProgram]],
+    ports: list[PortPlan],
+    options: dict[str, PlacementOptions] | None = None,
+    *,
+    shards: int = 1,
+    seed: int = 1,
+    layout: QueuePairLayout | None = None,
+) -> Plan:
+    return place(
+        jobs,
+        ports,
+        options or {},
+        TransportPlan(),
+        RunSettings(seed=seed),
+        shards={port.agent: shards for port in ports},
+        run_id="r",
+        layout=layout,
+    )
+
+
+ALL_TO_ALL = collective("all_to_all", 1024)
+RING = collective("all_reduce", 1024, algorithm="ring")
