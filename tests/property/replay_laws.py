@@ -13,12 +13,7 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.records import (
-    CAUSE_MESSAGE,
-    CAUSE_OPERATION,
-    CAUSE_START,
-    RecordRows,
-)
+from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START, RecordRows
 from chakram.core.schedule import rank_schedule, transfer_bytes, uneven_schedule
 from chakram.testing.plans import (
     FlowRow,

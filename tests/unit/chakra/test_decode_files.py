@@ -12,8 +12,6 @@ from chakram.chakra.options import DependencyPolicy, ReadOptions, WarningKind
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from tests.trace_bytes import collective, kinds, metadata, node, read
 
-# Files
-
 
 def test_a_file_may_lack_metadata() -> None:
     trace = read(node(0), node(1, data_deps=[0]))

@@ -2,78 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
-from chakram.config.experiment import Experiment, load_experiment, parse_experiment
-from chakram.config.fabric import ExternalFabric, NamespaceFabric
-from chakram.config.fabric_checks import address_family
+from chakram.config.experiment import load_experiment, parse_experiment
+from chakram.config.fabric import NamespaceFabric
 from chakram.config.jobs import TraceFiles
 from chakram.config.schema import schema_text
 from chakram.controller.planning import transport_plan
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ConfigError
 from tests.support import REPO_ROOT
-
-QUICKSTART = """\
-version: 1
-name: quickstart
-jobs:
-  - name: moe
-    trace: {synth: moe, ranks: 8, ep: 4, dp: 2, layers: 4}
-    compute: {from: trace, scale: 1.0}
-collectives: {all_reduce: ring, all_to_all: direct}
-iterations: {warmup: 2, measured: 20, sync: barrier}
-fabric:
-  kind: namespaces
-  switch: kernel
-  topology: {clos: {leaves: 2, spines: 2, hosts_per_leaf: 4}}
-  links: {host: {rate: 250Mbit}, uplink: {rate: 500Mbit}}
-  mtu: 4200
-transport: {congestion_control: fixed_rate, window: 64KiB, path_mtu: 4096}
-"""
-
-EXTERNAL = """\
-version: 1
-name: leaf-burn-in
-jobs:
-  - name: mixtral
-    trace: {path: traces/mixtral, bytes_per_element: 2}
-    compute: {from: roofline, peak: 989 TFLOPS, memory: 3.35 TB/s}
-    size_scale: 1/16
-fabric:
-  kind: external
-  defaults: {rate: 100Gbit, mtu: 9000, isolate: namespace}
-  hosts:
-    - name: h1
-      agent: "192.0.2.11:7411"
-      ports:
-        - {open: "udp:ens1f0", address: 198.18.1.1/24, netns: /run/netns/p0}
-        - {open: "udp:ens1f1", address: 198.18.2.1/24, netns: /run/netns/p1}
-    - name: h2
-      agent: "unix:/run/chakram/h2.sock"
-      ports: [{open: "udp:ens1f0", address: 198.18.1.2/24, netns: /run/netns/p0}]
-  tls: {ca: certs/ca.pem, cert: certs/controller.pem, key: certs/controller.key}
-"""
-
-
-EXTERNAL_IPV6 = re.sub(
-    r"198\.18\.([0-9])\.([0-9])/24", r"'2001:2:0:\1::\2/64'", EXTERNAL
-)
-
-
-def mistakes_of(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse_experiment(text, source="x.yaml")
-    return str(caught.value)
+from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, QUICKSTART, mistakes_of
 
 
 def test_quickstart_is_read_into_integers() -> None:
@@ -89,15 +31,6 @@ def test_quickstart_is_read_into_integers() -> None:
     assert experiment.udp_port == 4791
 
 
-def test_external_fabric_is_read() -> None:
-    experiment = parse_experiment(EXTERNAL)
-    assert isinstance(experiment.fabric, ExternalFabric)
-    first = experiment.fabric.hosts[0].ports[0]
-    assert str(first.address) == "198.18.1.1/24"
-    assert experiment.jobs[0].size_scale == Fraction(1, 16)
-    assert experiment.jobs[0].compute.memory_bytes_per_s == 3_350_000_000_000
-
-
 def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text(EXTERNAL)
@@ -106,41 +39,6 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
     assert isinstance(trace, TraceFiles)
     assert trace.path == tmp_path / "traces/mixtral"
     assert experiment.runs == Path("runs")
-
-
-def test_an_external_fabric_of_ipv6_is_read() -> None:
-    fabric = parse_experiment(EXTERNAL_IPV6).fabric
-    assert isinstance(fabric, ExternalFabric)
-    assert str(fabric.hosts[0].ports[0].address.ip) == "2001:2:0:1::1"
-    assert address_family(fabric) == "ipv6"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("2001:2:0:1::1/64", "2001:2:0:1::/64", "is not the address of a single port"),
-        ("2001:2:0:1::1/64", "ff02::1/64", "is not the address of a single port"),
-        ("2001:2:0:1::1/64", "fe80::1/64", "link-local addresses mean another host"),
-        ("2001:2:0:1::1/64", "::ffff:198.18.1.1/120", "stands for an IPv4 address"),
-        ("2001:2:0:1::1/64", "2001:db8::1/64", "outside the allowed prefixes"),
-        ("2001:2:0:1::1/64", "2001:2:0:1::1", "an address with its prefix length"),
-        ("2001:2:0:1::2/64", "2001:2:0:1::1/64", "is the address of a port of h1"),
-        ("2001:2:0:1::1/64", "198.18.1.1/24", "they cannot reach each other"),
-        ("mtu: 9000", "mtu: 1279", "1279 is less than any link of IPv6 has"),
-        ("/run/netns/p1", "/run/netns/p1, mtu: 1279", "1279 is less than any link of"),
-        ("  tls:", "  allow: ['::/0']\n  tls:", "is wider than /32"),
-    ],
-)
-def test_a_mistake_in_an_external_fabric_of_ipv6(
-    old: str, new: str, expected: str
-) -> None:
-    assert old in EXTERNAL_IPV6
-    assert expected in mistakes_of(EXTERNAL_IPV6.replace(old, new))
-
-
-def test_a_link_of_two_has_no_address_that_is_not_a_ports() -> None:
-    text = EXTERNAL_IPV6.replace("2001:2:0:1::1/64", "2001:2:0:1::/127")
-    assert parse_experiment(text).fabric
 
 
 @pytest.mark.parametrize(
@@ -273,41 +171,6 @@ def test_a_mistake_says_what_was_found(old: str, new: str, expected: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "expected"),
-    [
-        ("198.18.1.1/24", "10.0.0.1/24", "outside the allowed prefixes 198.18.0.0/15"),
-        ("198.18.1.1/24", "198.18.1.1", "not an address with its prefix length"),
-        ("198.18.1.1/24", "198.18.1.0/24", "not the address of a single port"),
-        ("198.18.1.1/24", "224.0.0.1/24", "not the address of a single port"),
-        ("198.18.1.2/24", "198.18.1.1/24", "198.18.1.1 is the address of a port of h1"),
-        ("netns: /run/netns/p1", "mtu: 9000", "has no netns"),
-        ("netns: /run/netns/p1", "netns: /run/netns/p0", "shares a network namespace"),
-        ("udp:ens1f1", "tcp:ens1f1", "is not a port specification"),
-        ("udp:ens1f1", "udp:../etc", "'../etc' is not the name of an interface"),
-        ("192.0.2.11:7411", "192.0.2.11", "is not the address of an agent"),
-        ("192.0.2.11:7411", "192.0.2.11:74110", "is not the address of an agent"),
-        ("unix:/run/chakram/h2.sock", "unix:h2.sock", "is not an absolute path"),
-        ("name: h2", "name: h1", "host 0 has 'h1' as well"),
-        ("  tls:", "  allow: [0.0.0.0/0]\n  tls:", "is wider than /8"),
-        ("rate: 100Gbit", "topology: 3", "unknown key"),
-        ("  tls:", "  allow: [net]\n  tls:", "'net' is not a prefix"),
-        ("{path: traces/mixtral,", "{path: 3,", "trace.path: is not a path"),
-        ('agent: "unix:/run/chakram/h2.sock"', "agent: 192.0.2.11:7411", "under one"),
-    ],
-)
-def test_a_mistake_in_an_external_fabric(old: str, new: str, expected: str) -> None:
-    assert old in EXTERNAL
-    assert expected in mistakes_of(EXTERNAL.replace(old, new, 1))
-
-
-def test_agents_on_other_machines_need_certificates() -> None:
-    text = "\n".join(line for line in EXTERNAL.splitlines() if "tls:" not in line)
-    told = mistakes_of(text)
-    assert "192.0.2.11:7411 is on another machine" in told
-    assert "\n" not in told
-
-
-@pytest.mark.parametrize(
     ("addressing", "path_mtu", "most"),
     [
         ("ipv4", 4096, 15),
@@ -325,22 +188,6 @@ def test_a_burst_fits_into_one_send(addressing: str, path_mtu: int, most: int) -
     assert transport_plan(parse_experiment(text % most)).max_burst_packets == most
     if most < 64:
         assert f"(at most {most} do; or leave it out)" in mistakes_of(text % (most + 1))
-
-
-def test_the_smallest_mtu_of_all_ports_decides() -> None:
-    text = EXTERNAL.replace("p1}", "p1, mtu: 1500}") + "transport: {path_mtu: 4096}\n"
-    assert "the fabric's MTU of 1500 (at most 1024 fits" in mistakes_of(text)
-
-
-def test_predicting_by_simulation_needs_a_topology() -> None:
-    text = EXTERNAL + "predict: [simulate]\n"
-    assert "simulate needs to know the fabric" in mistakes_of(text)
-    with_topology = text.replace(
-        "  tls:", "  topology: {single_switch: {hosts: 3}}\n  tls:"
-    )
-    parse_experiment(with_topology)
-    too_small = with_topology.replace("{hosts: 3}", "{hosts: 2}")
-    assert "has 2 hosts, but fabric.hosts has 3 ports" in mistakes_of(too_small)
 
 
 def test_overrides_replace_what_the_file_says() -> None:
@@ -397,57 +244,6 @@ def test_the_published_schema_is_that_of_the_models() -> None:
     assert published.read_text(encoding="utf-8") == schema_text(), (
         "run: python -m chakram.config.schema > configs/schema/experiment.schema.json"
     )
-
-
-scalars = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(allow_nan=False),
-    st.text(max_size=8),
-    st.sampled_from(["1Gbit", "64KiB", "10us", "auto", "linear", "udp:eth0", "off"]),
-)
-values = st.recursive(
-    scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "kind",
-                    "name",
-                    "trace",
-                    "synth",
-                    "path",
-                    "hosts",
-                    "rate",
-                    "clos",
-                    "order",
-                ]
-            ),
-            inner,
-            max_size=3,
-        )
-    ),
-    max_leaves=6,
-)
-
-
-@given(section=st.sampled_from(list(Experiment.model_fields)), value=values)
-def test_any_value_is_read_or_refused_with_our_error(
-    section: str, value: object
-) -> None:
-    data = yaml.safe_load(QUICKSTART)
-    alias = Experiment.model_fields[section].alias or section
-    data[alias] = value
-    with contextlib.suppress(ConfigError):
-        parse_experiment(json.dumps(data))
-
-
-@given(text=st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused_with_our_error(text: bytes) -> None:
-    with pytest.raises(ConfigError):
-        parse_experiment(text)
 
 
 TRANSPORT = """

@@ -9,12 +9,7 @@ import pytest
 from chakram.config.experiment import parse_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.errors import ConfigError, TraceError
-from tests.unit.controller.experiments import (
-    EXPERIMENT,
-    moe,
-    of_files,
-    write,
-)
+from tests.unit.controller.experiments import EXPERIMENT, moe, of_files, write
 
 
 def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:

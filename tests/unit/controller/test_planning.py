@@ -12,11 +12,7 @@ from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.plan_summary import PlanSummary, summarise_plan
-from chakram.controller.planning import (
-    build_plan,
-    shards_of,
-    transport_plan,
-)
+from chakram.controller.planning import build_plan, shards_of, transport_plan
 from chakram.controller.port_plans import (
     external_ports,
     planned_ports,
@@ -26,12 +22,7 @@ from chakram.controller.port_plans import (
 from chakram.core.plan_check import check_plan
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.topology import single_switch
-from tests.unit.controller.experiments import (
-    EXPERIMENT,
-    moe,
-    of_files,
-    write,
-)
+from tests.unit.controller.experiments import EXPERIMENT, moe, of_files, write
 
 EXTERNAL = """\
 version: 1

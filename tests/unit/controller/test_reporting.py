@@ -9,11 +9,7 @@ from chakram.config.fabric import (
     TopologySettings,
 )
 from chakram.config.transport import Faults
-from chakram.controller.reporting import (
-    describe_fabric,
-    injected_banners,
-    sum_injected,
-)
+from chakram.controller.reporting import describe_fabric, injected_banners, sum_injected
 
 NAMESPACES = NamespaceFabric(
     kind="namespaces",

@@ -7,19 +7,12 @@ import pytest
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.job_settings import arrivals_ns
-from chakram.controller.planning import (
-    build_plan,
-    run_settings,
-)
-from chakram.controller.port_plans import (
-    planned_ports,
-)
+from chakram.controller.planning import build_plan, run_settings
+from chakram.controller.port_plans import planned_ports
 from chakram.core.plan import JobSettings
 from chakram.core.plan_check import check_plan
 from chakram.errors import ConfigError
-from tests.unit.controller.experiments import (
-    EXPERIMENT,
-)
+from tests.unit.controller.experiments import EXPERIMENT
 
 TWO_JOBS = """\
 version: 1

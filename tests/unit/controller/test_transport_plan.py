@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.controller.planning import (
-    queue_pair_layout,
-    run_settings,
-    transport_plan,
-)
+from chakram.controller.planning import queue_pair_layout, run_settings, transport_plan
 from tests.unit.controller.experiments import EXPERIMENT
 
 

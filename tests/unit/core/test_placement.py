@@ -14,9 +14,7 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.placement import PlacementOptions
 from chakram.core.plan_check import check_plan
-from chakram.core.queue_pairs import (
-    FIRST_QUEUE_PAIR,
-)
+from chakram.core.queue_pairs import FIRST_QUEUE_PAIR
 from chakram.errors import PlanError
 from chakram.testing.plans import collective
 from tests.unit.core.placing import (

@@ -6,20 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.core.plan import (
-    Plan,
-)
+from chakram.core.plan import Plan
 from chakram.core.plan_check import check_plan
-from chakram.core.queue_pairs import (
-    FIRST_QUEUE_PAIR,
-)
-from tests.unit.core.placing import (
-    ALL_TO_ALL,
-    RING,
-    make_job,
-    make_plan,
-    make_ports,
-)
+from chakram.core.queue_pairs import FIRST_QUEUE_PAIR
+from tests.unit.core.placing import ALL_TO_ALL, RING, make_job, make_plan, make_ports
 
 
 def broken(plan: Plan, **changes: object) -> list[str]:

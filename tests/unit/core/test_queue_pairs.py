@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.core.groups import ProcessGroup
-from chakram.core.plan import (
-    POINT_TO_POINT,
-)
+from chakram.core.plan import POINT_TO_POINT
 from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import (
     SOURCE_PORT_BASE,
@@ -23,13 +21,7 @@ from chakram.core.queue_pairs import (
 )
 from chakram.errors import PlanError
 from chakram.testing.plans import collective, program, receive, send
-from tests.unit.core.placing import (
-    ALL_TO_ALL,
-    RING,
-    make_job,
-    make_plan,
-    make_ports,
-)
+from tests.unit.core.placing import ALL_TO_ALL, RING, make_job, make_plan, make_ports
 
 
 def test_a_direct_all_to_all_joins_every_pair_once() -> None:

@@ -22,8 +22,6 @@ from tests.unit.chakra.pytorch.hosts import (
     tensor,
 )
 
-# With a profile.
-
 
 def test_without_a_profile_nothing_takes_time_and_it_is_said() -> None:
     trace = read(groups(WORLD), node(4, "aten::mm"), all_reduce(5, 1))

@@ -19,13 +19,7 @@ from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.replication import Replication
 from chakram.errors import MatchingError, TraceError, UnsupportedTrace
 from chakram.testing.graphs import job, label
-from tests.unit.chakra.pytorch.hosts import (
-    all_to_all,
-    event,
-    groups,
-    node,
-    text,
-)
+from tests.unit.chakra.pytorch.hosts import all_to_all, event, groups, node, text
 
 MATRIX = ((1, 2, 3), (0, 5, 6), (7, 0, 9))
 """Elements of four bytes from rank to rank."""

@@ -1,0 +1,284 @@
+"""The tables of a run directory: what was recorded comes back as it was."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, SHARE_UNIT, RecordRows
+from chakram.core.resolve import (
+    CollectiveKey,
+    LinkRecord,
+    OperationTable,
+    completion_times,
+    flow_records,
+    rank_records,
+)
+from chakram.core.summarise import summarise
+from chakram.core.summary import Measurements
+from chakram.observe.manifest import RunManifest
+from chakram.observe.run_directory import RunDirectory
+from chakram.observe.run_results import open_run
+from chakram.observe.tables import SCHEMAS
+from chakram.testing.results import (
+    ALL_REDUCE_NS,
+    ALL_TO_ALL_NS,
+    row_of,
+    small_plan,
+    small_rows,
+)
+from tests.plans import moved
+from tests.support import REPO_ROOT
+from tests.unit.observe.small_runs import EP1, STARTED, WORLD, begin
+
+_SAME_NAMES = [
+    "iteration",
+    "src",
+    "dst",
+    "step",
+    "channel",
+    "qpn",
+    "ready_ns",
+    "posted_ns",
+    "first_sent_ns",
+    "last_acked_ns",
+    "fct_ns",
+    "packets",
+    "retransmitted",
+    "generator_wait_ns",
+]
+
+
+def test_every_message_is_told_its_own_ideal(tmp_path: Path) -> None:
+    def ideal(job: str, src: int, dst: int, size_bytes: int) -> int:
+        return len(job) * 10**12 + src * 10**10 + dst * 10**8 + size_bytes
+
+    directory = begin(tmp_path)
+    for iteration in range(4):
+        directory.add(small_rows(iteration))
+        directory.flush()
+    directory.finish(ended=STARTED, flow_ideal=ideal)
+    rows = _flows(directory)
+    assert len(rows) == 116
+    assert len({row["bytes"] for row in rows}) > 1
+    assert [row["ideal_ns"] for row in rows] == [
+        ideal(row["job"], row["src"], row["dst"], row["bytes"]) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_flows_name_the_family_of_their_ports(tmp_path: Path, family: str) -> None:
+    plan = small_plan()
+    if family == "ipv6":
+        agents = []
+        for agent in plan.agents:
+            places = [(f"2001:2::{port.number + 1}", 4791) for port in agent.ports]
+            agents.append(moved(agent, places))
+        plan = replace(plan, agents=tuple(agents))
+    directory = RunDirectory.create(
+        tmp_path,
+        manifest=RunManifest(
+            run_id="r", name="n", world="loopback", started_at="", family=family
+        ),
+        started=STARTED,
+    )
+    directory.begin(plan)
+    directory.add(small_rows(0))
+    directory.finish(ended=STARTED)
+    assert {row["family"] for row in _flows(directory)} == {family}
+    assert open_run(directory.path).manifest.family == family
+
+
+def test_without_a_fabric_no_message_has_an_ideal(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+    directory.finish(ended=STARTED)
+    (column,) = {row["ideal_ns"] for row in _flows(directory)}
+    assert column is None
+
+
+def _flows(directory: RunDirectory) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = open_run(directory.path).table("flows").to_pylist()
+    return rows
+
+
+def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+    directory.finish(ended=STARTED)
+    for name in ("flows", "collectives", "ranks", "links"):
+        metadata = pq.read_schema(directory.path / f"{name}.parquet").metadata
+        assert metadata[b"chakram.schema_version"] == b"1"
+        assert metadata[b"chakram.run_id"] == b"r1"
+        assert metadata[b"chakram.table"] == name.encode()
+
+
+def test_collectives_and_ranks_come_back_as_they_were(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    written = directory.add(small_rows(1, slower_ns=7, retransmitted=2))
+    assert [len(written.collectives), len(written.ranks)] == [4, 4]
+    directory.finish(ended=STARTED)
+    results = open_run(directory.path)
+    assert results.collectives() == written.collectives
+    assert results.ranks() == written.ranks
+    assert [(rank.rank, rank.measured) for rank in results.ranks()] == [
+        (0, True),
+        (1, True),
+        (2, True),
+        (3, True),
+    ]
+
+
+def test_flow_columns_agree_with_flow_records(tmp_path: Path) -> None:
+    manifest = RunManifest(run_id="r", name="r", world="loopback", started_at="")
+    directory = RunDirectory.create(tmp_path, manifest=manifest, started=STARTED)
+    offsets_ns = (0, 10, -20, 30)
+    operations = directory.begin(small_plan(), offsets_ns=offsets_ns)
+    rows = small_rows(1, generator_wait_ns=5, retransmitted=3)
+    directory.add(rows)
+    directory.finish(ended=STARTED)
+    found = open_run(directory.path).table("flows").to_pylist()
+    expected = list(flow_records(rows.flows, operations, offsets_ns=offsets_ns))
+    assert len(found) == len(expected)
+    for row, flow in zip(found, expected, strict=True):
+        assert (row["job"], row["group"], row["k"]) == flow.key
+        assert CollectiveOp(row["collective"]) is flow.op
+        assert row["bytes"] == flow.size_bytes
+        for name in _SAME_NAMES:
+            assert row[name] == getattr(flow, name), name
+    assert {row["cause"] for row in found} == {"start", "operation", "message"}
+    assert all(
+        (row["cause_rank"] is not None) == (row["cause"] == "message") for row in found
+    )
+
+
+def test_completion_times_come_back_by_collective(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    for iteration in range(3):
+        directory.add(small_rows(iteration))
+        directory.flush()
+    directory.finish(ended=STARTED)
+    times = open_run(directory.path).completion_times()
+    assert {key: len(values) for key, values in times.items()} == {
+        WORLD: 48,
+        CollectiveKey("moe", "ep0", 0): 4,
+        EP1: 4,
+        CollectiveKey("moe", "p2p:0>1", 0): 2,
+    }
+    assert times[EP1] == array("q", [ALL_TO_ALL_NS] * 4)
+
+
+def test_models_stand_beside_what_was_measured(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(1))
+    directory.finish(
+        ended=STARTED,
+        ideal={WORLD: 300_000},
+        predictions={"simulate": {WORLD: 390_000, EP1: 99_000}},
+    )
+    results = open_run(directory.path)
+    assert results.ideals() == {WORLD: 300_000}
+    assert results.ceilings() == {}
+    assert results.predictions() == {"simulate": {WORLD: 390_000, EP1: 99_000}}
+    row = next(
+        row
+        for row in results.table("collectives").to_pylist()
+        if row["group"] == "world"
+    )
+    assert (row["duration_ns"], row["ideal_ns"]) == (ALL_REDUCE_NS, 300_000)
+
+
+def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
+    directory = begin(tmp_path, dilation=10, size_scale="1/16")
+    rows = RecordRows()
+    for iteration in range(4):
+        rows.extend(small_rows(iteration))
+    collectives = directory.add(rows).collectives
+    directory.finish(ended=STARTED, ideal={WORLD: ALL_REDUCE_NS // 2})
+    results = open_run(directory.path)
+    found = results.summary()
+    operations = OperationTable(small_plan())
+    expected = summarise(
+        Measurements(
+            facts=found.facts,
+            collectives=collectives,
+            ranks=rank_records(rows.iterations, operations, warmup=1),
+            completion_times=completion_times(rows.flows, operations, warmup=1),
+            messages=results.messages(),
+            transport=results.message_transport(),
+        ),
+        ideal=lambda identity: {WORLD: ALL_REDUCE_NS // 2}.get(identity.key),
+    )
+    assert found == expected
+    assert found.facts.directory == str(directory.path)
+    assert found.rows[0].ideal_share == 0.5
+    assert len(found.banners) == 2
+
+
+def test_samples_become_tables_on_the_controllers_clock(tmp_path: Path) -> None:
+    directory = begin(tmp_path, offsets_ns=(0, 1_000, 0, 0))
+    directory.add(
+        RecordRows(
+            queue_pairs=array(
+                "q",
+                row_of(
+                    QUEUE_PAIR_FIELDS,
+                    time_ns=5,
+                    rank=1,
+                    peer=2,
+                    qpn=77,
+                    alpha=SHARE_UNIT // 4,
+                    cnp_rx=3,
+                )
+                + row_of(QUEUE_PAIR_FIELDS, time_ns=6, alpha=-1),
+            ),
+            ports=array("q", row_of(PORT_FIELDS, time_ns=7, port=1, tx_bytes=9)),
+        )
+    )
+    directory.finish(ended=STARTED)
+    results = open_run(directory.path)
+
+    first, second = results.table("queue_pairs").to_pylist()
+    assert (first["time_ns"], first["rank"], first["peer"]) == (1_005, 1, 2)
+    assert (first["qpn"], first["alpha"], first["cnp_rx"]) == (77, 0.25, 3)
+    assert (second["time_ns"], second["alpha"]) == (6, None)
+    (port,) = results.table("ports").to_pylist()
+    assert (port["time_ns"], port["port"], port["tx_bytes"]) == (1_007, 1, 9)
+
+
+def test_links_come_back(tmp_path: Path) -> None:
+    links = [
+        LinkRecord(
+            link="leaf1-spine1",
+            kind="uplink",
+            direction="up",
+            bytes_before=10,
+            bytes_after=110,
+        )
+    ]
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED, links=links)
+    (link,) = open_run(directory.path).links()
+    assert link == links[0]
+    assert link.bytes == 100
+
+
+@pytest.mark.parametrize("name", list(SCHEMAS))
+def test_every_column_is_in_the_reference(name: str) -> None:
+    page = (REPO_ROOT / "docs/reference/run-directory.md").read_text(encoding="utf-8")
+    _, _, section = page.partition(f"## {name}.parquet\n")
+    section, _, _ = section.partition("\n## ")
+    described = {
+        column
+        for line in section.splitlines()
+        if line.startswith("|")
+        for column in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+    assert set(SCHEMAS[name].names) <= described
