@@ -142,6 +142,39 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes}B"
 
 
+def exact_time(time_ns: int) -> str:
+    """Return a time exactly, as people write it, e.g. ``1h``, ``4.096us``."""
+    for unit in ("h", "min"):
+        if time_ns and time_ns % TIME_UNITS[unit] == 0:
+            return f"{time_ns // TIME_UNITS[unit]}{unit}"
+    return _exact(time_ns, TIME_UNITS, ("s", "ms", "us", "ns"))
+
+
+def exact_rate(rate_bps: int) -> str:
+    """Return a rate exactly, as people write it, e.g. ``1.5Gbit``."""
+    return _exact(rate_bps, RATE_UNITS, ("Tbit", "Gbit", "Mbit", "kbit", "bit"))
+
+
+def exact_flops(rate: int) -> str:
+    """Return a compute rate exactly, as people write it, e.g. ``989TFLOPS``."""
+    units = ("PFLOPS", "TFLOPS", "GFLOPS", "MFLOPS", "kFLOPS")
+    return _exact(rate, FLOPS_UNITS, units)
+
+
+def exact_byte_rate(rate: int) -> str:
+    """Return a rate of bytes exactly, as people write it, e.g. ``3.35TB/s``."""
+    return _exact(rate, BYTE_RATE_UNITS, ("TB/s", "GB/s", "MB/s", "kB/s", "B/s"))
+
+
+def _exact(value: int, factors: dict[str, int], units: tuple[str, ...]) -> str:
+    """Return *value* in the first of *units* that it is not less than, or the last."""
+    unit = next((each for each in units if value >= factors[each]), units[-1])
+    whole, rest = divmod(value, factors[unit])
+    # All factors are powers of ten.
+    decimals = f"{rest:0{len(str(factors[unit])) - 1}}".rstrip("0") if rest else ""
+    return f"{whole}.{decimals}{unit}" if decimals else f"{whole}{unit}"
+
+
 def about_size(size_bytes: int) -> str:
     """Return a size with four significant digits, in the unit nearest below it.
 

@@ -9,6 +9,10 @@ import pytest
 from chakram.errors import ConfigError
 from chakram.units import (
     about_size,
+    exact_byte_rate,
+    exact_flops,
+    exact_rate,
+    exact_time,
     format_rate,
     format_size,
     format_time,
@@ -123,3 +127,25 @@ def test_sizes_in_tables_have_four_digits_and_the_unit_below(
     size_bytes: int, expected: str
 ) -> None:
     assert about_size(size_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (exact_time(3600 * 10**9), "1h"),
+        (exact_time(600 * 10**9), "10min"),
+        (exact_time(100 * 10**9), "100s"),
+        (exact_time(67_108_864), "67.108864ms"),
+        (exact_time(4096), "4.096us"),
+        (exact_time(1_000_000_001), "1.000000001s"),
+        (exact_time(999), "999ns"),
+        (exact_time(0), "0ns"),
+        (exact_rate(400 * 10**9), "400Gbit"),
+        (exact_rate(1_500_000), "1.5Mbit"),
+        (exact_rate(7), "7bit"),
+        (exact_flops(989 * 10**12), "989TFLOPS"),
+        (exact_byte_rate(3_350 * 10**9), "3.35TB/s"),
+    ],
+)
+def test_limits_are_written_exactly(text: str, wanted: str) -> None:
+    assert text == wanted

@@ -14,6 +14,7 @@ import yaml
 
 from chakram.config.mistakes import Mistake
 from chakram.errors import ConfigError
+from chakram.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +92,7 @@ def read_document(path: Path) -> Document:
     if len(text) > SIZE_LIMIT_BYTES:
         raise ConfigError(
             str(path),
-            f"is longer than {SIZE_LIMIT_BYTES} bytes",
+            f"is longer than {format_size(SIZE_LIMIT_BYTES)}",
             "is this an experiment file?",
         )
     return parse_document(text, source=str(path))

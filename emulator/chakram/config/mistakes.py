@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
+from chakram.config.quantities import Shown
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ _SHOWN = 50
 """Mistakes told at once; a wrong kind of file would have thousands."""
 
 _FOUND_LENGTH = 60
+
+_LIMITS = ("ge", "gt", "le", "lt")
+"""What pydantic calls the limits of a number."""
 
 # How pydantic's kinds of error read in our words: what was found, and a hint.
 _WORDS: dict[str, tuple[str, str]] = {
@@ -164,9 +168,13 @@ def _translate(details: Any, model: type[BaseModel], data: Any) -> Mistake:
         )
     if kind in _WORDS:
         found, hint = _WORDS[kind]
+        quantity = _quantity_at(model, details["loc"])
         words = {
-            **context,
-            "input": _shown(details["input"]),
+            **{
+                name: _in_units(value, quantity) if name in _LIMITS else value
+                for name, value in context.items()
+            },
+            "input": _shown(_in_units(details["input"], quantity)),
             # Of the patterns of names only that of labs knows no capitals.
             "characters": "letters, digits, _, . and -"
             if "A-Z" in str(context.get("pattern"))
@@ -205,7 +213,8 @@ def _shown(value: Any) -> str:
         return "a mapping" if isinstance(value, dict) else "a list"
     if value is None:
         return "nothing"
-    text = repr(value) if isinstance(value, str) else str(value)
+    is_quoted = isinstance(value, str) and not isinstance(value, _Written)
+    text = repr(value) if is_quoted else str(value)
     return text if len(text) <= _FOUND_LENGTH else f"{text[:_FOUND_LENGTH]}..."
 
 
@@ -234,8 +243,49 @@ def _strip_tags(loc: Sequence[Any], data: Any, *, missing: bool) -> Location:
     return tuple(location)
 
 
+def _quantity_at(model: type[BaseModel], loc: Sequence[Any]) -> Shown | None:
+    """Return how the quantity at *loc* is written, None if there is none."""
+    keys = [part for part in loc if not isinstance(part, int)]
+    for candidate in _models_at(model, keys[:-1]) if keys else ():
+        for name, field in candidate.model_fields.items():
+            if keys[-1] in (name, field.alias):
+                return _shown_of([*field.metadata, field.annotation])
+    return None
+
+
+def _shown_of(parts: Iterable[Any]) -> Shown | None:
+    """Return what says how a quantity is written, in annotations and metadata."""
+    for part in parts:
+        found = part if isinstance(part, Shown) else _shown_of(get_args(part))
+        if found is not None:
+            return found
+    return None
+
+
+def _in_units(value: Any, quantity: Shown | None) -> Any:
+    """Return a number as people write that *quantity*; anything else as it is."""
+    if quantity is None or isinstance(value, bool) or not isinstance(value, int):
+        return value
+    return _Written(quantity.write(value))
+
+
+class _Written(str):
+    """Text that is ours: it needs no quotes."""
+
+    __slots__ = ()
+
+
 def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
     """Return the keys that the model at *loc* knows."""
+    return [
+        field.alias or name
+        for candidate in _models_at(model, loc)
+        for name, field in candidate.model_fields.items()
+    ]
+
+
+def _models_at(model: type[BaseModel], loc: Sequence[Any]) -> list[type[BaseModel]]:
+    """Return the models that may stand at *loc*."""
     candidates = [model]
     for part in loc:
         if isinstance(part, int):
@@ -252,11 +302,7 @@ def _known_keys(model: type[BaseModel], loc: Sequence[Any]) -> list[str]:
             if (field.alias or name) == part
             for inner in _models_in(field.annotation)
         ]
-    return [
-        field.alias or name
-        for candidate in candidates
-        for name, field in candidate.model_fields.items()
-    ]
+    return candidates
 
 
 def tag_of(model: type[BaseModel]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
@@ -23,8 +25,6 @@ from chakram import units
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic import ValidationInfo
 
 _NUMBER = r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
@@ -47,6 +47,13 @@ class Stretches(Enum):
 
     TIME = "times"
     RATE = "divided by"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How errors write a quantity: in the metadata of its type."""
+
+    write: Callable[[int], str]
 
 
 def problem(found: str, hint: str) -> PydanticCustomError:
@@ -129,11 +136,16 @@ Rate = Annotated[
     _RATE_TEXT,
     _schema("rate", units.RATE_UNITS),
     Stretches.RATE,
+    Shown(units.exact_rate),
 ]
 """Bits per second, above 0."""
 
 Size = Annotated[
-    int, BeforeValidator(_positive_size), _SIZE_TEXT, _schema("size", units.SIZE_UNITS)
+    int,
+    BeforeValidator(_positive_size),
+    _SIZE_TEXT,
+    _schema("size", units.SIZE_UNITS),
+    Shown(units.format_size),
 ]
 """Bytes, above 0."""
 
@@ -142,6 +154,7 @@ ZeroableSize = Annotated[
     BeforeValidator(_with_units(units.parse_size, "size")),
     _SIZE_TEXT,
     _schema("size", units.SIZE_UNITS),
+    Shown(units.format_size),
 ]
 """Bytes; 0 means something."""
 
@@ -151,6 +164,7 @@ Time = Annotated[
     _TIME_TEXT,
     _schema("time", units.TIME_UNITS),
     Stretches.TIME,
+    Shown(units.exact_time),
 ]
 """Nanoseconds."""
 
@@ -160,6 +174,7 @@ ComputeRate = Annotated[
     _FLOPS_TEXT,
     _schema("compute rate", units.FLOPS_UNITS),
     Stretches.RATE,
+    Shown(units.exact_flops),
 ]
 """Floating-point operations per second."""
 
@@ -169,6 +184,7 @@ ByteRate = Annotated[
     _BYTE_RATE_TEXT,
     _schema("byte rate", units.BYTE_RATE_UNITS),
     Stretches.RATE,
+    Shown(units.exact_byte_rate),
 ]
 """Bytes per second."""
 

@@ -27,6 +27,7 @@ from chakram.control.service import (
     is_local,
 )
 from chakram.errors import AgentError, ChakramError, PlanError
+from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -292,7 +293,8 @@ class AgentClient:
         if length > MAX_MESSAGE_BYTES:
             raise PlanError(
                 f"plan {plan.run_id}: agent {plan.agent}",
-                f"it takes {length} bytes, a message has at most {MAX_MESSAGE_BYTES}",
+                f"it takes {about_size(length)}, a message has at most "
+                f"{format_size(MAX_MESSAGE_BYTES)}",
                 "spread the ranks over more agents",
             )
         async with self._errors():

@@ -32,6 +32,7 @@ from chakram.controller.job_loading import LoadedJob, load_jobs, placement_optio
 from chakram.core.algorithms import user_algorithms
 from chakram.core.lowering import LoweredJob
 from chakram.errors import PlanError
+from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -95,7 +96,8 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
     if len(data) > MAX_FILE_BYTES:
         raise PlanError(
             str(path),
-            f"would have {len(data)} bytes; at most {MAX_FILE_BYTES} are read",
+            f"would take {about_size(len(data))}; at most "
+            f"{format_size(MAX_FILE_BYTES)} are read",
             _READ_TRACES,
         )
     temporary = path.with_name(f"{path.name}.part")
@@ -172,7 +174,9 @@ def _read(path: Path) -> bytes:
         ) from error
     if len(data) > MAX_FILE_BYTES:
         raise PlanError(
-            str(path), f"has more than {MAX_FILE_BYTES} bytes", "is it a saved plan?"
+            str(path),
+            f"has more than {format_size(MAX_FILE_BYTES)}",
+            "is it a saved plan?",
         )
     return data
 

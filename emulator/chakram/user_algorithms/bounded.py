@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.errors import ScheduleError
+from chakram.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,5 +31,5 @@ def read_bounded(path: Path) -> bytes:
             "the path starts at the folder of the experiment file",
         ) from error
     if len(text) > MAX_FILE_BYTES:
-        raise ScheduleError(str(path), f"is longer than {MAX_FILE_BYTES} bytes")
+        raise ScheduleError(str(path), f"is longer than {format_size(MAX_FILE_BYTES)}")
     return text

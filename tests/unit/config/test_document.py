@@ -95,7 +95,7 @@ def test_a_file_that_is_too_long_is_not_read(
     monkeypatch.setattr(document, "SIZE_LIMIT_BYTES", 10)
     file = tmp_path / "x.yaml"
     file.write_text("name: " + "x" * 10)
-    with pytest.raises(ConfigError, match="is longer than 10 bytes"):
+    with pytest.raises(ConfigError, match="is longer than 10B"):
         read_document(file)
 
 

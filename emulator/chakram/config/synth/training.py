@@ -19,6 +19,7 @@ from chakram.config.synth.base import (
     SynthProblem,
     head_problems,
 )
+from chakram.units import about_size
 
 _MAX_BYTES = 2**50
 
@@ -222,8 +223,8 @@ class TrainingTrace(ModelTrace):
             found.append(
                 SynthProblem(
                     "hidden",
-                    f"a buffer comes out as {largest} bytes",
-                    f"at most {_MAX_BYTES} fits a trace",
+                    f"a buffer comes out as {about_size(largest)}",
+                    f"at most {about_size(_MAX_BYTES)} fits a trace",
                 )
             )
         nodes = self.nranks * self.micro_batches * 30 * max(1, shape.layers // self.pp)

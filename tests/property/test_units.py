@@ -1,0 +1,25 @@
+"""Text with units: what is written exactly means what it was written from."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.units import (
+    exact_byte_rate,
+    exact_flops,
+    exact_rate,
+    exact_time,
+    parse_byte_rate,
+    parse_flops,
+    parse_rate,
+    parse_time,
+)
+
+
+@given(value=st.integers(0, 10**18))
+def test_what_is_written_exactly_is_read_as_the_same(value: int) -> None:
+    assert parse_time(exact_time(value), where="") == value
+    assert parse_rate(exact_rate(value), where="") == value
+    assert parse_byte_rate(exact_byte_rate(value), where="") == value
+    assert parse_flops(exact_flops(value), where="") == value
