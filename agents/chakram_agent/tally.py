@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
-from chakram.core.counters import distribution_slot, slot
+from chakram.core.counters import distribution_slot, fault_slot, slot
 from chakram_agent.sampling import port_row, queue_pair_owners, queue_pair_row
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ class Tally:
         self._began_cpu_ns = 0
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
         self._sockets = [(0, 0, 0)] * len(plane.lines)
+        self._disturbed: list[dict[int, int]] = [{} for _ in plane.lines]
         owners = queue_pair_owners(plan)
         self._pairs = [
             _Pair(pair, *owners[line.endpoint.port.number, pair.qpn])
@@ -161,6 +162,7 @@ class Tally:
             _add(values, _PORT_SLOTS, self._ports[index], now)
             self._ports[index] = now
             self._count_sockets(index, line, values)
+            self._count_faults(index, line, values)
             port = line.endpoint.port.number
             row = (time.monotonic_ns(), port, *port_row(line, self._place, now))
             self._counters.set_port(index, row)
@@ -193,6 +195,13 @@ class Tally:
         values[_SEND_RETRIES] += now[1] - retries
         values[_RX_BYTES] += now[2] - received
         self._sockets[index] = now
+
+    def _count_faults(self, index: int, line: Line, values: memoryview[int]) -> None:
+        before = self._disturbed[index]
+        now = line.endpoint.engine.faults_disturbed()
+        for fault, count in now.items():
+            values[fault_slot(fault)] += count - before.get(fault, 0)
+        self._disturbed[index] = now
 
     def _count_distributions(self) -> None:
         """Bring the distributions up to date; each of them is some thirty numbers."""

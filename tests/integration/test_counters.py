@@ -18,10 +18,12 @@ from chakram.core.counters import (
     COUNTER_NAMES,
     DISTRIBUTIONS,
     FCT_BUCKETS,
+    INJECTED,
     distribution_slot,
+    fault_slot,
     slot,
 )
-from chakram.core.faults import FaultAction, PacketFault
+from chakram.core.faults import MAX_FAULTS, FaultAction, PacketFault
 from chakram.core.groups import world_group
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
@@ -272,6 +274,17 @@ def test_slots_are_the_sums_over_the_engine(exchange: Exchange) -> None:
     assert found | expected == found
     assert found["flows_completed"] == 2 * MESSAGES
     assert found["flows_failed"] == 1
+
+
+def test_every_fault_has_a_count_of_its_own(exchange: Exchange) -> None:
+    found = [exchange.values[fault_slot(index)] for index in range(MAX_FAULTS)]
+    assert all(found[: len(FAULTS)])
+    assert not any(found[len(FAULTS) :])
+    of_action = dict(zip(FaultAction, INJECTED, strict=True))
+    for action, name in of_action.items():
+        expected = exchange.values[slot(f"injected_{name}")]
+        counts = zip(FAULTS, found, strict=False)
+        assert expected == sum(n for fault, n in counts if fault.action is action)
 
 
 def test_both_ends_count_the_same(exchange: Exchange) -> None:

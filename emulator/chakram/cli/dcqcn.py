@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.box import SIMPLE
@@ -13,6 +13,9 @@ from rich.table import Column, Table
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 from chakram.units import format_rate, parse_rate
+
+if TYPE_CHECKING:
+    from chakram.config.mistakes import Mistake
 
 __all__ = ["dcqcn"]
 
@@ -54,11 +57,12 @@ def dcqcn(
     from chakram.config.dcqcn import (
         DcqcnSettings,
         ProfileName,
+        dcqcn_mistakes,
         dcqcn_parameters,
         knobs_of,
         load_profile,
     )
-    from chakram.config.mistakes import from_validation, report
+    from chakram.config.mistakes import from_validation
     from chakram.config.vendor_names import VENDORS, knob_named, to_vendor
 
     line_rate_bps = parse_rate(rate, where="--rate")
@@ -79,12 +83,11 @@ def dcqcn(
     try:
         settings = DcqcnSettings.model_validate(given)
     except ValidationError as error:
-        found = from_validation(error, model=DcqcnSettings, data=given)
-        mistakes = [
-            replace(each, location=_on_the_command_line(each.location))
-            for each in found
-        ]
-        raise report("chakram dcqcn", mistakes, lambda _: None) from None
+        mistakes = from_validation(error, model=DcqcnSettings, data=given)
+        raise _told(mistakes, profile) from None
+    mistakes = dcqcn_mistakes(settings, line_rate_bps)
+    if mistakes:
+        raise _told(mistakes, profile)
     parameters = dcqcn_parameters(settings, line_rate_bps)
     values = knobs_of(parameters).model_dump(mode="json")
     shares = knobs_of(parameters, in_percent=True).model_dump(mode="json")
@@ -128,8 +131,23 @@ def dcqcn(
         console.print(f"- {source}")
 
 
-def _on_the_command_line(location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+def _told(mistakes: list[Mistake], profile: str) -> ConfigError:
+    """Return the error that tells all *mistakes*, each at what was given."""
+    from chakram.config.mistakes import report
+
+    places = [
+        replace(each, location=_on_the_command_line(each.location, profile))
+        for each in mistakes
+    ]
+    return report("chakram dcqcn", places, lambda _: None)
+
+
+def _on_the_command_line(
+    location: tuple[str | int, ...], profile: str
+) -> tuple[str | int, ...]:
     """Return where the option stands that a place in the settings came from."""
+    if location == ("profile",):
+        return (f"profile {profile}",)
     option = {"overrides": "--set", "vendor": "--vendor"}.get(str(location[0]))
     if option is None or len(location) < 2:
         return location if option is None else (option,)

@@ -20,10 +20,11 @@ from chakram.config.fabric_checks import (
 )
 from chakram.config.jobs import Job, TraceFiles
 from chakram.config.mistakes import Location, Mistake
+from chakram.config.packet_fault_checks import check_packet_faults
 from chakram.config.preflight import check_preflight
 from chakram.config.synth import SynthTrace
-from chakram.config.transport import Transport
-from chakram.config.transport_checks import check_transport
+from chakram.config.transport import Faults, Transport
+from chakram.config.transport_checks import check_transport, check_transport_itself
 from chakram.core.replication import ALL
 
 Check = Callable[..., list[Mistake]]
@@ -232,6 +233,11 @@ def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
     ]
 
 
+def check_faults(faults: Faults, jobs: tuple[Job, ...]) -> list[Mistake]:
+    """Check that what ports disturb is sent, as far as one knows already."""
+    return check_packet_faults(faults, {job.name: _known_ranks(job) for job in jobs})
+
+
 def check_places(jobs: tuple[Job, ...], fabric: Fabric) -> list[Mistake]:
     """Check that there is a port for every rank, as far as one knows already."""
     ports = available_ports(fabric)
@@ -306,10 +312,12 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("collectives",), check_collectives),
     (("iterations",), check_iterations),
     (("fabric",), check_fabric),
+    (("transport",), check_transport_itself),
     (("transport", "fabric"), check_transport),
     (("fabric", "jobs", "transport"), check_dilation),
     (("preflight", "fabric"), check_preflight),
     (("transport", "jobs"), check_credits),
+    (("faults", "jobs"), check_faults),
     (("jobs", "fabric"), check_places),
     (("predict", "fabric"), check_predictions),
 )

@@ -11,6 +11,7 @@ of these spellings again.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from importlib.resources import files
@@ -20,6 +21,7 @@ import yaml
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from chakram import units
+from chakram.config.mistakes import Location, Mistake, report
 from chakram.config.quantities import (
     Model,
     Ratio,
@@ -29,7 +31,7 @@ from chakram.config.quantities import (
     ZeroableSize,
     problem,
 )
-from chakram.config.vendor_names import VendorNumber, from_vendor
+from chakram.config.vendor_names import VendorNumber, VendorValues, from_vendor
 from chakram.errors import ConfigError
 from chakram.roce.congestion import notification_scope
 from chakram.roce.congestion.dcqcn import SHARE_UNIT
@@ -178,18 +180,41 @@ def dcqcn_parameters(
         dilation: What times are multiplied with and rates divided by.
 
     Raises:
-        ConfigError: If the vendor's names are not known, or values contradict each
-            other at this line rate.
+        ConfigError: With every mistake: the vendor's names are not known, or values
+            contradict each other at this line rate.
     """
+    vendor = from_vendor(settings.vendor)
+    parameters = _integers(_values(settings, vendor), line_rate_bps)
+    mistakes = _mistakes(settings, vendor, parameters)
+    if mistakes:
+        where = "transport.congestion_control.dcqcn"
+        raise report(where, mistakes, lambda _: None)
+    return tuple(
+        (name, _dilated(name, value, dilation)) for name, value in parameters.items()
+    )
+
+
+def dcqcn_mistakes(settings: DcqcnSettings, line_rate_bps: int) -> list[Mistake]:
+    """Return what is wrong with *settings* for ports of that rate.
+
+    The places are those of what was given: ``vendor.<name>`` or ``overrides.<knob>``,
+    and ``profile`` for what neither of them says.
+    """
+    vendor = from_vendor(settings.vendor)
+    parameters = _integers(_values(settings, vendor), line_rate_bps)
+    return _mistakes(settings, vendor, parameters)
+
+
+def _values(settings: DcqcnSettings, vendor: VendorValues) -> dict[str, Any]:
+    """Return a value for every knob: overrides before vendor before profile."""
     values: dict[str, Any] = {}
     for knobs in (
         load_profile(settings.profile).knobs,
-        from_vendor(settings.vendor).items(),
+        vendor.values.items(),
         settings.overrides,
     ):
         values |= {name: value for name, value in knobs if value is not None}
-    parameters = _checked(_integers(values, line_rate_bps), line_rate_bps)
-    return tuple((name, _dilated(name, value, dilation)) for name, value in parameters)
+    return values
 
 
 def _dilated(name: str, value: int, dilation: int) -> int:
@@ -289,18 +314,31 @@ def _scope(number: int) -> Literal["queue_pair", "destination", "port"]:
     return name
 
 
-def _checked(
-    parameters: dict[str, int], line_rate_bps: int
-) -> tuple[tuple[str, int], ...]:
-    where = "transport.congestion_control.dcqcn"
+def _mistakes(
+    settings: DcqcnSettings, vendor: VendorValues, parameters: dict[str, int]
+) -> list[Mistake]:
+    mistakes = [
+        replace(each, location=("vendor", *each.location)) for each in vendor.mistakes
+    ]
+
+    def tell(knob: str, found: str, hint: str) -> None:
+        location: Location = ("profile",)
+        if getattr(settings.overrides, knob) is not None:
+            location = ("overrides", knob)
+        elif knob in vendor.name_of:
+            location = ("vendor", vendor.name_of[knob])
+        mistakes.append(Mistake(location=location, found=found, hint=hint))
+
+    line_rate_bps = parameters["line_rate_bps"]
     line = units.format_rate(line_rate_bps)
     for knob in ("min_rate", "first_cnp_rate"):
         rate_bps = parameters[f"{knob}_bps"]
         if rate_bps > line_rate_bps:
-            raise ConfigError(
-                where,
-                f"{knob} of {units.format_rate(rate_bps)} is above the ports' {line}",
-                f"e.g. overrides: {{{knob}: 1%}}",
+            tell(
+                knob,
+                f"{knob} of {units.format_rate(rate_bps)} is above the line rate of "
+                f"{line}",
+                f"set {knob}, e.g. to 1%",
             )
     for name, knob in (
         ("gain_q20", "alpha_gain"),
@@ -308,9 +346,9 @@ def _checked(
         ("max_cut_q20", "max_cut"),
     ):
         if not 1 <= parameters[name] <= SHARE_UNIT:
-            raise ConfigError(where, f"{knob} is not a share", "above 0 and at most 1")
+            tell(knob, f"{knob} is not a share", "above 0 and at most 1")
     if 0 < parameters["byte_counter_bytes"] < 512:
-        raise ConfigError(
-            where, "byte_counter is less than 512 bytes", "0B counts no bytes"
+        tell(
+            "byte_counter", "byte_counter is less than 512 bytes", "0B counts no bytes"
         )
-    return tuple(parameters.items())
+    return mistakes

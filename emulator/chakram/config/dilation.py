@@ -109,7 +109,7 @@ def _changes(section: Model, dilation: int) -> dict[str, Any]:
         changes["scale"] = section.scale * dilation
     if isinstance(section, Transport):
         changes["rnr_timer"] = rnr_timer(section.rnr_timer, dilation)
-        if section.local_ack_timeout is not None:
+        if section.local_ack_timeout:
             # Its exponent knows powers of two only.
             changes["local_ack_timeout"] = None
             changes["retransmit_timeout_ns"] = dilation * local_ack_timeout_ns(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from chakram.config.dcqcn import DcqcnSettings, dcqcn_parameters
+from dataclasses import replace
+
+from chakram.config.dcqcn import DcqcnSettings, dcqcn_mistakes
 from chakram.config.fabric import Fabric
 from chakram.config.fabric_checks import address_family, port_rate, smallest_mtu
 from chakram.config.mistakes import Location, Mistake
@@ -14,7 +16,6 @@ from chakram.config.transport import (
     largest_path_mtu,
 )
 from chakram.core.addresses import IPV4, IPV6
-from chakram.errors import ConfigError
 from chakram.units import format_size
 
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
@@ -60,6 +61,48 @@ def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
     return mistakes
 
 
+def check_transport_itself(transport: Transport) -> list[Mistake]:
+    """Check what contradicts itself in the transport, whatever carries it."""
+    given = transport.model_fields_set
+    named_twice = transport.local_ack_timeout is not None and given & {
+        "retransmit_timeout_ns",
+        "retransmit_timeout",
+    }
+    never = transport.local_ack_timeout == 0
+    pieces = transport.queue_pairs.message_size_bytes is not None
+    doubts: tuple[tuple[bool, Location, str, str], ...] = (
+        (
+            bool(named_twice),
+            ("local_ack_timeout",),
+            "retransmit_timeout and local_ack_timeout are two names for one thing",
+            "give one of them",
+        ),
+        (
+            never and transport.adaptive_retransmission is not None,
+            ("adaptive_retransmission",),
+            "local_ack_timeout: 0 says that there is no timeout, so none adapts",
+            "leave out one of them",
+        ),
+        (
+            pieces and transport.verb == "send",
+            ("queue_pairs", "message_size"),
+            "queue_pairs.message_size needs the verb write",
+            "a receiver hears of every SEND, so it would take pieces for messages",
+        ),
+        (
+            transport.icrc == "off" and transport.icrc_check > 0,
+            ("icrc_check",),
+            "icrc_check would find every ICRC wrong, since icrc is off",
+            "take icrc: table, or leave icrc_check out",
+        ),
+    )
+    return [
+        Mistake(location=("transport", *location), found=found, hint=hint)
+        for is_wrong, location, found, hint in doubts
+        if is_wrong
+    ]
+
+
 def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mistake]:
     where: Location = ("transport", "congestion_control")
     if len(congestion.names) > 1:
@@ -94,8 +137,7 @@ def _check_dcqcn(settings: DcqcnSettings, line_rate_bps: int | None) -> list[Mis
                 hint="give the links of hosts, or the ports, a rate",
             )
         ]
-    try:
-        dcqcn_parameters(settings, line_rate_bps)
-    except ConfigError as error:
-        return [Mistake(location=where, found=error.found, hint=error.hint or "")]
-    return []
+    return [
+        replace(each, location=(*where, *each.location))
+        for each in dcqcn_mistakes(settings, line_rate_bps)
+    ]

@@ -24,18 +24,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from chakram.errors import ConfigError
+from chakram.config.mistakes import Mistake
 from chakram.roce.congestion.dcqcn import SHARE_UNIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["VENDORS", "VendorNumber", "from_vendor", "knob_named", "to_vendor"]
+__all__ = [
+    "VENDORS",
+    "VendorNumber",
+    "VendorValues",
+    "from_vendor",
+    "knob_named",
+    "to_vendor",
+]
 
 VendorNumber = int | float | str
 """As tools show it: 300, 0.00390625, or ``50Mb/s``."""
 
-_WHERE = "transport.congestion_control.dcqcn.vendor"
 _NUMBER = re.compile(
     r"\s*([0-9]{1,12}(?:\.[0-9]{1,18})?(?:e-[0-9]{1,2})?)"
     r"\s*(Mb/s|Mbps|Gb/s|Gbps)?\s*\Z"
@@ -269,46 +275,61 @@ VENDORS: dict[str, dict[str, _Name]] = {
 """The sets of names."""
 
 
-def from_vendor(numbers: Mapping[str, VendorNumber]) -> dict[str, Any]:
-    """Return what *numbers* by vendors' names mean, as values of our knobs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorValues:
+    """What numbers by vendors' names mean.
+
+    Attributes:
+        values: Values of our knobs.
+        name_of: By knob, the name that it was given by.
+        mistakes: What is wrong, each at the name as its place.
+    """
+
+    values: dict[str, Any]
+    name_of: dict[str, str]
+    mistakes: list[Mistake]
+
+
+def from_vendor(numbers: Mapping[str, VendorNumber]) -> VendorValues:
+    """Return what *numbers* by vendors' names mean.
 
     Rates are in Mbit/s unless they say more, times in us; see the module.
-
-    Raises:
-        ConfigError: If a name or a number is none of a vendor's, or two of them speak
-            of one knob.
     """
-    values: dict[str, Any] = {}
-    said: dict[str, str] = {}
+    read = VendorValues(values={}, name_of={}, mistakes=[])
     usual = {_usual(name) for name in numbers}
     nearest = sorted(VENDORS.values(), key=lambda names: -len(usual & names.keys()))
     for name, given in numbers.items():
-        number = _number(given)
-        if number is not None and _AS_HERE.get(_usual(name)) == number:
-            continue
-        meaning = _meaning(_usual(name), nearest)
-        if meaning is None:
-            raise ConfigError(_WHERE, f"{name} is not known", f"known: {_known(name)}")
-        if number is None:
-            raise ConfigError(
-                _WHERE,
-                f"{name}: {given!r} is not a number",
-                "rates in Mbit/s, times in us, e.g. 50",
-            )
-        value = meaning.read(number)
-        if value is None:
-            raise ConfigError(
-                _WHERE, f"{name}: {given} is not possible", f"it is our {meaning.knob}"
-            )
-        if meaning.knob in said:
-            raise ConfigError(
-                _WHERE,
-                f"{said[meaning.knob]} and {name} are names of one knob",
-                "give one of the two",
-            )
-        said[meaning.knob] = name
-        values[meaning.knob] = value
-    return values
+        mistake = _take(read, name, given, nearest)
+        if mistake is not None:
+            found, hint = mistake
+            read.mistakes.append(Mistake(location=(name,), found=found, hint=hint))
+    return read
+
+
+def _take(
+    read: VendorValues,
+    name: str,
+    given: VendorNumber,
+    nearest: Iterable[dict[str, _Name]],
+) -> tuple[str, str] | None:
+    """Add one number to what is read; return what is wrong with it, and a hint."""
+    number = _number(given)
+    if number is not None and _AS_HERE.get(_usual(name)) == number:
+        return None
+    meaning = _meaning(_usual(name), nearest)
+    if meaning is None:
+        return "is not known", f"known: {_known(name)}"
+    if number is None:
+        return f"{given!r} is not a number", "rates in Mbit/s, times in us, e.g. 50"
+    value = meaning.read(number)
+    if value is None:
+        return f"{given} is not possible", f"it is our {meaning.knob}"
+    other = read.name_of.get(meaning.knob)
+    if other is not None:
+        return f"{other} is a name of the same knob", "give one of the two"
+    read.name_of[meaning.knob] = name
+    read.values[meaning.knob] = value
+    return None
 
 
 def to_vendor(

@@ -196,7 +196,7 @@ def _transport(message: pb.TransportPlan) -> TransportPlan:
             "ack_interval_packets", message.ack_interval_packets, 1, 2**16
         ),
         retransmit_timeout_ns=between(
-            "retransmit_timeout_ns", message.retransmit_timeout_ns, 1, MAX_TIME_NS
+            "retransmit_timeout_ns", message.retransmit_timeout_ns, 0, MAX_TIME_NS
         ),
         retry_limit=between("retry_limit", message.retry_limit, 0, 2**16),
         rnr_retry_limit=between("rnr_retry_limit", message.rnr_retry_limit, 0, 7),

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from chakram.control.fields import MAX_TIME_NS, Fault, between, name_text
 from chakram.control.messages import pb
-from chakram.core.faults import FaultAction, PacketFault
+from chakram.core.faults import MAX_FAULTS, FaultAction, PacketFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = ["MAX_FAULTS", "decode_fault", "encode_faults"]
 
-MAX_FAULTS = 256
 _MAX_RANK = 2**17
 _MAX_COUNT = 2**53
 

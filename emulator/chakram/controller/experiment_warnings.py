@@ -36,6 +36,7 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
             "mark nothing"
         )
     warnings += _dilation_warnings(experiment)
+    warnings += _loss_warnings(experiment)
     if experiment.transport.congestion_control.dcqcn is not None:
         warnings += _dcqcn_warnings(experiment)
     return warnings
@@ -53,6 +54,20 @@ def _dilation_warnings(experiment: Experiment) -> list[str]:
         f"transport.rnr_timer: {format_time(RNR_TIMER_NS[written.rnr_timer])} times "
         f"the dilation of {experiment.dilation} is more than any timer code says; "
         f"peers are asked to wait {format_time(longest_ns)}"
+    ]
+
+
+def _loss_warnings(experiment: Experiment) -> list[str]:
+    """Return why what faults take away may be waited for until the run is given up."""
+    faults = experiment.faults
+    loses = faults.drop > 0 or any(each.action == "drop" for each in faults.packets)
+    if experiment.transport.local_ack_timeout != 0 or not loses:
+        return []
+    return [
+        "transport.local_ack_timeout: 0 is no timeout, and faults drop packets: a gap "
+        "is repaired when a later packet shows it, but nothing sends the last packets "
+        "of a queue pair again, nor an acknowledgement that is lost; the run then "
+        "ends as hung"
     ]
 
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.controller.state import Phase
-from chakram.core.counters import INJECTED, slot
+from chakram.core.counters import INJECTED, fault_slot, slot
 from chakram.core.generator_health import GeneratorHealth, ShardHealth, agent_health
 
 if TYPE_CHECKING:
@@ -164,6 +164,13 @@ class Observer:
             agent: agent_health(values, self._shards[agent].values())
             for agent, values in sorted(self._counters.items())
         }
+
+    def disturbed(self, faults: int) -> list[int]:
+        """Return how many packets each of so many faults has disturbed."""
+        return [
+            sum(counters[fault_slot(index)] for counters in self._counters.values())
+            for index in range(faults)
+        ]
 
     def agent_lost(self, agent: str) -> None:
         """The connection to an agent is gone."""

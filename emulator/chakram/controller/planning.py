@@ -13,6 +13,8 @@ from chakram.config.fabric_checks import (
     port_rate,
     smallest_mtu,
 )
+from chakram.config.mistakes import report
+from chakram.config.packet_fault_checks import check_packet_faults
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
 from chakram.core.burst_rule import (
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chakram.config.experiment import Experiment
+    from chakram.config.transport import Transport
     from chakram.controller.job_loading import LoadedJob
     from chakram.core.plan import Plan
 
@@ -111,9 +114,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         dscp_cnp=transport.dscp.cnp,
         ecn=_ECN_BITS[transport.ecn],
         ack_interval_packets=transport.ack_interval or ack_interval_packets(burst),
-        retransmit_timeout_ns=transport.retransmit_timeout_ns
-        if transport.local_ack_timeout is None
-        else local_ack_timeout_ns(transport.local_ack_timeout),
+        retransmit_timeout_ns=_timeout_ns(transport),
         retry_limit=transport.retry_limit,
         rnr_retry_limit=transport.rnr_retry_limit,
         rnr_timer=transport.rnr_timer,
@@ -125,6 +126,14 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         icrc_check=transport.icrc_check,
         max_burst_packets=burst,
     )
+
+
+def _timeout_ns(transport: Transport) -> int:
+    """Return how long an acknowledgement is waited for; 0: for ever."""
+    exponent = transport.local_ack_timeout
+    if exponent is None:
+        return transport.retransmit_timeout_ns
+    return local_ack_timeout_ns(exponent) if exponent else 0
 
 
 def queue_pair_layout(experiment: Experiment) -> QueuePairLayout:
@@ -248,22 +257,9 @@ def _near(experiment: Experiment, nports: int) -> Callable[[PortPlan], str]:
 
 
 def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
-    """Refuse faults of packets that nobody sends."""
-    ranks_of = {job.name: job.nranks for job in jobs}
-    for index, fault in enumerate(experiment.faults.packets):
-        where = f"faults.packets[{index}]"
-        if fault.job is not None and fault.job not in ranks_of:
-            raise ConfigError(
-                f"{where}.job",
-                f"there is no job {fault.job!r}",
-                f"known: {', '.join(ranks_of)}",
-            )
-        ranks = max(ranks_of.values()) if fault.job is None else ranks_of[fault.job]
-        for name in ("source", "destination"):
-            rank = getattr(fault, name)
-            if rank is not None and rank >= ranks:
-                raise ConfigError(
-                    f"{where}.{name}",
-                    f"there is no rank {rank}",
-                    f"ranks are 0 to {ranks - 1}",
-                )
+    """Refuse faults of packets that nobody sends, once traces have told the ranks."""
+    mistakes = check_packet_faults(
+        experiment.faults, {job.name: job.nranks for job in jobs}
+    )
+    if mistakes:
+        raise report(experiment.name, mistakes, lambda _: None)

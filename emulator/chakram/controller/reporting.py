@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.config.fabric import LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import address_family
@@ -33,6 +33,7 @@ __all__ = [
     "Reference",
     "describe_fabric",
     "describe_transport",
+    "faults_disturbed",
     "injected_banners",
     "manifest_of",
     "sum_injected",
@@ -157,12 +158,38 @@ def sum_injected(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return {name: count for name, count in totals.items() if count}
 
 
-def injected_banners(injected: Mapping[str, int], faults: Faults) -> tuple[str, ...]:
-    """Return what is to be said of the packets that were disturbed on purpose."""
+def injected_banners(
+    injected: Mapping[str, int], disturbed: Sequence[int], faults: Faults
+) -> tuple[str, ...]:
+    """Return what is to be said of the packets that were disturbed on purpose.
+
+    Args:
+        injected: By what was done, how many.
+        disturbed: By entry of ``faults.packets``, how many.
+        faults: What the experiment says.
+    """
     if not faults.drop and not faults.packets:
         return ()
     found = ", ".join(f"{name} {count}" for name, count in injected.items())
-    return (f"fault: packets disturbed: {found or 'none, no packet fitted'}",)
+    return (
+        f"fault: packets disturbed: {found or 'none, no packet fitted'}",
+        # A rule that hits nothing must not hide behind those that do.
+        *(
+            f"fault: faults.packets[{index}] disturbed no packet: {each['fault']}"
+            for index, each in enumerate(faults_disturbed(disturbed, faults))
+            if not each["packets"]
+        ),
+    )
+
+
+def faults_disturbed(
+    disturbed: Sequence[int], faults: Faults
+) -> tuple[dict[str, Any], ...]:
+    """Return every entry of ``faults.packets`` in words, with what it has disturbed."""
+    return tuple(
+        {"fault": each.fault().describe(), "packets": packets}
+        for each, packets in zip(faults.packets, disturbed, strict=True)
+    )
 
 
 def describe_fabric(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:

@@ -21,7 +21,12 @@ from chakram.controller.predictions import (
 )
 from chakram.controller.preflight import Preflight
 from chakram.controller.preflight_run import preflight_failed
-from chakram.controller.reporting import Reference, injected_banners, sum_injected
+from chakram.controller.reporting import (
+    Reference,
+    faults_disturbed,
+    injected_banners,
+    sum_injected,
+)
 from chakram.controller.session import Session
 from chakram.controller.worlds import open_world
 from chakram.core.resolve import OperationTable
@@ -285,7 +290,9 @@ class Run:
         topology = self._world.topology if self._world is not None else None
         captures = self._world.captures if self._world is not None else None
         links = link_records(topology, before, after) if topology else []
+        faults = self._experiment.faults
         injected = sum_injected(self._observer.injected.values())
+        disturbed = self._observer.disturbed(len(faults.packets))
         self._directory.finish(
             COMPLETE if error is None else PARTIAL if self.began else FAILED,
             ended=datetime.now(UTC),
@@ -299,11 +306,12 @@ class Run:
             banners=(
                 *self._directory.manifest.banners,
                 *self._observer.banners,
-                *injected_banners(injected, self._experiment.faults),
+                *(injected_banners(injected, disturbed, faults) if self.began else ()),
                 *(captures.banners() if captures is not None else ()),
             ),
             samples_dropped=sum(self._observer.samples_dropped.values()),
             injected=injected,
+            packet_faults=faults_disturbed(disturbed, faults),
             generator=self._observer.generator(),
         )
         self._show_links(links)

@@ -16,6 +16,7 @@ from chakram.controller.port_plans import (
 from chakram.controller.predictions import bounds, fair_times, flow_ideal
 from chakram.controller.reporting import (
     Reference,
+    faults_disturbed,
     injected_banners,
     manifest_of,
     sum_injected,
@@ -126,9 +127,10 @@ def simulate_experiment(
         COMPLETE,
         ended=datetime.now(UTC),
         injected=injected,
+        packet_faults=faults_disturbed(result.disturbed, experiment.faults),
         banners=(
             *directory.manifest.banners,
-            *injected_banners(injected, experiment.faults),
+            *injected_banners(injected, result.disturbed, experiment.faults),
         ),
         links=_links(topology, result.link_bytes),
         ideal=reference.ideals,

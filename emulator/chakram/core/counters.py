@@ -13,6 +13,8 @@ one per name          ``COUNTER_NAMES``, found by ``slot(name)``
 one per collective    sum of the completion times in ns; ``fct_sum_slot(op)``
 29 per distribution   of ``DISTRIBUTIONS``: its buckets, with the same bounds, and the
                       sum of its times; ``distribution_slot(name)`` is the first
+64, one per fault     packets that the faults of a run have disturbed, in their order;
+                      ``fault_slot(index)``
 ====================  ================================================================
 
 All slots count upwards, so the counters of several shards or agents simply add.
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
+from chakram.core.faults import MAX_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +93,9 @@ DISTRIBUTIONS = (
 
 _FIRST_DISTRIBUTION = len(COUNTER_NAMES) + len(OPS) * (FCT_BUCKETS + 1)
 
-TOTAL_SLOTS = _FIRST_DISTRIBUTION + len(DISTRIBUTIONS) * (FCT_BUCKETS + 1)
+_FIRST_FAULT = _FIRST_DISTRIBUTION + len(DISTRIBUTIONS) * (FCT_BUCKETS + 1)
+
+TOTAL_SLOTS = _FIRST_FAULT + MAX_FAULTS
 """Length of the array."""
 
 
@@ -140,6 +145,17 @@ def distribution_slot(name: str) -> int:
         ValueError: If there is none of that name.
     """
     return _FIRST_DISTRIBUTION + DISTRIBUTIONS.index(name) * (FCT_BUCKETS + 1)
+
+
+def fault_slot(index: int) -> int:
+    """Return the index of what the fault at *index* of a run has hit.
+
+    Raises:
+        ValueError: If a run cannot have so many.
+    """
+    if not 0 <= index < MAX_FAULTS:
+        raise ValueError(f"there is no fault {index}")
+    return _FIRST_FAULT + index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

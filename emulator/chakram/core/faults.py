@@ -10,7 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["PACKET_CLASSES", "FaultAction", "PacketFault"]
+__all__ = ["MAX_FAULTS", "PACKET_CLASSES", "FaultAction", "PacketFault"]
+
+MAX_FAULTS = 64
+"""Packet faults of one run; what each has hit is counted in a slot of its own."""
 
 
 class FaultAction(IntEnum):
@@ -66,7 +69,7 @@ class PacketFault:
         behind: How many packets overtake it.
 
     Raises:
-        ValueError: If the values do not fit together.
+        ValueError: If the values do not fit together; it tells everything.
     """
 
     action: FaultAction
@@ -83,20 +86,42 @@ class PacketFault:
     behind: int = 3
 
     def __post_init__(self) -> None:
-        if self.packets not in PACKET_CLASSES:
-            raise ValueError(f"packet class {self.packets!r} is not known")
-        if (self.nth > 0) == (self.probability > 0.0):
-            raise ValueError("a fault has either nth or a probability")
-        if self.nth < 0 or self.count < 1 or self.every < 0:
-            raise ValueError("nth, count and every count packets")
-        if 0 < self.every < self.count:
-            raise ValueError(f"{self.count} packets in every {self.every}")
-        if not 0.0 <= self.probability <= 1.0:
-            raise ValueError(f"probability {self.probability} is not in 0..1")
-        if self.delay_ns < 1 or self.behind < 1:
-            raise ValueError("a delay and a distance are positive")
-        if self.at_send and self.action is FaultAction.NOT_READY:
-            raise ValueError("not_ready is something that a receiver does")
+        problems = [text for is_wrong, text in self._doubts() if is_wrong]
+        if problems:
+            raise ValueError("; ".join(problems))
+
+    def _doubts(self) -> tuple[tuple[bool, str], ...]:
+        """Return what may be wrong, each with whether it is."""
+        return (
+            (
+                self.packets not in PACKET_CLASSES,
+                f"packet class {self.packets!r} is not known",
+            ),
+            (
+                (self.nth > 0) == (self.probability > 0.0),
+                "a fault has either nth or a probability",
+            ),
+            (
+                self.nth < 0 or self.count < 1 or self.every < 0,
+                "nth, count and every count packets",
+            ),
+            (
+                0 < self.every < self.count,
+                f"{self.count} packets in every {self.every}",
+            ),
+            (
+                not 0.0 <= self.probability <= 1.0,
+                f"probability {self.probability} is not in 0..1",
+            ),
+            (
+                self.delay_ns < 1 or self.behind < 1,
+                "a delay and a distance are positive",
+            ),
+            (
+                self.at_send and self.action is FaultAction.NOT_READY,
+                "not_ready is something that a receiver does",
+            ),
+        )
 
     @property
     def name(self) -> str:

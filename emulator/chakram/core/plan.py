@@ -92,7 +92,7 @@ class TransportPlan:
     """ECN field of data packets and CNPs: 0 not-ECT, 1 ECT(1), 2 ECT(0)."""
     ack_interval_packets: int = 4
     retransmit_timeout_ns: int = 67_108_864
-    """Local ACK timeout 14: 4.096 us x 2**14."""
+    """Default: local ACK timeout 14, 4.096 us x 2**14; 0: none, one waits for ever."""
     retry_limit: int = 7
     rnr_retry_limit: int = 7
     """7: no limit."""

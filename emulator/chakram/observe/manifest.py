@@ -70,7 +70,9 @@ class RunManifest:
             versions that did not note it.
         banners: Warnings that belong on top of every report.
         samples_dropped: Records lost on the way.
-        injected: By fault, how many packets ports have disturbed on purpose.
+        injected: By what was done, how many packets ports have disturbed on purpose.
+        packet_faults: By entry of ``faults.packets``, what it is (``fault``, in words)
+            and how many packets it has disturbed (``packets``).
         rows: By table, how many rows it has.
         preflight: Whether the test of the fabric before the run has passed, and what it
             has found; empty where there was none.
@@ -104,6 +106,7 @@ class RunManifest:
     banners: tuple[str, ...] = ()
     samples_dropped: int = 0
     injected: Mapping[str, int] = field(default_factory=dict)
+    packet_faults: tuple[Mapping[str, Any], ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     preflight: Mapping[str, Any] = field(default_factory=dict)
 
@@ -160,7 +163,8 @@ def read_manifest(folder: Path) -> RunManifest:
         )
     values = _known(RunManifest, document)
     try:
-        values["banners"] = tuple(values.get("banners", ()))
+        for name in ("banners", "packet_faults"):
+            values[name] = tuple(values.get(name, ()))
         values["clocks"] = {
             agent: ClockReading(**reading)
             for agent, reading in values.get("clocks", {}).items()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.roce import congestion
-from chakram.roce.constants import Verb
+from chakram.roce.constants import NEVER, Verb
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.notification import CnpLimiter
@@ -90,11 +90,13 @@ def make_engine(
             )
         )
     rules: dict[bool, list[FaultRule]] = {False: [], True: []}
-    for fault in faults:
+    for index, fault in enumerate(faults):
         named = (fault.job, fault.source, fault.destination) != (None, None, None)
         qpns = frozenset(_qpns_of(fault, ranks)) if named else None
         if qpns is None or qpns:
-            rules[fault.at_send].append(FaultRule(fault, qpns))
+            # What drops without being one of the listed faults has no place there.
+            place = index if index < len(settings.faults) else None
+            rules[fault.at_send].append(FaultRule(fault, qpns, index=place))
     if not any(rules.values()):
         return PortEngine(
             rate_bps=port.rate_bps,
@@ -186,7 +188,7 @@ def make_queue_pair(
         window_bytes=transport.window_bytes,
         congestion_control=settings.control(),
         cnp_limiter=settings.limiter(qpn=pair.qpn, destination=destination),
-        retransmit_timeout_ns=transport.retransmit_timeout_ns,
+        retransmit_timeout_ns=transport.retransmit_timeout_ns or NEVER,
         retry_limit=transport.retry_limit,
         rnr_retry_limit=transport.rnr_retry_limit,
         rnr_timer=transport.rnr_timer,

@@ -40,13 +40,25 @@ class FaultRule:
     Args:
         fault: The fault.
         qpns: Queue pairs of the port; None: all.
+        index: Its place among the faults of the run; None: it has none.
+
+    Attributes:
+        disturbed: Packets to which it happened; what hits them counts it.
     """
 
-    __slots__ = ("_seen", "classes", "fault", "qpns")
+    __slots__ = ("_seen", "classes", "disturbed", "fault", "index", "qpns")
 
-    def __init__(self, fault: PacketFault, qpns: frozenset[int] | None = None) -> None:
+    def __init__(
+        self,
+        fault: PacketFault,
+        qpns: frozenset[int] | None = None,
+        *,
+        index: int | None = None,
+    ) -> None:
         self.fault = fault
         self.qpns = qpns
+        self.index = index
+        self.disturbed = 0
         self.classes = PACKET_CLASSES[fault.packets]
         self._seen = 0
 
@@ -77,8 +89,14 @@ class PacketFaults:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def judge(self, qpn: int, packet_class: int) -> PacketFault | None:
-        """Return what happens to the next packet of queue pair *qpn*; None: nothing."""
+    def disturbed(self) -> dict[int, int]:
+        """Return by place in the run how many packets each rule has disturbed."""
+        return {
+            rule.index: rule.disturbed for rule in self._rules if rule.index is not None
+        }
+
+    def judge(self, qpn: int, packet_class: int) -> FaultRule | None:
+        """Return the rule that hits the next packet of queue pair *qpn*; None: none."""
         hit = None
         for rule in self._rules:
             if (
@@ -87,7 +105,7 @@ class PacketFaults:
                 and rule.hits(self._rng)
                 and hit is None
             ):
-                hit = rule.fault
+                hit = rule
         return hit
 
 

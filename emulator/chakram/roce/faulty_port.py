@@ -23,9 +23,8 @@ from chakram.roce.port import PortEngine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chakram.core.faults import PacketFault
     from chakram.roce.burst import Burst
-    from chakram.roce.faults import PacketFaults
+    from chakram.roce.faults import FaultRule, PacketFaults
     from chakram.roce.pacing import Line
     from chakram.roce.statistics import PortStatistics
     from chakram.roce.verify import IcrcVerifier
@@ -265,6 +264,10 @@ class FaultyPort(PortEngine):
             faults_not_ready=injected[FaultAction.NOT_READY],
         )
 
+    def faults_disturbed(self) -> dict[int, int]:
+        """Return by fault of the run how many packets it has disturbed here."""
+        return self._at_receive.disturbed() | self._at_send.disturbed()
+
     # Inside.
 
     def _judge(
@@ -272,14 +275,14 @@ class FaultyPort(PortEngine):
         faults: PacketFaults,
         packets: int,
         describe: Callable[[int], tuple[int, int]],
-    ) -> list[PacketFault | None] | None:
-        """Return what happens to each of some packets; None: nothing to any."""
+    ) -> list[FaultRule | None] | None:
+        """Return which rule hits each of some packets; None: none any."""
         verdicts = [faults.judge(*describe(position)) for position in range(packets)]
         return verdicts if any(verdict is not None for verdict in verdicts) else None
 
     def _disturb(
         self,
-        verdicts: list[PacketFault | None],
+        verdicts: list[FaultRule | None],
         is_sent: bool,
         describe: Callable[[int], tuple[int, int]],
         forward: Callable[..., None],
@@ -305,7 +308,7 @@ class FaultyPort(PortEngine):
                 forward(start, position)
                 start = position
             if verdict is None or (
-                verdict.action is FaultAction.NOT_READY and not refuse(position)
+                verdict.fault.action is FaultAction.NOT_READY and not refuse(position)
             ):
                 gone = self._overtake((is_sent, qpn)) if self._overtaken else ()
                 if gone:
@@ -315,8 +318,9 @@ class FaultyPort(PortEngine):
                     held.let_go(now_ns)
                 continue
             start = position + 1
-            action = verdict.action
+            action = verdict.fault.action
             self._injected[action] += 1
+            verdict.disturbed += 1
             if action is FaultAction.MARK:
                 forward(position, position + 1, True)
                 continue
@@ -326,8 +330,8 @@ class FaultyPort(PortEngine):
                 self._kept -= not is_sent
                 continue
             if action in (FaultAction.DELAY, FaultAction.REORDER):
-                held = _Held(hold(position), verdict.behind)
-                due_ns = now_ns + verdict.delay_ns
+                held = _Held(hold(position), verdict.fault.behind)
+                due_ns = now_ns + verdict.fault.delay_ns
                 heappush(self._held, (due_ns, next(self._number), held))
                 if action is FaultAction.REORDER:
                     self._overtaken.setdefault((is_sent, qpn), []).append(held)

@@ -158,6 +158,10 @@ class PortEngine:
         """Return what has happened and the QPN to whom, oldest first, or None."""
         return self._events.popleft() if self._events else None
 
+    def faults_disturbed(self) -> dict[int, int]:
+        """Return by fault of the run how many packets it has disturbed; here none."""
+        return {}
+
     def statistics(self) -> PortStatistics:
         """Return the counters as they are now."""
         sent, received = self._scheduler, self._receiver

@@ -48,7 +48,8 @@ class SimulationResult:
         marked_packets: Packets marked "congestion experienced", likewise.
         burst_packets: Packets that crossed a link as one, at most.
         events: How many events were simulated.
-        injected: By fault, packets that ports disturbed on purpose.
+        injected: By what was done, packets that ports disturbed on purpose.
+        disturbed: By fault of the plan, how many packets it has disturbed.
         path_of: Of a queue pair, by its rank's number and its QPN, the ports through
             which switches send its packets on to switches; two results with the same
             values are equal whoever tells this.
@@ -61,6 +62,7 @@ class SimulationResult:
     burst_packets: int
     events: int
     injected: dict[str, int]
+    disturbed: tuple[int, ...]
     path_of: Callable[[int, int], tuple[str, ...]] = field(compare=False)
 
 
@@ -126,7 +128,8 @@ def simulate_plan(
     fabric = VirtualFabric(endpoints=endpoints, route=router)
     complete = fabric.run(start_ns=0, report=report)
     if not complete:
-        raise _failure(endpoints)
+        has_timeout = plan.agents[0].transport.retransmit_timeout_ns > 0
+        raise _failure(endpoints, has_timeout=has_timeout)
     records = RecordRows()
     for endpoint in endpoints:
         records.extend(endpoint.records.take())
@@ -141,6 +144,7 @@ def simulate_plan(
         burst_packets=burst_packets,
         events=fabric.events,
         injected=_injected(endpoints),
+        disturbed=_disturbed(endpoints, len(settings.faults)),
         path_of=_Paths(plan, endpoints, router),
     )
 
@@ -188,6 +192,15 @@ def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
         "marks": sum(each.faults_marked for each in counted),
         "not_ready": sum(each.faults_not_ready for each in counted),
     }
+
+
+def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
+    """Return how many packets each of so many *faults* has disturbed at all ports."""
+    totals = [0] * faults
+    for endpoint in endpoints:
+        for fault, count in endpoint.engine.faults_disturbed().items():
+            totals[fault] += count
+    return tuple(totals)
 
 
 def _wires(topology: Topology, *, ecn: int, rng: Random) -> dict[PortRef, Wire]:
@@ -260,7 +273,7 @@ def _endpoints(
     ]
 
 
-def _failure(endpoints: Sequence[Endpoint]) -> RunFailed:
+def _failure(endpoints: Sequence[Endpoint], *, has_timeout: bool) -> RunFailed:
     """Return why a run did not end."""
     for endpoint in endpoints:
         failure = endpoint.failed()
@@ -273,5 +286,8 @@ def _failure(endpoints: Sequence[Endpoint]) -> RunFailed:
     return RunFailed(
         "simulation",
         f"nothing goes on any more, but the job is not done: {named}",
-        "the programs of its ranks do not fit together",
+        "the programs of its ranks do not fit together"
+        if has_timeout
+        else "there is no timeout (transport.local_ack_timeout: 0), so that what is "
+        "lost at the end of what a queue pair sends is not sent again",
     )

@@ -18,6 +18,7 @@ from chakram.core.counters import (
     DISTRIBUTIONS,
     FCT_BUCKETS,
     distribution_slot,
+    fault_slot,
     slot,
 )
 from chakram.core.plan import AgentPlan, RunSettings
@@ -147,6 +148,10 @@ class Engine:
         self.now = port_statistics()
         self.round_trips = Histogram()
         self.pacing_errors = Histogram()
+        self.disturbed: dict[int, int] = {}
+
+    def faults_disturbed(self) -> dict[int, int]:
+        return dict(self.disturbed)
 
     def statistics(self) -> PortStatistics:
         return self.now
@@ -274,6 +279,7 @@ def test_every_slot_is_the_sum_of_its_statistics(shared: SharedCounters) -> None
         pairs = [pair for engine in engines for pair in engine.pairs]
         for index, engine in enumerate(engines):
             engine.now = port_statistics(first + index)
+            engine.disturbed = {0: first + 5, index + 1: first + 7}
         for index, pair in enumerate(pairs):
             pair.now = queue_pair_statistics(first + index)
         for line in plane.lines:
@@ -292,6 +298,8 @@ def test_every_slot_is_the_sum_of_its_statistics(shared: SharedCounters) -> None
         }
         values = shared.snapshot()
         assert {name: values[slot(name)] for name in expected} == expected
+        disturbed = [values[fault_slot(index)] for index in range(4)]
+        assert disturbed == [2 * (first + 5), first + 7, first + 7, 0]
         assert values[slot("cpu_ns")] > 0
         assert values[slot("delivered_bytes")] == values[slot("samples_dropped")] == 0
 

@@ -76,12 +76,27 @@ def test_no_name_is_cut_short(names: str, capsys: pytest.CaptureFixture[str]) ->
         (["--set", "min_rate"], "--set: 'min_rate' has no value"),
         (["--set", "min_rate=5"], "--set min_rate: 5 is neither a rate nor"),
         (["--set", "speed=5"], "--set speed: unknown key (known: additive_increase"),
-        (["--vendor", "rpg_gd=1"], "rpg_gd: 1 is not possible"),
-        (["--vendor", "rpg_x=1"], "rpg_x is not known (known: "),
-        (["--vendor", "rpg_gd=a"], "rpg_gd: 'a' is not a number (rates in"),
+        (["--vendor", "rpg_gd=1"], "--vendor rpg_gd: 1 is not possible"),
+        (["--vendor", "rpg_x=1"], "--vendor rpg_x: is not known (known: "),
+        (["--vendor", "rpg_gd=a"], "--vendor rpg_gd: 'a' is not a number (rates in"),
         (["--set", "min_rate=5", "--set", "speed=1"], "2 mistakes"),
         (["--rate", "1"], "--rate: '1' has no unit"),
-        (["dcqcn-hpcc-ns3", "--rate", "100Mbit"], "min_rate of 1Gbit/s is above"),
+        (
+            ["dcqcn-hpcc-ns3", "--rate", "100Mbit"],
+            "profile dcqcn-hpcc-ns3: min_rate of 1Gbit/s is above the line rate of",
+        ),
+        (
+            ["--set", "min_rate=20Gbit", "--rate", "10Gbit"],
+            "--set min_rate: min_rate of 20Gbit/s is above the line rate of 10Gbit/s",
+        ),
+        (
+            ["--vendor", "rpg_min_rate=20000", "--rate", "10Gbit"],
+            "--vendor rpg_min_rate: min_rate of 20Gbit/s is above the line rate",
+        ),
+        (
+            ["--vendor", "rpg_time_reset=300", "--vendor", "RP_TIMER=900"],
+            "--vendor RP_TIMER: rpg_time_reset is a name of the same knob",
+        ),
     ],
 )
 def test_mistakes_are_told(
@@ -89,3 +104,18 @@ def test_mistakes_are_told(
 ) -> None:
     assert main(["dcqcn", *arguments]) == 2
     assert found in capsys.readouterr().err
+
+
+def test_all_mistakes_of_a_command_line_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    given = ["--set", "byte_counter=5B", "--vendor", "rpg_x=1", "--vendor", "rpg_gd=1"]
+    assert main(["dcqcn", "dcqcn-hpcc-ns3", "--rate", "100Mbit", *given]) == 2
+    first, *told = capsys.readouterr().err.splitlines()
+    assert first == "chakram: error: chakram dcqcn: 4 mistakes"
+    assert [line.removeprefix("  - ").split(": ")[0] for line in told] == [
+        "--vendor rpg_x",
+        "--vendor rpg_gd",
+        "profile dcqcn-hpcc-ns3",
+        "--set byte_counter",
+    ]

@@ -108,7 +108,10 @@ def test_parameters_can_be_said_as_knobs_again(
 @pytest.mark.parametrize(
     ("overrides", "found"),
     [
-        ({"min_rate": "11Gbit"}, "min_rate of 11Gbit/s is above the ports' 10Gbit/s"),
+        (
+            {"min_rate": "11Gbit"},
+            "min_rate of 11Gbit/s is above the line rate of 10Gbit/s",
+        ),
         ({"first_cnp_rate": "11Gbit"}, "first_cnp_rate of 11Gbit/s is above"),
         ({"alpha_gain": "3/2"}, "alpha_gain is not a share"),
         ({"byte_counter": "1B"}, "byte_counter is less than 512 bytes"),
@@ -207,7 +210,7 @@ def test_a_name_alone_means_the_default_profile() -> None:
         (
             "{dcqcn: {profile: dcqcn-hpcc-ns3, overrides: {min_rate: 2Gbit}}}",
             "rate: 1Gbit",
-            "min_rate of 2Gbit/s is above the ports' 1Gbit/s",
+            "min_rate of 2Gbit/s is above the line rate of 1Gbit/s",
         ),
         ("{dcqcn: {}, fixed_rate: {}}", "rate: 1Gbit", "names two"),
         ("{dcqcn: {profile: dcqcn-acme}}", "rate: 1Gbit", "dcqcn-acme"),

@@ -184,6 +184,12 @@ def test_timeouts_by_their_exponent_are_stretched_exactly() -> None:
     assert transport_plan(experiment).retransmit_timeout_ns == 65_536 * 1000
 
 
+def test_no_timeout_stays_none() -> None:
+    experiment = experiment_of(1000, transport="{local_ack_timeout: 0}")
+
+    assert transport_plan(experiment).retransmit_timeout_ns == 0
+
+
 def test_timer_codes_become_those_of_the_closest_time() -> None:
     assert rnr_timer(12, 1) == 12
     # 10 us: 10 ms are closest to 10.24 ms.

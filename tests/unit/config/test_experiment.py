@@ -109,6 +109,31 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         ("ranks: 8", "ranks: '8'", "'8' is not a whole number"),
         ("ranks: 8", "ranks: true", "True is not a whole number"),
         ("layers: 4", "layers: 0", "0 is too small (must be at least 1)"),
+        (
+            "name: quickstart",
+            "name: quickstart\nrecords: {sample_bin: 2h}",
+            "records.sample_bin: 2h is too large (must be at most 1h)",
+        ),
+        (
+            "name: quickstart",
+            "name: quickstart\nhang_timeout: 4096ns",
+            "hang_timeout: 4.096us is too small (must be at least 100ms)",
+        ),
+        (
+            "window: 64KiB",
+            "adaptive_retransmission: {low: 1us}",
+            "low: 1us is too small (must be at least 4us)",
+        ),
+        (
+            "window: 64KiB",
+            "queue_pairs: {message_size: 3GiB}",
+            "'3GiB' is too large (must be at most 2GiB)",
+        ),
+        (
+            "layers: 4",
+            "memory: 0B/s",
+            "trace.memory: '0B/s' is too small (must be at least 1B/s)",
+        ),
         ("layers: 4", "top_k: 5", "5 is more than the 4 experts of a layer"),
         ("synth: moe", "synth: mow", "'mow' is not known (did you mean 'moe'?)"),
         ("synth: moe", "synth: [moe]", "jobs[0].trace.synth: a list is not known"),
@@ -278,6 +303,14 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
         (
             "{local_ack_timeout: 14, retransmit_timeout: 1ms}",
             "retransmit_timeout and local_ack_timeout are two names for one thing",
+        ),
+        (
+            "{local_ack_timeout: 0, adaptive_retransmission: {}}",
+            "adaptive_retransmission: local_ack_timeout: 0 says that there is no",
+        ),
+        (
+            "{verb: send, queue_pairs: {message_size: 1MiB}, icrc: off, icrc_check: 8}",
+            "2 mistakes",
         ),
         (
             "{verb: send, queue_pairs: {message_size: 1MiB}}",

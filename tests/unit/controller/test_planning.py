@@ -212,20 +212,43 @@ def test_delays_of_kernel_links_are_warned_about() -> None:
     assert experiment_warnings(parse_experiment(EXPERIMENT)) == []
 
 
-@pytest.mark.parametrize(
-    ("fault", "found"),
-    [
-        ("job: other", "faults.packets[0].job: there is no job 'other'"),
-        ("source: 99", "faults.packets[0].source: there is no rank 99"),
-        ("destination: 99", "faults.packets[0].destination: there is no rank 99"),
-    ],
-)
-def test_faults_of_flows_that_are_not_there_are_refused(fault: str, found: str) -> None:
-    experiment = parse_experiment(
-        EXPERIMENT + f"faults: {{packets: [{{action: drop, nth: 1, {fault}}}]}}\n"
+FAULTS = """faults:
+  packets:
+    - {action: drop, nth: 1, job: other, source: 99}
+    - {action: drop, nth: 1}
+    - {action: delay, nth: 2, source: 99, destination: 4}
+    - {action: mark, nth: 2, job: moe, source: 3, destination: 5}
+"""
+FAULTS_OF_NOBODY = [
+    "faults.packets[0].job: there is no job 'other' (known: moe)",
+    "faults.packets[2].source: there is no rank 99 (ranks are 0 to 3)",
+    "faults.packets[2].destination: there is no rank 4 (ranks are 0 to 3)",
+    "faults.packets[3].destination: there is no rank 5 (ranks are 0 to 3)",
+]
+
+
+def test_all_faults_of_flows_that_are_not_there_are_told_together() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_experiment(EXPERIMENT + FAULTS)
+
+    first, *told = str(caught.value).splitlines()
+    assert first == "experiment: 4 mistakes"
+    assert [line.split(": ", 1)[1] for line in told] == FAULTS_OF_NOBODY
+
+
+def test_ranks_that_only_a_trace_tells_are_looked_at_before_the_run(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "t", moe(ranks=4, ep=2, dp=2))
+    text = EXPERIMENT.replace(
+        "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}", f"{{path: {tmp_path / 't'}}}"
     )
+    named = FAULTS.replace("job: other, source: 99", "source: 1")
+    experiment = parse_experiment(text + named)
     jobs = load_jobs(experiment)
     with pytest.raises(ConfigError) as caught:
         build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
 
-    assert found in str(caught.value)
+    first, *told = str(caught.value).splitlines()
+    assert first == f"{experiment.name}: 3 mistakes"
+    assert [line.removeprefix("  - ") for line in told] == FAULTS_OF_NOBODY[1:]

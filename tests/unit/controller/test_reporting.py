@@ -9,7 +9,12 @@ from chakram.config.fabric import (
     TopologySettings,
 )
 from chakram.config.transport import Faults
-from chakram.controller.reporting import describe_fabric, injected_banners, sum_injected
+from chakram.controller.reporting import (
+    describe_fabric,
+    faults_disturbed,
+    injected_banners,
+    sum_injected,
+)
 
 NAMESPACES = NamespaceFabric(
     kind="namespaces",
@@ -38,13 +43,35 @@ def test_agents_are_summed_and_zeros_left_out() -> None:
 
 
 def test_what_was_disturbed_is_said() -> None:
-    (banner,) = injected_banners({"drops": 5, "delays": 1}, LOSSY)
+    (banner,) = injected_banners({"drops": 5, "delays": 1}, (), LOSSY)
 
     assert banner == "fault: packets disturbed: drops 5, delays 1"
 
 
 def test_a_fault_that_hit_nothing_is_not_passed_over() -> None:
-    (banner,) = injected_banners({}, LOSSY)
+    (banner,) = injected_banners({}, (), LOSSY)
 
     assert banner == "fault: packets disturbed: none, no packet fitted"
-    assert injected_banners({}, Faults()) == ()
+    assert injected_banners({}, (), Faults()) == ()
+
+
+def test_a_rule_that_hit_nothing_does_not_hide_behind_those_that_did() -> None:
+    faults = Faults.model_validate(
+        {
+            "packets": [
+                {"action": "drop", "nth": 3},
+                {"action": "delay", "packets": "ack", "nth": 10**6, "source": 5},
+                {"action": "mark", "probability": 0.5},
+            ]
+        }
+    )
+    first, *others = injected_banners({"drops": 4, "marks": 9}, (4, 0, 9), faults)
+
+    assert first == "fault: packets disturbed: drops 4, marks 9"
+    assert others == [
+        "fault: faults.packets[1] disturbed no packet: delay number 1000000 of the ack "
+        "packets received from rank 5"
+    ]
+    assert [each["packets"] for each in faults_disturbed((4, 0, 9), faults)] == [
+        4, 0, 9,
+    ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chakram.config.experiment import Experiment, parse_experiment
+from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.planning import queue_pair_layout, run_settings, transport_plan
 from tests.unit.controller.experiments import EXPERIMENT
 
@@ -54,6 +55,17 @@ def test_all_of_the_transport_section_arrives() -> None:
 def test_an_exponent_stands_for_a_timeout() -> None:
     experiment = with_transport("local_ack_timeout: 4")
     assert transport_plan(experiment).retransmit_timeout_ns == 65_536
+
+
+def test_exponent_zero_is_no_timeout_and_says_what_that_means() -> None:
+    experiment = with_transport("local_ack_timeout: 0")
+    assert transport_plan(experiment).retransmit_timeout_ns == 0
+    assert experiment_warnings(experiment) == []
+
+    text = EXPERIMENT + "transport: {local_ack_timeout: 0}\nfaults: "
+    for faults in ("{drop: 0.01}", "{packets: [{action: drop, nth: 3}]}"):
+        (warning,) = experiment_warnings(parse_experiment(text + faults))
+        assert warning.startswith("transport.local_ack_timeout: 0 is no timeout")
 
 
 def test_the_layout_of_queue_pairs_arrives() -> None:

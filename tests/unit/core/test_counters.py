@@ -15,6 +15,7 @@ from chakram.core.counters import (
     OPS,
     TOTAL_SLOTS,
     distribution_slot,
+    fault_slot,
     fct_bucket,
     fct_histograms,
     fct_slot,
@@ -22,6 +23,7 @@ from chakram.core.counters import (
     slot,
     sum_counters,
 )
+from chakram.core.faults import MAX_FAULTS
 
 
 def test_every_slot_is_used_exactly_once() -> None:
@@ -33,6 +35,7 @@ def test_every_slot_is_used_exactly_once() -> None:
         for name in DISTRIBUTIONS
         for bucket in range(FCT_BUCKETS + 1)
     ]
+    slots += [fault_slot(index) for index in range(MAX_FAULTS)]
     assert sorted(slots) == list(range(TOTAL_SLOTS))
 
 
@@ -54,6 +57,9 @@ def test_bounds_agree_with_buckets() -> None:
 def test_unknown_names_and_buckets_are_refused() -> None:
     with pytest.raises(ValueError, match="no counter 'flows'"):
         slot("flows")
+    for index in (-1, MAX_FAULTS):
+        with pytest.raises(ValueError, match="no fault"):
+            fault_slot(index)
     for bucket in (-1, FCT_BUCKETS):
         with pytest.raises(ValueError, match="no bucket"):
             fct_slot(CollectiveOp.BARRIER, bucket)

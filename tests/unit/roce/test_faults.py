@@ -54,19 +54,20 @@ def test_chance_has_its_share_and_repeats_with_its_seed() -> None:
 
 def test_only_what_fits_counts() -> None:
     fault = PacketFault(action=DROP, packets="last", nth=2)
-    faults = PacketFaults([FaultRule(fault, frozenset((3, 4)))], random.Random(1))
+    rule = FaultRule(fault, frozenset((3, 4)))
+    faults = PacketFaults([rule], random.Random(1))
     last, first = PACKET_CLASSES["last"], PACKET_CLASSES["first"]
 
     assert faults.judge(3, last) is None
     assert faults.judge(5, last) is None  # another queue pair
     assert faults.judge(3, first) is None  # another class
-    assert faults.judge(4, last) is fault
+    assert faults.judge(4, last) is rule
 
 
 def test_of_two_rules_the_first_wins_and_both_count() -> None:
-    first = PacketFault(action=DROP, nth=1)
-    second = PacketFault(action=FaultAction.MARK, nth=2)
-    faults = PacketFaults([FaultRule(first), FaultRule(second)], random.Random(1))
+    first = FaultRule(PacketFault(action=DROP, nth=1))
+    second = FaultRule(PacketFault(action=FaultAction.MARK, nth=2))
+    faults = PacketFaults([first, second], random.Random(1))
 
     assert faults.judge(1, ONLY) is first
     assert faults.judge(1, ONLY) is second

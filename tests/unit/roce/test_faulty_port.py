@@ -25,8 +25,8 @@ everywhere = pytest.mark.parametrize("at_send", [False, True])
 
 def faulty(*faults: PacketFault, seed: int = 1, **settings: Any) -> FaultyPort:
     rules: dict[bool, list[FaultRule]] = {False: [], True: []}
-    for fault in faults:
-        rules[fault.at_send].append(FaultRule(fault))
+    for index, fault in enumerate(faults):
+        rules[fault.at_send].append(FaultRule(fault, index=index))
     rng = random.Random(seed)
     return FaultyPort(
         **({"rate_bps": None, "burst_bound_ns": 0, "max_burst_packets": 15} | settings),
@@ -297,3 +297,22 @@ def test_whatever_a_port_does_every_message_arrives_once(
     # Nothing is lost without being counted.
     assert sent - at_send["dropped"] <= received
     assert received <= sent + at_send["duplicated"]
+
+
+@both_ways
+@everywhere
+def test_each_rule_counts_what_it_did_itself(as_bytes: bool, at_send: bool) -> None:
+    rules = [
+        PacketFault(action=FaultAction.DROP, nth=2, at_send=at_send),
+        # The first of those that hit a packet counts: this one never comes to it.
+        PacketFault(action=FaultAction.DELAY, nth=2, at_send=at_send),
+        PacketFault(action=FaultAction.DUPLICATE, nth=4, count=2, at_send=at_send),
+        PacketFault(action=FaultAction.DROP, nth=10**6, at_send=at_send),
+    ]
+    pair = joined(*rules, as_bytes=as_bytes)
+    pair.post(0, 10 * MTU)
+    pair.run()
+
+    assert_delivered(pair, [10 * MTU])
+    side = pair.left if at_send else pair.right
+    assert side.port.faults_disturbed() == {0: 1, 1: 0, 2: 2, 3: 0}

@@ -8,7 +8,7 @@ import pytest
 
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import world_group
-from chakram.core.plan import JobSettings, Plan, RunSettings
+from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
 from chakram.core.schedule import part_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
 from chakram.fabric.topology import single_switch
@@ -267,6 +267,7 @@ def test_what_ports_disturb_is_counted_and_everything_still_arrives() -> None:
     faults = (
         PacketFault(action=FaultAction.DROP, nth=2, source=0),
         PacketFault(action=FaultAction.DUPLICATE, nth=1, destination=0, at_send=True),
+        PacketFault(action=FaultAction.MARK, nth=10**6),
     )
     plan, topology = world_plan(
         [collective("all_gather", 50_000)],
@@ -277,4 +278,39 @@ def test_what_ports_disturb_is_counted_and_everything_still_arrives() -> None:
 
     found = {name: count for name, count in result.injected.items() if count}
     assert found == {"drops": 1, "duplicates": 1}
+    assert result.disturbed == (1, 1, 0)
     assert [row.received_bytes for row in share_rows(result.records)] == [50_000] * 2
+
+
+@pytest.mark.parametrize(
+    ("lost", "timeout_ns", "is_repaired"),
+    [
+        ("middle", 0, True),  # what follows shows the gap
+        ("last", 0, False),
+        ("ack", 0, False),
+        ("last", 10_000_000, True),
+        ("ack", 10_000_000, True),
+    ],
+)
+def test_without_a_timeout_only_gaps_are_repaired(
+    lost: str, timeout_ns: int, is_repaired: bool
+) -> None:
+    fault = PacketFault(action=FaultAction.DROP, packets=lost, nth=1, destination=0)
+    plan, topology = world_plan(
+        [collective("all_gather", 50_000)],
+        nranks=2,
+        settings=RunSettings(warmup=0, measured=1, faults=(fault,)),
+        # So that the one acknowledgement is that of the end.
+        transport=TransportPlan(
+            retransmit_timeout_ns=timeout_ns, ack_interval_packets=64
+        ),
+    )
+    if is_repaired:
+        result = simulate_plan(plan, topology, rng=random.Random(1))
+        assert result.disturbed == (1,)
+        assert len(share_rows(result.records)) == 2
+        # A gap is repaired long before a timeout would be over.
+        assert (result.end_ns > 10_000_000) == (timeout_ns > 0)
+    else:
+        with pytest.raises(RunFailed, match="there is no timeout"):
+            simulate_plan(plan, topology, rng=random.Random(1))

@@ -1,0 +1,62 @@
+"""Checks of packet faults: by themselves, and against the jobs they are about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.config.mistakes import Location, Mistake
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.config.transport import Faults
+
+_EXAMPLES = "e.g. {action: drop, nth: 5} or {action: delay, by: 1ms, probability: 0.01}"
+
+
+def check_packet_faults(
+    faults: Faults, ranks_of: Mapping[str, int | None]
+) -> list[Mistake]:
+    """Refuse faults that contradict themselves, or of packets that nobody sends.
+
+    Args:
+        faults: What the experiment says.
+        ranks_of: The ranks of every job by its name; None: not known before its trace
+            is read.
+    """
+    mistakes: list[Mistake] = []
+    for index, fault in enumerate(faults.packets):
+        where: Location = ("faults", "packets", index)
+        try:
+            fault.fault()
+        except ValueError as error:
+            mistakes.append(Mistake(location=where, found=str(error), hint=_EXAMPLES))
+        if fault.job is not None and fault.job not in ranks_of:
+            mistakes.append(
+                Mistake(
+                    location=(*where, "job"),
+                    found=f"there is no job {fault.job!r}",
+                    hint=f"known: {', '.join(ranks_of)}",
+                )
+            )
+            # Of whose ranks the others would be is not known.
+            continue
+        counts = ranks_of.values() if fault.job is None else (ranks_of[fault.job],)
+        ranks = _most(tuple(counts))
+        for name in ("source", "destination"):
+            rank = getattr(fault, name)
+            if rank is not None and ranks is not None and rank >= ranks:
+                mistakes.append(
+                    Mistake(
+                        location=(*where, name),
+                        found=f"there is no rank {rank}",
+                        hint=f"ranks are 0 to {ranks - 1}",
+                    )
+                )
+    return mistakes
+
+
+def _most(counts: tuple[int | None, ...]) -> int | None:
+    """Return the largest of some numbers, None if one of them is not known."""
+    known = [count for count in counts if count is not None]
+    return max(known) if known and len(known) == len(counts) else None
