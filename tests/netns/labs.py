@@ -15,6 +15,7 @@ from chakram.fabric.topology import Topology, clos, single_switch
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState
 
+NETNS = Path("/run/netns")
 GBIT = 10**9
 QUEUE_BYTES = 2 << 20
 
@@ -52,3 +53,8 @@ def traffic(lab: LabState, kind: str, *arguments: str) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+def names_of(lab: str) -> list[str]:
+    """Return the names of network namespaces that belong to a lab."""
+    return sorted(path.name for path in NETNS.glob(f"{lab}-*"))

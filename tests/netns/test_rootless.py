@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.nobody import (
-    NOBODY,
-    ONLY_ROOT,
-    interpreter,
-    python_path,
-    run_as_nobody,
-)
+from tests.nobody import NOBODY, ONLY_ROOT, interpreter, python_path, run_as_nobody
 from tests.support import missing_root, require
 
 if TYPE_CHECKING:
