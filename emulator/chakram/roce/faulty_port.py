@@ -86,10 +86,9 @@ class FaultyPort(PortEngine):
         # direction and queue pair.
         self._held: list[tuple[int, int, _Held]] = []
         self._overtaken: dict[tuple[bool, int], list[_Held]] = {}
-        # Bursts that have left the queue pairs and go to the wire next.
+        # Bursts that have left the queue pairs and go to the wire next: where there are
+        # rules, all do, so that a packet is judged once, however full the sockets are.
         self._outbox: deque[Burst] = deque()
-        # The burst that the rules have let pass and the wire has not taken yet.
-        self._passed: tuple[int, int, int, int] | None = None
 
     # What arrives.
 
@@ -187,8 +186,10 @@ class FaultyPort(PortEngine):
         self._let_go(now_ns)
         while not self._outbox:
             burst = super().peek_burst(now_ns)
-            if burst is None or self._passes(burst, now_ns):
+            if burst is None or not self._at_send:
                 return burst
+            super().commit_burst(burst, now_ns)
+            self._send(burst, now_ns)
         return self._outbox[0]
 
     def commit_burst(self, burst: Burst, now_ns: int) -> None:
@@ -197,13 +198,9 @@ class FaultyPort(PortEngine):
             self._outbox.popleft()
             return
         super().commit_burst(burst, now_ns)
-        self._passed = None
 
-    def _passes(self, burst: Burst, now_ns: int) -> bool:
-        """Tell whether *burst* leaves as it is; if not, what is left of it is kept."""
-        identity = (burst.source_qpn, burst.kind, burst.psn, burst.count)
-        if not self._at_send or identity == self._passed:
-            return True
+    def _send(self, burst: Burst, now_ns: int) -> None:
+        """Have the rules see a burst that has left its queue pair."""
 
         def describe(position: int) -> tuple[int, int]:
             return burst.source_qpn, class_of_burst(burst, position)
@@ -221,9 +218,8 @@ class FaultyPort(PortEngine):
 
         verdicts = self._judge(self._at_send, burst.count, describe)
         if verdicts is None and (True, burst.source_qpn) not in self._overtaken:
-            self._passed = identity
-            return True
-        super().commit_burst(burst, now_ns)
+            self._outbox.append(burst)
+            return
         self._disturb(
             verdicts or [None] * burst.count,
             True,
@@ -233,7 +229,6 @@ class FaultyPort(PortEngine):
             refuse,
             now_ns,
         )
-        return False
 
     # The clock.
 

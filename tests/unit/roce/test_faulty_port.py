@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.core.faults import FaultAction, PacketFault
+from chakram.roce.constants import BurstKind
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
@@ -232,6 +233,31 @@ def test_a_burst_that_the_socket_refuses_is_judged_once() -> None:
     second = port.peek_burst(0)
     assert second is not None
     assert second.message_id == 2
+    assert port.statistics().faults_dropped == 1
+
+
+def test_nothing_is_judged_twice_when_an_answer_overtakes_it() -> None:
+    port = faulty(
+        PacketFault(action=FaultAction.DROP, packets="data", nth=2, at_send=True)
+    )
+    port.add_queue_pair(make_queue_pair(0x11, 0x12))
+    port.post_send(0x11, 0, 10, 0)
+    refused = port.peek_burst(0)
+    # While the socket is full, more is posted, and an ACK becomes due.
+    port.post_send(0x11, 1, 10, 0)
+    peer = faulty()
+    peer.add_queue_pair(make_queue_pair(0x12, 0x11))
+    peer.post_send(0x12, 7, 10, 0)
+    request = peer.next_burst(0)
+    assert request is not None
+    port.receive_burst(request, 0)
+
+    left = []
+    while (burst := port.next_burst(1)) is not None:
+        left.append(burst)
+    # The first one passes and the second one is dropped, whatever leaves when.
+    assert refused is left[0]
+    assert [BurstKind(burst.kind) for burst in left] == [BurstKind.DATA, BurstKind.ACK]
     assert port.statistics().faults_dropped == 1
 
 
