@@ -256,6 +256,8 @@ class Preflight:
     # ---- messages --------------------------------------------------------------------
 
     async def _send_messages(self, measured: Measured) -> None:
+        if self._settings.check_permutation:
+            measured.permutation = shifted(range(len(self._ports)))
         programs = self._programs(measured)
         if not programs.messages:
             return
@@ -292,7 +294,7 @@ class Preflight:
             rounds=apart(chosen_rounds(count, self._settings.rounds), self._switches()),
             reached=reached,
             passes=passes,
-            permutation=shifted(range(count)),
+            permutation=measured.permutation,
             size_of=self._size_of,
             settings=self._settings,
         )

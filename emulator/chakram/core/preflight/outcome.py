@@ -45,6 +45,7 @@ class Measured:
         paths: What happened to probes.
         tested: Pairs that were to be tested.
         alone: Figures of pairs by themselves.
+        permutation: Pairs that were to send while all did.
         together: Figures while all sent.
         not_measured: Why figures may be missing.
         absent: By agent that cannot be used, why.
@@ -55,6 +56,7 @@ class Measured:
     paths: Mapping[Pair, PathReport] = field(default_factory=dict)
     tested: Collection[Pair] = ()
     alone: Mapping[Pair, Figures] = field(default_factory=dict)
+    permutation: Collection[Pair] = ()
     together: Mapping[Pair, Figures] = field(default_factory=dict)
     not_measured: str | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -135,7 +137,12 @@ def report_of(
         is_cut = any(fact.check in ("reach", "mtu") for fact in broken)
         why = None if is_cut else measured.not_measured or _back(measured, (b, a))
         facts += broken
-        facts += pair_facts(pair, settings, not_measured=why)
+        facts += pair_facts(
+            pair,
+            settings,
+            not_measured=why,
+            in_permutation=(a, b) in measured.permutation,
+        )
     tested = [(pair.source, pair.destination) for pair in pairs]
     findings = [
         *_absent(ports, names, measured),

@@ -64,7 +64,8 @@ def probe_packets(
     classes = [data]
     if settings.check_classes:
         classes += [transport.dscp_data << 2 | ecn for ecn in range(4)]
-        classes += [transport.dscp_ack << 2, transport.dscp_cnp << 2]
+        classes.append(transport.dscp_ack << 2)
+        classes.append(transport.dscp_cnp << 2 | transport.ecn)
     packets = [
         ProbePacket(size_bytes=SMALL_BYTES, tos=tos) for tos in dict.fromkeys(classes)
     ]

@@ -12,7 +12,7 @@ from chakram.core.preflight.report import FAILED, UNPROVEN
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from chakram.core.preflight.probing import PathReport
     from chakram.core.preflight.report import PairReport
@@ -79,7 +79,7 @@ def path_facts(
             pair, report, reached, packets, source_ports, address, settings
         )
     if settings.check_classes:
-        yield from _lost_classes(pair, report, reached, packets)
+        yield from _lost_classes(pair, report, reached, packets, source_ports)
         yield from _class_facts(pair, report)
 
 
@@ -151,36 +151,48 @@ def _lost_classes(
     report: PathReport,
     reached: Sequence[int],
     packets: Sequence[ProbePacket],
+    source_ports: Sequence[int],
 ) -> Iterator[Fact]:
-    """Yield the classes of which nothing arrives, although others do."""
-    arrives: dict[int, dict[int, bool]] = {}
+    """Yield the classes of which nothing arrives over a path, although others do."""
+    # By DSCP and ECN field, over which of the paths that were tried nothing came.
+    lost: dict[int, dict[int, set[int]]] = {}
     for number, packet in enumerate(packets):
         # Longer ones may be lost for their length.
-        if packet.size_bytes == SMALL_BYTES and any(
-            report.sent[number, path] for path in reached
-        ):
-            arrives.setdefault(packet.tos >> 2, {})[packet.tos & _CE] = any(
-                report.arrived[number, path] for path in reached
-            )
-    for dscp, by_ecn in arrives.items():
-        if not any(by_ecn.values()):
+        if packet.size_bytes == SMALL_BYTES:
+            lost.setdefault(packet.tos >> 2, {})[packet.tos & _CE] = {
+                path
+                for path in reached
+                if report.sent[number, path] and not report.arrived[number, path]
+            }
+
+    def where(paths: Collection[int]) -> str:
+        if len(paths) == len(reached):
+            return ""
+        ports = [source_ports[path] for path in sorted(paths)]
+        return f" from UDP source {_ports_text(ports, source_ports)}"
+
+    for dscp, by_ecn in lost.items():
+        whole = set.intersection(*by_ecn.values())
+        if whole:
             yield Fact(
                 "dscp",
                 FAILED,
                 pair,
-                f"no packet of DSCP {dscp} arrives",
+                f"no packet of DSCP {dscp} arrives{where(whole)}",
                 "a filter, a policer, or a queue without bandwidth for that class?",
             )
-            continue
-        lost = [
-            _ECN_NAMES[ecn] for ecn, has_arrived in by_ecn.items() if not has_arrived
-        ]
-        if lost:
+        fields: dict[tuple[int, ...], list[str]] = {}
+        for ecn, paths in by_ecn.items():
+            if paths - whole:
+                key = tuple(sorted(paths - whole))
+                fields.setdefault(key, []).append(_ECN_NAMES[ecn])
+        for paths_of, names in fields.items():
             yield Fact(
                 "ecn",
                 FAILED,
                 pair,
-                f"no packet of DSCP {dscp} with {', '.join(lost)} arrives",
+                f"no packet of DSCP {dscp} with {', '.join(names)} arrives"
+                f"{where(paths_of)}",
                 "no switch may drop packets for their ECN field",
             )
 
@@ -223,7 +235,11 @@ def path_mtu_of(packet_bytes: int, address: str) -> int | None:
 
 
 def pair_facts(
-    pair: PairReport, settings: PreflightSettings, *, not_measured: str | None
+    pair: PairReport,
+    settings: PreflightSettings,
+    *,
+    not_measured: str | None,
+    in_permutation: bool = False,
 ) -> Iterator[Fact]:
     """Yield what is wrong with the figures of one direction of a pair.
 
@@ -231,10 +247,12 @@ def pair_facts(
         pair: Its figures.
         settings: What is demanded.
         not_measured: Why there may be none.
+        in_permutation: Whether the pair was to send while all did.
     """
     names = (pair.source, pair.destination)
     p50_ns = pair.round_trip_p50_ns
     limit_ns = settings.max_latency_ns
+    needed = settings.min_permutation_share
     if p50_ns is not None and limit_ns is not None and p50_ns > limit_ns:
         yield Fact(
             "latency",
@@ -245,8 +263,16 @@ def pair_facts(
             p50_ns,
             f"{p50_ns / 1000:.1f} us",
         )
-    if settings.check_rate and pair.goodput_bps is None and not_measured is not None:
-        yield Fact("rate", UNPROVEN, names, f"not measured: {not_measured}", None)
+    if not_measured is not None:
+        for check, is_demanded, figure in (
+            ("latency", settings.check_latency and limit_ns is not None, p50_ns),
+            ("rate", settings.check_rate, pair.goodput_bps),
+            ("permutation", in_permutation and needed is not None, pair.together_bps),
+        ):
+            if is_demanded and figure is None:
+                yield Fact(
+                    check, UNPROVEN, names, f"not measured: {not_measured}", None
+                )
     share = pair.rate_share
     held_up = share is not None and _may_be_held_up(
         pair.generator_share or 0.0, share, settings
@@ -277,7 +303,6 @@ def pair_facts(
             f"{pair.retransmitted} of {pair.packets}",
         )
     together = pair.together_share
-    needed = settings.min_permutation_share
     if together is not None and needed is not None and together < needed:
         yield Fact(
             "permutation",

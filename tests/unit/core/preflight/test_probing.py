@@ -17,9 +17,9 @@ SETTINGS = PreflightSettings(path_mtu=1024)
 def test_probes_are_of_every_class_and_of_every_path_mtu_that_fits() -> None:
     packets = probe_packets(ports(2), TRANSPORT, SETTINGS)
 
-    # DSCP 26 with ECT(0), as the run's data, comes first; CNPs have DSCP 48.
+    # DSCP 26 with ECT(0), as the run's data, comes first; CNPs have DSCP 48 with it.
     small = [packet.tos for packet in packets if packet.size_bytes == 128]
-    assert small == [106, 104, 105, 107, 192]
+    assert small == [106, 104, 105, 107, 194]
     sizes = [packet.size_bytes for packet in packets[len(small) :]]
     assert sizes == [256 + 64, 512 + 64, 1024 + 64, 1500]
     assert {packet.tos for packet in packets[len(small) :]} == {106}

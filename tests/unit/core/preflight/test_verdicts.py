@@ -145,6 +145,7 @@ def test_an_interface_that_refuses_long_packets_is_told_from_the_fabric() -> Non
 
 
 DATA = 26 << 2
+CNP = 48 << 2 | 2
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_what_becomes_of_a_class_is_named(
 @pytest.mark.parametrize(
     ("lost", "check", "found"),
     [
-        ([48 << 2], "dscp", "no packet of DSCP 48 arrives"),
+        ([CNP], "dscp", "no packet of DSCP 48 arrives"),
         ([DATA | 3], "ecn", "no packet of DSCP 26 with CE arrives"),
         (
             [DATA | 1, DATA | 3],
@@ -194,12 +195,30 @@ def test_a_class_of_which_nothing_arrives_is_named(
     assert found_in(path(lost=lost)) == [(check, found)]
 
 
-def test_a_class_that_is_lost_on_one_of_several_ways_has_not_vanished() -> None:
-    report = path(lost=[48 << 2])
-    cnp = next(n for n, packet in enumerate(PACKETS) if packet.tos == 48 << 2)
-    report.arrived[cnp, 1] = 1
+@pytest.mark.parametrize(
+    ("tos", "check", "found"),
+    [
+        (CNP, "dscp", "no packet of DSCP 48 arrives"),
+        (DATA | 3, "ecn", "no packet of DSCP 26 with CE arrives"),
+    ],
+)
+def test_a_class_that_is_lost_on_one_of_several_ways_is_named_with_it(
+    tos: int, check: str, found: str
+) -> None:
+    report = path(lost=[tos])
+    number = next(n for n, packet in enumerate(PACKETS) if packet.tos == tos)
+    report.arrived[number, 1] = 1
 
-    assert found_in(report) == []
+    assert found_in(report) == [
+        (check, f"{found} from UDP source port {SOURCE_PORTS[0]} (of 2)")
+    ]
+
+
+def test_probes_have_the_fields_that_packets_of_their_class_have() -> None:
+    classes = {packet.tos for packet in PACKETS}
+
+    # Marks are for data; CNPs leave with the ECN field of data, ACKs without.
+    assert classes == {*(DATA | ecn for ecn in range(4)), 26 << 2, CNP}
 
 
 def pair(**figures: Any) -> PairReport:
@@ -250,11 +269,28 @@ def test_figures_are_held_against_what_is_demanded(
     assert [(fact.check, fact.verdict) for fact in found] == verdicts
 
 
-def test_what_was_not_measured_proves_nothing() -> None:
-    (fact,) = pair_facts(pair(goodput_bps=None), SETTINGS, not_measured="it hung")
+@pytest.mark.parametrize(
+    ("settings", "checks"),
+    [
+        ({}, ["rate"]),
+        ({"check_rate": False}, []),
+        ({"check_rate": False, "max_latency_ns": 1}, ["latency"]),
+        ({"min_permutation_share": 0.5}, ["rate", "permutation"]),
+    ],
+)
+def test_what_was_not_measured_proves_nothing(
+    settings: dict[str, Any], checks: list[str]
+) -> None:
+    demanded = replace(SETTINGS, **settings)
+    facts = pair_facts(
+        pair(goodput_bps=None, round_trip_p50_ns=None),
+        demanded,
+        not_measured="it hung",
+        in_permutation=True,
+    )
 
-    assert (fact.check, fact.verdict) == ("rate", UNPROVEN)
-    assert fact.found == "not measured: it hung"
+    found = [(fact.check, fact.verdict, fact.found) for fact in facts]
+    assert found == [(check, UNPROVEN, "not measured: it hung") for check in checks]
 
 
 NAMES = ("h0", "h1", "h2", "h3")
