@@ -32,8 +32,8 @@ from chakram.config.quantities import (
     problem,
 )
 from chakram.config.vendor_names import VendorNumber, VendorValues, from_vendor
+from chakram.core.notification_scopes import notification_scope
 from chakram.errors import ConfigError
-from chakram.roce.congestion import notification_scope
 from chakram.roce.congestion.dcqcn import SHARE_UNIT
 
 ProfileName = Literal["dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"]

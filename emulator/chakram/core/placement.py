@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from chakram.core.notification_scopes import limits_by_destination
 from chakram.core.plan import (
     AgentPlan,
     Plan,
@@ -106,6 +107,8 @@ def place(
         is_whole=lambda port: (
             bool(rates_bps)
             or port.number in whole
+            # Every process has limits of its own.
+            or limits_by_destination(transport)
             or not port.open.startswith(_DIVISIBLE)
         ),
         parts=most_parts(layout.source_ports),

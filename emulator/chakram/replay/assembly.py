@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.core.faults import FaultAction, PacketFault
+from chakram.core.notification_scopes import limiter_key, notification_scope
 from chakram.roce import congestion
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.faults import FaultRule, PacketFaults
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["CongestionSettings", "burst_time_ns", "make_engine", "make_queue_pair"]
 
 _SHORTEST_BURST_NS = 15_000
-_OF_PORT = congestion.notification_scope("port")
+_OF_PORT = notification_scope("port")
 _VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
 
 
@@ -62,7 +63,7 @@ class CongestionSettings:
         """Return the limiter of a queue pair; None: it never sends CNPs."""
         if self._interval_ns is None:
             return None
-        key = congestion.limiter_key(self._scope, qpn=qpn, destination=destination)
+        key = limiter_key(self._scope, qpn=qpn, destination=destination)
         if key not in self._limiters:
             self._limiters[key] = (
                 CnpLimiter(self._interval_ns)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from chakram.core.collectives import CollectiveOp
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import world_group
+from chakram.core.notification_scopes import notification_scope
 from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import Plan, PortPlan, RunSettings, TransportPlan
 from chakram.core.plan_check import check_plan
@@ -53,6 +54,15 @@ def programs(job: str, nranks: int) -> list[RankProgram]:
     return [program(rank, world, [operation], job=job) for rank in range(nranks)]
 
 
+def limited_notifications(scope: str) -> TransportPlan:
+    return TransportPlan(
+        congestion_parameters=(
+            ("cnp_interval_ns", 50_000),
+            ("cnp_scope", notification_scope(scope)),
+        )
+    )
+
+
 def plan_of(
     nports: int,
     *,
@@ -64,6 +74,7 @@ def plan_of(
     open_spec: str = "udp:eth0",
     faults: tuple[PacketFault, ...] = (),
     local_rate_bps: int | None = None,
+    transport: TransportPlan | None = None,
 ) -> Plan:
     """Place jobs that all use the same ports."""
     made = ports(nports, agents=agents, open_spec=open_spec)
@@ -74,7 +85,7 @@ def plan_of(
         {job: programs(job, nports * ranks_per_port) for job in JOBS[:jobs]},
         made,
         dict.fromkeys(JOBS[:jobs], options),
-        TransportPlan(),
+        transport or TransportPlan(),
         RunSettings(faults=faults),
         shards={port.agent: shards for port in made},
         run_id="r",
@@ -206,12 +217,21 @@ def test_source_ports_limit_the_parts() -> None:
         {"faults": (PacketFault(action=FaultAction.DROP, nth=3),)},
         {"faults": (PacketFault(action=FaultAction.DROP, nth=3, source=1),)},
         {"faults": (PacketFault(action=FaultAction.DROP, nth=3, destination=1),)},
+        {"transport": limited_notifications("destination")},
     ],
 )
 def test_some_ports_stay_whole(settings: dict[str, Any]) -> None:
     plan = plan_of(2, jobs=2, shards=4, **settings)
     assert len(shards_of(plan)[1]) == 1
     assert check_plan(plan) == []
+
+
+@pytest.mark.parametrize(("scope", "parts"), [("queue_pair", 2), ("port", 2)])
+def test_limits_of_notifications_that_processes_can_share_divide(
+    scope: str, parts: int
+) -> None:
+    plan = plan_of(2, jobs=2, shards=4, transport=limited_notifications(scope))
+    assert len(shards_of(plan)[1]) == parts
 
 
 @pytest.mark.parametrize(

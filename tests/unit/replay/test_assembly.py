@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from chakram.core.notification_scopes import notification_scope
 from chakram.core.plan import PortPlan, QueuePairPlan, TransportPlan
 from chakram.replay.assembly import (
     CongestionSettings,
     burst_time_ns,
     make_queue_pair,
 )
-from chakram.roce.congestion import notification_scope
 from chakram.roce.constants import IPV4_OVERHEAD_BYTES
 from chakram.roce.events import SendCompleted
 from chakram.testing.pair import Pair

@@ -56,7 +56,7 @@ class Measured:
     paths: Mapping[Pair, PathReport] = field(default_factory=dict)
     tested: Collection[Pair] = ()
     alone: Mapping[Pair, Figures] = field(default_factory=dict)
-    permutation: Collection[Pair] = ()
+    permutation: Sequence[Pair] = ()
     together: Mapping[Pair, Figures] = field(default_factory=dict)
     not_measured: str | None = None
     absent: Mapping[str, str] = field(default_factory=dict)

@@ -13,13 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONGESTION_CONTROLS",
-    "SCOPES",
     "CongestionControl",
     "Dcqcn",
     "FixedRate",
-    "limiter_key",
     "make",
-    "notification_scope",
     "register",
 ]
 
@@ -29,32 +26,6 @@ CONGESTION_CONTROLS: dict[str, Callable[..., CongestionControl]] = {
     "fixed_rate": FixedRate,
 }
 """What makes a control, by name; `register` adds to it."""
-
-
-SCOPES = ("queue_pair", "destination", "port")
-"""For what a receiver counts the interval between congestion notifications."""
-
-
-def notification_scope(name: str) -> int:
-    """Return the number of a scope, as parameters carry it.
-
-    Raises:
-        ValueError: If there is none of that name.
-    """
-    if name not in SCOPES:
-        raise ValueError(f"no CNP scope is named {name!r} (there are {SCOPES})")
-    return SCOPES.index(name)
-
-
-def limiter_key(scope: int, *, qpn: int, destination: int) -> int:
-    """Return what queue pairs of one port that share a CNP limiter have in common.
-
-    Raises:
-        ValueError: If there is no such *scope*.
-    """
-    if not 0 <= scope < len(SCOPES):
-        raise ValueError(f"there is no CNP scope {scope}")
-    return (qpn, destination, 0)[scope]
 
 
 def register(name: str, factory: Callable[..., CongestionControl]) -> None:
