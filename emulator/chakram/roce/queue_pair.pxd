@@ -37,7 +37,9 @@ cdef class QueuePair:
     cdef public long long deficit_bytes
     cdef public long long ready_since_ns
     cdef public long long wait_before_ns
-    cdef public long long wake_ns
+    cdef public long long timeout_entry_ns
+    cdef public long long control_entry_ns
+    cdef public long long ready_entry_ns
 
     cpdef object redirect_events(self, object events)
     cpdef object post_send(self, long long message_id, long long size_bytes,

@@ -69,6 +69,7 @@ class QueuePair:
         "_remote_address",
         "_remote_key",
         "arrivals",
+        "control_entry_ns",
         "deficit_bytes",
         "destination",
         "is_answering",
@@ -78,15 +79,16 @@ class QueuePair:
         "overhead_bytes",
         "path_mtu",
         "qpn",
+        "ready_entry_ns",
         "ready_since_ns",
         "remote_qpn",
         "requester",
         "responder",
         "send_order",
         "source_port",
+        "timeout_entry_ns",
         "turn_behind",
         "wait_before_ns",
-        "wake_ns",
     )
 
     def __init__(
@@ -255,7 +257,9 @@ class QueuePair:
         self.deficit_bytes = 0
         self.ready_since_ns = 0
         self.wait_before_ns = 0
-        self.wake_ns = _NEVER
+        self.timeout_entry_ns = _NEVER
+        self.control_entry_ns = _NEVER
+        self.ready_entry_ns = _NEVER
 
     def redirect_events(self, events: deque[tuple[int, Event]]) -> None:
         """Report to *events*, a port's, from now on; what is there moves along."""

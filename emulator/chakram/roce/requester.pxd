@@ -99,6 +99,7 @@ cdef class Requester:
     cpdef object handle_timeout(self, long long now_ns)
     @cython.locals(timer_ns="long long")
     cpdef long long next_timeout_ns(self) except? -1
+    cpdef long long control_timer_ns(self) except? -1
     @cython.locals(flushed="Py_ssize_t")
     cpdef object fail(self, object reason, long long now_ns)
     cpdef long long unacknowledged_bytes(self) except? -1

@@ -447,6 +447,10 @@ class Requester:
             self._go_back(_FOR_NAK)
             self._congestion_control.on_nak(now_ns)
         elif syndrome >> 5 == 1:
+            if now_ns < self._hold_until_ns and self._next == self._unacknowledged:
+                # Nothing has left since the last one: it has come twice.
+                self.naks_stale += 1
+                return
             self.receiver_not_ready += 1
             # The packet has arrived: what was asked for again was not asked in vain.
             self._retries = 0
@@ -495,12 +499,17 @@ class Requester:
 
     def next_timeout_ns(self) -> int:
         """Return when `handle_timeout` is due."""
-        if self.failed:
-            return _NEVER
-        if self._queue.sending is None:
-            return self.timeout_ns
-        timer_ns = self._congestion_control.next_timer_ns
+        timer_ns = self.control_timer_ns()
         return timer_ns if timer_ns < self.timeout_ns else self.timeout_ns
+
+    def control_timer_ns(self) -> int:
+        """Return when congestion control is to be called; `NEVER`: for nobody's sake.
+
+        Without anything to send that can wait for the next message.
+        """
+        if self._queue.sending is None:
+            return _NEVER
+        return self._congestion_control.next_timer_ns
 
     def fail(self, reason: str, now_ns: int) -> None:
         """Enter the error state: what is posted will never complete."""

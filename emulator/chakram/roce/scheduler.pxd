@@ -4,6 +4,7 @@ from chakram.roce.burst cimport Burst
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.pacing cimport Line
 from chakram.roce.queue_pair cimport QueuePair
+from chakram.roce.requester cimport Requester
 from chakram.roce.timers cimport Timers
 from chakram.roce.turns cimport Turns
 
@@ -40,10 +41,12 @@ cdef class Scheduler:
     cpdef long long next_wakeup_ns(self) except? -1
     @cython.locals(time_ns="long long", queue_pair=QueuePair)
     cpdef object handle_timers(self, long long now_ns)
-    @cython.locals(wake_ns="long long", ready_ns="long long")
-    cdef long long _wake_ns(self, QueuePair queue_pair) except? -1
-    @cython.locals(wake_ns="long long")
+    @cython.locals(requester=Requester, time_ns="long long")
     cdef object _schedule(self, QueuePair queue_pair)
+    @cython.locals(requester=Requester)
+    cdef bint _is_due(self, QueuePair queue_pair, long long time_ns) except -1
+    @cython.locals(is_standing="bint")
+    cdef bint _drop_first(self, QueuePair queue_pair, long long time_ns) except -1
     cdef object _leave_ring(self, QueuePair queue_pair)
     cdef object _offer(self, Burst burst, QueuePair queue_pair, long long now_ns)
     @cython.locals(paced_ns="long long", due_ns="long long")

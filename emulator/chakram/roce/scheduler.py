@@ -81,7 +81,7 @@ class Scheduler:
         self._max_burst_packets = max_burst_packets
         self._answering: deque[QueuePair] = deque()
         self._turns = Turns()
-        # An entry counts only if its queue pair has that wake_ns.
+        # An entry counts only if its queue pair still has that time: see `_schedule`.
         self._timers = Timers()
         self._quantum_bytes = 0
         # The burst that `peek_burst` returned last, and whose it is.
@@ -208,16 +208,11 @@ class Scheduler:
         while self._timers.first_ns < wakeup_ns:
             time_ns = self._timers.first_ns
             queue_pair = self._queue_pairs[self._timers.first_qpn]
-            if time_ns != queue_pair.wake_ns:
-                self._timers.drop_first()
-                continue
-            if self._wake_ns(queue_pair) > time_ns:
-                # Its deadline has moved on since; the entry stayed behind.
-                self._timers.drop_first()
-                queue_pair.wake_ns = _NEVER
-                self._schedule(queue_pair)
-                continue
-            return time_ns
+            if self._is_due(queue_pair, time_ns):
+                return time_ns
+            # Its deadline has moved on since; the entry stayed behind.
+            self._drop_first(queue_pair, time_ns)
+            self._schedule(queue_pair)
         return wakeup_ns
 
     def handle_timers(self, now_ns: int) -> None:
@@ -225,33 +220,65 @@ class Scheduler:
         while self._timers.first_ns <= now_ns:
             time_ns = self._timers.first_ns
             queue_pair = self._queue_pairs[self._timers.first_qpn]
-            self._timers.drop_first()
-            if time_ns != queue_pair.wake_ns:
+            if not self._drop_first(queue_pair, time_ns):
                 continue
-            queue_pair.wake_ns = _NEVER
             if queue_pair.requester.next_timeout_ns() <= now_ns:
                 queue_pair.handle_timeout(now_ns)
             self.update(queue_pair, time_ns, now_ns)
 
-    def _wake_ns(self, queue_pair: QueuePair) -> int:
-        """Return when a queue pair is to be looked at again, come what may."""
-        wake_ns = queue_pair.requester.next_timeout_ns()
-        if not queue_pair.is_in_ring:
-            ready_ns = queue_pair.requester.ready_ns()
-            if ready_ns < wake_ns:
-                return ready_ns
-        return wake_ns
-
     def _schedule(self, queue_pair: QueuePair) -> None:
-        """See that a timer stands for *queue_pair*, early enough.
+        """See that a timer stands, early enough, for all that *queue_pair* waits for.
 
         Deadlines mostly move on: an entry that has become too early is left where it is
-        and looked at when its time comes.
+        and looked at when its time comes. Each of the three has an entry of its own: a
+        pace that is due in microseconds must not leave behind, packet by packet, the
+        entries of a timeout that comes in seconds.
         """
-        wake_ns = self._wake_ns(queue_pair)
-        if wake_ns < queue_pair.wake_ns:
-            queue_pair.wake_ns = wake_ns
-            self._timers.add(wake_ns, queue_pair.qpn)
+        requester = queue_pair.requester
+        time_ns = requester.timeout_ns
+        if time_ns < queue_pair.timeout_entry_ns:
+            queue_pair.timeout_entry_ns = time_ns
+            self._timers.add(time_ns, queue_pair.qpn)
+        time_ns = requester.control_timer_ns()
+        if time_ns < queue_pair.control_entry_ns:
+            queue_pair.control_entry_ns = time_ns
+            self._timers.add(time_ns, queue_pair.qpn)
+        if not queue_pair.is_in_ring:
+            time_ns = requester.ready_ns()
+            if time_ns < queue_pair.ready_entry_ns:
+                queue_pair.ready_entry_ns = time_ns
+                self._timers.add(time_ns, queue_pair.qpn)
+
+    def _is_due(self, queue_pair: QueuePair, time_ns: int) -> bool:
+        """Tell whether the entry of *time_ns* stands for what is due by then."""
+        requester = queue_pair.requester
+        return (
+            (time_ns == queue_pair.timeout_entry_ns and requester.timeout_ns <= time_ns)
+            or (
+                time_ns == queue_pair.control_entry_ns
+                and requester.control_timer_ns() <= time_ns
+            )
+            or (
+                time_ns == queue_pair.ready_entry_ns
+                and not queue_pair.is_in_ring
+                and requester.ready_ns() <= time_ns
+            )
+        )
+
+    def _drop_first(self, queue_pair: QueuePair, time_ns: int) -> bool:
+        """Take the first entry out; tell whether anything still stood for it."""
+        self._timers.drop_first()
+        is_standing = False
+        if time_ns == queue_pair.timeout_entry_ns:
+            queue_pair.timeout_entry_ns = _NEVER
+            is_standing = True
+        if time_ns == queue_pair.control_entry_ns:
+            queue_pair.control_entry_ns = _NEVER
+            is_standing = True
+        if time_ns == queue_pair.ready_entry_ns:
+            queue_pair.ready_entry_ns = _NEVER
+            is_standing = True
+        return is_standing
 
     def _leave_ring(self, queue_pair: QueuePair) -> None:
         """Take the first queue pair out of the ring: it may not send now."""

@@ -48,8 +48,9 @@ cdef class Stamper:
                    register="unsigned int")
     cpdef object put_alike(self, Burst burst, int count, Py_ssize_t at)
     @cython.locals(opcode="int", kind="int", payload_bytes="Py_ssize_t",
-                   pad_bytes="int", flags="int", payload_at="Py_ssize_t", end="Py_ssize_t", i="int",
-                   padded_bytes="Py_ssize_t", length="Py_ssize_t",
+                   pad_bytes="int", flags="int", payload_at="Py_ssize_t",
+                   end="Py_ssize_t", i="int", padded_bytes="Py_ssize_t",
+                   length="Py_ssize_t",
                    register="unsigned int", advance="const unsigned int[::1]",
                    k="int", base="int", constant="unsigned int")
     cpdef Py_ssize_t put_packet(self, Burst burst, int position, Py_ssize_t at,
