@@ -15,14 +15,27 @@ SOURCE = Path(__file__).with_name("blaster.c")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Blast:
+    """What came of it.
+
+    Attributes:
+        packets_per_s: That arrived.
+        lost: Share of those sent that did not: the receiver had no room.
+    """
+
+    packets_per_s: float
+    lost: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Blaster:
     """The compiled program, and from where to where it sends."""
 
     program: Path
     ends: tuple[End, End]
 
-    def packets_per_s(self, *, burst: int, packet_bytes: int, ms: int = 300) -> float:
-        """Return how many packets arrive per second."""
+    def blast(self, *, burst: int, packet_bytes: int, ms: int = 300) -> Blast:
+        """Send for *ms*, as fast as it goes."""
         a, b = self.ends
         words = [burst, packet_bytes, ms, a.netns, a.address, b.netns, b.address]
         done = subprocess.run(
@@ -32,8 +45,8 @@ class Blaster:
             text=True,
             timeout=60,
         )
-        packets, elapsed_ns = map(int, done.stdout.split())
-        return packets * 1e9 / elapsed_ns
+        packets, elapsed_ns, sent, lost = map(int, done.stdout.split())
+        return Blast(packets_per_s=packets * 1e9 / elapsed_ns, lost=lost / sent)
 
 
 def compile_blaster(folder: Path) -> Path | None:

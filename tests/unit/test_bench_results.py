@@ -1,0 +1,67 @@
+"""What `make bench` makes of its measurements."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.results import compare, table, turns
+
+
+def test_measurements_take_turns_and_nobody_is_always_first() -> None:
+    order: list[str] = []
+
+    def measure(name: str) -> int:
+        order.append(name)
+        return len(order)
+
+    ours, others = turns(lambda: measure("ours"), lambda: measure("others"), 3)
+
+    assert order == ["ours", "others", "others", "ours", "ours", "others"]
+    assert (ours, others) == ([1, 4, 5], [2, 3, 6])
+
+
+@pytest.mark.parametrize(
+    ("is_time", "ratio", "ratios"),
+    [(False, 0.5, (0.25, 4.0)), (True, 2.0, (0.25, 4.0))],
+)
+def test_what_counts_is_the_median_of_the_ratios_of_one_turn(
+    is_time: bool, ratio: float, ratios: tuple[float, float]
+) -> None:
+    # Every figure moves by far more than the two differ.
+    result = compare(
+        "x", [1.0, 50.0, 8.0], "us", "y", [4.0, 100.0, 2.0], is_time=is_time
+    )
+
+    assert (result.value, result.other) == (8.0, 4.0)
+    assert (result.ratio, result.ratios) == (ratio, ratios)
+
+
+@pytest.mark.parametrize(
+    ("others", "floor", "is_short"),
+    [
+        ([2.0], 0.5, False),
+        ([2.1], 0.5, True),
+        ([2.1], None, False),
+        # What is demanded and could not be measured is not reached.
+        ([], 0.5, True),
+        ([], None, False),
+    ],
+)
+def test_what_is_demanded_has_to_be_reached(
+    others: list[float], floor: float | None, is_short: bool
+) -> None:
+    result = compare("x", [1.0], "us", "y", others, floor=floor)
+
+    assert result.is_short() is is_short
+    assert ("too little" in table([result])) == (is_short and bool(others))
+
+
+def test_what_the_bare_sender_lost_is_said() -> None:
+    def note(losses: list[float]) -> str:
+        return compare("x", [1.0], "us", "y", [1.0], losses=losses).note
+
+    assert note([0.0, 0.0002, 0.0]) == ""
+    assert note([0.0, 0.03, 0.2]) == (
+        "the bare sender lost 3.0% of its packets (at most 20.0%); what arrived is "
+        "compared"
+    )
