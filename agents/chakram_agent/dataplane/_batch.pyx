@@ -8,7 +8,7 @@ apart what here lies ready.  Also here: a poll whose timeout is exact.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, EIO, ENOBUFS, errno
+from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, EIO, errno
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
 from libc.string cimport memcpy, memset
 
@@ -366,9 +366,10 @@ cdef class BatchPort(Port):
 
     cdef bint _has_no_room(self, int number) except -1:
         """Count that there was no room, and return False; raise if that is not it."""
-        if number != EAGAIN and number != ENOBUFS:
+        if number != EAGAIN:
             index = <socket_address *>self._outgoing.msg_name - self._destinations
-            raise self._sockets.cannot_send(number, index)
+            if not self._sockets.has_no_room(number, index):
+                raise self._sockets.cannot_send(number, index)
         self.send_retries += 1
         return False
 

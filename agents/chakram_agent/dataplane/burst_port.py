@@ -23,7 +23,7 @@ class Port:
         segment_size: Length of each packet in them but the last; 0: it is one packet.
         marked: Whether they are marked "congestion experienced".
         source_port: UDP port that they were sent from.
-        send_retries: How often there was no room to send.
+        send_retries: How often there was no room to send, or the interface was down.
         segments: Whether the packets of one send stay together until the kernel or the
             interface takes them apart, and numbers them in the IPv4 identification.
             If not, each leaves by a send of its own, with identification 0. A port

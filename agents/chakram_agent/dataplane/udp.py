@@ -35,7 +35,6 @@ _ANCILLARY_BYTES = 3 * socket.CMSG_SPACE(4)
 _CE = 3
 _DATA = int(BurstKind.DATA)
 _IP_LEVELS = (socket.IPPROTO_IP, socket.IPPROTO_IPV6)
-_NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _Ancillary = list[tuple[int, int, bytes]]
 _NOTHING: _Ancillary = []
@@ -116,14 +115,14 @@ class UdpPort(Port):
             )
         except OSError as error:
             number = error.errno or 0
-            if number in _NO_ROOM:
-                self.send_retries += 1
-                return False
             if number == errno.EIO and self.segments:
                 # An interface without checksum offload cannot segment.
                 self.segments = self._sockets.segmentation = False
                 return False
-            raise self._sockets.cannot_send(number, destination) from error
+            if not self._sockets.has_no_room(number, destination):
+                raise self._sockets.cannot_send(number, destination) from error
+            self.send_retries += 1
+            return False
         return True
 
     def receive_burst(self) -> bool:
@@ -174,7 +173,7 @@ class UdpPort(Port):
                 sender.sendto(view[start : start + segment_size], address)
             except OSError as error:
                 number = error.errno or 0
-                if number not in _NO_ROOM:
+                if not self._sockets.has_no_room(number, destination):
                     raise self._sockets.cannot_send(number, destination) from error
                 self.send_retries += 1
                 # What has left cannot be taken back: the rest is lost on the way.

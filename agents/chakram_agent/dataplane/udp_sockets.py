@@ -12,6 +12,8 @@ Facts that this rests on (Linux):
 * A switch spreads flows by their UDP source port, so every source port that the plan
   names is a socket of its own.  All of them send to, and one socket receives on, the
   RoCE port.
+* An interface that is down has no routes, so sends fail.  What is sent over a link that
+  is broken elsewhere is lost without an error.
 * A kernel bridge or veth passes a segmented send as one packet; a receiver without
   coalescing would make the sender cut it.
 """
@@ -20,11 +22,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import re
 import resource
 import socket
 import struct
+import time
 from typing import TYPE_CHECKING
 
 from chakram.core.addresses import LOOPBACK_IPV6, is_ipv6, socket_text
@@ -44,6 +48,8 @@ __all__ = [
     "bound_socket",
 ]
 
+_log = logging.getLogger(__name__)
+
 # Not in Python's socket module (linux/udp.h, linux/in.h).
 SOL_UDP = 17
 UDP_SEGMENT = 103
@@ -60,6 +66,7 @@ _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 _SIOCGIFINDEX = 0x8933
 _CONGESTION_EXPERIENCED = 3
+_NO_ROOM = frozenset({errno.EAGAIN, errno.ENOBUFS})
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_.@-]{1,15}\Z")
 # One socket per source port and one to receive, and as many again for the rest.
@@ -70,6 +77,12 @@ _HINTS = {
     errno.EHOSTUNREACH: "there is no route to it",
     errno.ENETDOWN: "the interface is down",
 }
+# What a send says while an interface is down, and its routes are gone with it.
+_OUTAGES = frozenset({errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH})
+# Longer than a driver takes to reset its interface, or a link to come up again.
+_OUTAGE_LIMIT_S = 5.0
+# Who has no room tries again within microseconds: a longer pause ends an outage.
+_OUTAGE_ENDS_S = 1.0
 
 
 class UdpSockets:
@@ -100,6 +113,8 @@ class UdpSockets:
         self.segmentation = True
         self._where = _where(interface, options.address, options.udp_port)
         self._interface = interface
+        self._outage_began_s = 0.0
+        self._outage_seen_s = -_OUTAGE_ENDS_S
         allow_descriptors(len(options.source_ports) + _SPARE_DESCRIPTORS)
         self.receiver = options.receiver or self._open(options.udp_port)
         try:
@@ -144,6 +159,24 @@ class UdpSockets:
             options.cnp_tos,
         )
         return by_kind[kind] | _CONGESTION_EXPERIENCED
+
+    def has_no_room(self, number: int, destination: int) -> bool:
+        """Tell whether a send that failed with the error *number* may be tried again.
+
+        So it is when the kernel has no room, and while an interface is down: it may
+        come up again, and then nothing is lost but time.  After some seconds that hope
+        is given up.
+        """
+        if number in _NO_ROOM:
+            return True
+        if number not in _OUTAGES:
+            return False
+        now_s = time.monotonic()
+        if now_s - self._outage_seen_s >= _OUTAGE_ENDS_S:
+            self._outage_began_s = now_s
+            _log.warning("%s", self.cannot_send(number, destination))
+        self._outage_seen_s = now_s
+        return now_s - self._outage_began_s < _OUTAGE_LIMIT_S
 
     def cannot_send(self, number: int, destination: int) -> AgentError:
         """Return what the error *number* of a send means."""
