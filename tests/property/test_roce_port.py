@@ -220,6 +220,56 @@ def test_a_queue_pair_saves_nothing_up_while_it_has_nothing_to_send(
             assert (total_bytes - wire_bytes) * 8 <= allowed_bits + 8
 
 
+@given(
+    arrivals=st.lists(
+        st.tuples(st.integers(0, 3), st.booleans(), st.booleans()), max_size=40
+    ),
+    lags_ns=st.lists(st.integers(0, 30_000), max_size=40),
+    max_burst_packets=st.integers(1, 4),
+)
+def test_no_data_leaves_while_an_answer_is_due(
+    arrivals: list[tuple[int, bool, bool]], lags_ns: list[int], max_burst_packets: int
+) -> None:
+    """Answers of queue pairs without data, and of those that are far from their turn.
+
+    An arrival is for a queue pair, comes in or out of order, and is marked or not.
+    """
+    port = PortEngine(
+        rate_bps=10**9, burst_bound_ns=5_000, max_burst_packets=max_burst_packets
+    )
+    peers = []
+    for qpn in range(4):
+        pairs = [
+            make_queue_pair(
+                *((qpn, 100 + qpn) if end else (100 + qpn, qpn)),
+                window_bytes=10**9,
+                ack_interval_packets=1,
+                cnp_interval_ns=0,
+                retransmit_timeout_ns=NEVER,
+            )
+            for end in (1, 0)
+        ]
+        port.add_queue_pair(pairs[0])
+        peers.append(pairs[1])
+        peers[qpn].post_send(0, 10**7, 0)
+        if qpn:
+            port.post_send(qpn, 0, 10**7, 0)
+    lags = iter(lags_ns)
+    now_ns = 0
+    for qpn, is_in_order, is_marked in arrivals:
+        now_ns = max(now_ns, port.next_wakeup_ns()) + next(lags, 0)
+        if not is_in_order:
+            peers[qpn].next_burst(now_ns, 1)  # lost on the way
+        arriving = peers[qpn].next_burst(now_ns, 1)
+        assert arriving is not None
+        port.receive_burst(arriving, now_ns, ce=int(is_marked))
+        pairs = [port.queue_pair(each) for each in range(4)]
+        owed = {pair.qpn for pair in pairs if pair.make_answer() is not None}
+        while (burst := port.next_burst(now_ns)) is not None:
+            assert (burst.kind == BurstKind.DATA) == (not owed)
+            owed = {pair.qpn for pair in pairs if pair.make_answer() is not None}
+
+
 @given(delays_ns=st.lists(st.integers(0, 30_000), max_size=30))
 def test_answers_leave_before_data(delays_ns: list[int]) -> None:
     ports = [
