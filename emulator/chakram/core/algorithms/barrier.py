@@ -9,7 +9,7 @@ Source: Hensgen, Finkel and Manber, Two algorithms for barrier synchronization, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.algorithms.parts import Scheduled
 from chakram.core.collectives import CollectiveOp
@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 class DisseminationBarrier(Scheduled):
     """One empty chunk stands for the news of who has arrived."""
 
-    @property
-    def name(self) -> str:
-        """Return ``dissemination``."""
-        return "dissemination"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.BARRIER
+    name: ClassVar[str] = "dissemination"
+    op: ClassVar[CollectiveOp] = CollectiveOp.BARRIER
 
     def nchunks(self, nranks: int) -> int:
         """Return 1."""

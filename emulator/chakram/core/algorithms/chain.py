@@ -12,16 +12,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from chakram.core.algorithms.parts import Scheduled
-from chakram.core.algorithms.rank_order import (
-    ASCENDING,
-    RankOrder,
-    Ring,
-    ring_of,
-    unfit_order,
-)
+from chakram.core.algorithms.rank_order import OverRings, Ring
 from chakram.core.collectives import CollectiveOp
 from chakram.core.schedule import Transfer, part_bytes
 
@@ -33,31 +26,16 @@ CHAIN_CHUNKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ChainAlgorithm(Scheduled):
+class ChainAlgorithm(OverRings):
     """What both directions share.
 
     Attributes:
-        name: Its canonical name, parameters included.
         channels: Rows; each carries its share of the buffer.
         chunks: Pieces of a channel's share.
-        orders: Rank order of each channel, over again if there are more channels; a
-            row begins with the root, or with who follows it.
+        orders: A row begins with the root, or with who follows it.
     """
 
-    name: str = "ring"
-    channels: int = 1
     chunks: int = CHAIN_CHUNKS
-    orders: tuple[RankOrder, ...] = (ASCENDING,)
-
-    @property
-    @abstractmethod
-    def op(self) -> CollectiveOp:
-        """The collective that it does."""
-
-    def unfit(self, nranks: int) -> str | None:
-        """Return why an order that is written out does not fit the group."""
-        found = (unfit_order(order, nranks) for order in self.orders)
-        return next((text for text in found if text is not None), None)
 
     def nchunks(self, nranks: int) -> int:
         """Return the number of pieces, those of channel 0 first."""
@@ -79,16 +57,13 @@ class ChainAlgorithm(Scheduled):
     def _start(self) -> int:
         """Return how many places after the root a row begins."""
 
-    def _ring(self, channel: int, nranks: int) -> Ring:
-        return ring_of(self.orders[channel % len(self.orders)], nranks)
-
     def _links(
         self, position: int, nranks: int, root: int, *, back: int
     ) -> Iterator[Transfer]:
         """Yield what *position*, or who is *back* before it, hands on in each row."""
         found: list[tuple[Ring, int, int]] = []
         for channel in range(self.channels):
-            ring = self._ring(channel, nranks)
+            ring = self.ring(channel, nranks)
             first = ring.index_of[root] + self._start()
             index = (ring.index_of[position] - first) % nranks - back
             if 0 <= index < nranks - 1:
@@ -113,10 +88,7 @@ class ChainAlgorithm(Scheduled):
 class ChainBroadcast(ChainAlgorithm):
     """From the root along the row."""
 
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.BROADCAST
+    op: ClassVar[CollectiveOp] = CollectiveOp.BROADCAST
 
     def _start(self) -> int:
         return 0
@@ -126,10 +98,7 @@ class ChainBroadcast(ChainAlgorithm):
 class ChainReduce(ChainAlgorithm):
     """Along the row, which ends at the root; each adds its own."""
 
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.REDUCE
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
 
     def _start(self) -> int:
         return 1

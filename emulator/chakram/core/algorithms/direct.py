@@ -8,7 +8,7 @@ once; how they share the port is the transport's matter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.algorithms.parts import (
     OneBufferPerRank,
@@ -29,10 +29,7 @@ class DirectAllToAll(OnePartPerPair):
 
     op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
-    @property
-    def name(self) -> str:
-        """Return ``direct``."""
-        return "direct"
+    name: ClassVar[str] = "direct"
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return all other positions."""
@@ -55,15 +52,8 @@ class DirectAllToAll(OnePartPerPair):
 class DirectReduceScatter(OnePartPerRank):
     """As an all_to_all; the receiver adds what comes."""
 
-    @property
-    def name(self) -> str:
-        """Return ``direct``."""
-        return "direct"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.REDUCE_SCATTER
+    name: ClassVar[str] = "direct"
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return all other positions."""
@@ -84,15 +74,8 @@ class DirectReduceScatter(OnePartPerRank):
 class DirectAllGather(OnePartPerRank):
     """Every position sends its shard to all others."""
 
-    @property
-    def name(self) -> str:
-        """Return ``direct``."""
-        return "direct"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_GATHER
+    name: ClassVar[str] = "direct"
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return all other positions."""
@@ -113,15 +96,8 @@ class DirectAllGather(OnePartPerRank):
 class DirectGather(OnePartPerRank):
     """All send their shard to the root: an incast."""
 
-    @property
-    def name(self) -> str:
-        """Return ``direct``."""
-        return "direct"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.GATHER
+    name: ClassVar[str] = "direct"
+    op: ClassVar[CollectiveOp] = CollectiveOp.GATHER
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the shard, unless *position* is the root."""
@@ -139,15 +115,8 @@ class DirectGather(OnePartPerRank):
 class DirectScatter(OnePartPerRank):
     """The root sends every position its part."""
 
-    @property
-    def name(self) -> str:
-        """Return ``direct``."""
-        return "direct"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.SCATTER
+    name: ClassVar[str] = "direct"
+    op: ClassVar[CollectiveOp] = CollectiveOp.SCATTER
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield all parts if *position* is the root."""
@@ -165,15 +134,8 @@ class DirectScatter(OnePartPerRank):
 class DirectSendReceive(OneBufferPerRank):
     """Every position sends its buffer to the next one, as nccl-tests' sendrecv."""
 
-    @property
-    def name(self) -> str:
-        """Return ``direct``."""
-        return "direct"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.SEND_RECV
+    name: ClassVar[str] = "direct"
+    op: ClassVar[CollectiveOp] = CollectiveOp.SEND_RECV
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the one message, if there is anybody to send to."""

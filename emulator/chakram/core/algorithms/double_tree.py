@@ -13,7 +13,7 @@ reduction and scan, 2009; the trees are those of NCCL, ``src/graph/trees.cc``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.algorithms.parts import Scheduled
 from chakram.core.collectives import CollectiveOp
@@ -37,11 +37,7 @@ class DoubleBinaryTreeAllReduce(Scheduled):
 
     name: str = "double_binary_tree"
     chunks: int = TREE_CHUNKS
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_REDUCE
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def nchunks(self, nranks: int) -> int:
         """Return one per tree and piece."""
@@ -53,26 +49,21 @@ class DoubleBinaryTreeAllReduce(Scheduled):
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* sends up and down both trees."""
-        found: list[Transfer] = []
-        for tree in range(TREES):
-            node = _node_of(position, tree, nranks)
-            above = parent(node, nranks)
-            if above is not None:
-                found += self._edge(tree, node, above, nranks, up=True)
-            for below in children(node, nranks):
-                found += self._edge(tree, below, node, nranks, up=False)
-        yield from sorted(found, key=_by_step)
+        return self._all(position, nranks, sending=True)
 
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what comes up and down both trees to *position*."""
+        return self._all(position, nranks, sending=False)
+
+    def _all(self, position: int, nranks: int, *, sending: bool) -> Iterator[Transfer]:
         found: list[Transfer] = []
         for tree in range(TREES):
             node = _node_of(position, tree, nranks)
             above = parent(node, nranks)
             if above is not None:
-                found += self._edge(tree, node, above, nranks, up=False)
+                found += self._edge(tree, node, above, nranks, up=sending)
             for below in children(node, nranks):
-                found += self._edge(tree, below, node, nranks, up=True)
+                found += self._edge(tree, below, node, nranks, up=not sending)
         yield from sorted(found, key=_by_step)
 
     def _edge(

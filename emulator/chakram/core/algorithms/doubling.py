@@ -23,7 +23,7 @@ operations in MPICH, 2005 (sections 3.1 and 4.2 to 4.5).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.algorithms.parts import OnePartPerRank, Scheduled, WholeBuffer
 from chakram.core.collectives import CollectiveOp
@@ -80,11 +80,7 @@ class DoublingAllReduce(WholeBuffer):
     """Both partners send the buffer and add what comes: few steps, many bytes."""
 
     name: str = "recursive_doubling"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_REDUCE
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the buffer to every partner."""
@@ -117,11 +113,7 @@ class DoublingAllGather(OnePartPerRank):
     """What a position has doubles in every step."""
 
     name: str = "recursive_doubling"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_GATHER
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield all shards there are to every partner."""
@@ -157,11 +149,7 @@ class HalvingReduceScatter(OnePartPerRank):
     """Partners part the range that both have sums of, the farthest partner first."""
 
     name: str = "recursive_halving"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.REDUCE_SCATTER
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the partner's half of the range to every partner."""
@@ -203,11 +191,7 @@ class HalvingDoublingAllReduce(Scheduled):
     """
 
     name: str = "halving_doubling"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_REDUCE
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def nchunks(self, nranks: int) -> int:
         """Return the power of two that is not above the number of ranks."""

@@ -14,7 +14,7 @@ Gropp, 2005, section 4.4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.algorithms.parts import OnePartPerPair, OnePartPerRank, all_others
 from chakram.core.collectives import CollectiveOp
@@ -66,11 +66,7 @@ class BruckAllToAll(OnePartPerPair):
     """In step k all that has bit k of its way left moves 2**k positions further."""
 
     name: str = "bruck"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_TO_ALL
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one message of about n/2 chunks per step."""
@@ -102,11 +98,7 @@ class BruckAllGather(OnePartPerRank):
     """In step k the first 2**k shards, from the own one on, go 2**k positions back."""
 
     name: str = "bruck"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_GATHER
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield one message per step, twice as long each time."""

@@ -13,7 +13,7 @@ scalable deep learning training system with mixed-precision, 2018.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.algorithms.parts import OnePartPerPair, Scheduled
 from chakram.core.collectives import CollectiveOp
@@ -67,11 +67,7 @@ class HierarchicalAllReduce(Scheduled):
 
     name: str = "hierarchical"
     ranks_per_node: int = RANKS_PER_NODE
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_REDUCE
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def nchunks(self, nranks: int) -> int:
         """Return the number of rails times that of nodes."""
@@ -171,11 +167,7 @@ class PxnAllToAll(OnePartPerPair):
 
     name: str = "pxn"
     ranks_per_node: int = RANKS_PER_NODE
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_TO_ALL
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return the own node, and the positions of the own rails."""

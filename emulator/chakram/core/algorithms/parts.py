@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.collectives import CollectiveOp, buffer_bytes
 from chakram.core.schedule import part_bytes
@@ -45,10 +45,8 @@ class OnePartPerRank(Scheduled):
 
     __slots__ = ()
 
-    @property
-    @abstractmethod
-    def op(self) -> CollectiveOp:
-        """The collective whose buffer is cut."""
+    op: ClassVar[CollectiveOp]
+    """The collective whose buffer is cut."""
 
     def nchunks(self, nranks: int) -> int:
         """Return the number of chunks: one per rank."""

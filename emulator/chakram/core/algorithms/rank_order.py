@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from chakram.core.algorithms.parts import Scheduled
+
+if TYPE_CHECKING:
+    from chakram.core.collectives import CollectiveOp
 
 ASCENDING = "ascending"
 DESCENDING = "descending"
@@ -49,8 +55,31 @@ def order_text(order: RankOrder) -> str:
     return order if isinstance(order, str) else "-".join(map(str, order))
 
 
-def unfit_order(order: RankOrder, nranks: int) -> str | None:
-    """Return why an order does not fit a group of *nranks* ranks, None if it does."""
-    if isinstance(order, str) or len(order) == nranks:
+@dataclass(frozen=True, slots=True)
+class OverRings(Scheduled):
+    """An algorithm over rings that are channels.
+
+    Attributes:
+        name: Its canonical name, parameters included.
+        channels: How many rings.
+        chunks: Pieces of what a channel moves.
+        orders: Rank order of each channel, over again if there are more channels.
+    """
+
+    name: str = "ring"
+    channels: int = 1
+    chunks: int = 1
+    orders: tuple[RankOrder, ...] = (ASCENDING,)
+    op: ClassVar[CollectiveOp]
+
+    def unfit(self, nranks: int) -> str | None:
+        """Return why an order that is written out does not fit the group."""
+        for order in self.orders:
+            if not isinstance(order, str) and len(order) != nranks:
+                found = f"its order names {len(order)} positions"
+                return f"{found}, and a group has {nranks} ranks"
         return None
-    return f"its order names {len(order)} positions, and a group has {nranks} ranks"
+
+    def ring(self, channel: int, nranks: int) -> Ring:
+        """Return the ring of a channel."""
+        return ring_of(self.orders[channel % len(self.orders)], nranks)

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from chakram.core.algorithms.parts import Scheduled
 from chakram.core.algorithms.rank_order import (
     ASCENDING,
     DESCENDING,
+    OverRings,
     RankOrder,
-    ring_of,
-    unfit_order,
 )
 from chakram.core.collectives import CollectiveOp, buffer_bytes
 from chakram.core.schedule import Transfer, part_bytes
@@ -38,30 +36,13 @@ BOTH_WAYS: tuple[RankOrder, ...] = (ASCENDING, DESCENDING)
 
 
 @dataclass(frozen=True, slots=True)
-class RingAlgorithm(Scheduled):
+class RingAlgorithm(OverRings):
     """What the three collectives over rings share.
 
     Attributes:
-        name: Its canonical name, parameters included.
         channels: Rings; each carries its share of every position's part.
         chunks: Slices of what moves in one step on one channel.
-        orders: Rank order of each channel, over again if there are more channels.
     """
-
-    name: str = "ring"
-    channels: int = 1
-    chunks: int = 1
-    orders: tuple[RankOrder, ...] = (ASCENDING,)
-
-    @property
-    @abstractmethod
-    def op(self) -> CollectiveOp:
-        """The collective that it does."""
-
-    def unfit(self, nranks: int) -> str | None:
-        """Return why an order that is written out does not fit the group."""
-        found = (unfit_order(order, nranks) for order in self.orders)
-        return next((text for text in found if text is not None), None)
 
     def nchunks(self, nranks: int) -> int:
         """Return one per rank, channel and slice, in this order."""
@@ -100,7 +81,7 @@ class RingAlgorithm(Scheduled):
     def _neighbour(
         self, position: int, channel: int, nranks: int, *, ahead: int
     ) -> int:
-        ring = ring_of(self.orders[channel % len(self.orders)], nranks)
+        ring = self.ring(channel, nranks)
         return ring.places[(ring.index_of[position] + ahead) % nranks]
 
     def _around(
@@ -113,10 +94,7 @@ class RingAlgorithm(Scheduled):
         first: int = 0,
     ) -> Iterator[Transfer]:
         """Yield n - 1 steps; step s moves the part of the (p + shift - s)-th place."""
-        rings = [
-            ring_of(self.orders[channel % len(self.orders)], nranks)
-            for channel in range(self.channels)
-        ]
+        rings = [self.ring(channel, nranks) for channel in range(self.channels)]
         for step in range(nranks - 1):
             for channel, (ring, source) in enumerate(zip(rings, sources, strict=True)):
                 index = ring.index_of[source]
@@ -133,10 +111,7 @@ class RingAlgorithm(Scheduled):
 class RingReduceScatter(RingAlgorithm):
     """After step s the partial sum of a chunk has met s + 2 contributions."""
 
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.REDUCE_SCATTER
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
 
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
         return self._around(sources, nranks, shift=-1, reduce=True)
@@ -146,10 +121,7 @@ class RingReduceScatter(RingAlgorithm):
 class RingAllGather(RingAlgorithm):
     """Every position passes on in step s what it got in step s - 1."""
 
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_GATHER
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
         return self._around(sources, nranks, shift=0, reduce=False)
@@ -159,10 +131,7 @@ class RingAllGather(RingAlgorithm):
 class RingAllReduce(RingAlgorithm):
     """A reduce_scatter that ends one position further, then an all_gather."""
 
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_REDUCE
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
         # The first half leaves the part of the next place complete at each place.

@@ -16,7 +16,7 @@ operations in MPICH, 2005.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from chakram.core.algorithms.parts import (
     OneBufferPerRank,
@@ -34,15 +34,8 @@ if TYPE_CHECKING:
 class TreeBroadcast(WholeBuffer):
     """From the root to all."""
 
-    @property
-    def name(self) -> str:
-        """Return ``tree``."""
-        return "tree"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.BROADCAST
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.BROADCAST
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* hands on, to the nearest first."""
@@ -57,15 +50,8 @@ class TreeBroadcast(WholeBuffer):
 class TreeReduce(WholeBuffer):
     """From all to the root; a broadcast backwards."""
 
-    @property
-    def name(self) -> str:
-        """Return ``tree``."""
-        return "tree"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.REDUCE
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the one transfer of the partial sum of *position*."""
@@ -80,15 +66,8 @@ class TreeReduce(WholeBuffer):
 class TreeAllReduce(WholeBuffer):
     """A reduce to position 0, then a broadcast from it."""
 
-    @property
-    def name(self) -> str:
-        """Return ``tree``."""
-        return "tree"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.ALL_REDUCE
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* sends up and then down."""
@@ -105,15 +84,8 @@ class TreeAllReduce(WholeBuffer):
 class TreeScatter(OnePartPerRank):
     """From the root to all, the parts of everybody below at once."""
 
-    @property
-    def name(self) -> str:
-        """Return ``tree``."""
-        return "tree"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.SCATTER
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.SCATTER
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* hands on, to the farthest first."""
@@ -128,15 +100,8 @@ class TreeScatter(OnePartPerRank):
 class TreeGather(OneBufferPerRank):
     """From all to the root, the shards of everybody below at once."""
 
-    @property
-    def name(self) -> str:
-        """Return ``tree``."""
-        return "tree"
-
-    @property
-    def op(self) -> CollectiveOp:
-        """Return the collective that it does."""
-        return CollectiveOp.GATHER
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.GATHER
 
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield the one transfer of what *position* has collected."""
