@@ -11,7 +11,7 @@ in their order (``chakram.core.ordering``).
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import (
@@ -242,41 +242,7 @@ class _Lowering:
         node = graph.node(row.position)
         identity = collectives.get(node.position)
         if identity is not None:
-            uneven = self._uneven.get(identity)
-            if uneven is not None:
-                op = CollectiveOp.ALL_TO_ALL_V
-                position = self._groups[identity.group].position(graph.rank)
-                name = self._algorithm(op, identity.group, uneven.trace_bytes, 0)
-                return CollectiveOperation(
-                    node_id=node.node_id,
-                    name=node.name,
-                    dependencies=dependencies,
-                    group=identity.group,
-                    number=identity.number,
-                    op=op,
-                    algorithm=name,
-                    input_bytes=uneven.input_bytes,
-                    trace_bytes=uneven.trace_bytes,
-                    splits=uneven.rows[position],
-                    passed_bytes=self._passed_bytes(name, uneven.rows, position),
-                )
-            assert node.op is not None  # it is a collective
-            trace_bytes = 0 if node.op == CollectiveOp.BARRIER else node.comm_bytes
-            return CollectiveOperation(
-                node_id=node.node_id,
-                name=node.name,
-                dependencies=dependencies,
-                group=identity.group,
-                number=identity.number,
-                op=node.op,
-                algorithm=self._algorithm(
-                    node.op, identity.group, trace_bytes, node.root or 0
-                ),
-                input_bytes=self._scaled(trace_bytes),
-                trace_bytes=trace_bytes,
-                root=node.root or 0,
-                start_ns=self._start_ns(node),
-            )
+            return self._collective(graph.rank, node, identity, dependencies)
         message = messages.get(node.position)
         if message is not None:
             kind = SendOperation if node.kind == NodeKind.SEND else ReceiveOperation
@@ -323,6 +289,43 @@ class _Lowering:
                 op, nranks=nranks, root=root, size_scale=self._options.size_scale
             )
         return which.name
+
+    def _collective(
+        self,
+        rank: int,
+        node: TraceNode,
+        identity: CollectiveId,
+        dependencies: tuple[int, ...],
+    ) -> CollectiveOperation:
+        assert node.op is not None  # it is a collective
+        op, root = node.op, node.root or 0
+        trace_bytes = 0 if op == CollectiveOp.BARRIER else node.comm_bytes
+        input_bytes = self._scaled(trace_bytes)
+        uneven = self._uneven.get(identity)
+        if uneven is not None:
+            op, root = CollectiveOp.ALL_TO_ALL_V, 0
+            trace_bytes, input_bytes = uneven.trace_bytes, uneven.input_bytes
+        operation = CollectiveOperation(
+            node_id=node.node_id,
+            name=node.name,
+            dependencies=dependencies,
+            group=identity.group,
+            number=identity.number,
+            op=op,
+            algorithm=self._algorithm(op, identity.group, trace_bytes, root),
+            input_bytes=input_bytes,
+            trace_bytes=trace_bytes,
+            root=root,
+            start_ns=self._start_ns(node),
+        )
+        if uneven is None:
+            return operation
+        position = self._groups[identity.group].position(rank)
+        return replace(
+            operation,
+            splits=uneven.rows[position],
+            passed_bytes=self._passed_bytes(operation.algorithm, uneven.rows, position),
+        )
 
     def _passed_bytes(
         self, name: str, rows: tuple[Splits, ...], position: int

@@ -24,8 +24,10 @@ from chakram.core.program import (
 )
 from chakram.errors import ConfigError, MatchingError, ScheduleError, TraceError
 from chakram.testing.graphs import collective, compute, job, label, receive, send
+from chakram.testing.plans import matrix_splits
 
 AG, RS = CollectiveOp.ALL_GATHER, CollectiveOp.REDUCE_SCATTER
+AV = CollectiveOp.ALL_TO_ALL_V
 
 
 def lowered(*ranks, groups: dict | None = None, **options) -> LoweredJob:
@@ -395,6 +397,21 @@ def test_recorded_starts_are_kept_where_a_policy_asks() -> None:
     for first, second in operations(rank, rank, with_starts=True):
         assert (first.start_ns, second.start_ns) == (0, 500)
         assert second.dependencies == (0,)
+
+
+def test_an_uneven_collective_keeps_its_recorded_start_too() -> None:
+    matrix = [[0, 3], [3, 0]]
+    ranks = [
+        [
+            compute(1, duration_ns=5, start_ns=1_000),
+            collective(
+                2, AV, size=3, splits=matrix_splits(matrix, rank), start_ns=1_500
+            ),
+        ]
+        for rank in range(2)
+    ]
+    for _, second in operations(*ranks, with_starts=True):
+        assert (second.op, second.start_ns) == (AV, 500)
 
 
 def test_start_times_take_the_place_of_dependencies() -> None:
