@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from chakram.bounded import read_bounded
 from chakram.chakra.trace_set import load_trace_set
 from chakram.core.matching import match_ranks
 from chakram.errors import TraceError
@@ -48,17 +49,12 @@ def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, .
     """
     if path.is_dir() or path.name.endswith(_ARCHIVES):
         return _from_traces(path, nranks)
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise TraceError(
-            str(path), f"cannot be read: {error.strerror}", "is the path right?"
-        ) from error
-    if len(raw) > _LIMIT_BYTES:
-        raise TraceError(
-            str(path), f"is longer than {_LIMIT_BYTES} bytes", "keep fewer dispatches"
-        )
+    raw = read_bounded(
+        path,
+        limit_bytes=_LIMIT_BYTES,
+        error=TraceError,
+        size_hint="keep fewer dispatches",
+    )
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chakram.bounded import read_bounded, read_stream_bounded
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
 from chakram.chakra.options import ReadOptions, TraceWarning, WarningKind
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 
     from chakram.chakra.finding import FoundSet
     from chakram.chakra.messages import Metadata
-    from chakram.chakra.reader import ByteSource
     from chakram.core.replication import Replication
     from chakram.core.trace import TraceGraph
 
 _GROUP_FILE_LIMIT_BYTES = 64 * 2**20
+_GROUP_FILE_HINT = "is this the group file?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,29 +303,25 @@ def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]
     """Return what a group file holds, None if there is none; and its name."""
     path = given or (found.group_path if found.group_file is None else None)
     if path is not None:
-        try:
-            with path.open("rb") as file:
-                return _bounded(file, str(path)), str(path)
-        except OSError as error:
-            raise TraceError(
-                str(path), f"cannot be read: {error.strerror}", "is the path right?"
-            ) from error
+        text = read_bounded(
+            path,
+            limit_bytes=_GROUP_FILE_LIMIT_BYTES,
+            error=TraceError,
+            size_hint=_GROUP_FILE_HINT,
+        )
+        return text, str(path)
     if found.group_file is None:
         return None, ""
     source = f"{found.store.place}/{found.group_file}"
     with found.store.open(found.group_file) as stream:
-        return _bounded(stream, source), source
-
-
-def _bounded(stream: ByteSource, source: str) -> bytes:
-    text = stream.read(_GROUP_FILE_LIMIT_BYTES + 1)
-    if len(text) > _GROUP_FILE_LIMIT_BYTES:
-        raise TraceError(
+        text = read_stream_bounded(
+            stream,
             source,
-            f"is longer than {_GROUP_FILE_LIMIT_BYTES} bytes",
-            "is this the group file?",
+            limit_bytes=_GROUP_FILE_LIMIT_BYTES,
+            error=TraceError,
+            hint=_GROUP_FILE_HINT,
         )
-    return text
+    return text, source
 
 
 def _schema(metadata: Metadata) -> str:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from chakram.bounded import read_bounded
 from chakram.config.mistakes import Mistake
 from chakram.errors import ConfigError
-from chakram.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,19 +82,12 @@ def read_document(path: Path) -> Document:
     Raises:
         ConfigError: If the file cannot be read, is too long or is not a YAML mapping.
     """
-    try:
-        with path.open("rb") as file:
-            text = file.read(SIZE_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(
-            str(path), f"cannot be read: {error.strerror}", "is the path right?"
-        ) from error
-    if len(text) > SIZE_LIMIT_BYTES:
-        raise ConfigError(
-            str(path),
-            f"is longer than {format_size(SIZE_LIMIT_BYTES)}",
-            "is this an experiment file?",
-        )
+    text = read_bounded(
+        path,
+        limit_bytes=SIZE_LIMIT_BYTES,
+        error=ConfigError,
+        size_hint="is this an experiment file?",
+    )
     return parse_document(text, source=str(path))
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from chakram import __version__
+from chakram.bounded import read_bounded
 from chakram.chakra.finding import find_trace_set
 from chakram.config.jobs import TraceFiles
 from chakram.control.plan_file import (
@@ -118,7 +119,13 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
     Raises:
         PlanError: If the file is none, or does not fit the experiment or its traces.
     """
-    plan = decode(_read(path), where=str(path))
+    data = read_bounded(
+        path,
+        limit_bytes=MAX_FILE_BYTES,
+        error=PlanError,
+        size_hint="is it a saved plan?",
+    )
+    plan = decode(data, where=str(path))
     if plan.made_by != __version__:
         raise PlanError(
             str(path),
@@ -162,23 +169,6 @@ def load_plan(path: Path, experiment: Experiment) -> list[LoadedJob]:
         )
         for wanted, job in zip(experiment.jobs, plan.jobs, strict=True)
     ]
-
-
-def _read(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise PlanError(
-            str(path), f"cannot be read: {error.strerror}", "is the path right?"
-        ) from error
-    if len(data) > MAX_FILE_BYTES:
-        raise PlanError(
-            str(path),
-            f"has more than {format_size(MAX_FILE_BYTES)}",
-            "is it a saved plan?",
-        )
-    return data
 
 
 def _settings(experiment: Experiment, job: Job) -> str:

@@ -15,7 +15,7 @@ from chakram.chakra.messages import (
 )
 from chakram.core.algorithms.execution import MAX_ACTIONS
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.bounded import read_bounded
+from chakram.user_algorithms.bounded import read_algorithm_file
 from chakram.user_algorithms.naming import (
     COLLECTIVES,
     MAX_CHANNELS,
@@ -98,7 +98,7 @@ def read_body(
     """
     raw = []
     op = None
-    records = read_records([read_bounded(file)], source=file.name)
+    records = read_records([read_algorithm_file(file)], source=file.name)
     for place, (offset, body) in enumerate(records):
         where = f"{file.name}: offset {offset}"
         if place == 0:

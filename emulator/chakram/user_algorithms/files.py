@@ -10,7 +10,7 @@ from chakram.core.algorithms import UserAlgorithm
 from chakram.core.algorithms.buffers import BufferProgram, carry_out
 from chakram.core.collectives import CollectiveOp
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.bounded import read_bounded
+from chakram.user_algorithms.bounded import read_algorithm_file
 from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
 from chakram.user_algorithms.msccl import program_of
 from chakram.user_algorithms.msccl_xml import parse_msccl
@@ -59,7 +59,7 @@ def load_source(user: UserAlgorithm) -> AlgorithmSource:
     path = Path(user.path)
     if user.kind == "chakra":
         return ChakraSource(user, read_bodies(path))
-    text = read_bounded(path)
+    text = read_algorithm_file(path)
     if user.kind == "mscclpp":
         return BufferSource(user, parse_mscclpp(text, source=path.name))
     return BufferSource(user, program_of(parse_msccl(text, source=path.name)))

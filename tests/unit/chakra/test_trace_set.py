@@ -269,7 +269,7 @@ def test_a_group_file_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trace_set, "_GROUP_FILE_LIMIT_BYTES", 10)
-    refused(with_groups(tmp_path, "comm_group.json"), "is longer than 10 bytes")
+    refused(with_groups(tmp_path, "comm_group.json"), "is longer than 10B")
 
 
 def test_group_0_of_a_group_file_is_that_group(tmp_path: Path) -> None:
