@@ -32,12 +32,23 @@ Vendor = Annotated[
     typer.Option("--vendor", help="A vendor's, e.g. rpg_ai_rate=10. May be repeated."),
 ]
 Names = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--as",
-        help="Whose names to show: nvidia, mlx5, intel, hpcc-ns3, otg, keysight.",
+        help="Whose names to show: nvidia, mlx5, intel, hpcc-ns3, otg, keysight. "
+        "Else those of the profile's vendor.",
     ),
 ]
+
+
+_UNWRAPPED = 1_000
+
+_UNITS = {
+    "intel": "rates in Mbit/s, increases (MSS) as thousandths of the line, times in us",
+    "otg": "rates in % of the line, times in us",
+    "keysight": "rates in Mbit/s, times in us, the byte counter in 64 bytes",
+}
+_USUAL_UNITS = "rates in Mbit/s, times in us"
 
 
 def dcqcn(
@@ -45,7 +56,7 @@ def dcqcn(
     rate: Rate = "100Gbit",
     overrides: Override = None,
     vendor: Vendor = None,
-    names: Names = "nvidia",
+    names: Names = None,
     as_json: Json = False,
 ) -> None:
     """Show a DCQCN profile, in our names and in vendors'.
@@ -71,6 +82,8 @@ def dcqcn(
         raise ConfigError(
             "profile", f"none is named {profile!r}", f"one of {', '.join(known)}"
         )
+    if names is None:
+        names = next((each for each in VENDORS if profile == f"dcqcn-{each}"), "nvidia")
     if names not in VENDORS:
         raise ConfigError(
             "--as", f"nobody is named {names!r}", f"one of {', '.join(VENDORS)}"
@@ -107,13 +120,17 @@ def dcqcn(
         )
         return
     console = Console(highlight=False)
+    if not console.is_terminal:
+        # For programs and files nothing is wrapped: names are there to be copied.
+        console = Console(highlight=False, width=_UNWRAPPED)
     console.print(f"{settings.describe()}, line {format_rate(line_rate_bps)}")
     table = Table(
-        # Names are there to be copied: broken rather than cut short.
+        # Names are broken rather than cut short.
         Column("knob", overflow="fold"),
         "value",
         "of the line",
         Column(names, overflow="fold"),
+        Column("", justify="right", no_wrap=True),
         box=SIMPLE,
         pad_edge=False,
     )
@@ -124,9 +141,11 @@ def dcqcn(
         share = shares[knob] if shares[knob] != value else ""
         name, number = spelled.get(knob, ("", ""))
         shown = "-" if number is None else str(number).removesuffix(".0")
-        spelling = f"{name} {shown}".strip()
-        table.add_row(knob, _shown(value), share, spelling)
+        table.add_row(knob, _shown(value), share, name, shown)
     console.print(table)
+    console.print(f"numbers of {names}: {_UNITS.get(names, _USUAL_UNITS)}")
+    if None in named[names].values():
+        console.print("- stands for what is too little to be said in these units")
     for source in load_profile(settings.profile).sources:
         console.print(f"- {source}")
 

@@ -67,33 +67,45 @@ class _Name:
     write: Callable[[Mapping[str, int]], VendorNumber | None]
 
 
+def _in_units(value: int, unit: Fraction | int) -> int | None:
+    """Return a value in whole units; None: it is there, but none of them."""
+    units = round(Fraction(value) / unit)
+    return units if units or not value else None
+
+
 def _megabits(knob: str) -> _Name:
     key = f"{knob}_bps"
     return _Name(
-        knob, lambda n: round(n * _MEGABIT), lambda p: round(p[key] / _MEGABIT)
+        knob, lambda n: round(n * _MEGABIT), lambda p: _in_units(p[key], _MEGABIT)
     )
 
 
-def _megabits_text(knob: str) -> _Name:
-    key = f"{knob}_bps"
+def _lowest_megabits() -> _Name:
+    # A plan says 1 bit/s where there is no lowest rate; vendors say 0.
+    usual = _megabits("min_rate")
     return _Name(
-        knob,
-        lambda n: round(n * _MEGABIT),
-        lambda p: f"{round(p[key] / _MEGABIT)}Mb/s",
+        usual.knob,
+        usual.read,
+        lambda p: 0 if p["min_rate_bps"] <= 1 else usual.write(p),
     )
+
+
+def _as_text(megabits: _Name) -> _Name:
+    def write(parameters: Mapping[str, int]) -> str | None:
+        number = megabits.write(parameters)
+        return None if number is None else f"{number}Mb/s"
+
+    return _Name(megabits.knob, megabits.read, write)
 
 
 def _mss(knob: str) -> _Name:
     # Added per round trip to a window; read as thousandths of the line rate.
     key = f"{knob}_bps"
-
-    def write(parameters: Mapping[str, int]) -> int | None:
-        thousandths = round(
-            Fraction(1000 * parameters[key], parameters["line_rate_bps"])
-        )
-        return thousandths if thousandths or not parameters[key] else None
-
-    return _Name(knob, lambda n: n / 1000 if n <= 1000 else None, write)
+    return _Name(
+        knob,
+        lambda n: n / 1000 if n <= 1000 else None,
+        lambda p: _in_units(p[key], Fraction(p["line_rate_bps"], 1000)),
+    )
 
 
 def _percent(knob: str) -> _Name:
@@ -107,7 +119,7 @@ def _percent(knob: str) -> _Name:
 
 def _microseconds(knob: str) -> _Name:
     key = f"{knob}_ns"
-    return _Name(knob, lambda n: round(n * _US), lambda p: round(p[key] / _US))
+    return _Name(knob, lambda n: round(n * _US), lambda p: _in_units(p[key], _US))
 
 
 def _count(knob: str, key: str) -> _Name:
@@ -121,7 +133,7 @@ def _cache_lines(knob: str) -> _Name:
     return _Name(
         knob,
         lambda n: int(n) * 64 if n.denominator == 1 else None,
-        lambda p: round(p[key] / 64),
+        lambda p: _in_units(p[key], 64),
     )
 
 
@@ -146,11 +158,12 @@ def _left_by_a_cut() -> _Name:
 
 
 _PARTS = 1024
+_PART = Fraction(SHARE_UNIT, _PARTS)
 _GD_OF_ALPHA = 10
 _NVIDIA: dict[str, _Name] = {
     "rpg_ai_rate": _megabits("additive_increase"),
     "rpg_hai_rate": _megabits("hyper_increase"),
-    "rpg_min_rate": _megabits("min_rate"),
+    "rpg_min_rate": _lowest_megabits(),
     "rate_to_set_on_first_cnp": _megabits("first_cnp_rate"),
     "rpg_time_reset": _microseconds("increase_period"),
     "rate_reduce_monitor_period": _microseconds("decrease_period"),
@@ -162,13 +175,17 @@ _NVIDIA: dict[str, _Name] = {
     "initial_alpha_value": _Name(
         "alpha_initial",
         lambda n: n / _PARTS if n <= _PARTS else None,
-        lambda p: round(p["alpha_initial_q20"] * _PARTS / SHARE_UNIT),
+        lambda p: _in_units(p["alpha_initial_q20"], _PART),
     ),
     # The share of alpha that is kept.
     "dce_tcp_g": _Name(
         "alpha_gain",
         lambda n: (_PARTS - n) / _PARTS if n < _PARTS else None,
-        lambda p: _PARTS - round(p["gain_q20"] * _PARTS / SHARE_UNIT),
+        lambda p: (
+            None
+            if (forgotten := _in_units(p["gain_q20"], _PART)) is None
+            else _PARTS - forgotten
+        ),
     ),
     # A cut takes alpha / 2**(rpg_gd - 10), for alpha counts in 1024ths there.
     "rpg_gd": _Name(
@@ -214,7 +231,7 @@ VENDORS: dict[str, dict[str, _Name]] = {
     "intel": {
         "dcqcn_min_dec_factor": _left_by_a_cut(),
         # In Mbit/s, whatever the name says.
-        "dcqcn_min_rate_MBps": _megabits("min_rate"),
+        "dcqcn_min_rate_MBps": _lowest_megabits(),
         "dcqcn_F": _count("recovery_stages", "recovery_stages"),
         "dcqcn_T": _microseconds("increase_period"),
         "dcqcn_B": _count("byte_counter", "byte_counter_bytes"),
@@ -233,9 +250,9 @@ VENDORS: dict[str, dict[str, _Name]] = {
             lambda n: n if 0 < n <= 1 else None,
             lambda p: p["gain_q20"] / SHARE_UNIT,
         ),
-        "RATE_AI": _megabits_text("additive_increase"),
-        "RATE_HAI": _megabits_text("hyper_increase"),
-        "MIN_RATE": _megabits_text("min_rate"),
+        "RATE_AI": _as_text(_megabits("additive_increase")),
+        "RATE_HAI": _as_text(_megabits("hyper_increase")),
+        "MIN_RATE": _as_text(_lowest_megabits()),
     },
     "otg": {
         "alpha_g": _NVIDIA["dce_tcp_g"],
@@ -260,7 +277,7 @@ VENDORS: dict[str, dict[str, _Name]] = {
         "alpha_interval": _microseconds("alpha_period"),
         "rate_decrement_interval": _microseconds("decrease_period"),
         "rate_after_first_cnp": _megabits("first_cnp_rate"),
-        "min_rate_limit": _megabits("min_rate"),
+        "min_rate_limit": _lowest_megabits(),
         "rate_decrement_factor": _taken_by_a_cut(),
         "rate_decrement_coefficient": _NVIDIA["rpg_gd"],
         "clamp_target_rate": _NVIDIA["clamp_tgt_rate"],
