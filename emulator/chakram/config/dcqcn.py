@@ -34,10 +34,12 @@ from chakram.config.quantities import (
 from chakram.config.vendor_names import VendorNumber, VendorValues, from_vendor
 from chakram.core.notification_scopes import notification_scope
 from chakram.errors import ConfigError
-from chakram.roce.congestion.dcqcn import SHARE_UNIT
+from chakram.roce.congestion.dcqcn import PARAMETER_RANGES, SHARE_UNIT
 
 ProfileName = Literal["dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"]
 DEFAULT_PROFILE: ProfileName = "dcqcn-nvidia"
+
+_LONGEST_PERIOD_NS = PARAMETER_RANGES["increase_period_ns"][1]
 
 _SCOPES: tuple[Literal["queue_pair", "destination", "port"], ...] = (
     "queue_pair",
@@ -185,7 +187,7 @@ def dcqcn_parameters(
     """
     vendor = from_vendor(settings.vendor)
     parameters = _integers(_values(settings, vendor), line_rate_bps)
-    mistakes = _mistakes(settings, vendor, parameters)
+    mistakes = _mistakes(settings, vendor, parameters, dilation)
     if mistakes:
         where = "transport.congestion_control.dcqcn"
         raise report(where, mistakes, lambda _: None)
@@ -194,15 +196,17 @@ def dcqcn_parameters(
     )
 
 
-def dcqcn_mistakes(settings: DcqcnSettings, line_rate_bps: int) -> list[Mistake]:
-    """Return what is wrong with *settings* for ports of that rate.
+def dcqcn_mistakes(
+    settings: DcqcnSettings, line_rate_bps: int, *, dilation: int = 1
+) -> list[Mistake]:
+    """Return what is wrong with *settings* for ports of that rate, stretched.
 
     The places are those of what was given: ``vendor.<name>`` or ``overrides.<knob>``,
     and ``profile`` for what neither of them says.
     """
     vendor = from_vendor(settings.vendor)
     parameters = _integers(_values(settings, vendor), line_rate_bps)
-    return _mistakes(settings, vendor, parameters)
+    return _mistakes(settings, vendor, parameters, dilation)
 
 
 def _values(settings: DcqcnSettings, vendor: VendorValues) -> dict[str, Any]:
@@ -315,7 +319,10 @@ def _scope(number: int) -> Literal["queue_pair", "destination", "port"]:
 
 
 def _mistakes(
-    settings: DcqcnSettings, vendor: VendorValues, parameters: dict[str, int]
+    settings: DcqcnSettings,
+    vendor: VendorValues,
+    parameters: dict[str, int],
+    dilation: int,
 ) -> list[Mistake]:
     mistakes = [
         replace(each, location=("vendor", *each.location)) for each in vendor.mistakes
@@ -351,4 +358,15 @@ def _mistakes(
         tell(
             "byte_counter", "byte_counter is less than 512 bytes", "0B counts no bytes"
         )
+    for knob in ("alpha_period", "decrease_period", "increase_period", "cnp_interval"):
+        period_ns = parameters[f"{knob}_ns"]
+        if period_ns * dilation > _LONGEST_PERIOD_NS:
+            longest = units.exact_time(_LONGEST_PERIOD_NS)
+            stretched = f" times the dilation of {dilation}" if dilation > 1 else ""
+            tell(
+                knob,
+                f"{knob} of {units.exact_time(period_ns)}{stretched} is more than "
+                f"{longest}",
+                f"at most {units.exact_time(_LONGEST_PERIOD_NS // dilation)}",
+            )
     return mistakes

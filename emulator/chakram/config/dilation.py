@@ -17,7 +17,7 @@ from chakram.config.quantities import Model, Stretches
 from chakram.config.transport import Transport
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.units import format_rate
+from chakram.units import exact_time, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,6 +56,8 @@ _PATIENCE = 4
 
 _LEAST_RATE_BPS = 1_000
 _LONGEST_ADAPTIVE_NS = 10**12
+# Eleven days and a half: longer than any run, and far below what engines count to.
+_LONGEST_TIMEOUT_NS = 10**15
 
 
 def stretches(field: FieldInfo) -> Stretches | None:
@@ -160,6 +162,20 @@ def check_dilation(
                         hint=_hint(rate_bps // _LEAST_RATE_BPS),
                     )
                 )
+    timeout_ns = transport.retransmit_timeout_ns
+    if transport.local_ack_timeout:
+        timeout_ns = local_ack_timeout_ns(transport.local_ack_timeout)
+    if timeout_ns * dilation > _LONGEST_TIMEOUT_NS:
+        name = "local_ack_timeout" if transport.local_ack_timeout else None
+        mistakes.append(
+            Mistake(
+                location=("transport", name or "retransmit_timeout"),
+                found=f"{exact_time(timeout_ns)} is more than "
+                f"{exact_time(_LONGEST_TIMEOUT_NS)} once multiplied with the dilation "
+                f"of {dilation}",
+                hint=_hint(_LONGEST_TIMEOUT_NS // timeout_ns),
+            )
+        )
     adaptive = transport.adaptive_retransmission
     if adaptive is not None and adaptive.low_ns * dilation > _LONGEST_ADAPTIVE_NS:
         mistakes.append(

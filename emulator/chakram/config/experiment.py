@@ -18,7 +18,7 @@ from chakram.config.addresses import ListenAddress
 from chakram.config.checks import CHECKS
 from chakram.config.collectives import AlgorithmChoice
 from chakram.config.dilation import stretched_sections
-from chakram.config.fabric import ExternalFabric, Fabric
+from chakram.config.fabric import Fabric
 from chakram.config.jobs import Job
 from chakram.config.mistakes import from_validation, report
 from chakram.config.preflight import Preflight, preflight_section
@@ -187,8 +187,6 @@ class Experiment(Model):
     @property
     def udp_port(self) -> int:
         """UDP port that all ports of the fabric receive on."""
-        if isinstance(self.fabric, ExternalFabric):
-            return self.fabric.defaults.udp_port
         return self.fabric.udp_port
 
     def algorithm_of(self, op: CollectiveOp) -> Choice:

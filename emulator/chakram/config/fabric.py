@@ -233,6 +233,11 @@ class ExternalFabric(Model):
     links: LinksSettings = LinksSettings()
     """Links of ``topology``."""
 
+    @property
+    def udp_port(self) -> int:
+        """UDP port that all ports receive on."""
+        return self.defaults.udp_port
+
 
 _KINDS: dict[str, type[Model]] = {
     "namespaces": NamespaceFabric,

@@ -122,8 +122,17 @@ def _positive(value: int, kind: str) -> int:
     return value
 
 
+_LARGEST_RATE_BPS = 10**14
+
+
 def _positive_rate(value: object) -> int:
-    return _positive(_with_units(units.parse_rate, "rate")(value), "rate")
+    rate_bps = _positive(_with_units(units.parse_rate, "rate")(value), "rate")
+    if rate_bps > _LARGEST_RATE_BPS:
+        raise problem(
+            f"{value} is no rate of a network",
+            f"at most {units.exact_rate(_LARGEST_RATE_BPS)}",
+        )
+    return rate_bps
 
 
 def _positive_size(value: object) -> int:

@@ -190,7 +190,7 @@ class Transport(Model):
             | Literal["none", "fixed_rate", "dcqcn"],
         ),
     ] = CongestionSettings()
-    window_bytes: Size | None = Field(default=None, alias="window")
+    window_bytes: Size | None = Field(default=None, alias="window", le=1 << 40)
     """Bytes that a queue pair may have unacknowledged; None: four bursts, at least
     64 KiB."""
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None

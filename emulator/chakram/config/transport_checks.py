@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from chakram.config.dcqcn import DcqcnSettings, dcqcn_mistakes
 from chakram.config.fabric import Fabric
@@ -17,6 +19,9 @@ from chakram.config.transport import (
 )
 from chakram.core.addresses import IPV4, IPV6
 from chakram.units import format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
 
@@ -48,6 +53,8 @@ def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
                 hint=f"at least {format_size(path_mtu)}, better 64KiB",
             )
         )
+    if transport.source_ports != "flow_label":
+        mistakes += _check_source_ports(transport.source_ports, fabric.udp_port)
     most = largest_burst(path_mtu, family)
     if transport.burst is not None and transport.burst > most:
         mistakes.append(
@@ -103,6 +110,29 @@ def check_transport_itself(transport: Transport) -> list[Mistake]:
     ]
 
 
+def _check_source_ports(listed: Sequence[int], udp_port: int) -> list[Mistake]:
+    where: Location = ("transport", "source_ports")
+    twice = sorted(port for port, times in Counter(listed).items() if times > 1)
+    mistakes = []
+    if udp_port in listed:
+        mistakes.append(
+            Mistake(
+                location=where,
+                found=f"{udp_port} is fabric.udp_port, which packets are sent to",
+                hint="leave it out: sockets to send from have ports of their own",
+            )
+        )
+    if twice:
+        mistakes.append(
+            Mistake(
+                location=where,
+                found=f"{', '.join(map(str, twice))} stands there more than once",
+                hint="queue pairs take them in turn: list each of them once",
+            )
+        )
+    return mistakes
+
+
 def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mistake]:
     where: Location = ("transport", "congestion_control")
     if len(congestion.names) > 1:
@@ -114,7 +144,7 @@ def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mi
             )
         ]
     if congestion.dcqcn is not None:
-        return _check_dcqcn(congestion.dcqcn, port_rate(fabric))
+        return _check_dcqcn(congestion.dcqcn, fabric)
     fixed = congestion.fixed_rate
     if fixed is None or fixed.rate_bps is not None or port_rate(fabric) is not None:
         return []
@@ -127,8 +157,9 @@ def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mi
     ]
 
 
-def _check_dcqcn(settings: DcqcnSettings, line_rate_bps: int | None) -> list[Mistake]:
+def _check_dcqcn(settings: DcqcnSettings, fabric: Fabric) -> list[Mistake]:
     where: Location = ("transport", "congestion_control", "dcqcn")
+    line_rate_bps = port_rate(fabric)
     if line_rate_bps is None:
         return [
             Mistake(
@@ -139,5 +170,5 @@ def _check_dcqcn(settings: DcqcnSettings, line_rate_bps: int | None) -> list[Mis
         ]
     return [
         replace(each, location=(*where, *each.location))
-        for each in dcqcn_mistakes(settings, line_rate_bps)
+        for each in dcqcn_mistakes(settings, line_rate_bps, dilation=fabric.dilation)
     ]

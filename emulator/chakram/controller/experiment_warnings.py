@@ -77,13 +77,17 @@ def _dcqcn_warnings(experiment: Experiment) -> list[str]:
     fabric = experiment.fabric
     if experiment.transport.ecn == "off":
         return [f"{where}: dcqcn does nothing, since transport.ecn is off"]
-    if isinstance(fabric, ExternalFabric) or any(
-        link.ecn for link in _links_of(fabric)
+    marks = any(each.action == "mark" for each in experiment.faults.packets)
+    if (
+        marks
+        or isinstance(fabric, ExternalFabric)
+        or any(link.ecn for link in _links_of(fabric))
     ):
         return []
     return [
         f"{where}: dcqcn reacts to marks, and no link of the fabric marks packets; "
-        "in a simulation, fabric.links.host.ecn makes them"
+        "in a simulation, fabric.links.host.ecn makes them; in a run, "
+        "faults.packets with the action mark"
     ]
 
 

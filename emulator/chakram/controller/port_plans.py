@@ -93,7 +93,7 @@ def external_ports(
                     open=port.open,
                     netns=None if port.netns is None else str(port.netns),
                     address=str(port.address.ip),
-                    udp_port=fabric.defaults.udp_port,
+                    udp_port=fabric.udp_port,
                     rate_bps=port.rate_bps or fabric.defaults.rate_bps,
                     mtu=port.mtu or fabric.defaults.mtu,
                 )

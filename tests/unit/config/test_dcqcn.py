@@ -115,6 +115,8 @@ def test_parameters_can_be_said_as_knobs_again(
         ({"first_cnp_rate": "11Gbit"}, "first_cnp_rate of 11Gbit/s is above"),
         ({"alpha_gain": "3/2"}, "alpha_gain is not a share"),
         ({"byte_counter": "1B"}, "byte_counter is less than 512 bytes"),
+        ({"alpha_period": "2h"}, r"alpha_period of 2h is more than 1000s \(at most"),
+        ({"cnp_interval": "2h"}, "cnp_interval of 2h is more than 1000s"),
     ],
 )
 def test_contradictions_are_refused(overrides: dict[str, str], found: str) -> None:
@@ -290,3 +292,8 @@ def test_dcqcn_without_marks_is_warned_of(
 def test_dcqcn_on_a_loopback_fabric_is_warned_of() -> None:
     (warning,) = experiment_warnings(parse_experiment(experiment_text("dcqcn")))
     assert "no link of the fabric marks packets" in warning
+
+
+def test_marks_that_faults_set_are_marks() -> None:
+    text = experiment_text("dcqcn") + "faults: {packets: [{action: mark, nth: 1}]}\n"
+    assert experiment_warnings(parse_experiment(text)) == []

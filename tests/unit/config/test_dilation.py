@@ -281,6 +281,14 @@ EXTERNAL = (
             {"transport": "{adaptive_retransmission: {low: 10s}}"},
             "is more than 1000 s once multiplied",
         ),
+        (
+            {
+                "transport": "{congestion_control: "
+                "{dcqcn: {overrides: {increase_period: 2s}}}}"
+            },
+            "congestion_control.dcqcn.overrides.increase_period: increase_period of 2s "
+            "times the dilation of 1000 is more than 1000s (at most 1s)",
+        ),
     ],
 )
 def test_what_cannot_be_stretched_is_refused(
@@ -289,6 +297,25 @@ def test_what_cannot_be_stretched_is_refused(
     with pytest.raises(ConfigError) as caught:
         experiment_of(1000, **changes)
     assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "found"),
+    [
+        (
+            "retransmit_timeout: 600s",
+            "retransmit_timeout: 10min is more than",
+        ),
+        (
+            "local_ack_timeout: 27",
+            "local_ack_timeout: 549.755813888s is more",
+        ),
+    ],
+)
+def test_timeouts_are_limited_as_they_are_stretched(timeout: str, found: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        experiment_of(10_000, transport=f"{{{timeout}}}")
+    assert found in str(caught.value)
 
 
 def test_kinds_of_quantities_are_found_beside_none() -> None:

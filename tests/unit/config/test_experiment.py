@@ -320,6 +320,13 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
         ("{queue_pairs: {per: rank}}", "transport.queue_pairs.per"),
         ("{rnr_retry_limit: 8}", "transport.rnr_retry_limit"),
         ("{source_ports: [80]}", "transport.source_ports"),
+        ("{source_ports: [4791, 5000]}", "4791 is fabric.udp_port, which packets"),
+        ("{source_ports: [5000, 6000, 5000]}", "5000 stands there more than once"),
+        ("{window: 9TiB}", "transport.window"),
+        (
+            "{congestion_control: {fixed_rate: {rate: 1e99Gbit}}}",
+            "1e99Gbit is no rate of a network (at most 100Tbit)",
+        ),
         ("{adaptive_retransmission: {low: 1us}}", "adaptive_retransmission.low"),
     ],
 )

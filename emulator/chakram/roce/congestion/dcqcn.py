@@ -36,10 +36,15 @@ clamped as in NVIDIA's firmware configuration and the DCQCN authors' ns-3 model.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from chakram.roce.congestion.base import CongestionControl
 from chakram.roce.constants import NEVER
 
-__all__ = ["SHARE_UNIT", "Dcqcn"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["PARAMETER_RANGES", "SHARE_UNIT", "Dcqcn"]
 
 SHARE_UNIT = 1 << 20
 """Shares (g, alpha, cuts) are given as integers in parts of this."""
@@ -47,8 +52,8 @@ SHARE_UNIT = 1 << 20
 _NEVER = NEVER
 _NEAR = 1.0 / (1 << 20)
 _LONGEST_NS = 10**12
-_LARGEST_RATE = 10**13
-_RANGES: dict[str, tuple[int, int]] = {
+_LARGEST_RATE = 10**14
+PARAMETER_RANGES: Mapping[str, tuple[int, int]] = {
     "line_rate_bps": (1, _LARGEST_RATE),
     "gain_q20": (1, SHARE_UNIT),
     "alpha_initial_q20": (0, SHARE_UNIT),
@@ -68,6 +73,8 @@ _RANGES: dict[str, tuple[int, int]] = {
     "clamps_target_after_increase": (0, 1),
     "is_released_at_line": (0, 1),
 }
+"""By parameter the lowest and the highest value."""
+
 _SMALLEST_BYTE_COUNTER = 512
 
 
@@ -170,7 +177,7 @@ class Dcqcn(CongestionControl):
         """
         super().__init__()
         given = locals()
-        for name, (lowest, highest) in _RANGES.items():
+        for name, (lowest, highest) in PARAMETER_RANGES.items():
             if not lowest <= given[name] <= highest:
                 raise ValueError(
                     f"dcqcn: {name} {given[name]} is not in {lowest}..{highest}"
