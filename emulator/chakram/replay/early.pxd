@@ -1,5 +1,8 @@
 # C types of early.py, for the compiled form.
 
+from chakram.roce.events cimport MessageReceived
+
+
 cdef class EarlyMessages:
     cdef readonly long long count
     cdef readonly long long refused
@@ -7,7 +10,6 @@ cdef class EarlyMessages:
     cdef dict _by_key
 
     cpdef keep(
-        self, long long key, long long qpn, long long message, long long size_bytes,
-        long long ce, long long received_ns
+        self, long long key, long long qpn, long long immediate, MessageReceived event
     )
     cpdef list take(self, long long key)

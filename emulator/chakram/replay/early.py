@@ -3,6 +3,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.roce.events import MessageReceived
+
+    Early = tuple[int, int, MessageReceived]
+    """The queue pair that a message came on, its immediate data, and how it came."""
+
 __all__ = ["EARLY_LIMIT", "EarlyMessages"]
 
 EARLY_LIMIT = 1 << 20
@@ -23,26 +31,17 @@ class EarlyMessages:
         self.count = 0
         self.refused = 0
         self._limit = limit
-        self._by_key: dict[int, list[tuple[int, int, int, int, int]]] = {}
+        self._by_key: dict[int, list[Early]] = {}
 
-    def keep(
-        self,
-        key: int,
-        qpn: int,
-        message: int,
-        size_bytes: int,
-        ce: int,
-        received_ns: int,
-    ) -> None:
+    def keep(self, key: int, qpn: int, immediate: int, event: MessageReceived) -> None:
         """Keep a message for the operation *key*."""
         if self.count >= self._limit:
             self.refused += 1
             return
         self.count += 1
-        row = (qpn, message, size_bytes, ce, received_ns)
-        self._by_key.setdefault(key, []).append(row)
+        self._by_key.setdefault(key, []).append((qpn, immediate, event))
 
-    def take(self, key: int) -> list[tuple[int, int, int, int, int]]:
+    def take(self, key: int) -> list[Early]:
         """Return and forget the messages of an operation, oldest first."""
         rows = self._by_key.pop(key, None)
         if rows is None:

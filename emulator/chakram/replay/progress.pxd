@@ -15,6 +15,7 @@ cdef class ActiveOperation:
     cdef public bytearray arrived
     cdef public long long messages_left
     cdef public long long ready_ns
+    cdef public Py_ssize_t released_by
     cdef public long long start_ns
     cdef public long long end_ns
     cdef public bint is_counted

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.replay.readiness import NOTHING
+
 if TYPE_CHECKING:
     from chakram.replay.expansion import Expansion
 
@@ -24,6 +26,8 @@ class ActiveOperation:
         arrived: By receive, whether it has arrived.
         messages_left: Sends not acknowledged and receives not arrived.
         ready_ns: When its dependencies were done.
+        released_by: Which of them it waited for longest, an index; ``NOTHING``: the
+            start of the iteration, or its recorded time.
         start_ns: When its rank began with it.
         end_ns: When the last thing happened to it.
         is_counted: Whether its time is time of communication.
@@ -45,6 +49,7 @@ class ActiveOperation:
         "missing_needs",
         "ready_ns",
         "received_bytes",
+        "released_by",
         "retransmitted",
         "sent_bytes",
         "slip_ns",
@@ -79,6 +84,7 @@ class ActiveOperation:
         self.generator_wait_ns = 0
         self.retransmitted = 0
         self.ce = 0
+        self.released_by = NOTHING
         self.slip_ns = 0
 
 

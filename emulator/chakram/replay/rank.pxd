@@ -2,9 +2,10 @@
 
 cimport cython
 
-from chakram.replay.early cimport EarlyMessages
+from chakram.replay.arrivals cimport Arrivals
 from chakram.replay.expansion cimport Expander, Expansion
-from chakram.replay.progress cimport ActiveOperation, Activity, Flow
+from chakram.replay.posts cimport Posts
+from chakram.replay.progress cimport ActiveOperation, Activity
 from chakram.replay.readiness cimport Readiness
 from chakram.replay.rows cimport RowWriter
 from chakram.replay.streams cimport ComputeStreams
@@ -12,13 +13,8 @@ from chakram.roce.events cimport MessageReceived, SendCompleted
 
 cdef long long _NEVER
 cdef object _BARRIER
-cdef int _CAUSE_GRANT
-cdef int _CAUSE_MESSAGE
-cdef int _CAUSE_OPERATION
-cdef int _CAUSE_START
 cdef Py_ssize_t _NOTHING
-cdef long long _SEND_KEYS
-cdef int _STEP_BITS
+cdef Py_ssize_t _NOT_NOW
 cdef long long _ENDLESS
 
 
@@ -38,22 +34,15 @@ cdef class Replay:
     cdef list _preference
     cdef object _starts_ns
     cdef object _numbers
-    cdef object _tables
-    cdef dict _group_of_qpn
-    cdef dict _peer_of_qpn
-    cdef long long _point_to_point
     cdef list _durations_ns
+    cdef list _stream_of
     cdef Expander _expander
     cdef Readiness _readiness
     cdef RowWriter _rows
     cdef ComputeStreams _streams
     cdef list _timers
-    cdef dict _active
-    cdef EarlyMessages _early
-    cdef long long _strays
-    cdef object _credits
-    cdef dict _flows
-    cdef object _posts
+    cdef Arrivals _arrivals
+    cdef Posts _posts
     cdef Activity _activity
     cdef long long _iteration_start_ns
 
@@ -61,13 +50,10 @@ cdef class Replay:
     cpdef long long next_timer_ns(self) except? -1
     cpdef handle_timers(self, long long now_ns)
     @cython.locals(
-        received_ns="long long", immediate="long long", group="long long",
-        key="long long", message="long long", active=ActiveOperation,
+        received_ns="long long", immediate="long long", active=ActiveOperation
     )
     cpdef message_received(self, long long qpn, MessageReceived event, long long now_ns)
-    @cython.locals(
-        acked_ns="long long", flow=Flow, active=ActiveOperation, wait_ns="long long"
-    )
+    @cython.locals(acked_ns="long long", active=ActiveOperation)
     cpdef message_acknowledged(
         self, long long qpn, SendCompleted event, long long now_ns
     )
@@ -88,27 +74,14 @@ cdef class Replay:
     cdef _start_compute(self, Py_ssize_t index, long long start_ns)
     cdef _end_compute(self, Py_ssize_t index, long long end_ns)
     @cython.locals(
-        group="long long", position="long long", first_order="long long",
-        sequence="long long", immediate="long long", key="long long", expansion=Expansion,
-        ready_ns="long long", start_ns="long long", is_counted="bint",
-        active=ActiveOperation, send="Py_ssize_t", due_ns="long long",
+        expansion=Expansion, ready_ns="long long", start_ns="long long",
+        is_counted="bint", active=ActiveOperation, qpn="long long",
+        immediate="long long", event=MessageReceived,
     )
     cdef _start_communication(self, Py_ssize_t index, operation, long long now_ns)
-    @cython.locals(
-        expansion=Expansion, receive="Py_ssize_t", missing=list, send="Py_ssize_t",
-    )
+    @cython.locals(receive="Py_ssize_t")
     cdef _arrive(
-        self, ActiveOperation active, long long qpn, long long message,
-        long long size_bytes, long long ce, long long received_ns
-    )
-    @cython.locals(released_by="Py_ssize_t")
-    cdef _post_own(self, ActiveOperation active, Py_ssize_t send)
-    @cython.locals(flow=Flow)
-    cdef _take_grant(self, long long qpn, long long granted_ns)
-    @cython.locals(expansion=Expansion, qpn="long long", immediate="long long",
-                   flow=Flow)
-    cdef _post(
-        self, ActiveOperation active, Py_ssize_t send, long long ready_ns,
-        int cause_kind, long long cause_rank, long long cause_number
+        self, ActiveOperation active, long long qpn, long long immediate,
+        MessageReceived event
     )
     cdef _end(self, ActiveOperation active)

@@ -5,15 +5,9 @@ A ``Replay`` is driven by three calls: a message arrived, a message was acknowle
 time has come.  It answers with messages to post.  It reads no clock and knows no
 packet, so the same object runs on hosts, in namespaces and in virtual time.
 
-How messages find their place.  A queue pair belongs to one (group, channel, peer).
-The immediate data of a message of a collective is ``(k mod 2**16) << 16 | m``: k
-counts the collectives of the group over all iterations, m the messages of this
-collective from this source to this destination (both ends count alike, see
-``chakram.core.schedule``).  A point-to-point message carries its number among all
-messages from this source to this destination, modulo 2**32.  So a message that comes
-before its rank has reached the operation is kept until it does, and two that overtake
-each other are told apart.  A peer may be ahead by any number of collectives: of equal
-immediates on one queue pair, which delivers in order, the first is the older one's.
+Which message is it, is for ``chakram.replay.arrivals`` to say; when it may leave, for
+``chakram.replay.posts``.  Here is what they are for: the operations of the program, one
+iteration after the other.
 
 When is an operation done?  A collective: all of the rank's own messages are
 acknowledged and all messages for it have arrived.  A send: acknowledged.  A receive:
@@ -34,7 +28,6 @@ network.
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -44,17 +37,12 @@ from chakram.core.program import (
     ComputeOperation,
     SendOperation,
 )
-from chakram.core.records import (
-    CAUSE_GRANT,
-    CAUSE_MESSAGE,
-    CAUSE_OPERATION,
-    CAUSE_START,
-)
+from chakram.replay.arrivals import NOT_NOW, Arrivals
 from chakram.replay.credits import Credits
-from chakram.replay.early import EarlyMessages
 from chakram.replay.expansion import Expander
 from chakram.replay.policies import preferences
-from chakram.replay.progress import ActiveOperation, Activity, Flow
+from chakram.replay.posts import Posts
+from chakram.replay.progress import Activity
 from chakram.replay.readiness import NOTHING, Readiness
 from chakram.replay.rows import RowWriter
 from chakram.replay.streams import ComputeStreams
@@ -68,29 +56,19 @@ if TYPE_CHECKING:
     from chakram.core.plan import RankPlan, RunSettings
     from chakram.core.program import ReceiveOperation
     from chakram.core.records import RecordRows
+    from chakram.replay.credits import Post
+    from chakram.replay.progress import ActiveOperation
     from chakram.roce.events import MessageReceived, SendCompleted
 
 __all__ = ["Replay"]
 
 _NEVER = NEVER
 _NOTHING = NOTHING
+_NOT_NOW = NOT_NOW
 _BARRIER = CollectiveOp.BARRIER
-_CAUSE_GRANT = CAUSE_GRANT
-_CAUSE_MESSAGE = CAUSE_MESSAGE
-_CAUSE_OPERATION = CAUSE_OPERATION
-_CAUSE_START = CAUSE_START
-
-_SEND_KEYS = -(1 << 62)
-"""Keys of sends are below it, those of receives between it and 0, of collectives above.
-
-No message ever looks for a send; its key only has to be its own.
-"""
 
 _ENDLESS = 1 << 62
 """Iterations of a job that goes on until the others have ended."""
-
-_STEP_BITS = 24
-"""Steps of one collective; the rest of 63 bits counts collectives."""
 
 
 class Replay:
@@ -114,30 +92,23 @@ class Replay:
     """
 
     __slots__ = (
-        "_active",
         "_activity",
-        "_credits",
+        "_arrivals",
         "_durations_ns",
-        "_early",
         "_expander",
-        "_flows",
         "_gap_ns",
-        "_group_of_qpn",
         "_iteration_start_ns",
         "_iterations",
         "_numbers",
         "_offset_ns",
         "_operations",
-        "_peer_of_qpn",
-        "_point_to_point",
         "_posts",
         "_preference",
         "_readiness",
         "_rows",
         "_starts_ns",
-        "_strays",
+        "_stream_of",
         "_streams",
-        "_tables",
         "_timers",
         "completed_messages",
         "completed_operations",
@@ -174,11 +145,9 @@ class Replay:
         self._offset_ns = job.offset_ns
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
-        self._tables = ProgramTables(plan)
-        self._group_of_qpn = self._tables.group_of_qpn
-        self._peer_of_qpn = self._tables.peer_of_qpn
-        self._point_to_point = self._tables.point_to_point
-        self._durations_ns = self._tables.durations_ns
+        tables = ProgramTables(plan)
+        self._durations_ns = tables.durations_ns
+        self._stream_of = tables.streams
         self._expander = Expander(plan=plan, rank_numbers=rank_numbers)
         self._preference = preferences(job.policy, program.operations)
         self._readiness = Readiness(
@@ -193,14 +162,12 @@ class Replay:
         self._rows = RowWriter(records, plan.number)
         self._streams = ComputeStreams()
         self._timers: list[tuple[int, int]] = []
-        self._active: dict[int, ActiveOperation] = {}
-        self._early = EarlyMessages()
-        self._strays = 0
-        self._credits = (
-            Credits(settings.credits, plan.queue_pairs) if settings.credits else None
+        self._arrivals = Arrivals(tables)
+        self._posts = Posts(
+            plan.number,
+            Credits(settings.credits, plan.queue_pairs) if settings.credits else None,
+            self._rows,
         )
-        self._flows: dict[int, Flow] = {}
-        self._posts: deque[tuple[int, int, int, int]] = deque()
         self._activity = Activity()
         self._iteration_start_ns = 0
 
@@ -227,24 +194,15 @@ class Replay:
         if self._timers and self._timers[0][0] <= received_ns:
             self._handle_timers_until(received_ns, now_ns)
         if event.message_id is None:
-            self._strays += 1
+            self._arrivals.refuse()
             return
         immediate = event.message_id
-        if self._credits is not None and self._credits.is_grant(qpn):
-            self._take_grant(qpn, received_ns)
+        if self._posts.take_grant(qpn, received_ns):
             return
-        group = self._group_of_qpn[qpn]
-        if group == self._point_to_point:
-            key = -1 - (self._peer_of_qpn[qpn] << 32 | immediate)
-            message = 0
-        else:
-            key = group << 16 | immediate >> 16
-            message = immediate & 0xFFFF
-        active = self._active.get(key)
+        active = self._arrivals.find(qpn, immediate, event)
         if active is None:
-            self._early.keep(key, qpn, message, event.size_bytes, event.ce, received_ns)
             return
-        self._arrive(active, qpn, message, event.size_bytes, event.ce, received_ns)
+        self._arrive(active, qpn, immediate, event)
         if active.messages_left == 0:
             self._end(active)
             self._run(now_ns)
@@ -254,35 +212,23 @@ class Replay:
         acked_ns = event.last_acked_ns
         if self._timers and self._timers[0][0] <= acked_ns:
             self._handle_timers_until(acked_ns, now_ns)
-        if self._credits is not None and self._credits.is_grant(qpn):
+        active = self._posts.acknowledged(qpn, event, self.iteration)
+        if active is None:
             return
-        flow = self._flows.pop(qpn << 32 | event.message_id)
-        active = flow.active
-        # From ready to posted nothing but the generator stands in the way.
-        wait_ns = event.generator_wait_ns
-        if event.posted_ns > flow.ready_ns:
-            wait_ns += event.posted_ns - flow.ready_ns
-        self._rows.flow(self.iteration, qpn, flow, event, wait_ns)
         self.completed_messages += 1
-        active.generator_wait_ns += wait_ns
-        active.retransmitted += event.retransmitted
-        active.sent_bytes += event.size_bytes
-        if acked_ns > active.end_ns:
-            active.end_ns = acked_ns
-        active.messages_left -= 1
         if active.messages_left == 0:
             self._end(active)
             self._run(now_ns)
 
     # What it answers.
 
-    def next_post(self) -> tuple[int, int, int, int] | None:
+    def next_post(self) -> Post | None:
         """Return the next (qpn, immediate, size in bytes, order) to post, or None.
 
         Of the messages of one process group those of a lower order are to leave first:
         those of the earlier collective, then those of the earlier step.
         """
-        return self._posts.popleft() if self._posts else None
+        return self._posts.next_post()
 
     def finished(self) -> bool:
         """Tell whether all iterations are done."""
@@ -290,31 +236,26 @@ class Replay:
 
     def stray_messages(self) -> int:
         """Return how many messages came that belong to nothing, or were too many."""
-        return self._strays + self._early.refused
+        return self._arrivals.strays()
 
     def early_messages(self) -> int:
         """Return how many messages wait for their operation to start."""
-        return self._early.count
+        return self._arrivals.early()
 
     def waiting_for(self) -> list[str]:
         """Return for each operation under way what it waits for, as a sentence."""
         sentences = waiting_words(
             operations=self._operations,
             iteration=self.iteration,
-            active=self._active.values(),
-            flows=[
-                flow
-                for key, flow in self._flows.items()
-                if self._credits is None or key not in self._credits.held_keys()
-            ],
+            active=self._arrivals.under_way(),
+            flows=self._posts.under_way(),
             rank_of={
                 number: rank
                 for (job, rank), number in self._numbers.items()
                 if job == self.job
             },
         )
-        if self._credits is not None:
-            sentences += self._credits.waiting_for()
+        sentences += self._posts.waiting_for()
         if not sentences and not self.finished():
             sentences.append("computes, or waits for its start")
         strays = self.stray_messages()
@@ -403,7 +344,7 @@ class Replay:
 
     def _end_compute(self, index: int, end_ns: int) -> None:
         self._activity.change(-1, 0, end_ns)
-        following = self._streams.release(self._tables.streams[index])
+        following = self._streams.release(self._stream_of[index])
         if following is not None:
             next_index, ready_ns = following
             self._start_compute(next_index, max(ready_ns, end_ns))
@@ -416,163 +357,50 @@ class Replay:
         now_ns: int,
     ) -> None:
         is_counted = True
-        first_order = 0
         if isinstance(operation, CollectiveOperation):
-            group = self._tables.groups[operation.group]
-            position = (
-                self.iteration * self._tables.collectives[group] + operation.number
-            )
-            first_order = position << _STEP_BITS
-            sequence = position & 0xFFFF
-            immediate = sequence << 16
-            key = group << 16 | sequence
             expansion = self._expander.collective(operation)
             is_counted = operation.op != _BARRIER
         elif isinstance(operation, SendOperation):
-            sends = self._tables.sends[operation.peer]
-            immediate = (self.iteration * sends + operation.number) & 0xFFFFFFFF
-            key = _SEND_KEYS - (operation.peer << 32 | immediate)
             expansion = self._expander.send(operation)
         else:
-            receives = self._tables.receives[operation.peer]
-            immediate = (self.iteration * receives + operation.number) & 0xFFFFFFFF
-            key = -1 - (operation.peer << 32 | immediate)
             expansion = self._expander.receive(operation)
         ready_ns = self._readiness.ready_ns[index]
         # What has nothing to send needs nobody to do it: it begins when it is ready.
         start_ns = now_ns if expansion.send_qpns else ready_ns
-        active = ActiveOperation(
+        active = self._arrivals.begin(
             index,
-            key,
-            immediate,
-            first_order,
+            operation,
+            self.iteration,
             expansion,
             ready_ns,
             start_ns,
             is_counted,
         )
+        active.released_by = self._readiness.released_by[index]
         if self._starts_ns is not None:
-            due_ns = self._iteration_start_ns + self._starts_ns[index]
-            active.slip_ns = start_ns - due_ns
-        self._active[key] = active
+            active.slip_ns = start_ns - (
+                self._iteration_start_ns + self._starts_ns[index]
+            )
         if is_counted:
             self._activity.change(0, 1, start_ns)
-        for send in expansion.first_sends:
-            self._post_own(active, send)
-        if self._early.count:
-            for qpn, message, size_bytes, ce, received_ns in self._early.take(key):
-                self._arrive(active, qpn, message, size_bytes, ce, received_ns)
+        self._posts.begin(active)
+        if self._arrivals.early():
+            for qpn, immediate, event in self._arrivals.kept(active):
+                self._arrive(active, qpn, immediate, event)
         if active.messages_left == 0:
             self._end(active)
 
     def _arrive(
-        self,
-        active: ActiveOperation,
-        qpn: int,
-        message: int,
-        size_bytes: int,
-        ce: int,
-        received_ns: int,
+        self, active: ActiveOperation, qpn: int, immediate: int, event: MessageReceived
     ) -> None:
         """Take a message for an operation under way; post what it releases."""
-        expansion = active.expansion
-        receive = expansion.receive_index.get(qpn << 16 | message, -1)
-        if receive < 0:
-            self._strays += 1
-            return
-        if active.arrived[receive]:
-            # The peer is ahead by as many collectives as immediates can count.
-            self._early.keep(active.key, qpn, message, size_bytes, ce, received_ns)
-            return
-        active.arrived[receive] = 1
-        active.messages_left -= 1
-        active.received_bytes += size_bytes
-        active.ce += ce
-        if received_ns > active.end_ns:
-            active.end_ns = received_ns
-        if self._credits is not None:
-            grant = self._credits.grant(qpn)
-            if grant is not None:
-                self._posts.append(grant)
-        missing = active.missing_needs
-        for send in expansion.dependents[receive]:
-            missing[send] -= 1
-            if missing[send]:
-                continue
-            if received_ns < active.ready_ns:
-                # It was there first: not the message holds up the send, but the rank.
-                self._post_own(active, send)
-            else:
-                self._post(
-                    active,
-                    send,
-                    received_ns,
-                    _CAUSE_MESSAGE,
-                    expansion.receive_peers[receive],
-                    active.first_immediate + message,
-                )
-
-    def _post_own(self, active: ActiveOperation, send: int) -> None:
-        """Post a message that could leave as soon as its operation was ready."""
-        released_by = self._readiness.released_by[active.index]
-        if released_by == _NOTHING:
-            self._post(active, send, active.ready_ns, _CAUSE_START, self.number, 0)
-        else:
-            self._post(
-                active,
-                send,
-                active.ready_ns,
-                _CAUSE_OPERATION,
-                self.number,
-                released_by,
-            )
-
-    def _post(
-        self,
-        active: ActiveOperation,
-        send: int,
-        ready_ns: int,
-        cause_kind: int,
-        cause_rank: int,
-        cause_number: int,
-    ) -> None:
-        expansion = active.expansion
-        qpn = expansion.send_qpns[send]
-        immediate = active.first_immediate + expansion.send_messages[send]
-        # Not by arguments: in compiled code these would become objects on the way.
-        flow = Flow.__new__(Flow)
-        flow.active = active
-        flow.send = send
-        flow.ready_ns = ready_ns
-        flow.cause_kind = cause_kind
-        flow.cause_rank = cause_rank
-        flow.cause_number = cause_number
-        self._flows[qpn << 32 | immediate] = flow
-        post = (
-            qpn,
-            immediate,
-            expansion.send_sizes[send],
-            active.first_order + expansion.send_steps[send],
-        )
-        if self._credits is None or not self._credits.holds(post):
-            self._posts.append(post)
-
-    def _take_grant(self, qpn: int, granted_ns: int) -> None:
-        """Let the next message go that waited for the peer of a queue pair."""
-        post = None if self._credits is None else self._credits.granted(qpn)
-        if post is None:
-            return
-        flow = self._flows[post[0] << 32 | post[1]]
-        if granted_ns > flow.ready_ns:
-            flow.ready_ns = granted_ns
-            flow.cause_kind = _CAUSE_GRANT
-            flow.cause_rank = flow.active.expansion.send_peers[flow.send]
-            flow.cause_number = 0
-        self._posts.append(post)
+        receive = self._arrivals.take(active, qpn, immediate, event)
+        if receive != _NOT_NOW:
+            self._posts.arrived(active, receive, qpn, immediate, event.received_ns)
 
     def _end(self, active: ActiveOperation) -> None:
         """Record an operation of which every message is done."""
-        del self._active[active.key]
+        self._arrivals.end(active)
         if active.is_counted:
             self._activity.change(0, -1, active.end_ns)
         self._rows.share(self.iteration, active)

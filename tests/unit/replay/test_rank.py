@@ -5,114 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.core.groups import ProcessGroup, world_group
+from chakram.core.groups import world_group
 from chakram.core.plan import POINT_TO_POINT, JobSettings, RunSettings
-from chakram.core.program import Operation, RankProgram
-from chakram.core.records import (
-    CAUSE_MESSAGE,
-    CAUSE_OPERATION,
-    CAUSE_START,
-    RecordRows,
-)
+from chakram.core.program import Operation
+from chakram.core.records import RecordRows
 from chakram.errors import PlanError
-from chakram.fabric.topology import single_switch
 from chakram.replay.rank import Replay
-from chakram.replay.tables import LONGEST_COMPUTE_NS, MOST_RANKS
+from chakram.replay.tables import LONGEST_COMPUTE_NS
 from chakram.roce.constants import NEVER
-from chakram.roce.events import SendCompleted
 from chakram.testing.plans import (
-    FlowRow,
-    ShareRow,
     collective,
     compute,
-    flow_rows,
     iteration_rows,
-    make_plan,
     program,
     receive,
     send,
-    share_rows,
 )
-from chakram.testing.replays import acknowledged, received
-
-Post = tuple[int, int, int]
-
-
-class Driven:
-    """One rank's replay, with the network played by the test."""
-
-    def __init__(
-        self,
-        programs: Sequence[RankProgram],
-        *,
-        rank: int = 0,
-        settings: RunSettings | None = None,
-    ) -> None:
-        plan = make_plan(
-            programs, single_switch(len(programs), None), settings=settings
-        )
-        self.plan = plan.ranks()[rank]
-        self.records = RecordRows()
-        self.replay = Replay(
-            plan=self.plan,
-            settings=plan.agents[0].settings,
-            rank_numbers=plan.agents[0].numbers(),
-            records=self.records,
-        )
-
-    def start(self, start_ns: int = 0, now_ns: int | None = None) -> None:
-        self.replay.arm(start_ns)
-        self.replay.handle_timers(start_ns if now_ns is None else now_ns)
-
-    def posts(self) -> list[Post]:
-        return [post[:3] for post in iter(self.replay.next_post, None)]
-
-    def qpn(self, peer: int, group: str = "world") -> int:
-        return next(
-            pair.qpn
-            for pair in self.plan.queue_pairs
-            if (pair.group, pair.peer_rank) == (group, peer)
-        )
-
-    def receive(
-        self,
-        peer: int,
-        immediate: int | None,
-        at_ns: int,
-        *,
-        size_bytes: int = 0,
-        group: str = "world",
-        now_ns: int | None = None,
-    ) -> None:
-        event = received(immediate, size_bytes, at_ns)
-        now_ns = at_ns if now_ns is None else now_ns
-        self.replay.message_received(self.qpn(peer, group), event, now_ns)
-
-    def acknowledge(
-        self, post: Post, at_ns: int, *, posted_ns: int = 0, wait_ns: int = 0
-    ) -> None:
-        qpn, immediate, size_bytes = post
-        event = acknowledged(immediate, size_bytes, posted_ns, at_ns, wait_ns)
-        self.replay.message_acknowledged(qpn, event, at_ns)
-
-    def flows(self) -> list[FlowRow]:
-        return flow_rows(self.records)
-
-    def shares(self) -> list[ShareRow]:
-        return share_rows(self.records)
-
-
-def alike(rows: Sequence[Operation], nranks: int = 2) -> list[RankProgram]:
-    world = world_group(nranks)
-    return [program(rank, world, rows) for rank in range(nranks)]
-
-
-def alone(rows: Sequence[Operation], **kwargs: int) -> Driven:
-    settings = RunSettings(warmup=0, **{"measured": 1, **kwargs})
-    return Driven(alike(rows, nranks=1), settings=settings)
-
-
-# Compute, dependencies and iterations.
+from tests.unit.replay.driven import Driven, alike, alone
 
 
 def test_compute_operations_of_one_stream_run_one_after_another() -> None:
@@ -339,121 +248,6 @@ def test_no_iterations_are_done_at_the_start() -> None:
 # Collectives.
 
 
-def test_the_order_of_messages_is_that_of_collectives_and_steps() -> None:
-    rows = [
-        collective("broadcast", 9, algorithm="tree", number=0),
-        collective("broadcast", 9, algorithm="tree", number=1),
-    ]
-    driven = Driven(alike(rows, nranks=4))
-    driven.start()
-    orders = [post[3] for post in iter(driven.replay.next_post, None)]
-    # Two collectives under way, two steps each.
-    assert orders == sorted(orders)
-    assert [order % 16 for order in orders] == [0, 1, 0, 1]
-    assert len(set(orders)) == 4
-
-
-def test_a_ring_sends_on_what_has_come() -> None:
-    driven = Driven(alike([collective("all_reduce", 10)], nranks=3))
-    driven.start()
-    (first,) = driven.posts()
-    assert first == (driven.qpn(1), 0, 3)
-    driven.receive(2, 0, 100, size_bytes=4)
-    (second,) = driven.posts()
-    assert second[:2] == (driven.qpn(1), 1)
-    driven.acknowledge(first, 120)
-    driven.receive(2, 1, 200, size_bytes=3)
-    driven.receive(2, 2, 300, size_bytes=3)
-    driven.receive(2, 3, 400, size_bytes=4)
-    assert not driven.replay.finished()
-    for at_ns, post in enumerate([second, *driven.posts()], start=500):
-        driven.acknowledge(post, at_ns)
-    assert driven.replay.finished_ns == 502
-    (share,) = driven.shares()
-    assert (share.ready_ns, share.start_ns, share.end_ns) == (0, 0, 502)
-    assert share.received_bytes == 14
-    assert [
-        (flow.step, flow.ready_ns, flow.cause_kind, flow.cause_rank, flow.cause_number)
-        for flow in driven.flows()
-    ] == [
-        (0, 0, CAUSE_START, 0, 0),
-        (1, 100, CAUSE_MESSAGE, 2, 0),
-        (2, 200, CAUSE_MESSAGE, 2, 1),
-        (3, 300, CAUSE_MESSAGE, 2, 2),
-    ]
-
-
-def test_what_a_share_records_comes_from_its_flows() -> None:
-    driven = Driven(alike([compute(40), collective("all_gather", 10, after=[0])]))
-    driven.start()
-    driven.replay.handle_timers(45)  # five late
-    (post,) = driven.posts()
-    driven.receive(1, 0, 50, size_bytes=10)
-    driven.acknowledge(post, 90, posted_ns=46, wait_ns=3)
-    (flow,) = driven.flows()
-    assert (flow.cause_kind, flow.cause_rank, flow.cause_number) == (
-        CAUSE_OPERATION,
-        0,
-        0,
-    )
-    assert (flow.ready_ns, flow.posted_ns, flow.generator_wait_ns) == (40, 46, 9)
-    (share,) = driven.shares()
-    assert (share.ready_ns, share.start_ns, share.end_ns) == (40, 45, 90)
-    assert (share.sent_bytes, share.received_bytes) == (10, 10)
-    assert share.generator_wait_ns == 9
-
-
-def test_a_flow_says_all_that_the_queue_pair_knows() -> None:
-    driven = Driven(alike([collective("all_gather", 10)]))
-    driven.start(10)
-    (post,) = driven.posts()
-    qpn, immediate, size_bytes = post
-    driven.replay.message_acknowledged(
-        qpn,
-        SendCompleted(
-            message_id=immediate,
-            size_bytes=size_bytes,
-            posted_ns=11,
-            first_sent_ns=12,
-            last_acked_ns=90,
-            packets=5,
-            retransmitted=3,
-            cnps=2,
-            rate_at_start_bps=7_000,
-            generator_wait_ns=0,
-        ),
-        95,
-    )
-    driven.receive(1, 0, 50, size_bytes=10)
-    assert driven.flows() == [
-        FlowRow(
-            iteration=0,
-            rank=0,
-            operation=0,
-            step=0,
-            channel=0,
-            peer=1,
-            qpn=qpn,
-            size_bytes=10,
-            ready_ns=10,
-            posted_ns=11,
-            first_sent_ns=12,
-            last_acked_ns=90,
-            rate_at_start_bps=7_000,
-            packets=5,
-            retransmitted=3,
-            cnp=2,
-            generator_wait_ns=1,
-            cause_kind=CAUSE_START,
-            cause_rank=0,
-            cause_number=0,
-        )
-    ]
-    (share,) = driven.shares()
-    assert (share.retransmitted, share.generator_wait_ns) == (3, 1)
-    assert share.end_ns == 90
-
-
 def test_who_waits_at_a_barrier_is_idle() -> None:
     rows = [collective("all_gather", 10), collective("barrier", number=1, after=[0])]
     driven = Driven(alike(rows))
@@ -466,38 +260,6 @@ def test_who_waits_at_a_barrier_is_idle() -> None:
     assert (row.end_ns, row.communication_ns, row.exposed_ns) == (300, 100, 100)
     assert row.idle_ns == 200
     assert len(driven.shares()) == 2
-
-
-def test_messages_that_come_early_are_kept() -> None:
-    driven = Driven(alike([compute(1_000), collective("all_reduce", 8, after=[0])]))
-    driven.start()
-    driven.receive(1, 0, 10, size_bytes=4)
-    assert driven.replay.early_messages() == 1
-    driven.replay.handle_timers(1_000)
-    assert driven.replay.early_messages() == 0
-    posts = driven.posts()
-    assert [immediate for _, immediate, _ in posts] == [0, 1]
-    driven.receive(1, 1, 1_500, size_bytes=4)
-    for post in posts:
-        driven.acknowledge(post, 2_000)
-    # Both could leave because the computation ended, not because of the message.
-    assert {(flow.ready_ns, flow.cause_kind) for flow in driven.flows()} == {
-        (1_000, CAUSE_OPERATION)
-    }
-
-
-def test_a_message_that_came_while_nobody_looked_releases_at_its_arrival() -> None:
-    driven = Driven(alike([compute(1_000), collective("all_reduce", 8, after=[0])]))
-    driven.start()
-    driven.receive(1, 0, 1_200, size_bytes=4, now_ns=5_000)
-    posts = driven.posts()
-    assert len(posts) == 2
-    for post in posts:
-        driven.acknowledge(post, 6_000, posted_ns=5_000)
-    assert [
-        (flow.ready_ns, flow.cause_kind, flow.generator_wait_ns)
-        for flow in driven.flows()
-    ] == [(1_000, CAUSE_OPERATION, 4_000), (1_200, CAUSE_MESSAGE, 3_800)]
 
 
 def test_what_happened_first_takes_the_slot_first_however_late_it_is_seen() -> None:
@@ -549,31 +311,6 @@ def test_a_share_without_own_messages_begins_when_it_is_ready() -> None:
     assert (share.sent_bytes, share.received_bytes) == (0, 8)
 
 
-def test_marks_of_all_packets_are_counted() -> None:
-    driven = Driven(alike([collective("broadcast", 8)]), rank=1)
-    driven.start()
-    event = received(0, 8, 5)
-    marked = type(event)(0, 8, 3, 2, 1, 5)
-    driven.replay.message_received(driven.qpn(0), marked, 5)
-    (share,) = driven.shares()
-    assert share.ce == 2
-
-
-def test_messages_of_the_next_iteration_are_told_apart() -> None:
-    settings = RunSettings(warmup=0, measured=2)
-    rows = [collective("all_gather", 8), collective("all_gather", 8, number=1)]
-    driven = Driven(alike(rows), settings=settings)
-    driven.start()
-    for sequence in (3, 1, 2, 0):
-        driven.receive(1, sequence << 16, 10, size_bytes=8)
-    assert driven.replay.early_messages() == 2
-    for at_ns in (20, 30):
-        for post in driven.posts():
-            driven.acknowledge(post, at_ns)
-        driven.replay.handle_timers(at_ns)
-    assert driven.replay.finished_ns == 30
-
-
 def test_an_iteration_may_end_with_an_acknowledgement() -> None:
     settings = RunSettings(warmup=0, measured=2)
     driven = Driven(alike([collective("all_gather", 8)]), settings=settings)
@@ -592,208 +329,6 @@ def test_an_iteration_may_end_with_an_acknowledgement() -> None:
     assert [(flow.iteration, flow.last_acked_ns) for flow in driven.flows()] == [
         (0, 100),
         (1, 200),
-    ]
-
-
-def test_immediates_wrap_around() -> None:
-    count = (1 << 16) + 2
-    settings = RunSettings(warmup=0, measured=count)
-    driven = Driven(alike([collective("broadcast", 0)]), rank=1, settings=settings)
-    driven.start()
-    for k in range(count):
-        driven.receive(0, (k & 0xFFFF) << 16, k)
-        driven.replay.handle_timers(k)
-    assert driven.replay.finished_ns == count - 1
-    assert driven.replay.stray_messages() == 0
-
-
-def test_a_peer_may_be_ahead_by_more_than_immediates_can_count() -> None:
-    count = (1 << 16) + 2
-    settings = RunSettings(warmup=0, measured=count, sync="gap", gap_ns=10)
-    driven = Driven(alike([collective("broadcast", 0)]), rank=1, settings=settings)
-    for k in range(count):
-        driven.receive(0, (k & 0xFFFF) << 16, 0)
-    driven.start(1)
-    driven.replay.handle_timers(10 * count)
-    assert driven.replay.finished_ns == 1 + 10 * (count - 1)
-    assert driven.replay.early_messages() == driven.replay.stray_messages() == 0
-
-
-# Messages from rank to rank.
-
-
-def point_to_point(
-    rows: Sequence[Operation], others: Sequence[Operation], **kwargs: int
-) -> Driven:
-    world = world_group(2)
-    settings = RunSettings(warmup=0, **{"measured": 1, **kwargs})
-    return Driven(
-        [program(0, world, rows), program(1, world, others)], settings=settings
-    )
-
-
-def test_a_send_is_done_when_it_is_acknowledged() -> None:
-    driven = point_to_point([send(1, 77)], [receive(0, 77)])
-    driven.start(5)
-    (post,) = driven.posts()
-    assert post == (driven.qpn(1, POINT_TO_POINT), 0, 77)
-    assert not driven.replay.finished()
-    driven.acknowledge(post, 90, posted_ns=5)
-    assert driven.replay.finished_ns == 90
-    (share,) = driven.shares()
-    assert (share.sent_bytes, share.received_bytes) == (77, 0)
-
-
-def test_messages_may_overtake_each_other() -> None:
-    driven = point_to_point(
-        [receive(1, 10), receive(1, 20, number=1, after=[0])],
-        [send(0, 10), send(0, 20, number=1)],
-    )
-    driven.start()
-    driven.receive(1, 1, 50, size_bytes=20, group=POINT_TO_POINT)
-    assert driven.replay.early_messages() == 1
-    driven.receive(1, 0, 60, size_bytes=10, group=POINT_TO_POINT)
-    assert driven.replay.finished_ns == 60
-    assert [(share.end_ns, share.received_bytes) for share in driven.shares()] == [
-        (60, 10),
-        (60, 20),
-    ]
-
-
-def test_messages_are_numbered_over_all_iterations() -> None:
-    driven = point_to_point(
-        [send(1, 1), send(1, 2, number=1)],
-        [receive(0, 1), receive(0, 2, number=1)],
-        measured=2,
-    )
-    driven.start()
-    immediates = []
-    for at_ns in (10, 20):
-        for post in driven.posts():
-            immediates.append(post[1])
-            driven.acknowledge(post, at_ns)
-        driven.replay.handle_timers(at_ns)
-    assert immediates == [0, 1, 2, 3]
-    assert driven.replay.finished()
-
-
-def test_the_same_message_twice_is_kept_for_the_one_after_the_wrap() -> None:
-    driven = point_to_point([receive(1, 10, after=[1]), compute(5)], [send(0, 10)])
-    driven.start()
-    for _ in range(3):
-        driven.receive(1, 0, 1, size_bytes=10, group=POINT_TO_POINT)
-    driven.replay.handle_timers(5)
-    assert driven.replay.finished_ns == 5
-    assert driven.replay.early_messages() == 2
-
-
-# What should not come.
-
-
-@pytest.mark.parametrize("immediate", [1, 0xFFFF, 0x0000_8000])
-def test_a_message_that_no_schedule_has_is_counted(immediate: int) -> None:
-    driven = Driven(alike([collective("all_gather", 8)]))
-    driven.start()
-    driven.receive(1, immediate, 5)
-    assert driven.replay.stray_messages() == 1
-    assert not driven.replay.finished()
-
-
-def test_a_message_without_immediate_is_counted() -> None:
-    driven = Driven(alike([collective("all_gather", 8)]))
-    driven.start()
-    driven.receive(1, None, 5)
-    assert driven.replay.stray_messages() == 1
-
-
-def test_any_immediate_on_any_queue_pair_is_survived() -> None:
-    world = world_group(3)
-    pair = ProcessGroup(name="pair", ranks=(0, 2))
-    rows = [
-        collective("all_gather", 8),
-        collective("barrier", group="pair"),
-        receive(2, 4),
-    ]
-    driven = Driven(
-        [
-            program(0, [world, pair], rows),
-            program(1, world, rows[:1]),
-            program(2, [world, pair], [*rows[:2], send(0, 4)]),
-        ]
-    )
-    driven.start()
-    count = 0
-    for each in driven.plan.queue_pairs:
-        for immediate in (0, 1, 0xFFFF, 0x10000, 0xFFFFFFFF, 0x7FFF0003):
-            for _ in range(2):
-                event = received(immediate, 1, 5)
-                driven.replay.message_received(each.qpn, event, 5)
-                count += 1
-    used = 2 + 1 + 1
-    assert driven.replay.stray_messages() + driven.replay.early_messages() == (
-        count - used
-    )
-    for post in driven.posts():
-        driven.acknowledge(post, 9)
-    assert driven.replay.finished_ns == 9
-
-
-# Words.
-
-
-def test_a_rank_says_which_message_it_waits_for() -> None:
-    driven = Driven(alike([collective("all_reduce", 9)], nranks=3))
-    driven.start()
-    driven.receive(2, 0, 10)
-    for post in driven.posts():
-        driven.acknowledge(post, 11)
-    assert driven.replay.waiting_for() == [
-        "job job rank 0: all_reduce 0 of group 'world' in iteration 0 waits for "
-        "3 messages: step 1 from rank 2, step 2 from rank 2, step 3 from rank 2"
-    ]
-
-
-def test_a_rank_says_who_does_not_acknowledge() -> None:
-    driven = point_to_point([send(1, 5), receive(1, 6)], [receive(0, 5), send(0, 6)])
-    driven.start()
-    assert driven.replay.waiting_for() == [
-        "job job rank 0: receive 0 from rank 1 in iteration 0 waits for the message of "
-        "step 0 from rank 1",
-        "job job rank 0: send 0 to rank 1 in iteration 0 has 1 message(s) that rank 1 "
-        "does not acknowledge",
-    ]
-
-
-def test_a_rank_that_waits_for_nobody_says_so() -> None:
-    driven = alone([compute(100)])
-    assert driven.replay.waiting_for() == [
-        "job job rank 0: computes, or waits for its start"
-    ]
-    driven.start()
-    driven.replay.handle_timers(100)
-    assert driven.replay.waiting_for() == []
-
-
-def test_strays_are_mentioned() -> None:
-    driven = Driven(alike([collective("all_gather", 8)]))
-    driven.start()
-    driven.receive(1, 77, 5)
-    assert driven.replay.waiting_for()[-1] == (
-        "job job rank 0: 1 message(s) came that belong to nothing"
-    )
-
-
-def test_ranks_are_named_by_their_rank_not_by_their_number_in_the_plan() -> None:
-    world = world_group(2)
-    rows = [collective("broadcast", 8)]
-    programs = [
-        program(rank, world, rows, job=job) for job in ("one", "two") for rank in (0, 1)
-    ]
-    driven = Driven(programs, rank=3)
-    driven.start()
-    assert driven.replay.waiting_for() == [
-        "job two rank 1: broadcast 0 of group 'world' in iteration 0 waits for the "
-        "message of step 0 from rank 0"
     ]
 
 
@@ -816,31 +351,3 @@ def test_the_longest_computation_and_the_last_rank_fit() -> None:
     driven.start(10**18)
     driven.replay.handle_timers(10**18 + 3 * LONGEST_COMPUTE_NS)
     assert driven.replay.finished_ns == 10**18 + 3 * LONGEST_COMPUTE_NS
-
-
-def test_messages_of_the_last_rank_are_told_apart() -> None:
-    last = MOST_RANKS - 1
-    near = point_to_point([send(1, 4), receive(1, 4)], [receive(0, 4), send(0, 4)])
-    (pair,) = near.plan.queue_pairs
-    rows = [send(last, 4), receive(last, 4)]
-    records = RecordRows()
-    replay = Replay(
-        plan=replace(
-            near.plan,
-            program=program(0, ProcessGroup(name="far", ranks=(0, last)), rows),
-            queue_pairs=(replace(pair, peer_rank=last),),
-        ),
-        settings=RunSettings(warmup=0, measured=2),
-        rank_numbers={("job", 0): 0, ("job", last): 1},
-        records=records,
-    )
-    replay.arm(0)
-    for number in range(2):
-        replay.handle_timers(number)
-        post = replay.next_post()
-        assert post == (pair.qpn, number, 4, 0)
-        replay.message_received(pair.qpn, received(number, 4, number), number)
-        replay.message_acknowledged(
-            pair.qpn, acknowledged(number, 4, number, number + 1), number + 1
-        )
-    assert replay.finished_ns == 2

@@ -1,0 +1,50 @@
+# C types of arrivals.py, for the compiled form.
+
+cimport cython
+
+from chakram.replay.early cimport EarlyMessages
+from chakram.replay.expansion cimport Expansion
+from chakram.replay.progress cimport ActiveOperation
+from chakram.roce.events cimport MessageReceived
+
+cdef Py_ssize_t _NOT_NOW
+cdef long long _SEND_KEYS
+cdef int _STEP_BITS
+
+
+cdef class Arrivals:
+    cdef dict _groups
+    cdef dict _group_of_qpn
+    cdef dict _peer_of_qpn
+    cdef list _collectives
+    cdef dict _sends
+    cdef dict _receives
+    cdef long long _point_to_point
+    cdef dict _active
+    cdef EarlyMessages _early
+    cdef long long _strays
+
+    @cython.locals(
+        group="long long", position="long long", first_order="long long",
+        sequence="long long", immediate="long long", key="long long",
+        active=ActiveOperation,
+    )
+    cpdef ActiveOperation begin(
+        self, Py_ssize_t index, object operation, long long iteration,
+        Expansion expansion, long long ready_ns, long long start_ns, bint is_counted
+    )
+    cpdef end(self, ActiveOperation active)
+    @cython.locals(group="long long", key="long long", active=ActiveOperation)
+    cpdef ActiveOperation find(
+        self, long long qpn, long long immediate, MessageReceived event
+    )
+    cpdef refuse(self)
+    @cython.locals(message="long long", receive="Py_ssize_t")
+    cpdef Py_ssize_t take(
+        self, ActiveOperation active, long long qpn, long long immediate,
+        MessageReceived event
+    ) except? -2
+    cpdef list kept(self, ActiveOperation active)
+    cpdef under_way(self)
+    cpdef long long strays(self) except? -1
+    cpdef long long early(self) except? -1

@@ -1,0 +1,45 @@
+# C types of posts.py, for the compiled form.
+
+cimport cython
+
+from chakram.replay.expansion cimport Expansion
+from chakram.replay.progress cimport ActiveOperation, Flow
+from chakram.replay.rows cimport RowWriter
+from chakram.roce.events cimport SendCompleted
+
+cdef Py_ssize_t _NOTHING
+cdef int _CAUSE_GRANT
+cdef int _CAUSE_MESSAGE
+cdef int _CAUSE_OPERATION
+cdef int _CAUSE_START
+
+
+cdef class Posts:
+    cdef long long _number
+    cdef object _credits
+    cdef RowWriter _rows
+    cdef dict _flows
+    cdef object _posts
+
+    @cython.locals(send="Py_ssize_t")
+    cpdef begin(self, ActiveOperation active)
+    @cython.locals(expansion=Expansion, missing=list, send="Py_ssize_t")
+    cpdef arrived(
+        self, ActiveOperation active, Py_ssize_t receive, long long qpn,
+        long long immediate, long long received_ns
+    )
+    @cython.locals(flow=Flow)
+    cpdef bint take_grant(self, long long qpn, long long granted_ns) except -1
+    cpdef next_post(self)
+    @cython.locals(flow=Flow, active=ActiveOperation, wait_ns="long long")
+    cpdef ActiveOperation acknowledged(
+        self, long long qpn, SendCompleted event, long long iteration
+    )
+    cdef _post_own(self, ActiveOperation active, Py_ssize_t send)
+    @cython.locals(
+        expansion=Expansion, qpn="long long", immediate="long long", flow=Flow
+    )
+    cdef _post(
+        self, ActiveOperation active, Py_ssize_t send, long long ready_ns,
+        int cause_kind, long long cause_rank, long long cause_number
+    )

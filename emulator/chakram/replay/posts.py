@@ -1,0 +1,198 @@
+# cython: language_level=3, annotation_typing=False
+"""What a rank sends: messages that may leave, what released them, and their flows.
+
+A message is posted when its operation is ready or, where it passes on what came, when
+the last message arrives that it needs.  Where there are credits, it is held until its
+receiver grants it (``chakram.replay.credits``).  Between its post and its
+acknowledgement it is a flow, which remembers what released it and when.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from chakram.core.records import (
+    CAUSE_GRANT,
+    CAUSE_MESSAGE,
+    CAUSE_OPERATION,
+    CAUSE_START,
+)
+from chakram.replay.progress import Flow
+from chakram.replay.readiness import NOTHING
+
+if TYPE_CHECKING:
+    from chakram.replay.credits import Credits, Post
+    from chakram.replay.progress import ActiveOperation
+    from chakram.replay.rows import RowWriter
+    from chakram.roce.events import SendCompleted
+
+__all__ = ["Posts"]
+
+_NOTHING = NOTHING
+_CAUSE_GRANT = CAUSE_GRANT
+_CAUSE_MESSAGE = CAUSE_MESSAGE
+_CAUSE_OPERATION = CAUSE_OPERATION
+_CAUSE_START = CAUSE_START
+
+
+class Posts:
+    """The messages of one rank, from their release to their acknowledgement.
+
+    Args:
+        number: Of the rank in the plan.
+        credits: Towards its peers; None: messages need none.
+        rows: Where rows of finished flows go.
+    """
+
+    __slots__ = ("_credits", "_flows", "_number", "_posts", "_rows")
+
+    def __init__(self, number: int, credits: Credits | None, rows: RowWriter) -> None:
+        self._number = number
+        self._credits = credits
+        self._rows = rows
+        # By qpn << 32 | immediate, also of what is held for want of a credit.
+        self._flows: dict[int, Flow] = {}
+        self._posts: deque[Post] = deque()
+
+    # What releases messages.
+
+    def begin(self, active: ActiveOperation) -> None:
+        """Post the messages of an operation that need nothing but its start."""
+        for send in active.expansion.first_sends:
+            self._post_own(active, send)
+
+    def arrived(
+        self,
+        active: ActiveOperation,
+        receive: int,
+        qpn: int,
+        immediate: int,
+        received_ns: int,
+    ) -> None:
+        """Post what a message releases that an operation has received."""
+        if self._credits is not None:
+            grant = self._credits.grant(qpn)
+            if grant is not None:
+                self._posts.append(grant)
+        expansion = active.expansion
+        missing = active.missing_needs
+        for send in expansion.dependents[receive]:
+            missing[send] -= 1
+            if missing[send]:
+                continue
+            if received_ns < active.ready_ns:
+                # It was there first: not the message holds up the send, but the rank.
+                self._post_own(active, send)
+            else:
+                self._post(
+                    active,
+                    send,
+                    received_ns,
+                    _CAUSE_MESSAGE,
+                    expansion.receive_peers[receive],
+                    immediate,
+                )
+
+    def take_grant(self, qpn: int, granted_ns: int) -> bool:
+        """Let the next message go that waited for the peer of a queue pair.
+
+        False: the queue pair carries no grants.
+        """
+        if self._credits is None or not self._credits.is_grant(qpn):
+            return False
+        post = self._credits.granted(qpn)
+        if post is not None:
+            flow = self._flows[post[0] << 32 | post[1]]
+            if granted_ns > flow.ready_ns:
+                flow.ready_ns = granted_ns
+                flow.cause_kind = _CAUSE_GRANT
+                flow.cause_rank = flow.active.expansion.send_peers[flow.send]
+                flow.cause_number = 0
+            self._posts.append(post)
+        return True
+
+    # What becomes of them.
+
+    def next_post(self) -> Post | None:
+        """Return the next message to post, or None."""
+        return self._posts.popleft() if self._posts else None
+
+    def acknowledged(
+        self, qpn: int, event: SendCompleted, iteration: int
+    ) -> ActiveOperation | None:
+        """Record the flow of a message that arrived; return the operation it is of.
+
+        None: the message was a grant.
+        """
+        if self._credits is not None and self._credits.is_grant(qpn):
+            return None
+        flow = self._flows.pop(qpn << 32 | event.message_id)
+        active = flow.active
+        # From ready to posted nothing but the generator stands in the way.
+        wait_ns = event.generator_wait_ns
+        if event.posted_ns > flow.ready_ns:
+            wait_ns += event.posted_ns - flow.ready_ns
+        self._rows.flow(iteration, qpn, flow, event, wait_ns)
+        active.generator_wait_ns += wait_ns
+        active.retransmitted += event.retransmitted
+        active.sent_bytes += event.size_bytes
+        if event.last_acked_ns > active.end_ns:
+            active.end_ns = event.last_acked_ns
+        active.messages_left -= 1
+        return active
+
+    # What it answers.
+
+    def under_way(self) -> list[Flow]:
+        """Return the flows of messages that are posted and not acknowledged."""
+        held = self._credits.held_keys() if self._credits is not None else ()
+        return [flow for key, flow in self._flows.items() if key not in held]
+
+    def waiting_for(self) -> list[str]:
+        """Return for each peer how many messages it has not granted, as a clause."""
+        return self._credits.waiting_for() if self._credits is not None else []
+
+    def _post_own(self, active: ActiveOperation, send: int) -> None:
+        """Post a message that could leave as soon as its operation was ready."""
+        if active.released_by == _NOTHING:
+            self._post(active, send, active.ready_ns, _CAUSE_START, self._number, 0)
+        else:
+            self._post(
+                active,
+                send,
+                active.ready_ns,
+                _CAUSE_OPERATION,
+                self._number,
+                active.released_by,
+            )
+
+    def _post(
+        self,
+        active: ActiveOperation,
+        send: int,
+        ready_ns: int,
+        cause_kind: int,
+        cause_rank: int,
+        cause_number: int,
+    ) -> None:
+        expansion = active.expansion
+        qpn = expansion.send_qpns[send]
+        immediate = active.first_immediate + expansion.send_messages[send]
+        # Not by arguments: in compiled code these would become objects on the way.
+        flow = Flow.__new__(Flow)
+        flow.active = active
+        flow.send = send
+        flow.ready_ns = ready_ns
+        flow.cause_kind = cause_kind
+        flow.cause_rank = cause_rank
+        flow.cause_number = cause_number
+        self._flows[qpn << 32 | immediate] = flow
+        post = (
+            qpn,
+            immediate,
+            expansion.send_sizes[send],
+            active.first_order + expansion.send_steps[send],
+        )
+        if self._credits is None or not self._credits.holds(post):
+            self._posts.append(post)

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chakram.core.groups import world_group
+from chakram.core.plan import RunSettings
+from chakram.core.program import Operation, RankProgram
+from chakram.core.records import RecordRows
+from chakram.fabric.topology import single_switch
+from chakram.replay.rank import Replay
+from chakram.testing.plans import (
+    FlowRow,
+    ShareRow,
+    flow_rows,
+    make_plan,
+    program,
+    share_rows,
+)
+from chakram.testing.replays import acknowledged, received
+
+Post = tuple[int, int, int]
+
+
+class Driven:
+    """One rank's replay, with the network played by the test."""
+
+    def __init__(
+        self,
+        programs: Sequence[RankProgram],
+        *,
+        rank: int = 0,
+        settings: RunSettings | None = None,
+    ) -> None:
+        plan = make_plan(
+            programs, single_switch(len(programs), None), settings=settings
+        )
+        self.plan = plan.ranks()[rank]
+        self.records = RecordRows()
+        self.replay = Replay(
+            plan=self.plan,
+            settings=plan.agents[0].settings,
+            rank_numbers=plan.agents[0].numbers(),
+            records=self.records,
+        )
+
+    def start(self, start_ns: int = 0, now_ns: int | None = None) -> None:
+        self.replay.arm(start_ns)
+        self.replay.handle_timers(start_ns if now_ns is None else now_ns)
+
+    def posts(self) -> list[Post]:
+        return [post[:3] for post in iter(self.replay.next_post, None)]
+
+    def qpn(self, peer: int, group: str = "world") -> int:
+        return next(
+            pair.qpn
+            for pair in self.plan.queue_pairs
+            if (pair.group, pair.peer_rank) == (group, peer)
+        )
+
+    def receive(
+        self,
+        peer: int,
+        immediate: int | None,
+        at_ns: int,
+        *,
+        size_bytes: int = 0,
+        group: str = "world",
+        now_ns: int | None = None,
+    ) -> None:
+        event = received(immediate, size_bytes, at_ns)
+        now_ns = at_ns if now_ns is None else now_ns
+        self.replay.message_received(self.qpn(peer, group), event, now_ns)
+
+    def acknowledge(
+        self, post: Post, at_ns: int, *, posted_ns: int = 0, wait_ns: int = 0
+    ) -> None:
+        qpn, immediate, size_bytes = post
+        event = acknowledged(immediate, size_bytes, posted_ns, at_ns, wait_ns)
+        self.replay.message_acknowledged(qpn, event, at_ns)
+
+    def flows(self) -> list[FlowRow]:
+        return flow_rows(self.records)
+
+    def shares(self) -> list[ShareRow]:
+        return share_rows(self.records)
+
+
+def alike(rows: Sequence[Operation], nranks: int = 2) -> list[RankProgram]:
+    world = world_group(nranks)
+    return [program(rank, world, rows) for rank in range(nranks)]
+
+
+def alone(rows: Sequence[Operation], **kwargs: int) -> Driven:
+    settings = RunSettings(warmup=0, **{"measured": 1, **kwargs})
+    return Driven(alike(rows, nranks=1), settings=settings)
+
+
+def point_to_point(
+    rows: Sequence[Operation], others: Sequence[Operation], **kwargs: int
+) -> Driven:
+    world = world_group(2)
+    settings = RunSettings(warmup=0, **{"measured": 1, **kwargs})
+    return Driven(
+        [program(0, world, rows), program(1, world, others)], settings=settings
+    )
