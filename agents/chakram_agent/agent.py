@@ -1,34 +1,25 @@
 """The agent at work: carries out what its state machine decides.
 
 One object per process.  The gRPC service (``chakram_agent.shell``) hands in what the
-controller asks for; shards are processes; this stands between them.
+controller asks for, shards are processes (``chakram_agent.shards``); this stands
+between them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chakram.control.codec import encode_plan
-from chakram.control.details import rebuild
-from chakram.control.event_codec import decode_progress, decode_rows
 from chakram.control.events import (
-    CountersSnapshot,
     Failed,
     Finished,
     LogLine,
     PhaseChanged,
-    Progress,
-    RecordBatch,
 )
-from chakram.control.messages import pb
 from chakram.errors import AgentError, ChakramError, UnexpectedEvent
-from chakram.fabric.cores import shard_core
-from chakram_agent.divided import DividedPorts
 from chakram_agent.events import (
     Abort,
     Arm,
@@ -44,17 +35,13 @@ from chakram_agent.events import (
     ReportFailed,
     ReportFinished,
     Reset,
-    ShardFailed,
-    ShardFinished,
-    ShardReady,
-    ShardStopped,
     StartShards,
     StopShards,
     Tick,
 )
 from chakram_agent.metering import Metering
 from chakram_agent.session import Session
-from chakram_agent.shard_process import ShardProcess
+from chakram_agent.shards import Shards
 from chakram_agent.state import AgentState, Phase
 
 if TYPE_CHECKING:
@@ -95,18 +82,19 @@ class Agent:
         metrics: AgentMetrics | None = None,
     ) -> None:
         self.policy = policy
-        self._pin = pin
         self._metrics = metrics
         self.state = AgentState()
         self.metering = Metering()
-        self._tasks = tasks
         self._plan: AgentPlan | None = None
-        self._shards: dict[int, ShardProcess] = {}
-        self._divided = DividedPorts()
+        self._shards = Shards(
+            policy,
+            tasks,
+            self.metering,
+            pin=pin,
+            dispatch=self._dispatch,
+            tell=self._tell,
+        )
         self._session: Session | None = None
-        self._failure: ChakramError | None = None
-        self._waiting_for: list[str] = []
-        self._progress: dict[int, Progress] = {}
         self._changed = asyncio.Event()
 
     # ---- what the controller asks for ------------------------------------------------
@@ -156,12 +144,12 @@ class Agent:
         )
         if self.state.phase is Phase.IDLE:
             self._plan = limited
-            self._divided.open(limited)
+            self._shards.open(limited)
         try:
             self._dispatch(event)
         except ChakramError:
             if self.state.phase is Phase.IDLE:
-                self._divided.close()
+                self._shards.close()
             raise
         for note in notes:
             self._tell(LogLine(time_ns=time.monotonic_ns(), level="warning", text=note))
@@ -170,7 +158,7 @@ class Agent:
             timeout_s=None,
         )
         if self.state.phase is not Phase.PREPARED:
-            raise self._failure or AgentError(
+            raise self._shards.failure or AgentError(
                 f"plan {plan.run_id}", self.state.reason or "it was not prepared"
             )
 
@@ -243,53 +231,34 @@ class Agent:
             case StartShards():
                 self._start_shards()
             case ArmShards(start_ns=start_ns):
-                for shard in self._shards.values():
-                    shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
+                self._shards.arm(start_ns)
             case StopShards():
-                for shard in self._shards.values():
-                    shard.stop()
+                self._shards.stop()
             case EndSession(session=name, reason=reason):
                 self._end_session(name, reason)
             case ReportFinished():
-                self._tell(self.counters())
+                self._tell(self._shards.counters())
                 self._tell(Finished(time_ns=time.monotonic_ns()))
             case ReportFailed(reason=reason):
                 self._tell(
                     Failed(
                         time_ns=time.monotonic_ns(),
                         reason=reason,
-                        waiting_for=tuple(self._waiting_for),
+                        waiting_for=tuple(self._shards.waiting_for),
                     )
                 )
             case Release():
                 self._plan = None
-                self._failure = None
-                self._waiting_for = []
-                self._progress = {}
+                self._shards.forget()
 
     def _start_shards(self) -> None:
         plan = self._plan
         if plan is None:
             raise UnexpectedEvent("agent", "there is no plan to start shards for")
-        self._failure = None
-        self._waiting_for = []
-        self._progress = {}
         self.metering.begin(plan)
         if self._metrics is not None:
             self._metrics.begin(plan)
-        numbers = plan.shard_numbers()
-        usable = os.sched_getaffinity(0) if self._pin else ()
-        for index, number in enumerate(numbers):
-            core = shard_core(usable, number=index, shards=len(numbers))
-            self._tasks.create_task(
-                self._run_shard(
-                    index,
-                    shard_part(plan, number),
-                    core,
-                    self._divided.parts(number),
-                ),
-                name=f"shard-{index}",
-            )
+        self._shards.start(plan)
 
     def _end_session(self, name: str, reason: str) -> None:
         session = self._session
@@ -298,118 +267,14 @@ class Agent:
             session.end(reason)
             self._session = None
 
-    # ---- shards ----------------------------------------------------------------------
-
-    async def _run_shard(
-        self,
-        number: int,
-        plan: AgentPlan,
-        core: int | None,
-        parts: list[pb.PortPart],
-    ) -> None:
-        """Start a shard and listen to it until it ends."""
-        reason = "its process ended"
-        try:
-            shard = await ShardProcess.start(
-                number,
-                core,
-                queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks),
-                ports=len(plan.ports),
-                inherited=[
-                    each for part in parts for each in (part.receiver, part.line)
-                ],
-            )
-        except ChakramError as error:
-            self._failure = self._failure or error
-            self._divided.leave(number)
-            self._dispatch(ShardStopped(shard=number, reason=str(error)))
-            return
-        except asyncio.CancelledError:
-            self._divided.leave(number)
-            raise
-        self._shards[number] = shard
-        self.metering.add_shard(number, shard.counters)
-        try:
-            if self.state.phase is not Phase.PREPARING:
-                shard.stop()  # it was called off while the process started
-            setup = pb.ShardSetup(
-                shard=number,
-                plan=encode_plan(plan),
-                allow=[str(prefix) for prefix in self.policy.allow],
-                parts=parts,
-            )
-            shard.tell(pb.ShardCommand(setup=setup))
-            async for report in shard.reports():
-                self._take_report(number, report)
-        except ChakramError as error:
-            self._dispatch(ShardFailed(shard=number, reason=str(error)))
-        except asyncio.CancelledError:
-            shard.kill()
-            raise
-        finally:
-            try:
-                reason = await shard.close()
-            finally:
-                del self._shards[number]
-                self.metering.remove_shard(number)
-                self._divided.leave(number)
-        if not self._shards:
-            self._tell(self.counters())  # with what the last words have added
-        self._dispatch(ShardStopped(shard=number, reason=reason))
-
-    def _take_report(self, number: int, report: pb.ShardReport) -> None:
-        now_ns = time.monotonic_ns()
-        match report.WhichOneof("report"):
-            case "ready":
-                self._dispatch(ShardReady(shard=number))
-            case "progress":
-                self._note_progress(
-                    number, decode_progress(report.progress, time_ns=now_ns)
-                )
-            case "records":
-                rows = decode_rows(report.records, where=f"shard {number}")
-                self.metering.note(rows)
-                if not self._tell(RecordBatch(time_ns=now_ns, rows=rows)):
-                    self._dispatch(
-                        Abort(reason="the controller does not take the records")
-                    )
-            case "finished":
-                self._dispatch(ShardFinished(shard=number))
-            case "failed":
-                error = rebuild(report.failed.error)
-                self._failure = self._failure or error
-                self._waiting_for.extend(report.failed.waiting_for)
-                self._dispatch(ShardFailed(shard=number, reason=_reason(error)))
-            case "stopped":
-                self._waiting_for.extend(
-                    sentence
-                    for sentence in report.stopped.waiting_for
-                    if sentence not in self._waiting_for
-                )
-
-    def _note_progress(self, number: int, progress: Progress) -> None:
-        """Tell the controller about all shards as one."""
-        self._progress[number] = progress
-        parts = self._progress.values()
-        self._tell(
-            Progress(
-                time_ns=progress.time_ns,
-                counter=sum(part.counter for part in parts),
-                iterations=tuple(row for part in parts for row in part.iterations),
-                waiting_for=tuple(
-                    sentence for part in parts for sentence in part.waiting_for
-                ),
-            )
-        )
-
     # ---- telling ---------------------------------------------------------------------
 
     def _tell(self, event: AgentEvent) -> bool:
         return self._session is None or self._session.put(event)
 
     def _tell_counters(self) -> None:
-        if self._shards or self._metrics is not None:
-            counters = self.counters()
+        if self._shards.are_running() or self._metrics is not None:
+            counters = self._shards.counters()
             if self._metrics is not None:
                 # Prometheus counts on over all runs.
                 self._metrics.update(
@@ -417,16 +282,6 @@ class Agent:
                     self.metering.rows(),
                 )
             self._tell(counters)
-
-    def counters(self) -> CountersSnapshot:
-        """Return all counters of the run as they are now."""
-        return CountersSnapshot(
-            time_ns=time.monotonic_ns(),
-            values=self.metering.of_run(),
-            loads=tuple(
-                counters.load(number) for number, counters in self.metering.shards()
-            ),
-        )
 
     async def _wait_until(
         self, condition: Callable[[], bool], *, timeout_s: float | None = STOP_TIMEOUT_S
@@ -439,21 +294,3 @@ class Agent:
                     await self._changed.wait()
         except TimeoutError:
             log.warning("waited in vain phase=%s", self.phase_name)
-
-
-def shard_part(plan: AgentPlan, number: int) -> AgentPlan:
-    """Return what shard *number* has to know of a plan."""
-    if plan.probes is not None:
-        return plan
-    ranks = tuple(rank for rank in plan.ranks if rank.shard == number)
-    ports = {rank.port for rank in ranks}
-    return replace(
-        plan,
-        ranks=ranks,
-        ports=tuple(port for port in plan.ports if port.number in ports),
-    )
-
-
-def _reason(error: ChakramError) -> str:
-    """Return an error as a reason: a run that failed says only what happened."""
-    return error.found if error.where == "shard" else str(error)

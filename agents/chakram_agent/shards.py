@@ -1,0 +1,262 @@
+"""The shards of an agent: starts their processes, listens to them, sees them end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chakram.control.codec import encode_plan
+from chakram.control.details import rebuild
+from chakram.control.event_codec import decode_progress, decode_rows
+from chakram.control.events import CountersSnapshot, Progress, RecordBatch
+from chakram.control.messages import pb
+from chakram.errors import ChakramError
+from chakram.fabric.cores import shard_core
+from chakram_agent.divided import DividedPorts
+from chakram_agent.events import (
+    Abort,
+    ShardFailed,
+    ShardFinished,
+    ShardReady,
+    ShardStopped,
+)
+from chakram_agent.shard_process import ShardProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chakram.control.events import AgentEvent
+    from chakram.core.plan import AgentPlan
+    from chakram_agent.events import Event
+    from chakram_agent.metering import Metering
+    from chakram_agent.policy import Policy
+
+__all__ = ["Shards"]
+
+
+class Shards:
+    """The data-plane processes of one plan after the other.
+
+    Args:
+        policy: What the agent allows.
+        tasks: Owns the tasks that listen to them.
+        metering: Adds up what they count.
+        pin: Whether each keeps to one core.
+        dispatch: Takes what happens to them, for the agent to decide upon.
+        tell: Takes what the controller is to know; False: it has too much to take.
+
+    Attributes:
+        failure: What ended a run first, as far as a shard has said it.
+        waiting_for: What ranks waited for when a run failed, a sentence each.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        tasks: asyncio.TaskGroup,
+        metering: Metering,
+        *,
+        pin: bool,
+        dispatch: Callable[[Event], None],
+        tell: Callable[[AgentEvent], bool],
+    ) -> None:
+        self._policy = policy
+        self._tasks = tasks
+        self._metering = metering
+        self._pin = pin
+        self._dispatch = dispatch
+        self._tell = tell
+        self._processes: dict[int, ShardProcess] = {}
+        self._divided = DividedPorts()
+        self._called_off = False
+        self.failure: ChakramError | None = None
+        self.waiting_for: list[str] = []
+        self._progress: dict[int, Progress] = {}
+
+    # ---- what the agent asks for -----------------------------------------------------
+
+    def open(self, plan: AgentPlan) -> None:
+        """Open the ports of *plan* that several shards have.
+
+        Raises:
+            ChakramError: If one cannot be opened.
+        """
+        self._divided.open(plan)
+
+    def close(self) -> None:
+        """Close what was opened for shards that are not started."""
+        self._divided.close()
+
+    def start(self, plan: AgentPlan) -> None:
+        """Start the shards of *plan*; `dispatch` hears what becomes of them."""
+        self.forget()
+        self._called_off = False
+        numbers = plan.shard_numbers()
+        usable = os.sched_getaffinity(0) if self._pin else ()
+        for index, number in enumerate(numbers):
+            core = shard_core(usable, number=index, shards=len(numbers))
+            self._tasks.create_task(
+                self._run(
+                    index,
+                    shard_part(plan, number),
+                    core,
+                    self._divided.parts(number),
+                ),
+                name=f"shard-{index}",
+            )
+
+    def arm(self, start_ns: int) -> None:
+        """Let all of them start at *start_ns*."""
+        for shard in self._processes.values():
+            shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
+
+    def stop(self) -> None:
+        """End them, also those whose processes only start."""
+        self._called_off = True
+        for shard in self._processes.values():
+            shard.stop()
+
+    def forget(self) -> None:
+        """Forget what they have said."""
+        self.failure = None
+        self.waiting_for = []
+        self._progress = {}
+
+    def are_running(self) -> bool:
+        """Tell whether there is any process."""
+        return bool(self._processes)
+
+    def counters(self) -> CountersSnapshot:
+        """Return all counters of the run as they are now."""
+        return CountersSnapshot(
+            time_ns=time.monotonic_ns(),
+            values=self._metering.of_run(),
+            loads=tuple(
+                counters.load(number) for number, counters in self._metering.shards()
+            ),
+        )
+
+    # ---- what becomes of them --------------------------------------------------------
+
+    async def _run(
+        self,
+        number: int,
+        plan: AgentPlan,
+        core: int | None,
+        parts: list[pb.PortPart],
+    ) -> None:
+        """Start a shard and listen to it until it ends."""
+        reason = "its process ended"
+        try:
+            shard = await ShardProcess.start(
+                number,
+                core,
+                queue_pairs=sum(len(rank.queue_pairs) for rank in plan.ranks),
+                ports=len(plan.ports),
+                inherited=[
+                    each for part in parts for each in (part.receiver, part.line)
+                ],
+            )
+        except ChakramError as error:
+            self.failure = self.failure or error
+            self._divided.leave(number)
+            self._dispatch(ShardStopped(shard=number, reason=str(error)))
+            return
+        except asyncio.CancelledError:
+            self._divided.leave(number)
+            raise
+        self._processes[number] = shard
+        self._metering.add_shard(number, shard.counters)
+        try:
+            if self._called_off:
+                shard.stop()  # while the process started
+            setup = pb.ShardSetup(
+                shard=number,
+                plan=encode_plan(plan),
+                allow=[str(prefix) for prefix in self._policy.allow],
+                parts=parts,
+            )
+            shard.tell(pb.ShardCommand(setup=setup))
+            async for report in shard.reports():
+                self._take_report(number, report)
+        except ChakramError as error:
+            self._dispatch(ShardFailed(shard=number, reason=str(error)))
+        except asyncio.CancelledError:
+            shard.kill()
+            raise
+        finally:
+            try:
+                reason = await shard.close()
+            finally:
+                del self._processes[number]
+                self._metering.remove_shard(number)
+                self._divided.leave(number)
+        if not self._processes:
+            self._tell(self.counters())  # with what the last words have added
+        self._dispatch(ShardStopped(shard=number, reason=reason))
+
+    def _take_report(self, number: int, report: pb.ShardReport) -> None:
+        now_ns = time.monotonic_ns()
+        match report.WhichOneof("report"):
+            case "ready":
+                self._dispatch(ShardReady(shard=number))
+            case "progress":
+                self._note_progress(
+                    number, decode_progress(report.progress, time_ns=now_ns)
+                )
+            case "records":
+                rows = decode_rows(report.records, where=f"shard {number}")
+                self._metering.note(rows)
+                if not self._tell(RecordBatch(time_ns=now_ns, rows=rows)):
+                    self._dispatch(
+                        Abort(reason="the controller does not take the records")
+                    )
+            case "finished":
+                self._dispatch(ShardFinished(shard=number))
+            case "failed":
+                error = rebuild(report.failed.error)
+                self.failure = self.failure or error
+                self.waiting_for.extend(report.failed.waiting_for)
+                self._dispatch(ShardFailed(shard=number, reason=_reason(error)))
+            case "stopped":
+                self.waiting_for.extend(
+                    sentence
+                    for sentence in report.stopped.waiting_for
+                    if sentence not in self.waiting_for
+                )
+
+    def _note_progress(self, number: int, progress: Progress) -> None:
+        """Tell the controller about all shards as one."""
+        self._progress[number] = progress
+        parts = self._progress.values()
+        self._tell(
+            Progress(
+                time_ns=progress.time_ns,
+                counter=sum(part.counter for part in parts),
+                iterations=tuple(row for part in parts for row in part.iterations),
+                waiting_for=tuple(
+                    sentence for part in parts for sentence in part.waiting_for
+                ),
+            )
+        )
+
+
+def shard_part(plan: AgentPlan, number: int) -> AgentPlan:
+    """Return what shard *number* has to know of a plan."""
+    if plan.probes is not None:
+        return plan
+    ranks = tuple(rank for rank in plan.ranks if rank.shard == number)
+    ports = {rank.port for rank in ranks}
+    return replace(
+        plan,
+        ranks=ranks,
+        ports=tuple(port for port in plan.ports if port.number in ports),
+    )
+
+
+def _reason(error: ChakramError) -> str:
+    """Return an error as a reason: a run that failed says only what happened."""
+    return error.found if error.where == "shard" else str(error)
