@@ -62,18 +62,7 @@ def summarise(
     facts = measurements.facts
     measured = [record for record in measurements.collectives if record.measured]
     complete = [record for record in measured if record.complete]
-    grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
-    for record in complete:
-        identity = record.identity
-        kind = (
-            identity.key.job,
-            list(CollectiveOp).index(identity.op),
-            identity.algorithm,
-            identity.nranks,
-            identity.size_bytes,
-            identity.trace_size_bytes,
-        )
-        grouped.setdefault(kind, []).append(record)
+    grouped = _grouped(complete)
     due_ns = _due_times(measurements.messages)
     rows = tuple(
         _row(grouped[kind], measurements, predictions or {}, ideal, due_ns)
@@ -109,6 +98,31 @@ def summarise(
             measurements.generator.values(), dilation=facts.dilation
         ),
     )
+
+
+def _grouped(
+    records: Iterable[CollectiveRecord],
+) -> dict[tuple[object, ...], list[CollectiveRecord]]:
+    """Return the records of each row of the table; keys are as rows are ordered."""
+    number_of = {op: number for number, op in enumerate(CollectiveOp)}
+    grouped: dict[tuple[object, ...], list[CollectiveRecord]] = {}
+    # Records share their identity, and there may be many more of them.
+    row_of: dict[int, list[CollectiveRecord]] = {}
+    for record in records:
+        identity = record.identity
+        row = row_of.get(id(identity))
+        if row is None:
+            kind = (
+                identity.key.job,
+                number_of[identity.op],
+                identity.algorithm,
+                identity.nranks,
+                identity.size_bytes,
+                identity.trace_size_bytes,
+            )
+            row = row_of[id(identity)] = grouped.setdefault(kind, [])
+        row.append(record)
+    return grouped
 
 
 def _messages(

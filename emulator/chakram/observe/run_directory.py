@@ -31,6 +31,7 @@ import pyarrow as pa
 from chakram.core.joining import CollectiveJoiner
 from chakram.core.resolve import CollectiveKey, OperationTable, rank_records
 from chakram.errors import PeerError, RunDirectoryError
+from chakram.observe.collective_table import collectives_table
 from chakram.observe.manifest import (
     COMPLETE,
     SCHEMA_VERSION,
@@ -43,7 +44,6 @@ from chakram.observe.tables import (
     SCHEMAS,
     FlowTables,
     SampleTables,
-    collectives_table,
     links_table,
     queue_pair_ends_table,
     ranks_table,

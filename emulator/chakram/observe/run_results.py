@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.collectives import CollectiveOp
 from chakram.core.message_summary import (
     MessageTransport,
     PortFacts,
     SentMessage,
 )
 from chakram.core.resolve import (
-    CollectiveIdentity,
     CollectiveKey,
     CollectiveRecord,
-    CriticalFlow,
     LinkRecord,
     RankRecord,
 )
@@ -27,6 +24,7 @@ from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements, RunFacts, Summary
 from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunDirectoryError
+from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.manifest import RunManifest, read_manifest
 from chakram.observe.message_columns import (
     MESSAGES,
@@ -83,52 +81,7 @@ class RunResults:
 
     def collectives(self) -> list[CollectiveRecord]:
         """Return the records of all collectives and point-to-point messages."""
-        identities: dict[CollectiveKey, CollectiveIdentity] = {}
-        records = []
-        for row in self.table("collectives").to_pylist():
-            key = CollectiveKey(row["job"], row["group"], row["k"])
-            identity = identities.get(key)
-            if identity is None:
-                identity = identities[key] = CollectiveIdentity(
-                    key=key,
-                    name=row["name"],
-                    op=CollectiveOp(row["collective"]),
-                    algorithm=row["algorithm"],
-                    nranks=row["nranks"],
-                    root=row["root"],
-                    input_bytes=row["input_bytes"],
-                    trace_bytes=row["trace_input_bytes"],
-                    shares=row["expected_shares"],
-                )
-            critical = None
-            if row["critical_src"] is not None:
-                critical = CriticalFlow(
-                    src=row["critical_src"],
-                    dst=row["critical_dst"],
-                    step=row["critical_step"],
-                    posted_ns=row["critical_posted_ns"],
-                    last_acked_ns=row["critical_last_acked_ns"],
-                )
-            records.append(
-                CollectiveRecord(
-                    identity=identity,
-                    iteration=row["iteration"],
-                    measured=row["measured"],
-                    shares=row["shares"],
-                    start_ns=row["start_ns"],
-                    end_ns=row["end_ns"],
-                    mean_duration_ns=row["mean_duration_ns"],
-                    start_spread_ns=row["start_spread_ns"],
-                    sent_bytes=row["sent_bytes"],
-                    packets=row["packets"],
-                    retransmitted=row["retransmitted"],
-                    ce=row["ce"],
-                    generator_wait_ns=row["generator_wait_ns"],
-                    critical=critical,
-                    slip_ns=row.get("slip_ns") or 0,
-                )
-            )
-        return records
+        return collective_records(self.table("collectives"))
 
     def ranks(self) -> list[RankRecord]:
         """Return the iterations of all ranks."""
@@ -145,10 +98,12 @@ class RunResults:
         flows = self.table("flows", *names, "measured", "fct_ns")
         flows = flows.filter(pc.field("measured")).unify_dictionaries()
         grouped = flows.group_by(names).aggregate([("fct_ns", "list")])
-        keys = zip(*(grouped[name].to_pylist() for name in names), strict=True)
+        keys = zip(*(column_values(grouped[name]) for name in names), strict=True)
         times = grouped["fct_ns_list"].combine_chunks()
+        ends = times.offsets.to_pylist()
+        values_ns = array("q", times.values.to_numpy().tobytes())
         return {
-            CollectiveKey(*key): array("q", times[index].values.to_pylist())
+            CollectiveKey(*key): values_ns[ends[index] : ends[index + 1]]
             for index, key in enumerate(keys)
         }
 
@@ -328,11 +283,12 @@ class RunResults:
         table = self.table("collectives")
         if column not in table.column_names:
             return {}
-        rows = table.select(["job", "group", "k", column]).to_pylist()
+        names = ("job", "group", "k", column)
+        rows = zip(*(column_values(table[name]) for name in names), strict=True)
         return {
-            CollectiveKey(row["job"], row["group"], row["k"]): row[column]
-            for row in rows
-            if row[column] is not None
+            CollectiveKey(job, group, k): time_ns
+            for job, group, k, time_ns in rows
+            if time_ns is not None
         }
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from chakram.core.plan import Plan, RankPlan
     from chakram.core.resolve import (
-        CollectiveRecord,
         LinkRecord,
         OperationTable,
         RankRecord,
@@ -340,51 +339,6 @@ class SampleTables:
 
 def _in_order(made: dict[str, pa.Array], schema: pa.Schema) -> pa.Table:
     return pa.table([made[item.name].cast(item.type) for item in schema], schema=schema)
-
-
-def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
-    """Return the rows of ``COLLECTIVES``."""
-    rows = []
-    for record in records:
-        identity, critical = record.identity, record.critical
-        rows.append(
-            {
-                "iteration": record.iteration,
-                "measured": record.measured,
-                "job": identity.key.job,
-                "group": identity.key.group,
-                "k": identity.key.k,
-                "name": identity.name,
-                "collective": str(identity.op),
-                "algorithm": identity.algorithm,
-                "nranks": identity.nranks,
-                "root": identity.root,
-                "input_bytes": identity.input_bytes,
-                "trace_input_bytes": identity.trace_bytes,
-                "size_bytes": identity.size_bytes,
-                "trace_size_bytes": identity.trace_size_bytes,
-                "shares": record.shares,
-                "expected_shares": identity.shares,
-                "start_ns": record.start_ns,
-                "end_ns": record.end_ns,
-                "duration_ns": record.duration_ns,
-                "mean_duration_ns": record.mean_duration_ns,
-                "start_spread_ns": record.start_spread_ns,
-                "sent_bytes": record.sent_bytes,
-                "packets": record.packets,
-                "retransmitted": record.retransmitted,
-                "ce": record.ce,
-                "generator_wait_ns": record.generator_wait_ns,
-                "generator_bound": record.generator_bound,
-                "slip_ns": record.slip_ns,
-                "critical_src": critical.src if critical else None,
-                "critical_dst": critical.dst if critical else None,
-                "critical_step": critical.step if critical else None,
-                "critical_posted_ns": critical.posted_ns if critical else None,
-                "critical_last_acked_ns": critical.last_acked_ns if critical else None,
-            }
-        )
-    return _from_rows(rows, COLLECTIVES)
 
 
 def queue_pair_ends_table(ranks: Iterable[RankPlan]) -> pa.Table:

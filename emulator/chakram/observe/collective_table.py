@@ -1,0 +1,211 @@
+"""Records of collectives as a table, and back.
+
+A job of point-to-point messages has hundreds of thousands of them, so both ways go
+column by column: a mapping per row takes several times as long.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from chakram.core.collectives import CollectiveOp
+from chakram.core.resolve import (
+    CollectiveIdentity,
+    CollectiveKey,
+    CollectiveRecord,
+    CriticalFlow,
+)
+from chakram.observe.tables import COLLECTIVES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["collective_records", "collectives_table", "column_values"]
+
+# Columns and the attributes that they hold: of the identity, of the record itself, and
+# of its critical flow.
+_OF_IDENTITY = {
+    "job": "key.job",
+    "group": "key.group",
+    "k": "key.k",
+    "name": "name",
+    "collective": "op.value",
+    "algorithm": "algorithm",
+    "nranks": "nranks",
+    "root": "root",
+    "input_bytes": "input_bytes",
+    "trace_input_bytes": "trace_bytes",
+    "size_bytes": "size_bytes",
+    "trace_size_bytes": "trace_size_bytes",
+    "expected_shares": "shares",
+}
+_OF_RECORD = (
+    "iteration",
+    "measured",
+    "shares",
+    "start_ns",
+    "end_ns",
+    "mean_duration_ns",
+    "start_spread_ns",
+    "sent_bytes",
+    "packets",
+    "retransmitted",
+    "ce",
+    "generator_wait_ns",
+    "slip_ns",
+)
+_DERIVED = ("duration_ns", "generator_bound")
+_OF_CRITICAL = ("src", "dst", "step", "posted_ns", "last_acked_ns")
+
+
+def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
+    """Return the rows of ``COLLECTIVES``."""
+    rows = list(records)
+    made: dict[str, pa.Array] = {}
+
+    def add(name: str, values: Iterable[Any]) -> None:
+        kind = COLLECTIVES.field(name).type
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        made[name] = pa.array(list(values), plain)
+
+    # What the iterations of one collective have in common is written once.
+    place_of: dict[int, int] = {}
+    identities: list[CollectiveIdentity] = []
+    places = []
+    for row in rows:
+        place = place_of.setdefault(id(row.identity), len(identities))
+        if place == len(identities):
+            identities.append(row.identity)
+        places.append(place)
+    taken = pa.array(places, pa.int32())
+    for name, attribute in _OF_IDENTITY.items():
+        add(name, map(attrgetter(attribute), identities))
+        made[name] = made[name].take(taken)
+    for name in (*_OF_RECORD, *_DERIVED):
+        add(name, map(attrgetter(name), rows))
+    criticals = [row.critical for row in rows]
+    for name in _OF_CRITICAL:
+        value = attrgetter(name)
+        add(
+            f"critical_{name}",
+            (None if critical is None else value(critical) for critical in criticals),
+        )
+    return pa.table({name: made[name] for name in COLLECTIVES.names}).cast(COLLECTIVES)
+
+
+def collective_records(table: pa.Table) -> list[CollectiveRecord]:
+    """Return the records that the rows of a table of collectives stand for.
+
+    Columns that earlier versions did not write may be missing: see ``slip_ns``.
+    """
+    if "slip_ns" not in table.column_names:
+        table = table.append_column("slip_ns", pa.nulls(table.num_rows, pa.int64()))
+    filled = table["slip_ns"].fill_null(0)
+    table = table.set_column(table.column_names.index("slip_ns"), "slip_ns", filled)
+    identities = _identities(table)
+    criticals = _criticals(table)
+    columns = [column_values(table[name]) for name in _OF_RECORD]
+    return [
+        CollectiveRecord(
+            identity=identity,
+            critical=critical,
+            iteration=iteration,
+            measured=measured,
+            shares=shares,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            mean_duration_ns=mean_duration_ns,
+            start_spread_ns=start_spread_ns,
+            sent_bytes=sent_bytes,
+            packets=packets,
+            retransmitted=retransmitted,
+            ce=ce,
+            generator_wait_ns=generator_wait_ns,
+            slip_ns=slip_ns,
+        )
+        for (
+            identity,
+            critical,
+            iteration,
+            measured,
+            shares,
+            start_ns,
+            end_ns,
+            mean_duration_ns,
+            start_spread_ns,
+            sent_bytes,
+            packets,
+            retransmitted,
+            ce,
+            generator_wait_ns,
+            slip_ns,
+        ) in zip(identities, criticals, *columns, strict=True)
+    ]
+
+
+def _identities(table: pa.Table) -> list[CollectiveIdentity]:
+    """Return the identity of every row; rows of one collective share it."""
+    made: dict[CollectiveKey, CollectiveIdentity] = {}
+    found = []
+    names = ("job", "group", "k", "name", "collective", "algorithm", "nranks", "root")
+    sizes = ("input_bytes", "trace_input_bytes", "expected_shares")
+    columns = [column_values(table[name]) for name in (*names, *sizes)]
+    for (
+        job,
+        group,
+        k,
+        name,
+        op,
+        algorithm,
+        nranks,
+        root,
+        input_bytes,
+        trace_bytes,
+        shares,
+    ) in zip(*columns, strict=True):
+        key = CollectiveKey(job, group, k)
+        identity = made.get(key)
+        if identity is None:
+            identity = made[key] = CollectiveIdentity(
+                key=key,
+                name=name,
+                op=CollectiveOp(op),
+                algorithm=algorithm,
+                nranks=nranks,
+                root=root,
+                input_bytes=input_bytes,
+                trace_bytes=trace_bytes,
+                shares=shares,
+            )
+        found.append(identity)
+    return found
+
+
+def _criticals(table: pa.Table) -> list[CriticalFlow | None]:
+    columns = [column_values(table[f"critical_{name}"]) for name in _OF_CRITICAL]
+    return [
+        None
+        if src is None
+        else CriticalFlow(
+            src=src, dst=dst, step=step, posted_ns=posted_ns, last_acked_ns=acked_ns
+        )
+        for src, dst, step, posted_ns, acked_ns in zip(*columns, strict=True)
+    ]
+
+
+def column_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as Python's, None for null.
+
+    Equal names are one object.  pyarrow's own ``to_pylist`` makes two objects for each
+    value of a dictionary, which takes fifty times as long.
+    """
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    whole = column.unify_dictionaries().combine_chunks()
+    names = [*whole.dictionary.to_pylist(), None]
+    places = pc.fill_null(whole.indices, len(names) - 1)
+    return [names[place] for place in places.to_pylist()]
