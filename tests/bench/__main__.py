@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.errors import ChakramError
 from chakram.fabric.lab import start_lab
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bare import Blaster, compile_blaster

@@ -24,7 +24,7 @@ from chakram.core.groups import world_group
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
 from chakram.core.program import Operation, RankProgram
 from chakram.errors import RunFailed
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.testing.plans import (
     collective,
     iteration_rows,

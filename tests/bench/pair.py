@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.messages import add_address, new_veth, set_link
 from chakram.fabric.namespaces import close_namespaces, host_sysctls, make_namespaces
-from chakram.fabric.topology import HOST_INTERFACE, single_switch
+from chakram.fabric.shapes import single_switch
+from chakram.fabric.topology import HOST_INTERFACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,8 @@ from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.plan import Plan
 from chakram.core.program import Operation
 from chakram.core.records import FLOW_FIELDS
-from chakram.fabric.topology import Topology, clos
+from chakram.fabric.shapes import clos
+from chakram.fabric.topology import Topology
 from chakram.simulate.job import SimulationResult, simulate_plan
 from chakram.testing.plans import collective, compute, make_plan, program, world_plan
 

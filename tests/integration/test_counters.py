@@ -27,7 +27,7 @@ from chakram.core.faults import MAX_FAULTS, FaultAction, PacketFault
 from chakram.core.groups import world_group
 from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.roce.statistics import PortStatistics, QueuePairStatistics
 from chakram.testing.plans import make_plan, program, receive, send
 from chakram_agent.counters import SharedCounters

@@ -18,7 +18,8 @@ from chakram.core.groups import world_group
 from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.placement import place
 from chakram.core.plan import Plan, PortPlan, RunSettings, TransportPlan
-from chakram.fabric.topology import Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Topology
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import collective as operation
 from chakram.testing.plans import make_plan, program

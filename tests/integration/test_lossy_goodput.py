@@ -14,7 +14,7 @@ import pytest
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.plan import Plan, RunSettings, TransportPlan
 from chakram.core.records import RecordRows
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.shard import build_plane

@@ -9,7 +9,8 @@ import pytest
 
 from chakram.core.groups import world_group
 from chakram.core.plan import Plan, RunSettings, TransportPlan
-from chakram.fabric.topology import Topology, single_switch
+from chakram.fabric.shapes import single_switch
+from chakram.fabric.topology import Topology
 from chakram.roce.congestion import FixedRate
 from chakram.roce.port import PortEngine
 from chakram.simulate.job import simulate_plan

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.fabric.description import encode_state
 from chakram.fabric.enter import enter_command
-from chakram.fabric.topology import Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Topology
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState

@@ -10,7 +10,7 @@ import pytest
 from chakram.errors import AgentError
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.opening import open_port

@@ -18,7 +18,7 @@ from chakram.fabric.counters import (
 )
 from chakram.fabric.description import LabState
 from chakram.fabric.lab import read_states, start_lab, status
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.fabric.userns import has_net_admin
 from tests.leaks import own_lab
 from tests.netns.labs import GBIT, leaf_spine, star, traffic

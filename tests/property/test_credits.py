@@ -15,7 +15,7 @@ from chakram.core.groups import world_group
 from chakram.core.plan import RunSettings
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.records import RecordRows
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.replay.rank import Replay
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.testing.plans import collective, compute, make_plan, program

@@ -14,7 +14,7 @@ from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.plan import ORDERS, POLICIES, JobSettings, Plan, RunSettings
 from chakram.core.program import ComputeOperation, Operation
 from chakram.errors import MatchingError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.plans import (
     IterationRow,

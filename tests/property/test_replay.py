@@ -12,7 +12,7 @@ from chakram.core.plan import RunSettings, TransportPlan
 from chakram.core.plan_check import check_plan
 from chakram.core.program import RankProgram
 from chakram.core.queue_pairs import QueuePairLayout
-from chakram.fabric.topology import clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.jobs import jobs
 from chakram.testing.plans import flow_rows, iteration_rows, make_plan, share_rows

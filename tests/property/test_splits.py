@@ -21,7 +21,7 @@ from chakram.core.program import CollectiveOperation
 from chakram.core.schedule import uneven_schedule
 from chakram.core.splits import Splits, split_matrices
 from chakram.errors import MatchingError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import flow_rows, make_plan, matrix_splits

@@ -23,7 +23,7 @@ from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.program import CollectiveOperation, check_program
 from chakram.errors import PlanError
 from chakram.fabric.model import fabric_model
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.simulate.bursts import program_traffic
 from chakram.simulate.job import simulate_plan
 from chakram.testing.graphs import collective, job

@@ -11,7 +11,7 @@ from chakram.core.ideal import ideal_ns
 from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
 from chakram.fabric.model import fabric_model
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

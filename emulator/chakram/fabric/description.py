@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.core.addresses import FAMILIES
 from chakram.errors import FabricError
-from chakram.fabric.topology import Link, PortRef, Topology, check_topology
+from chakram.fabric.topology import Link, PortRef, Topology
+from chakram.fabric.topology_check import check_topology
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from chakram.config.fabric import LoopbackFabric
 from chakram.errors import ConfigError
-from chakram.fabric.topology import EcnThresholds, Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import EcnThresholds, Topology
 
 if TYPE_CHECKING:
     from chakram.config.fabric import (

@@ -2,6 +2,8 @@
 
 Pure data.  The namespace builder, the simulator and the ideal all read the same
 ``Topology``; none of them has an idea of its own about what is connected to what.
+``chakram.fabric.shapes`` makes the usual ones, ``chakram.fabric.topology_check`` says
+what is wrong with one that somebody else has made.
 
 Every link is full duplex: ``rate_bps`` holds in each direction, and each direction has
 a queue of its own at the port where packets leave.  A packet is stored and forwarded
@@ -10,30 +12,15 @@ at every switch.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import dataclass, field
 
 from chakram.errors import FabricError
 
-__all__ = [
-    "HOST_INTERFACE",
-    "EcnThresholds",
-    "Link",
-    "PortRef",
-    "Topology",
-    "check_topology",
-    "clos",
-    "single_switch",
-]
+__all__ = ["HOST_INTERFACE", "EcnThresholds", "Link", "PortRef", "Topology"]
 
 HOST_INTERFACE = "eth0"
 """Name of the one interface of every host."""
-
-# Linux: IFNAMSIZ is 16 with the closing zero; "/" and white space are not allowed.
-_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}\Z")
-# A node's name becomes part of a file name (/run/netns/<lab>-<node>).
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -269,215 +256,3 @@ class Topology:
                     waiting.append(other)
         self._distances[switch] = distance
         return distance
-
-
-def single_switch(
-    nhosts: int,
-    host_rate_bps: int | None,
-    *,
-    host_delay_ns: int = 0,
-    host_queue_bytes: int | None = None,
-    host_ecn: EcnThresholds | None = None,
-) -> Topology:
-    """Return *nhosts* hosts ``h0``, ``h1``, ... on one switch ``s0``.
-
-    Raises:
-        FabricError: If there is no host, or a link's values are impossible.
-    """
-    _require_positive("nhosts", nhosts)
-    return _checked(
-        Topology(
-            hosts=tuple(f"h{number}" for number in range(nhosts)),
-            switches=("s0",),
-            links=tuple(
-                _host_link(
-                    number,
-                    "s0",
-                    host_rate_bps,
-                    host_delay_ns,
-                    host_queue_bytes,
-                    host_ecn,
-                )
-                for number in range(nhosts)
-            ),
-        )
-    )
-
-
-def clos(
-    leaves: int,
-    spines: int,
-    hosts_per_leaf: int,
-    host_rate_bps: int | None,
-    uplink_rate_bps: int | None,
-    *,
-    host_delay_ns: int = 0,
-    uplink_delay_ns: int = 0,
-    host_queue_bytes: int | None = None,
-    uplink_queue_bytes: int | None = None,
-    host_ecn: EcnThresholds | None = None,
-    uplink_ecn: EcnThresholds | None = None,
-) -> Topology:
-    """Return a two-tier leaf-spine fabric: every leaf has one link to every spine.
-
-    Hosts are numbered leaf by leaf: ``h0`` ... on ``leaf0``, the next
-    *hosts_per_leaf* on ``leaf1``.
-
-    Raises:
-        FabricError: If a count is not positive, or a link's values are impossible.
-    """
-    _require_positive("leaves", leaves)
-    _require_positive("spines", spines)
-    _require_positive("hosts_per_leaf", hosts_per_leaf)
-    nhosts = leaves * hosts_per_leaf
-    host_links = [
-        _host_link(
-            number,
-            f"leaf{number // hosts_per_leaf}",
-            host_rate_bps,
-            host_delay_ns,
-            host_queue_bytes,
-            host_ecn,
-        )
-        for number in range(nhosts)
-    ]
-    uplinks = [
-        Link(
-            a=PortRef(node=f"leaf{leaf}", port=f"up{spine}"),
-            b=PortRef(node=f"spine{spine}", port=f"down{leaf}"),
-            rate_bps=uplink_rate_bps,
-            delay_ns=uplink_delay_ns,
-            queue_bytes=uplink_queue_bytes,
-            ecn=uplink_ecn,
-            name=f"leaf{leaf}-spine{spine}",
-        )
-        for leaf in range(leaves)
-        for spine in range(spines)
-    ]
-    return _checked(
-        Topology(
-            hosts=tuple(f"h{number}" for number in range(nhosts)),
-            switches=(
-                *(f"leaf{number}" for number in range(leaves)),
-                *(f"spine{number}" for number in range(spines)),
-            ),
-            links=(*host_links, *uplinks),
-        )
-    )
-
-
-def check_topology(topology: Topology) -> list[str]:
-    """Return what is wrong with *topology*, one sentence each; empty when sound."""
-    problems = _check_names(topology)
-    nodes = frozenset((*topology.hosts, *topology.switches))
-    hosts = frozenset(topology.hosts)
-    degree = dict.fromkeys(topology.hosts, 0)
-    ports: set[PortRef] = set()
-    for link in topology.links:
-        problems += _check_link(link, nodes, hosts)
-        for end in (link.a, link.b):
-            if end in ports:
-                problems.append(f"link {link.name}: port {end} has two links")
-            ports.add(end)
-            if end.node in degree:
-                degree[end.node] += 1
-    problems += [
-        f"host {host}: has {count} links, must have exactly one"
-        for host, count in degree.items()
-        if count != 1
-    ]
-    return problems or _check_connected(topology)
-
-
-def _check_names(topology: Topology) -> list[str]:
-    problems: list[str] = []
-    if not topology.hosts:
-        problems.append("there is no host")
-    seen: set[str] = set()
-    for kind, names in (
-        ("host", topology.hosts),
-        ("switch", topology.switches),
-        ("link", tuple(link.name for link in topology.links)),
-    ):
-        if kind == "link":
-            seen = set()  # a link may be called like a node
-        for name in names:
-            if name in seen:
-                problems.append(f"{kind} {name}: the name is used twice")
-            seen.add(name)
-            if not _NODE.match(name):
-                problems.append(
-                    f"{kind} {name!r}: a name has 1 to 64 letters, digits, '_', '.'"
-                    " or '-' and begins with a letter or digit"
-                )
-    return problems
-
-
-def _check_link(link: Link, nodes: frozenset[str], hosts: frozenset[str]) -> list[str]:
-    problems: list[str] = []
-    for end in (link.a, link.b):
-        if end.node not in nodes:
-            problems.append(f"link {link.name}: there is no node {end.node!r}")
-        if not _INTERFACE.match(end.port):
-            problems.append(
-                f"link {link.name}: {end.port!r} is not an interface name of at most"
-                " 15 letters, digits, '_', '.' or '-'"
-            )
-    if link.a.node == link.b.node:
-        problems.append(f"link {link.name}: connects {link.a.node} with itself")
-    elif link.a.node in hosts and link.b.node in hosts:
-        problems.append(f"link {link.name}: connects two hosts without a switch")
-    if link.rate_bps is not None and link.rate_bps <= 0:
-        problems.append(f"link {link.name}: rate {link.rate_bps} bit/s is not positive")
-    if link.delay_ns < 0:
-        problems.append(f"link {link.name}: delay {link.delay_ns} ns is negative")
-    if link.queue_bytes is not None and link.queue_bytes <= 0:
-        problems.append(
-            f"link {link.name}: queue of {link.queue_bytes} bytes is not positive"
-        )
-    return problems
-
-
-def _check_connected(topology: Topology) -> list[str]:
-    first = topology.hosts[0]
-    return [
-        f"host {host}: there is no path from {first}"
-        for host in topology.hosts[1:]
-        if not topology.next_hops(first, host)
-    ]
-
-
-def _host_link(
-    number: int,
-    switch: str,
-    rate_bps: int | None,
-    delay_ns: int,
-    queue_bytes: int | None,
-    ecn: EcnThresholds | None,
-) -> Link:
-    return Link(
-        a=PortRef(node=f"h{number}", port=HOST_INTERFACE),
-        b=PortRef(node=switch, port=f"h{number}"),
-        rate_bps=rate_bps,
-        delay_ns=delay_ns,
-        queue_bytes=queue_bytes,
-        ecn=ecn,
-        name=f"h{number}-{switch}",
-    )
-
-
-def _require_positive(name: str, value: int) -> None:
-    if value <= 0:
-        raise FabricError(
-            "topology", f"{name} is {value}", "a fabric has at least one of each"
-        )
-
-
-def _checked(topology: Topology) -> Topology:
-    # The builders make sound shapes; only the links' values can be wrong, and those
-    # are the same on all links of a kind, so the first problem says it all.
-    nodes = frozenset((*topology.hosts, *topology.switches))
-    for link in topology.links:
-        for problem in _check_link(link, nodes, frozenset()):
-            raise FabricError("topology", problem, "see the fabric's links section")
-    return topology

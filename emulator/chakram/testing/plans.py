@@ -25,7 +25,7 @@ from chakram.core.program import (
 from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
 from chakram.core.splits import Splits
 from chakram.fabric.addressing import plan_addresses
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 
 if TYPE_CHECKING:
     from array import array

@@ -21,7 +21,7 @@ from chakram.controller.port_plans import (
 )
 from chakram.core.plan_check import check_plan
 from chakram.errors import ConfigError, PlanError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from tests.unit.controller.experiments import EXPERIMENT, moe, of_files, write
 
 EXTERNAL = """\

@@ -22,7 +22,7 @@ from chakram.core.resolve import (
 )
 from chakram.core.summary import Measurements, RunFacts
 from chakram.errors import PlanError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.testing.plans import collective, make_plan, program
 
 

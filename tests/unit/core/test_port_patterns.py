@@ -11,7 +11,7 @@ from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import PortPlan, RunSettings, TransportPlan
 from chakram.core.port_patterns import PATTERNS, patterned
 from chakram.errors import PlanError
-from chakram.fabric.topology import clos
+from chakram.fabric.shapes import clos
 from chakram.testing.plans import collective, fabric_ports, program
 
 TOPOLOGY = clos(2, 1, 4, 10**9, 10**9)

@@ -17,7 +17,7 @@ from chakram.fabric.addressing import (
     port_mac,
     switch_mac,
 )
-from chakram.fabric.topology import clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
 
 GBIT = 10**9
 

@@ -19,7 +19,8 @@ from chakram.fabric.description import (
     encode_spec,
     encode_state,
 )
-from chakram.fabric.topology import Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Topology
 
 SPEC = LabSpec(
     name="lab-1",

@@ -5,7 +5,7 @@ import pytest
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
 from chakram.errors import ConfigError
 from chakram.fabric.from_config import DEFAULT_QUEUE_BYTES, topology_from_config
-from chakram.fabric.topology import clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
 
 
 def test_single_switch() -> None:

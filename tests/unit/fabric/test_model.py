@@ -5,7 +5,8 @@ import pytest
 from chakram.core.network_model import PathModel
 from chakram.errors import FabricError
 from chakram.fabric.model import fabric_model
-from chakram.fabric.topology import Link, PortRef, Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Link, PortRef, Topology
 
 
 def test_a_leaf_spine_fabric() -> None:

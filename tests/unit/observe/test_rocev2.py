@@ -12,7 +12,7 @@ from chakram.core.groups import world_group
 from chakram.core.plan import Plan
 from chakram.core.queue_pair_names import COUNTED, PORT_SUMS
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
 from chakram.observe.tables import FLOWS, SampleTables, queue_pair_ends_table
 from chakram.testing.plans import collective, make_plan, program

@@ -7,7 +7,7 @@ from array import array
 from chakram.core.groups import world_group
 from chakram.core.job_alone import job_alone
 from chakram.core.records import PORT_FIELDS
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.observe.tables import SampleTables
 from chakram.testing.plans import collective, make_plan, program
 

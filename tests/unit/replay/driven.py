@@ -6,7 +6,7 @@ from chakram.core.groups import world_group
 from chakram.core.plan import RunSettings
 from chakram.core.program import Operation, RankProgram
 from chakram.core.records import RecordRows
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.replay.rank import Replay
 from chakram.testing.plans import (
     FlowRow,

@@ -12,7 +12,7 @@ from chakram.core.groups import world_group
 from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
 from chakram.core.program import Operation
 from chakram.errors import PlanError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
 from chakram.testing.plans import (

@@ -9,7 +9,7 @@ from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.plan import RankPlan
 from chakram.core.program import Operation
 from chakram.errors import PlanError, ScheduleError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.replay import expansion
 from chakram.replay.expansion import Expander, Expansion
 from chakram.roce.constants import MAX_MESSAGE_BYTES

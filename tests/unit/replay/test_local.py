@@ -11,7 +11,7 @@ from chakram.controller.port_sharing import refuse_neighbours_on_one_port
 from chakram.core.groups import world_group
 from chakram.core.plan_check import check_plan
 from chakram.errors import PlanError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram.simulate.job import simulate_plan

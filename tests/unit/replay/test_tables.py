@@ -7,7 +7,7 @@ import pytest
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.plan import POINT_TO_POINT, RankPlan
 from chakram.errors import PlanError
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.replay.tables import LONGEST_COMPUTE_NS, MOST_RANKS, ProgramTables
 from chakram.testing.plans import (
     collective,

@@ -7,7 +7,8 @@ import pytest
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import world_group
 from chakram.core.plan import Plan, RunSettings
-from chakram.fabric.topology import Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Topology
 from chakram.simulate.bursts import (
     BURSTS_TARGET,
     Traffic,

@@ -8,7 +8,7 @@ import pytest
 from chakram.core.groups import world_group
 from chakram.core.plan import RunSettings
 from chakram.core.program import Operation
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.replay.endpoint import Endpoint
 from chakram.simulate.engine import VirtualFabric, Wire
 from chakram.testing.plans import (

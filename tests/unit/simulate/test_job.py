@@ -11,7 +11,7 @@ from chakram.core.groups import world_group
 from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
 from chakram.core.schedule import part_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.simulate import bursts
 from chakram.simulate.job import simulate_plan
 from chakram.testing.plans import (

@@ -11,7 +11,8 @@ from chakram.core.ideal import ideal_ns
 from chakram.core.plan import Plan
 from chakram.core.wire_cost import wire_bytes
 from chakram.fabric.model import fabric_model
-from chakram.fabric.topology import Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Topology
 from chakram.testing.plans import (
     collective,
     flow_rows,

@@ -16,7 +16,8 @@ from chakram.config.dcqcn import (
 from chakram.core.groups import world_group
 from chakram.core.plan import TransportPlan
 from chakram.core.queue_pairs import QueuePairLayout
-from chakram.fabric.topology import EcnThresholds, single_switch
+from chakram.fabric.shapes import single_switch
+from chakram.fabric.topology import EcnThresholds
 from chakram.simulate.engine import Wire
 from chakram.simulate.job import SimulationResult, simulate_plan
 from chakram.simulate.marking import EcnMarker

@@ -7,7 +7,8 @@ import pytest
 
 from chakram.core.plan import PortPlan
 from chakram.errors import FabricError, PlanError
-from chakram.fabric.topology import Link, PortRef, Topology, clos, single_switch
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.simulate.engine import Wire
 from chakram.simulate.routing import Router, flow_hash
 from chakram.testing.plans import fabric_ports

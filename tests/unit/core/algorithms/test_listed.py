@@ -23,7 +23,7 @@ from chakram.core.algorithms.listed import (
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import world_group
 from chakram.core.schedule import LocalTransfer, rank_schedule, transfer_bytes
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.testing.plans import collective, make_plan, program
 
 EVERY = [

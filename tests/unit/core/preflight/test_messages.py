@@ -14,7 +14,7 @@ from chakram.core.preflight.outcome import Measured, expected_bps, report_of
 from chakram.core.preflight.rounds import all_rounds, shifted
 from chakram.core.preflight.settings import PreflightSettings
 from chakram.core.program import check_program
-from chakram.fabric.topology import single_switch
+from chakram.fabric.shapes import single_switch
 from chakram.simulate.job import simulate_plan
 from tests.unit.core.preflight.ports import MBIT, TRANSPORT, ports
 
