@@ -20,7 +20,14 @@ from pathlib import Path
 from chakram import _compiled
 from chakram.fabric.userns import has_net_admin
 
-__all__ = ["LAB_PROBES", "Probe", "probe_all", "probe_kernel", "why_no_lab"]
+__all__ = [
+    "LAB_PROBES",
+    "Probe",
+    "probe_all",
+    "probe_kernel",
+    "probe_steering",
+    "why_no_lab",
+]
 
 LAB_PROBES = ("namespaces", "veth", "bridge", "htb", "bfifo")
 """Names of the probes that a namespace lab cannot do without."""
@@ -68,6 +75,7 @@ def probe_all() -> list[Probe]:
         _probe_program("tshark", "captures are not decoded by it"),
         _probe_program("prometheus", "metrics are served, but nobody here stores them"),
         _probe_rdma(),
+        probe_steering(),
     ]
 
 
@@ -258,3 +266,44 @@ def _probe_rdma() -> Probe:
         ok=bool(devices),
         reason=", ".join(devices) or "no RDMA device: ports are sockets",
     )
+
+
+def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
+    """Tell whether NICs take RoCE's own UDP port for themselves.
+
+    Those that `mlx5_core` drives do while RoCE is enabled: packets to 4791 never come
+    to a socket.  Whether it is shows in the types of their GIDs.
+
+    Args:
+        devices: The folder with a link for each RDMA device.
+    """
+    takers = {
+        (each / "device").resolve().name: each.name
+        for each in (sorted(devices.iterdir()) if devices.is_dir() else ())
+        if (each / "device" / "driver").resolve().name == "mlx5_core"
+        and "RoCE v2" in _gid_types(each)
+    }
+    if not takers:
+        return Probe(
+            name="udp-4791", ok=True, reason="no NIC keeps RoCE's UDP port from sockets"
+        )
+    bus = min(takers)
+    return Probe(
+        name="udp-4791",
+        ok=False,
+        reason=f"{', '.join(sorted(takers.values()))}: RoCE is enabled, so sockets get "
+        "nothing on this UDP port: set another udp_port in the experiment, or "
+        f"devlink dev param set pci/{bus} name enable_roce value false cmode "
+        f"driverinit, then devlink dev reload pci/{bus}",
+    )
+
+
+def _gid_types(device: Path) -> set[str]:
+    """Return the types of all GIDs of an RDMA device; unused ones cannot be read."""
+    found = set()
+    for entry in device.glob("ports/*/gid_attrs/types/*"):
+        try:
+            found.add(entry.read_text("ascii").strip())
+        except (OSError, ValueError):
+            continue
+    return found
