@@ -22,7 +22,9 @@ from chakram.roce.events import MessageReceived, SendCompleted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["PART_UNIT_BYTES", "Bundle"]
+    from chakram.core.plan import RankPlan, TransportPlan
+
+__all__ = ["PART_UNIT_BYTES", "Bundle", "bundles_of"]
 
 PART_UNIT_BYTES = 128
 """Parts of a message are multiples of it, but for the last ones (as NCCL does it)."""
@@ -172,3 +174,31 @@ class Bundle:
         self._arriving.popleft()
         self._first_arriving += 1
         return message.merged
+
+
+def bundles_of(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
+    """Return by QPN the bundles of a rank; none where each would be one queue pair.
+
+    Raises:
+        ValueError: If messages are to be divided that cannot be put together again.
+    """
+    if transport.message_bytes and transport.verb != "write":
+        raise ValueError(
+            "messages of a largest size need the verb write: a SEND is always heard of"
+        )
+    qpns_of: dict[tuple[str, int, int], list[int]] = {}
+    for pair in sorted(rank.queue_pairs, key=lambda pair: pair.index):
+        if pair.local_rate_bps is not None:
+            continue
+        key = (pair.group, pair.channel, pair.peer_rank)
+        qpns_of.setdefault(key, []).append(pair.qpn)
+    bundles: dict[int, Bundle] = {}
+    for qpns in qpns_of.values():
+        if len(qpns) > 1 or transport.message_bytes:
+            bundle = Bundle(
+                qpns,
+                is_even=transport.split == "even",
+                message_bytes=transport.message_bytes,
+            )
+            bundles |= dict.fromkeys(qpns, bundle)
+    return bundles

@@ -32,7 +32,7 @@ from chakram.replay.assembly import (
     make_engine,
     make_queue_pair,
 )
-from chakram.replay.bundle import Bundle
+from chakram.replay.bundle import bundles_of
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
 from chakram.roce.constants import NEVER
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         RunSettings,
         TransportPlan,
     )
+    from chakram.replay.bundle import Bundle
     from chakram.roce.events import Event
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.shared_line import SharedLine
@@ -207,7 +208,7 @@ class Endpoint:
                         or pair.channel >= CREDIT_CHANNELS
                         else send_orders.setdefault(pair.group, SendOrder()),
                     )
-                self._bundle_of_qpn |= _bundles(rank, transport)
+                self._bundle_of_qpn |= bundles_of(rank, transport)
         except (ValueError, TypeError) as error:
             raise PlanError(f"plan: port {port.number}", str(error)) from error
 
@@ -417,31 +418,3 @@ class Endpoint:
             if not replay.finished()
             for sentence in replay.waiting_for()
         ]
-
-
-def _bundles(rank: RankPlan, transport: TransportPlan) -> dict[int, Bundle]:
-    """Return by QPN the bundles of a rank; none where each would be one queue pair.
-
-    Raises:
-        ValueError: If messages are to be divided that cannot be put together again.
-    """
-    if transport.message_bytes and transport.verb != "write":
-        raise ValueError(
-            "messages of a largest size need the verb write: a SEND is always heard of"
-        )
-    qpns_of: dict[tuple[str, int, int], list[int]] = {}
-    for pair in sorted(rank.queue_pairs, key=lambda pair: pair.index):
-        if pair.local_rate_bps is not None:
-            continue
-        key = (pair.group, pair.channel, pair.peer_rank)
-        qpns_of.setdefault(key, []).append(pair.qpn)
-    bundles: dict[int, Bundle] = {}
-    for qpns in qpns_of.values():
-        if len(qpns) > 1 or transport.message_bytes:
-            bundle = Bundle(
-                qpns,
-                is_even=transport.split == "even",
-                message_bytes=transport.message_bytes,
-            )
-            bundles |= dict.fromkeys(qpns, bundle)
-    return bundles
