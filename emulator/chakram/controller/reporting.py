@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.predictions import FlowIdeal
     from chakram.core.plan import RunSettings, TransportPlan
-    from chakram.core.resolve import CollectiveKey
+    from chakram.core.run_records import CollectiveKey
     from chakram.observe.message_columns import FairTimesOf
 
 __all__ = [

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from chakram.controller.observer import Progress
     from chakram.controller.worlds import World
     from chakram.core.plan import Plan
-    from chakram.core.resolve import LinkRecord
+    from chakram.core.run_records import LinkRecord
     from chakram.fabric.counters import LinkCounters
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState

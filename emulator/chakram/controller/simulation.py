@@ -23,7 +23,7 @@ from chakram.controller.reporting import (
 )
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.shell import RunOutcome
-from chakram.core.resolve import LinkRecord
+from chakram.core.run_records import LinkRecord
 from chakram.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.fabric.from_config import topology_from_config
 from chakram.observe.console import render_table

@@ -31,7 +31,7 @@ from chakram.core.collectives import CollectiveOp
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from chakram.core.resolve import CollectiveRecord, RankRecord
+    from chakram.core.run_records import CollectiveRecord, RankRecord
     from chakram.core.summary import Measurements
 
 __all__ = ["CollectiveFactor", "Factor", "JobInterference", "interference"]

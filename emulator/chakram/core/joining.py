@@ -21,13 +21,8 @@ from chakram.core.records import (
     SHARE_FIELDS,
     RecordRows,
 )
-from chakram.core.resolve import (
-    CollectiveIdentity,
-    CollectiveRecord,
-    CriticalFlow,
-    OperationTable,
-    columns,
-)
+from chakram.core.resolve import OperationTable, columns
+from chakram.core.run_records import CollectiveIdentity, CollectiveRecord, CriticalFlow
 
 if TYPE_CHECKING:
     from array import array

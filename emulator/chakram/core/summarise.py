@@ -17,7 +17,7 @@ from chakram.core.bandwidth import (
 )
 from chakram.core.collectives import CollectiveOp
 from chakram.core.generator_health import summarise_health
-from chakram.core.resolve import GENERATOR_BOUND_PERCENT
+from chakram.core.run_records import GENERATOR_BOUND_PERCENT
 from chakram.core.summarise_messages import summarise_messages
 from chakram.core.summary import (
     COMPLETE,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chakram.core.message_summary import MessageSummary, SentMessage
-    from chakram.core.resolve import (
+    from chakram.core.run_records import (
         CollectiveIdentity,
         CollectiveKey,
         CollectiveRecord,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         MessageTransport,
         SentMessage,
     )
-    from chakram.core.resolve import (
+    from chakram.core.run_records import (
         CollectiveKey,
         CollectiveRecord,
         LinkRecord,

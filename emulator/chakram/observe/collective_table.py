@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.resolve import (
+from chakram.core.run_records import (
     CollectiveIdentity,
     CollectiveKey,
     CollectiveRecord,

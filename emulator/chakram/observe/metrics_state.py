@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from chakram.core.plan import Plan
     from chakram.core.preflight.report import Finding
-    from chakram.core.resolve import (
+    from chakram.core.run_records import (
         CollectiveIdentity,
         CollectiveKey,
         CollectiveRecord,

@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from chakram.core.joining import CollectiveJoiner
-from chakram.core.resolve import CollectiveKey, OperationTable, rank_records
+from chakram.core.resolve import OperationTable, rank_records
+from chakram.core.run_records import CollectiveKey
 from chakram.errors import PeerError, RunDirectoryError
 from chakram.observe.collective_table import collectives_table
 from chakram.observe.manifest import (
@@ -57,11 +58,7 @@ if TYPE_CHECKING:
 
     from chakram.core.plan import Plan
     from chakram.core.records import RecordRows
-    from chakram.core.resolve import (
-        CollectiveRecord,
-        LinkRecord,
-        RankRecord,
-    )
+    from chakram.core.run_records import CollectiveRecord, LinkRecord, RankRecord
 
 FLOWS_PER_PART = 100_000
 """Flows that are kept in memory before a part is written."""

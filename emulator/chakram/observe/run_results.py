@@ -14,7 +14,7 @@ from chakram.core.message_summary import (
     PortFacts,
     SentMessage,
 )
-from chakram.core.resolve import (
+from chakram.core.run_records import (
     CollectiveKey,
     CollectiveRecord,
     LinkRecord,

@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from chakram.core.plan import Plan, RankPlan
-    from chakram.core.resolve import (
-        LinkRecord,
-        OperationTable,
-        RankRecord,
-    )
+    from chakram.core.resolve import OperationTable
+    from chakram.core.run_records import LinkRecord, RankRecord
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 

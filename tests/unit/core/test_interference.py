@@ -14,7 +14,7 @@ from chakram.core.interference import interference
 from chakram.core.job_alone import job_alone
 from chakram.core.plan import JobSettings, Plan, RunSettings
 from chakram.core.plan_check import check_plan
-from chakram.core.resolve import (
+from chakram.core.run_records import (
     CollectiveIdentity,
     CollectiveKey,
     CollectiveRecord,

@@ -9,7 +9,8 @@ import pytest
 
 from chakram.core.joining import CollectiveJoiner
 from chakram.core.records import CAUSE_OPERATION, FLOW_FIELDS, SHARE_FIELDS, RecordRows
-from chakram.core.resolve import CollectiveKey, CollectiveRecord, OperationTable
+from chakram.core.resolve import OperationTable
+from chakram.core.run_records import CollectiveKey, CollectiveRecord
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,

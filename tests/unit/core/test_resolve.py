@@ -10,13 +10,13 @@ import pytest
 from chakram.core.collectives import CollectiveOp
 from chakram.core.records import FLOW_FIELDS
 from chakram.core.resolve import (
-    CollectiveKey,
     OperationTable,
     columns,
     completion_times,
     flow_records,
     rank_records,
 )
+from chakram.core.run_records import CollectiveKey
 from chakram.errors import PlanError
 from chakram.testing.results import (
     ALL_REDUCE_NS,

@@ -11,13 +11,8 @@ import pytest
 from chakram.core.collectives import CollectiveOp
 from chakram.core.joining import CollectiveJoiner
 from chakram.core.records import RecordRows
-from chakram.core.resolve import (
-    CollectiveKey,
-    LinkRecord,
-    OperationTable,
-    completion_times,
-    rank_records,
-)
+from chakram.core.resolve import OperationTable, completion_times, rank_records
+from chakram.core.run_records import CollectiveKey, LinkRecord
 from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements, RunFacts, Summary, SummaryRow
 from chakram.testing.results import (

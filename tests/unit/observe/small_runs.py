@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from chakram.core.resolve import CollectiveKey
+from chakram.core.run_records import CollectiveKey
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.testing.results import small_plan

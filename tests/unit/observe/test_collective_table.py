@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.resolve import (
+from chakram.core.run_records import (
     CollectiveIdentity,
     CollectiveKey,
     CollectiveRecord,

@@ -9,7 +9,7 @@ import pytest
 
 from chakram.core.collectives import CollectiveOp
 from chakram.core.generator_health import GeneratorSummary
-from chakram.core.resolve import LinkRecord
+from chakram.core.run_records import LinkRecord
 from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements, RunFacts, Summary
 from chakram.observe.console import render_table

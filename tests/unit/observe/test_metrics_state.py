@@ -27,7 +27,8 @@ from chakram.core.counters import (
 from chakram.core.joining import CollectiveJoiner
 from chakram.core.preflight.report import FAILED, Finding
 from chakram.core.records import RecordRows
-from chakram.core.resolve import CollectiveKey, OperationTable, rank_records
+from chakram.core.resolve import OperationTable, rank_records
+from chakram.core.run_records import CollectiveKey
 from chakram.observe.catalogue import (
     BY_SERIES,
     MAX_SERIES_PER_AGENT,

@@ -14,13 +14,12 @@ import pytest
 from chakram.core.collectives import CollectiveOp
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, SHARE_UNIT, RecordRows
 from chakram.core.resolve import (
-    CollectiveKey,
-    LinkRecord,
     OperationTable,
     completion_times,
     flow_records,
     rank_records,
 )
+from chakram.core.run_records import CollectiveKey, LinkRecord
 from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements
 from chakram.observe.manifest import RunManifest
