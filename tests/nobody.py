@@ -8,13 +8,12 @@ import subprocess
 import sys
 import sysconfig
 
-from tests.support import REPO_ROOT
+from tests.support import REPO_ROOT, missing_root, require
 from tests.waiting import PATIENCE_S
 
 NOBODY = 65534
 
 ONLY_ROOT = "only root may run this interpreter, or read this checkout"
-"""Why there may be no ``interpreter``."""
 
 
 def run_as_nobody(
@@ -38,7 +37,11 @@ def run_as_nobody(
 
 
 def interpreter() -> str:
-    """Return an interpreter like ours that everybody may run, with the packages."""
+    """Return an interpreter like ours that everybody may run, with the packages.
+
+    Where there is none the test is skipped; see `tests.support.require`.
+    """
+    require("root", missing_root())
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for name in (sys.executable, f"/usr/bin/{version}", shutil.which(version)):
         # Started twice over: programs started by it must find it as well.
@@ -49,6 +52,7 @@ def interpreter() -> str:
                 return name
         except OSError:
             continue
+    require("netns", ONLY_ROOT)
     return ""
 
 

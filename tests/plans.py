@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import world_group
+from chakram.control.plan_file import SavedInput, SavedJob, SavedPlan
+from chakram.core.groups import WORLD, world_group
 from chakram.core.plan import (
     AgentPlan,
     PortPlan,
@@ -15,7 +15,9 @@ from chakram.core.plan import (
     RunSettings,
     TransportPlan,
 )
-from chakram.core.program import CollectiveOperation, RankProgram
+from chakram.core.program import RankProgram
+from chakram.testing.ends import pair_plan, port_plan
+from chakram.testing.plans import collective, program
 from tests.udp_ports import free_udp_ports
 
 JOB = "job"
@@ -47,43 +49,35 @@ def ring_plan(
     addresses = [f"{prefix}.{first_address + rank}" for rank in range(nranks)]
     world = world_group(nranks)
     ports = tuple(
-        PortPlan(
-            number=rank,
+        port_plan(
+            rank,
             agent=agent,
-            host=f"h{rank}",
-            open=open_spec,
+            open_spec=open_spec,
             netns=None if netns is None else netns[rank],
             address=address,
             udp_port=udp_port,
             rate_bps=rate_bps,
-            mtu=4200,
         )
         for rank, address in enumerate(addresses)
     )
-    operations = tuple(
-        CollectiveOperation(
-            node_id=number + 1,
-            name=f"all_reduce {number}",
-            dependencies=(number - 1,) if number else (),
-            group=world.name,
+    operations = [
+        collective(
+            "all_reduce",
+            input_bytes,
             number=number,
-            op=CollectiveOp.ALL_REDUCE,
             algorithm="ring",
-            input_bytes=input_bytes,
-            trace_bytes=input_bytes,
+            after=[number - 1] if number else [],
         )
         for number in range(collectives)
-    )
+    ]
     ranks = tuple(
         RankPlan(
             number=rank,
             port=rank,
             shard=rank % shards,
-            program=RankProgram(
-                job=JOB, rank=rank, groups=(world,), operations=operations
-            ),
+            program=program(rank, world, operations, job=JOB),
             queue_pairs=tuple(
-                queue_pair(rank, peer, world.name, addresses[peer], udp_port)
+                queue_pair(rank, ports[peer])
                 for peer in sorted({(rank - 1) % nranks, (rank + 1) % nranks} - {rank})
             ),
         )
@@ -133,19 +127,15 @@ def moved(
     )
 
 
-def queue_pair(
-    rank: int, peer: int, group: str, address: str, udp_port: int
-) -> QueuePairPlan:
-    """Return the end at *rank* of the queue pair between two ranks."""
-    return QueuePairPlan(
-        group=group,
-        channel=0,
+def queue_pair(rank: int, remote: PortPlan) -> QueuePairPlan:
+    """Return the end at *rank* of its queue pair with the rank behind a port."""
+    peer = remote.number
+    return pair_plan(
+        qpn(rank, peer),
+        qpn(peer, rank),
+        remote=remote,
+        group=WORLD,
         peer_rank=peer,
-        qpn=qpn(rank, peer),
-        remote_qpn=qpn(peer, rank),
-        remote_port=peer,
-        remote_address=address,
-        remote_udp_port=udp_port,
         source_port=49152 + rank * 16 + peer,
         send_psn=1000 * rank + peer,
         receive_psn=1000 * peer + rank,
@@ -155,3 +145,21 @@ def queue_pair(
 def qpn(rank: int, peer: int) -> int:
     """Return the number of the queue pair of *rank* to *peer*."""
     return 0x100 + rank * 0x40 + peer
+
+
+def saved_plan(
+    programs: Iterable[RankProgram], *, inputs: Iterable[SavedInput] = ()
+) -> SavedPlan:
+    """Return a saved plan of one job."""
+    programs = tuple(programs)
+    job = SavedJob(
+        name=programs[0].job,
+        settings="0f",
+        trace="t",
+        producer="p",
+        digest="d",
+        nodes=7,
+        warnings=("w",),
+        programs=programs,
+    )
+    return SavedPlan(made_by="1", jobs=(job,), inputs=tuple(inputs))

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from chakram.chakra.synthesize import synthesize
-from chakram.chakra.writer import write_trace_set
+from chakram.chakra.writer import write_synthesis
 from chakram.config.synth import MoeTrace
 from tests.big_traces import usage_of
 
@@ -35,13 +35,7 @@ def test_a_job_of_a_thousand_ranks_is_planned_in_a_minute_and_a_half(
     synthesis = synthesize(
         MoeTrace(synth="moe", ranks=1024, ep=8, dp=128, layers=32, hidden=4096)
     )
-    write_trace_set(
-        tmp_path / "traces",
-        prefix="moe",
-        graphs=synthesis.graphs(),
-        groups=synthesis.groups,
-        producer=synthesis.producer,
-    )
+    write_synthesis(tmp_path / "traces", synthesis)
     path = tmp_path / "large.yaml"
     path.write_text(EXPERIMENT.format(folder=tmp_path / "traces"))
     saved = tmp_path / "large.plan"

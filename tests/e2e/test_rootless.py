@@ -14,8 +14,7 @@ from chakram.observe.run_results import open_run
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import fabric, moe, write_experiment
 from tests.leaks import names_in
-from tests.nobody import NOBODY, ONLY_ROOT, interpreter, python_path, run_as_nobody
-from tests.support import missing_root, require
+from tests.nobody import NOBODY, interpreter, python_path, run_as_nobody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def python() -> str:
-    require("root", missing_root())
-    name = interpreter()
-    require("netns", None if name else ONLY_ROOT)
-    return name
+    return interpreter()
 
 
 @pytest.fixture

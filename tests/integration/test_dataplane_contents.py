@@ -16,6 +16,7 @@ from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.memory import MemoryRegion
+from chakram.testing.ends import pair_plan, port_plan
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork
@@ -43,30 +44,21 @@ def open_spec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     return str(name)
 
 
-def port_plan(number: int, open_spec: str) -> PortPlan:
-    return PortPlan(
-        number=number,
-        agent="a",
-        host=f"h{number}",
-        open=open_spec,
-        netns=None,
+def port_of(number: int, open_spec: str = "memory:") -> PortPlan:
+    return port_plan(
+        number,
+        open_spec=open_spec,
         address=ADDRESSES[number],
         udp_port=UDP_PORT,
         rate_bps=None,
-        mtu=4200,
     )
 
 
-def pair_plan(number: int, qpn: int) -> QueuePairPlan:
-    return QueuePairPlan(
-        group="",
-        channel=0,
-        peer_rank=0,
-        qpn=qpn,
-        remote_qpn=qpn,
-        remote_port=1 - number,
-        remote_address=ADDRESSES[1 - number],
-        remote_udp_port=UDP_PORT,
+def pair_of(number: int, qpn: int) -> QueuePairPlan:
+    return pair_plan(
+        qpn,
+        qpn,
+        remote=port_of(1 - number),
         source_port=50_000 + qpn,
         send_psn=number,
         receive_psn=1 - number,
@@ -77,7 +69,7 @@ def make_endpoint(
     number: int, open_spec: str, memory: dict[str, MemoryRegion]
 ) -> Endpoint:
     endpoint = Endpoint(
-        port=port_plan(number, open_spec),
+        port=port_of(number, open_spec),
         ranks=(),
         transport=TRANSPORTS["write"],
         settings=RunSettings(),
@@ -86,7 +78,7 @@ def make_endpoint(
     )
     for verb, transport in TRANSPORTS.items():
         endpoint.add_queue_pair(
-            pair_plan(number, QPNS[verb]),
+            pair_of(number, QPNS[verb]),
             transport,
             remote_memory=(ADDRESS, KEY),
             memory=memory.get(verb),
@@ -157,7 +149,7 @@ def test_contents_arrive_where_they_belong(open_spec: str) -> None:
 def test_a_queue_pair_that_is_there_is_not_added_again() -> None:
     endpoint = make_endpoint(0, "memory:", {})
     with pytest.raises(PlanError, match="port 0: there is a queue pair 33 already"):
-        endpoint.add_queue_pair(pair_plan(0, QPNS["write"]), TRANSPORTS["write"])
+        endpoint.add_queue_pair(pair_of(0, QPNS["write"]), TRANSPORTS["write"])
 
 
 def test_a_peer_that_is_no_member_is_refused() -> None:

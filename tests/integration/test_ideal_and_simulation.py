@@ -17,12 +17,12 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import world_group
 from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.placement import place
-from chakram.core.plan import Plan, PortPlan, RunSettings, TransportPlan
+from chakram.core.plan import Plan, RunSettings, TransportPlan
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Topology
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import collective as operation
-from chakram.testing.plans import make_plan, program
+from chakram.testing.plans import fabric_ports, make_plan, program
 
 GBPS = 10**9
 STAR = single_switch(8, GBPS, host_delay_ns=1000)
@@ -39,23 +39,9 @@ def planned(op: CollectiveOp, name: str, topology: Topology, size: int) -> Plan:
         {},
         LoweringOptions(sync_barrier=False, algorithms={op: name}),
     ).programs
-    ports = [
-        PortPlan(
-            number=number,
-            agent="a",
-            host=host,
-            open="memory:",
-            netns=None,
-            address=f"198.18.0.{number + 1}",
-            udp_port=4791,
-            rate_bps=GBPS,
-            mtu=4200,
-        )
-        for number, host in enumerate(topology.hosts)
-    ]
     return place(
         {"j": programs},
-        ports,
+        fabric_ports(topology),
         {},
         TransportPlan(window_bytes=2**20, max_burst_packets=1),
         RunSettings(warmup=0, measured=1),

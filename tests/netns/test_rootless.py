@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.nobody import NOBODY, ONLY_ROOT, interpreter, python_path, run_as_nobody
-from tests.support import missing_root, require
+from tests.nobody import NOBODY, interpreter, python_path, run_as_nobody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 WITHOUT_ROOT = (
     "test_lab.py",
+    "test_lab_life.py",
     "test_parts.py",
     "test_capture.py::test_both_directions_of_every_host_are_in_its_file",
     "test_capture.py::test_a_capture_ends_with_its_starter",
@@ -27,10 +27,7 @@ WITHOUT_ROOT = (
 
 @pytest.fixture
 def python() -> str:
-    require("root", missing_root())
-    name = interpreter()
-    require("netns", None if name else ONLY_ROOT)
-    return name
+    return interpreter()
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from chakram.control.plan_file import (
     MAGIC,
     SavedInput,
-    SavedJob,
     SavedPlan,
     decode,
     encode,
@@ -29,23 +28,14 @@ from chakram.core.program import (
 from chakram.core.splits import Splits
 from chakram.errors import PlanError
 from chakram.testing.jobs import jobs
+from tests.plans import saved_plan
 from tests.tables import is_sound
 
 
 def saved(programs: list[RankProgram]) -> SavedPlan:
     """Return a plan with one job."""
-    job = SavedJob(
-        name="job",
-        settings="0f",
-        trace="t",
-        producer="p",
-        digest="d",
-        nodes=7,
-        warnings=("w",),
-        programs=tuple(programs),
-    )
     changed = SavedInput(path="/t/w.0.et", size_bytes=2**40, changed_ns=2**60)
-    return SavedPlan(made_by="1", jobs=(job,), inputs=(changed,))
+    return saved_plan(programs, inputs=[changed])
 
 
 @given(programs=jobs())

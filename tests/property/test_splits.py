@@ -25,18 +25,11 @@ from chakram.fabric.shapes import single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import flow_rows, make_plan, matrix_splits
+from chakram.testing.strategies import byte_matrices
 
 Matrix = list[list[int]]
 
 NAMES = algorithm_names(CollectiveOp.ALL_TO_ALL_V)
-
-
-@st.composite
-def matrices(draw: st.DrawFn, *, most: int = 9_000) -> Matrix:
-    nranks = draw(st.integers(1, 7))
-    part = st.one_of(st.just(0), st.integers(0, most))
-    row = st.lists(part, min_size=nranks, max_size=nranks)
-    return draw(st.lists(row, min_size=nranks, max_size=nranks))
 
 
 def graphs_of(matrix: Matrix, order: list[int], *, bystander: bool) -> dict:
@@ -57,7 +50,7 @@ def graphs_of(matrix: Matrix, order: list[int], *, bystander: bool) -> dict:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Matrix, list[int]]:
-    matrix = draw(matrices())
+    matrix = draw(byte_matrices())
     return matrix, draw(st.permutations(range(len(matrix))))
 
 
@@ -123,7 +116,7 @@ def test_ends_that_disagree_are_refused_with_both_places(
     assert f"sends {matrix[src][dst]} bytes to rank {order[dst]}" in message
 
 
-@given(matrices(), st.sampled_from(NAMES))
+@given(byte_matrices(), st.sampled_from(NAMES))
 def test_every_part_is_one_message_that_both_ends_count_alike(
     matrix: Matrix, name: str
 ) -> None:
@@ -155,7 +148,7 @@ def test_every_part_is_one_message_that_both_ends_count_alike(
             assert all(share.receives[need].step < send.step for need in send.needs)
 
 
-@given(matrices(most=20_000), st.sampled_from(NAMES))
+@given(byte_matrices(most=20_000), st.sampled_from(NAMES))
 @settings(max_examples=30, deadline=None)
 def test_flows_carry_the_matrix_and_nothing_else(matrix: Matrix, name: str) -> None:
     nranks = len(matrix)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.control.codec import decode_plan, encode_plan
-from chakram.control.plan_file import SavedJob, SavedPlan, decode, encode
+from chakram.control.plan_file import decode, encode
 from chakram.controller.plan_summary import summarise_plan
 from chakram.core.algorithms import UserAlgorithm, algorithm
 from chakram.core.algorithms.listed import ListedAlgorithm, check_listed, listed_from
@@ -28,6 +28,8 @@ from chakram.simulate.bursts import program_traffic
 from chakram.simulate.job import simulate_plan
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import flow_rows, make_plan, matrix_splits
+from chakram.testing.strategies import byte_matrices
+from tests.plans import saved_plan
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -78,14 +80,6 @@ class Source:
         return []
 
 
-@st.composite
-def matrices(draw: st.DrawFn, *, most: int = 20_000) -> Matrix:
-    nranks = draw(st.integers(2, 9))
-    part = st.one_of(st.just(0), st.integers(0, most))
-    row = st.lists(part, min_size=nranks, max_size=nranks)
-    return draw(st.lists(row, min_size=nranks, max_size=nranks))
-
-
 NAMES = st.sampled_from(["direct", "pairwise", "bruck", "pxn(ranks_per_node=2)"])
 
 
@@ -128,7 +122,7 @@ def expected(how: ListedAlgorithm, matrix: Matrix) -> Counter[tuple[int, int, in
     )
 
 
-@given(matrices(), NAMES, st.integers(1, 3))
+@given(byte_matrices(least_ranks=2, most=20_000), NAMES, st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
 def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
     matrix: Matrix, name: str, chunks: int
@@ -166,7 +160,7 @@ def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
     assert ideal >= max(out.values()) * 8
 
 
-@given(matrices(), st.integers(1, 3))
+@given(byte_matrices(least_ranks=2, most=20_000), st.integers(1, 3))
 def test_who_sends_only_his_own_needs_to_know_nothing_of_others(
     matrix: Matrix, chunks: int
 ) -> None:
@@ -176,10 +170,10 @@ def test_who_sends_only_his_own_needs_to_know_nothing_of_others(
         assert operation.passed_bytes == ()
 
 
-@given(matrices(most=9), NAMES)
+@given(byte_matrices(least_ranks=2, most=9), NAMES)
 @settings(max_examples=25, deadline=None)
 def test_a_saved_plan_keeps_what_is_passed_on(matrix: Matrix, name: str) -> None:
-    plan = saved(lowered(matrix, name))
+    plan = saved_plan(lowered(matrix, name))
     assert decode(encode(plan), where="f") == plan
 
 
@@ -188,23 +182,9 @@ def test_a_saved_plan_that_passes_on_something_else_is_refused() -> None:
     (operation,) = programs[1].operations
     assert isinstance(operation, CollectiveOperation)
     for passed in ((), tuple(size + 1 for size in operation.passed_bytes)):
-        plan = saved(tuple(passing_on(programs, passed)))
+        plan = saved_plan(passing_on(programs, passed))
         with pytest.raises(PlanError, match="pass"):
             decode(encode(plan), where="f")
-
-
-def saved(programs: tuple[RankProgram, ...]) -> SavedPlan:
-    job = SavedJob(
-        name="j",
-        settings="0f",
-        trace="t",
-        producer="p",
-        digest="d",
-        nodes=7,
-        warnings=(),
-        programs=programs,
-    )
-    return SavedPlan(made_by="1", jobs=(job,), inputs=())
 
 
 def relayed() -> tuple[RankProgram, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chakram.chakra.messages import AttributeValue
-    from chakram.chakra.synth.program import GroupDescription
+    from chakram.chakra.synth.program import GroupDescription, Synthesis
     from chakram.core.groups import ProcessGroup
     from chakram.core.trace import TraceGraph
     from chakram.core.trace_node import TraceNode
@@ -124,6 +124,26 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
         values["is_cpu_op"] = False
         values["stream"] = node.stream
     return {name: value for name, value in values.items() if value is not None}
+
+
+def write_synthesis(
+    folder: Path,
+    synthesis: Synthesis,
+    *,
+    replace: bool = False,
+    on_rank: Callable[[int], None] | None = None,
+) -> list[Path]:
+    """Write the trace set of a synthetic job; see `write_trace_set`."""
+    return write_trace_set(
+        folder,
+        prefix=synthesis.kind,
+        graphs=synthesis.graphs(),
+        groups=synthesis.groups,
+        producer=synthesis.producer,
+        descriptions_of=synthesis.descriptions_of,
+        replace=replace,
+        on_rank=on_rank,
+    )
 
 
 def write_trace_set(

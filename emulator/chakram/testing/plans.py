@@ -26,6 +26,7 @@ from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
 from chakram.core.splits import Splits
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.shapes import single_switch
+from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:
     from array import array
@@ -163,16 +164,12 @@ def fabric_ports(topology: Topology, *, agents: int = 1) -> list[PortPlan]:
     """
     addresses = plan_addresses(topology)
     return [
-        PortPlan(
-            number=number,
+        port_plan(
+            number,
             agent=f"agent{number % agents}",
             host=host,
-            open="memory:",
-            netns=None,
             address=addresses.host(host).address,
-            udp_port=4791,
             rate_bps=topology.host_link(host).rate_bps,
-            mtu=4200,
         )
         for number, host in enumerate(topology.hosts)
     ]

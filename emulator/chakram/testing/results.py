@@ -14,7 +14,6 @@ from chakram.core.groups import WORLD, ProcessGroup
 from chakram.core.plan import (
     AgentPlan,
     Plan,
-    PortPlan,
     RankPlan,
     RunSettings,
     TransportPlan,
@@ -35,6 +34,7 @@ from chakram.core.records import (
     SHARE_FIELDS,
     RecordRows,
 )
+from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,20 +105,7 @@ def small_program(rank: int) -> RankProgram:
 
 def small_plan(*, warmup: int = 1, measured: int = 3) -> Plan:
     """Return a plan of four ranks on four ports of one agent."""
-    ports = tuple(
-        PortPlan(
-            number=rank,
-            agent="local",
-            host=f"h{rank}",
-            open="memory:",
-            netns=None,
-            address=f"198.18.0.{rank + 1}",
-            udp_port=4791,
-            rate_bps=10**9,
-            mtu=4200,
-        )
-        for rank in range(RANKS)
-    )
+    ports = tuple(port_plan(rank, agent="local") for rank in range(RANKS))
     ranks = tuple(
         RankPlan(
             number=rank,

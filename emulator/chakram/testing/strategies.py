@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WireFaults",
+    "byte_matrices",
     "first_psns",
     "message_sizes",
     "packets",
@@ -153,3 +154,14 @@ def packets(draw: st.DrawFn) -> Packet:
         payload=draw(st.binary(max_size=64)),
         icrc=draw(st.binary(min_size=4, max_size=4)),
     )
+
+
+@st.composite
+def byte_matrices(
+    draw: st.DrawFn, *, least_ranks: int = 1, most: int = 9_000
+) -> list[list[int]]:
+    """Draw the bytes from each rank to each, of up to nine ranks; often none."""
+    nranks = draw(st.integers(least_ranks, 9))
+    part = st.one_of(st.just(0), st.integers(0, most))
+    row = st.lists(part, min_size=nranks, max_size=nranks)
+    return draw(st.lists(row, min_size=nranks, max_size=nranks))

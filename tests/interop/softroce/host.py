@@ -9,12 +9,13 @@ from ipaddress import ip_network
 from random import Random
 from typing import Any
 
-from chakram.core.plan import PortPlan, QueuePairPlan, RunSettings
+from chakram.core.plan import RunSettings
 from chakram.fabric.netns import run_in_namespace
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE, UDP_PORT
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.memory import MemoryRegion
+from chakram.testing.ends import pair_plan, port_plan
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.opening import open_line
 from chakram_agent.policy import Policy
@@ -255,12 +256,8 @@ def _make_endpoint(
 ) -> Endpoint:
     transport = replace(order.transport, path_mtu=order.path_mtu)
     endpoint = Endpoint(
-        port=PortPlan(
-            number=0,
-            agent="host",
-            host="host",
-            open="udp:tap0",
-            netns=None,
+        port=port_plan(
+            open_spec="udp:tap0",
             address=HOST[order.version],
             udp_port=UDP_PORT,
             rate_bps=None,
@@ -274,15 +271,10 @@ def _make_endpoint(
     )
     for pair, theirs in zip(pairs, opened, strict=True):
         endpoint.add_queue_pair(
-            QueuePairPlan(
-                group="",
-                channel=0,
-                peer_rank=0,
-                qpn=pair.qpn,
-                remote_qpn=theirs["qpn"],
-                remote_port=0,
-                remote_address=GUEST[order.version],
-                remote_udp_port=UDP_PORT,
+            pair_plan(
+                pair.qpn,
+                theirs["qpn"],
+                remote=port_plan(address=GUEST[order.version], udp_port=UDP_PORT),
                 source_port=pair.source_port,
                 send_psn=pair.send_psn,
                 receive_psn=pair.receive_psn,

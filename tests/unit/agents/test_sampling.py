@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from chakram.core.plan import AgentPlan, RunSettings
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.replay.endpoint import Endpoint
+from chakram.testing.ends import endpoints_of
 from chakram.testing.plans import collective, world_plan
 from chakram_agent import sampling
 from chakram_agent.sampling import Sampler
@@ -30,18 +29,11 @@ def made(nranks: int = 2) -> tuple[Any, AgentPlan]:
     (agent,) = plan.agents
     lines = [
         SimpleNamespace(
-            endpoint=Endpoint(
-                port=port,
-                ranks=[rank for rank in agent.ranks if rank.port == port.number],
-                transport=agent.transport,
-                settings=agent.settings,
-                rank_numbers=agent.numbers(),
-                rng=random.Random(1),
-            ),
+            endpoint=endpoint,
             port=SimpleNamespace(socket_drops=3, send_retries=4),
             received_bytes=50,
         )
-        for port in agent.ports
+        for endpoint in endpoints_of(plan)
     ]
     return SimpleNamespace(lines=lines), agent
 

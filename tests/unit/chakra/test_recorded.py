@@ -8,7 +8,7 @@ import pytest
 
 from chakram.chakra.recorded import read_splits
 from chakram.chakra.synthesize import synthesize
-from chakram.chakra.writer import write_trace_set
+from chakram.chakra.writer import write_synthesis
 from chakram.config.synth import MoeTrace
 from chakram.errors import TraceError
 
@@ -85,13 +85,7 @@ def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None
 def write_moe(folder: Path, **parameters: object) -> None:
     trace = MoeTrace.model_validate({"synth": "moe", "ep": 2, "dp": 1, **parameters})
     made = synthesize(trace)
-    write_trace_set(
-        folder,
-        prefix="moe",
-        graphs=made.graphs(),
-        groups=made.groups,
-        producer=made.producer,
-    )
+    write_synthesis(folder, made)
 
 
 def test_splits_of_a_trace_set_give_its_dispatches_once(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from chakram.core.program import (
     SendOperation,
 )
 from chakram.errors import PeerError, PlanError
-from tests.plans import UDP_PORT, queue_pair, ring_plan
+from tests.plans import queue_pair, ring_plan
 
 
 def plan_of_every_operation() -> AgentPlan:
@@ -58,9 +58,7 @@ def plan_of_every_operation() -> AgentPlan:
             trace_bytes=320,
         ),
     )
-    pair = replace(
-        queue_pair(0, 1, POINT_TO_POINT, plan.ports[1].address, UDP_PORT), qpn=0x900
-    )
+    pair = replace(queue_pair(0, plan.ports[1]), group=POINT_TO_POINT, qpn=0x900)
     ranks = (
         replace(
             rank,

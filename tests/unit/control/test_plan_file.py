@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from chakram.control.messages import pb, plan_pb
-from chakram.control.plan_file import MAGIC, SavedJob, SavedPlan, decode, encode
+from chakram.control.plan_file import MAGIC, decode, encode
 from chakram.core.groups import world_group
 from chakram.core.program import RankProgram
 from chakram.errors import PlanError
 from chakram.testing.plans import collective, compute, program
+from tests.plans import saved_plan
 
 
 def spmd(nranks: int) -> tuple[RankProgram, ...]:
@@ -30,34 +31,20 @@ def spmd(nranks: int) -> tuple[RankProgram, ...]:
     )
 
 
-def plan_of(programs: tuple[RankProgram, ...]) -> SavedPlan:
-    job = SavedJob(
-        name="job",
-        settings="",
-        trace="",
-        producer="",
-        digest="",
-        nodes=0,
-        warnings=(),
-        programs=programs,
-    )
-    return SavedPlan(made_by="1", jobs=(job,), inputs=())
-
-
 def whole(message: plan_pb.PlanFile) -> bytes:
     body = message.SerializeToString()
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
 def test_what_ranks_do_alike_is_kept_once() -> None:
-    one, many = (len(encode(plan_of(spmd(nranks)))) for nranks in (1, 65))
+    one, many = (len(encode(saved_plan(spmd(nranks)))) for nranks in (1, 65))
     # Another rank costs its places, four bytes each, not its operations.
     assert (many - one) / 64 < 4 * 51 + 20
 
 
 def test_operations_of_a_file_are_those_of_a_tuple() -> None:
     written = spmd(2)
-    read = decode(encode(plan_of(written)), where="f").jobs[0].programs
+    read = decode(encode(saved_plan(written)), where="f").jobs[0].programs
     assert read == written
     assert hash(read[0]) == hash(written[0])
     assert pickle.loads(pickle.dumps(read)) == written
@@ -71,7 +58,7 @@ def test_operations_of_a_file_are_those_of_a_tuple() -> None:
 
 
 def test_ranks_share_what_they_do_alike() -> None:
-    first, second = decode(encode(plan_of(spmd(2))), where="f").jobs[0].programs
+    first, second = decode(encode(saved_plan(spmd(2))), where="f").jobs[0].programs
     assert all(a is b for a, b in zip(first.operations, second.operations, strict=True))
 
 
@@ -81,7 +68,7 @@ def test_ranks_share_what_they_do_alike() -> None:
         (b"", "f: is no saved plan"),
         (b"version: 1\n", "f: is no saved plan"),
         (b"chakram plan 9\n1234", "f: has a form of another version"),
-        (encode(plan_of(spmd(2)))[:-1], "f: is damaged: its digest is another"),
+        (encode(saved_plan(spmd(2)))[:-1], "f: is damaged: its digest is another"),
         (MAGIC + hashlib.sha256(b"\xff").digest() + b"\xff", "f: is damaged"),
     ],
 )

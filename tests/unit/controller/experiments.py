@@ -6,7 +6,6 @@ from pathlib import Path
 
 from chakram.chakra.synth.program import Synthesis
 from chakram.chakra.synthesize import synthesize
-from chakram.chakra.writer import write_trace_set
 from chakram.config.synth import MoeTrace
 
 SYNTHETIC = "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}"
@@ -26,17 +25,6 @@ fabric:
 
 def moe(**parameters: int) -> Synthesis:
     return synthesize(MoeTrace(synth="moe", layers=1, **parameters))
-
-
-def write(folder: Path, synthesis: Synthesis) -> None:
-    write_trace_set(
-        folder,
-        prefix="moe",
-        graphs=synthesis.graphs(),
-        groups=synthesis.groups,
-        producer=synthesis.producer,
-        descriptions_of=synthesis.descriptions_of,
-    )
 
 
 def of_files(path: Path | str, more: str = "") -> str:

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from chakram.chakra.writer import write_synthesis
 from chakram.config.experiment import parse_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.errors import ConfigError, TraceError
-from tests.unit.controller.experiments import EXPERIMENT, moe, of_files, write
+from tests.unit.controller.experiments import EXPERIMENT, moe, of_files
 
 
 def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
-    write(tmp_path, moe(ranks=4, ep=2, dp=2))
+    write_synthesis(tmp_path, moe(ranks=4, ep=2, dp=2))
     (made,) = load_jobs(parse_experiment(EXPERIMENT))
     (read,) = load_jobs(parse_experiment(of_files(tmp_path)))
     assert read.digest == made.digest
@@ -22,7 +23,7 @@ def test_a_synthetic_job_is_the_same_as_its_files(tmp_path: Path) -> None:
 
 
 def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
-    write(tmp_path, moe(ranks=2, ep=2, dp=1))
+    write_synthesis(tmp_path, moe(ranks=2, ep=2, dp=1))
     told: list[tuple[str, int, int]] = []
     load_jobs(
         parse_experiment(of_files(tmp_path)),
@@ -47,7 +48,7 @@ def test_a_model_that_is_too_large_is_refused() -> None:
 
 
 def test_a_replicated_trace_says_so(tmp_path: Path) -> None:
-    write(tmp_path / "t", moe(ranks=2, ep=2, dp=1))
+    write_synthesis(tmp_path / "t", moe(ranks=2, ep=2, dp=1))
     text = of_files(tmp_path / "t", ", replicate: 4, rank: 1")
     (job,) = load_jobs(parse_experiment(text))
     assert job.nranks == 4

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chakram.chakra.writer import write_synthesis
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
@@ -22,7 +23,7 @@ from chakram.controller.port_plans import (
 from chakram.core.plan_check import check_plan
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.shapes import single_switch
-from tests.unit.controller.experiments import EXPERIMENT, moe, of_files, write
+from tests.unit.controller.experiments import EXPERIMENT, moe, of_files
 
 EXTERNAL = """\
 version: 1
@@ -152,7 +153,7 @@ def test_ports_of_an_external_host_are_one_host() -> None:
 
 
 def test_ranks_that_do_not_fit_are_refused_when_a_trace_is_read(tmp_path: Path) -> None:
-    write(tmp_path, moe(ranks=8, ep=4, dp=2))
+    write_synthesis(tmp_path, moe(ranks=8, ep=4, dp=2))
     experiment = parse_experiment(of_files(tmp_path))
     jobs = load_jobs(experiment)
     assert ports_needed(jobs) == 8
@@ -239,7 +240,7 @@ def test_all_faults_of_flows_that_are_not_there_are_told_together() -> None:
 def test_ranks_that_only_a_trace_tells_are_looked_at_before_the_run(
     tmp_path: Path,
 ) -> None:
-    write(tmp_path / "t", moe(ranks=4, ep=2, dp=2))
+    write_synthesis(tmp_path / "t", moe(ranks=4, ep=2, dp=2))
     text = EXPERIMENT.replace(
         "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}", f"{{path: {tmp_path / 't'}}}"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.synthesize import synthesize
-from chakram.chakra.writer import write_trace_set
+from chakram.chakra.writer import write_synthesis
 from chakram.config.experiment import Experiment, load_experiment
 from chakram.config.synth import MoeTrace
 from chakram.controller.job_loading import load_jobs
@@ -36,13 +36,7 @@ transport: {congestion_control: fixed_rate}
 def folder(tmp_path: Path) -> Path:
     """Return a folder with an experiment and its traces."""
     synthesis = synthesize(MoeTrace(synth="moe", ranks=4, ep=2, dp=2, layers=2))
-    write_trace_set(
-        tmp_path / "traces",
-        prefix="moe",
-        graphs=synthesis.graphs(),
-        groups=synthesis.groups,
-        producer=synthesis.producer,
-    )
+    write_synthesis(tmp_path / "traces", synthesis)
     (tmp_path / "e.yaml").write_text(EXPERIMENT)
     return tmp_path
 

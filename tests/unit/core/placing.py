@@ -7,21 +7,12 @@ from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import Plan, PortPlan, RunSettings, TransportPlan
 from chakram.core.program import Operation, RankProgram
 from chakram.core.queue_pairs import QueuePairLayout
+from chakram.testing.ends import port_plan
 from chakram.testing.plans import collective, program
 
 
 def make_port(number: int, *, agent: str = "a0") -> PortPlan:
-    return PortPlan(
-        number=number,
-        agent=agent,
-        host=f"h{number}",
-        open="udp:eth0",
-        netns=f"/run/netns/h{number}",
-        address=f"198.18.{number // 250}.{number % 250 + 1}",
-        udp_port=4791,
-        rate_bps=10**9,
-        mtu=4200,
-    )
+    return port_plan(number, agent=agent)
 
 
 def make_ports(count: int) -> list[PortPlan]:

@@ -24,6 +24,7 @@ from chakram.core.queue_pairs import (
     SOURCE_PORT_POOL,
     QueuePairLayout,
 )
+from chakram.testing.ends import port_plan
 from chakram.testing.plans import collective, program
 
 JOBS = "abcdefgh"
@@ -33,17 +34,7 @@ def ports(
     count: int, *, agents: int = 1, open_spec: str = "udp:eth0"
 ) -> list[PortPlan]:
     return [
-        PortPlan(
-            number=number,
-            agent=f"agent{number % agents}",
-            host=f"h{number}",
-            open=open_spec,
-            netns=None,
-            address=f"198.18.0.{number + 1}",
-            udp_port=4791,
-            rate_bps=10**9,
-            mtu=4200,
-        )
+        port_plan(number, agent=f"agent{number % agents}", open_spec=open_spec)
         for number in range(count)
     ]
 

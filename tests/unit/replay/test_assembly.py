@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.core.notification_scopes import notification_scope
-from chakram.core.plan import PortPlan, QueuePairPlan, TransportPlan
+from chakram.core.plan import TransportPlan
 from chakram.replay.assembly import (
     CongestionSettings,
     burst_time_ns,
@@ -13,6 +13,7 @@ from chakram.replay.assembly import (
 )
 from chakram.roce.constants import IPV4_OVERHEAD_BYTES
 from chakram.roce.events import SendCompleted
+from chakram.testing.ends import pair_plan, port_plan
 from chakram.testing.pair import Pair
 
 GIGABIT = 10**9
@@ -20,17 +21,7 @@ GIGABIT = 10**9
 
 def time_of_burst(rate_bps: int | None, max_burst_packets: int) -> int:
     return burst_time_ns(
-        PortPlan(
-            number=0,
-            agent="a",
-            host="h0",
-            open="memory:",
-            netns=None,
-            address="198.18.0.1",
-            udp_port=4791,
-            rate_bps=rate_bps,
-            mtu=4200,
-        ),
+        port_plan(rate_bps=rate_bps),
         TransportPlan(path_mtu=4096, max_burst_packets=max_burst_packets),
         overhead_bytes=IPV4_OVERHEAD_BYTES,
     )
@@ -62,19 +53,7 @@ def test_a_message_after_a_pause_finds_the_rate_that_its_flow_was_cut_to() -> No
     )
     ends = [
         make_queue_pair(
-            QueuePairPlan(
-                group="all",
-                channel=0,
-                peer_rank=1,
-                qpn=qpn,
-                remote_qpn=remote_qpn,
-                remote_port=1,
-                remote_address="198.18.0.2",
-                remote_udp_port=4791,
-                source_port=0xC000,
-                send_psn=0,
-                receive_psn=0,
-            ),
+            pair_plan(qpn, remote_qpn, remote=port_plan(1), group="all", peer_rank=1),
             0,
             transport,
             CongestionSettings(transport, None),
@@ -105,22 +84,6 @@ def test_a_message_after_a_pause_finds_the_rate_that_its_flow_was_cut_to() -> No
 PLACES = [(1, 7), (2, 7), (3, 8)]
 
 
-def pair_plan(qpn: int) -> QueuePairPlan:
-    return QueuePairPlan(
-        group="",
-        channel=0,
-        peer_rank=0,
-        qpn=qpn,
-        remote_qpn=qpn,
-        remote_port=1,
-        remote_address="198.18.0.2",
-        remote_udp_port=4791,
-        source_port=50_000,
-        send_psn=0,
-        receive_psn=0,
-    )
-
-
 @pytest.mark.parametrize(
     ("scope", "notified"),
     [
@@ -142,7 +105,7 @@ def test_notifications_are_limited_for_what_the_scope_says(
     found = []
     for qpn, destination in PLACES:
         queue_pair = make_queue_pair(
-            pair_plan(qpn),
+            pair_plan(qpn, qpn, remote=port_plan(1), source_port=50_000),
             destination,
             transport,
             settings,

@@ -9,12 +9,13 @@ import pytest
 
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import world_group
-from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
+from chakram.core.plan import JobSettings, RunSettings, TransportPlan
 from chakram.core.program import Operation
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
+from chakram.testing.ends import endpoints_of
 from chakram.testing.plans import (
     collective,
     compute,
@@ -27,22 +28,6 @@ from chakram.testing.plans import (
     share_rows,
     world_plan,
 )
-
-
-def endpoints_of(plan: Plan) -> list[Endpoint]:
-    (agent,) = plan.agents
-    rng = random.Random(1)
-    return [
-        Endpoint(
-            port=port,
-            ranks=[rank for rank in agent.ranks if rank.port == port.number],
-            transport=agent.transport,
-            settings=agent.settings,
-            rank_numbers=agent.numbers(),
-            rng=rng,
-        )
-        for port in agent.ports
-    ]
 
 
 def pair_of(

@@ -12,9 +12,9 @@ from chakram.core.groups import world_group
 from chakram.core.plan_check import check_plan
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
-from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram.simulate.job import simulate_plan
+from chakram.testing.ends import endpoints_of
 from chakram.testing.plans import (
     collective,
     flow_rows,
@@ -122,17 +122,5 @@ def test_without_skip_ranks_of_one_port_are_refused() -> None:
 
 def test_a_host_in_two_processes_is_refused() -> None:
     plan, _ = plan_of([collective("barrier")], local_rate_bps=0, host_of=two_ports_each)
-    agent = plan.agents[0]
-    endpoints = [
-        Endpoint(
-            port=port,
-            ranks=[rank for rank in agent.ranks if rank.port == port.number],
-            transport=agent.transport,
-            settings=agent.settings,
-            rank_numbers=agent.numbers(),
-            rng=random.Random(1),
-        )
-        for port in agent.ports
-    ]
     with pytest.raises(PlanError, match="port 1 of the same host is served elsewhere"):
-        connect_local(endpoints[:1])
+        connect_local(endpoints_of(plan)[:1])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -11,6 +10,7 @@ from chakram.core.program import Operation
 from chakram.fabric.shapes import single_switch
 from chakram.replay.endpoint import Endpoint
 from chakram.simulate.engine import VirtualFabric, Wire
+from chakram.testing.ends import endpoints_of
 from chakram.testing.plans import (
     collective,
     compute,
@@ -61,7 +61,7 @@ def test_an_idle_wire_saves_no_fractions_up() -> None:
     assert link.enter(1, 10) == 13
 
 
-def endpoints_of(
+def two_endpoints(
     rows: Sequence[Operation],
     others: Sequence[Operation] | None = None,
     *,
@@ -79,18 +79,7 @@ def endpoints_of(
         single_switch(2, rate_bps),
         settings=RunSettings(warmup=0, measured=measured, drop_ratio=drop_ratio),
     )
-    (agent,) = plan.agents
-    return [
-        Endpoint(
-            port=port,
-            ranks=[rank for rank in agent.ranks if rank.port == port.number],
-            transport=agent.transport,
-            settings=agent.settings,
-            rank_numbers=agent.numbers(),
-            rng=random.Random(1),
-        )
-        for port in agent.ports
-    ]
+    return endpoints_of(plan)
 
 
 def joined(endpoints: list[Endpoint], wires: list[Wire] | None = None) -> VirtualFabric:
@@ -107,7 +96,7 @@ def run(fabric: VirtualFabric) -> bool:
 
 def test_it_runs_until_every_endpoint_has_finished() -> None:
     rows = [compute(1_000), collective("barrier", after=[0])]
-    endpoints = endpoints_of(rows, rate_bps=None)
+    endpoints = two_endpoints(rows, rate_bps=None)
     fabric = joined(endpoints, [])
     assert run(fabric)
     assert all(endpoint.finished() for endpoint in endpoints)
@@ -115,7 +104,7 @@ def test_it_runs_until_every_endpoint_has_finished() -> None:
 
 
 def test_a_start_that_has_passed_is_made_up_for() -> None:
-    endpoints = endpoints_of([compute(1_000)])
+    endpoints = two_endpoints([compute(1_000)])
     fabric = joined(endpoints)
     assert fabric.run(start_ns=-600)
     assert fabric.now_ns == 2 * 1_000 - 600
@@ -126,20 +115,20 @@ def test_a_fabric_without_endpoints_is_done() -> None:
 
 
 def test_it_stops_when_an_endpoint_fails() -> None:
-    endpoints = endpoints_of([collective("all_gather", 8)], drop_ratio=1.0)
+    endpoints = two_endpoints([collective("all_gather", 8)], drop_ratio=1.0)
     assert not run(joined(endpoints))
     assert any(endpoint.failed() for endpoint in endpoints)
 
 
 def test_it_stops_when_nothing_is_left_to_happen() -> None:
-    endpoints = endpoints_of([receive(1, 8)], [])
+    endpoints = two_endpoints([receive(1, 8)], [])
     assert not run(joined(endpoints))
     assert endpoints[0].failed() is None
     assert not endpoints[0].finished()
 
 
 def test_it_reports_the_iterations_that_all_have_done() -> None:
-    endpoints = endpoints_of([collective("barrier")], rate_bps=None, measured=11_000)
+    endpoints = two_endpoints([collective("barrier")], rate_bps=None, measured=11_000)
     reports: list[int] = []
     fabric = joined(endpoints)
     assert fabric.run(start_ns=0, report=reports.append)
@@ -150,7 +139,7 @@ def test_it_reports_the_iterations_that_all_have_done() -> None:
 
 @pytest.mark.parametrize("nwires", [1, 2, 3])
 def test_a_path_of_some_wires_takes_the_sum_of_their_times(nwires: int) -> None:
-    endpoints = endpoints_of([collective("all_gather", 4_000)])
+    endpoints = two_endpoints([collective("all_gather", 4_000)])
     paths = [[wire(10**9, 100) for _ in range(nwires)] for _ in range(2)]
     fabric = VirtualFabric(
         endpoints=endpoints, route=lambda source, *_: (paths[source], 1 - source)

@@ -239,7 +239,7 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
 
 def _write(trace: SynthTrace, out: Path, *, replace: bool, as_json: bool) -> None:
     from chakram.chakra.synthesize import synthesize
-    from chakram.chakra.writer import write_trace_set
+    from chakram.chakra.writer import write_synthesis
 
     synthesis = synthesize(trace)
     console = Console(stderr=True)
@@ -247,13 +247,9 @@ def _write(trace: SynthTrace, out: Path, *, replace: bool, as_json: bool) -> Non
         console=console, transient=True, disable=as_json or not console.is_terminal
     ) as progress:
         task = progress.add_task("writing traces", total=synthesis.nranks)
-        written = write_trace_set(
+        written = write_synthesis(
             out,
-            prefix=synthesis.kind,
-            graphs=synthesis.graphs(),
-            groups=synthesis.groups,
-            producer=synthesis.producer,
-            descriptions_of=synthesis.descriptions_of,
+            synthesis,
             replace=replace,
             on_rank=lambda done: progress.update(task, completed=done),
         )

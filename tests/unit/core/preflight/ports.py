@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.core.plan import PortPlan, TransportPlan
+from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,14 +23,12 @@ def ports(
 ) -> list[PortPlan]:
     """Return ports h0, h1, ... of one agent each."""
     return [
-        PortPlan(
-            number=10 + number,
+        port_plan(
+            10 + number,
             agent=f"a{number}",
             host=f"h{number}",
-            open="udp:eth0",
-            netns=None,
+            open_spec="udp:eth0",
             address=address.format(number + 1),
-            udp_port=4791,
             rate_bps=100 * MBIT if rates_bps is None else rates_bps[number],
             mtu=mtu,
         )

@@ -44,15 +44,21 @@ def path(
     return report
 
 
-def found_in(report: PathReport | None) -> list[tuple[str, str]]:
-    found = path_facts(
-        PAIR,
-        report,
-        packets=PACKETS,
-        source_ports=SOURCE_PORTS,
-        address="198.18.0.2",
-        settings=SETTINGS,
+def facts_of(report: PathReport | None) -> list[Fact]:
+    return list(
+        path_facts(
+            PAIR,
+            report,
+            packets=PACKETS,
+            source_ports=SOURCE_PORTS,
+            address="198.18.0.2",
+            settings=SETTINGS,
+        )
     )
+
+
+def found_in(report: PathReport | None) -> list[tuple[str, str]]:
+    found = facts_of(report)
     return [(fact.check, fact.found) for fact in found if fact.verdict == FAILED]
 
 
@@ -67,14 +73,7 @@ def test_nothing_that_arrives_is_one_finding(report: PathReport | None) -> None:
 
 def test_who_refuses_packets_is_said() -> None:
     def hint(report: PathReport) -> str | None:
-        (fact,) = path_facts(
-            PAIR,
-            report,
-            packets=PACKETS,
-            source_ports=SOURCE_PORTS,
-            address="198.18.0.2",
-            settings=SETTINGS,
-        )
+        (fact,) = facts_of(report)
         return fact.hint
 
     assert hint(PathReport()) == (
