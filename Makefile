@@ -17,6 +17,9 @@ INSTALLED := $(VENV)/.chakram-installed
 TOOLS := $(VENV)/.chakram-tools
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 
+# Succeeds if the virtual environment is whole; one may have been left half made.
+HAS_PIP = $(BIN)/python -m pip --version >/dev/null 2>&1
+
 # The tests that say something about hot modules run a second time, uncompiled.
 HOT_TESTS := $(wildcard tests/unit/roce tests/unit/replay tests/unit/switch \
 	tests/unit/simulate tests/property)
@@ -88,9 +91,9 @@ clean: ## Remove what was built, and caches; the virtual environment stays
 $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed; set PYTHON=..." >&2; exit 1; }
-	@[ -x $(BIN)/python ] || $(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	@$(HAS_PIP) || $(PYTHON) -c 'import ensurepip' 2>/dev/null || \
 		deploy/install-packages.sh
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	@$(HAS_PIP) || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; \
 		exit 1; }
 	@echo "installing chakram into $(VENV) (takes a minute or so the first time)"

@@ -35,7 +35,15 @@ if [[ ! -e $policy ]]; then
     chmod 755 "$policy"
 fi
 
+# Others may hold the locks for a while, as unattended upgrades do, and a mirror may be
+# busy.  apt-get waits for the lock of dpkg if it is told so, never for that of the lists.
+attempts=1
+$required && attempts=5
 echo "installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
-{ apt-get update -qq && apt-get install -qq --no-install-recommends "${missing[@]}"; } \
-    </dev/null >/dev/null || give_up "apt-get could not install: ${missing[*]}"
+for ((attempt = 1; attempt <= attempts; attempt++)); do
+    { apt-get update -qq && apt-get install -qq --no-install-recommends \
+        -o DPkg::Lock::Timeout=120 "${missing[@]}"; } </dev/null >/dev/null && exit 0
+    ((attempt == attempts)) || sleep $((attempt * 10))
+done
+give_up "apt-get could not install: ${missing[*]}"

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,7 +74,7 @@ def fetch_kernel() -> Kernel:
         folder = Path(place)
         # apt gives up its rights before it downloads, and must be able to write.
         folder.chmod(0o777)
-        _run("apt-get", "download", "-qq", package, cwd=folder)
+        _download(package, folder)
         (archive,) = folder.glob("*.deb")
         ready = folder / package
         _unpack(archive, folder / "root", ready)
@@ -84,11 +85,33 @@ def fetch_kernel() -> Kernel:
     return kernel
 
 
+def _download(package: str, folder: Path) -> None:
+    try:
+        _run("apt-get", "download", "-qq", package, cwd=folder)
+    except RuntimeError:
+        # What is known of the archive may be old: it may have another version by now.
+        _update()
+        _run("apt-get", "download", "-qq", package, cwd=folder)
+
+
+def _update() -> None:
+    """Learn what the archive has; wait for others who do that."""
+    for pause_s in (10, 20, 30, 0):
+        try:
+            _run("apt-get", "update", "-qq")
+        except RuntimeError:
+            if not pause_s:
+                raise
+            time.sleep(pause_s)
+        else:
+            return
+
+
 def _package() -> str:
     """Return the package of the newest kernel that this system's archive has."""
     found = _named_package()
     if found is None:
-        _run("apt-get", "update", "-qq")
+        _update()
         found = _named_package()
     if found is None:
         raise RuntimeError(f"the package archive has none of {', '.join(PACKAGES)}")

@@ -8,10 +8,10 @@ import pytest
 
 from tests.interop.softroce.disturbance import ARRIVING, LEAVING, mark, marks
 from tests.interop.softroce.host import exchange
-from tests.interop.softroce.machine import Machine
+from tests.interop.softroce.machine import LIMIT_S, Machine
 from tests.interop.softroce.orders import TRANSPORT, Order
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
 MESSAGES = 256
 """On each of two queue pairs."""

@@ -12,11 +12,10 @@ from chakram.fabric.netns import run_in_namespace
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
 from tests.interop.softroce.host import exchange
-from tests.interop.softroce.machine import GUEST, HOST, Machine
+from tests.interop.softroce.machine import GUEST, HOST, LIMIT_S, Machine
 from tests.interop.softroce.orders import TRANSPORT, Order
 
-# The guest is started by whichever test comes first.
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
 MESSAGES = 256
 """On each of two queue pairs, for each path MTU: so 1,024 each way and IP version."""

@@ -11,11 +11,16 @@ from chakram.roce.opcodes import Opcode
 from tests.interop.softroce.conftest import FEATURE
 from tests.interop.softroce.host import exchange
 from tests.interop.softroce.kernel import Kernel
-from tests.interop.softroce.machine import GuestDied, Machine, why_no_machine
+from tests.interop.softroce.machine import (
+    LIMIT_S,
+    GuestDied,
+    Machine,
+    why_no_machine,
+)
 from tests.interop.softroce.orders import Order
 from tests.support import require
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
 # What the guest asks for, by its name there, and the opcode of the packet.
 REQUESTS = {
