@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import time
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.control.events import Failed, Finished
+from chakram.errors import AgentError
 from chakram_agent.policy import Policy
 from chakram_agent.shell import ServeOptions, serve
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
     from chakram.control.client import AgentClient
     from chakram.control.events import AgentEvent
     from chakram.control.service import TlsFiles
+    from chakram.core.plan import AgentPlan
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = PATIENCE_S
+SOON_NS = 20_000_000
 
 
 @asynccontextmanager
@@ -39,6 +44,20 @@ async def serving(
         stop.set()
         async with asyncio.timeout(TIMEOUT_S):
             await task
+
+
+async def start(client: AgentClient, plan: AgentPlan) -> None:
+    """Have an agent prepare a plan, and start soon.
+
+    On a busy machine that moment may be over when the agent hears of it: then it
+    refuses, stays prepared, and gets a later one.
+    """
+    await client.prepare(plan)
+    for ahead_ns in (SOON_NS, 10 * SOON_NS):
+        with suppress(AgentError):
+            await client.arm(time.monotonic_ns() + ahead_ns)
+            return
+    await client.arm(time.monotonic_ns() + 100 * SOON_NS)
 
 
 async def until_the_end(client: AgentClient) -> list[AgentEvent]:

@@ -30,11 +30,21 @@ FOLDERS = PURE | {"golden", "interop"} | TOUCHING_THE_SYSTEM | OFF_BY_DEFAULT
 
 without_data = pytest.StashKey[int]()
 
-hypothesis.settings.register_profile("dev", deadline=None)
-hypothesis.settings.register_profile(
-    "ci", deadline=None, derandomize=True, print_blob=True
+# How fast a law is checked is up to the machine.
+TIMELESS = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
+hypothesis.settings.register_profile("dev", TIMELESS)
+hypothesis.settings.register_profile("ci", TIMELESS, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+# What is printed must not depend on who watches: rich and typer look at these.
+for variable in (
+    *("TERMINAL_WIDTH", "TERM", "COLORTERM"),
+    *("NO_COLOR", "FORCE_COLOR", "PY_COLORS", "CLICOLOR", "CLICOLOR_FORCE"),
+    *("TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS"),
+):
+    os.environ.pop(variable, None)
 
 
 def folder_of(item: pytest.Item) -> str:
@@ -97,6 +107,13 @@ def chakram_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
+def _unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give what is printed the width that it has without a terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "25")
+
+
+@pytest.fixture(autouse=True)
 def _pure(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forbid connections and sleep in tests of pure code."""
     if folder_of(request.node) not in PURE:
@@ -122,6 +139,6 @@ def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     before = Belongings.now()
     yield
-    left = before.left_behind(grace_s=3.0)
+    left = before.left_behind()
     if left:
         pytest.fail("left behind: " + "; ".join(left), pytrace=False)

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 
+from tests.waiting import Stopwatch
+
+GRACE_S = 10.0
+"""For what ends on its own, as the threads of a closed channel do."""
+
 # gRPC and pyarrow keep event descriptors and daemon threads for the life of the
 # process once they were used; only what is the test's own business is compared.
 WATCHED_DESCRIPTORS = ("socket:", "pipe:", "net:", "/")
@@ -39,15 +44,12 @@ class Belongings:
             namespaces=namespaces(),
         )
 
-    def left_behind(self, *, grace_s: float) -> list[str]:
-        """Return what is there now and was not then, after at most *grace_s*.
-
-        The grace is for what ends on its own, as the threads of a closed channel do.
-        """
-        deadline_s = time.monotonic() + grace_s
+    def left_behind(self) -> list[str]:
+        """Return what is there now and was not then, after ``GRACE_S`` at most."""
+        watch = Stopwatch()
         while True:
             left = self._left_behind_now()
-            if not left or time.monotonic() > deadline_s:
+            if not left or watch.look() > GRACE_S:
                 return left
             gc.collect()
             time.sleep(0.02)

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -20,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.control.certificates import make_certificates
 from chakram.fabric.netns import run_in_namespace
+from tests.e2e.processes import TRAFFIC_ENDS_S, descendants
 from tests.e2e.runs import LAB, Ended
 from tests.support import missing_program, missing_root, require
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +39,9 @@ SECOND_ADDRESS, THIRD_ADDRESS = "198.18.1.1", "198.18.0.101"
 IPV6_ADDRESSES = {
     name: f"2001:2::{number}" for number, name in enumerate(NAMES, start=1)
 }
+_LOOKING_S = 1.0
+"""What it may take, on a busy machine, to see that traffic has ended."""
+
 ALLOWED = ("198.18.0.0/24", "2001:2::/64")
 
 
@@ -88,9 +93,18 @@ class Hosts:
     def are_silent(self) -> bool:
         """Tell whether they send no more than what keeps connections alive."""
         before = [self.sent_bytes(name) for name in NAMES]
-        time.sleep(0.1)
+        time.sleep(_LOOKING_S / 10)
         after = [self.sent_bytes(name) for name in NAMES]
         return sum(after) - sum(before) < 10_000
+
+    def wait_for_silence(self) -> None:
+        """Wait for as long as the end of traffic may take, and to see it."""
+        wait_until(
+            self.are_silent,
+            "the end of traffic",
+            timeout_s=TRAFFIC_ENDS_S + _LOOKING_S,
+            processes=[each.pid for each in descendants(os.getpid())],
+        )
 
     def sent_bytes(self, host: str) -> int:
         """Return how much has left *host*."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from chakram.observe.manifest import COMPLETE
 from tests.e2e.hosts import Hosts
-from tests.e2e.processes import TRAFFIC_ENDS_S, RunProcess
+from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 UNTIL_OTHERS_END = "until_others_end"
 SLOW = {"rate": "10Mbit"}
 """Four data planes share this machine with whatever else a test needs."""
+
+ATTEMPTS = 3
+"""Something else may keep the machine busy for a while."""
 
 SMALL = {"size_scale": "1/64"}
 
@@ -37,8 +42,24 @@ def test_a_job_in_the_background_ends_with_the_others_wherever_it_is(
             "placement": {"ports": [1, 2]},
         },
     ]
+    late_ns = []
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        front_ns, more_ns = run_both(found, folder, jobs)
+        # Up to the news, and to the end of an iteration.
+        late_ns.append(more_ns)
+        if more_ns <= max(front_ns, 10**9):
+            break
+    else:
+        pytest.fail(f"the background ended {late_ns} ns after the others")
+    found.wait_for_silence()
+
+
+def run_both(found: Hosts, folder: Path, jobs: list[dict[str, Any]]) -> tuple[int, int]:
+    """Return how long the job in front took, and how much longer the other one."""
     experiment = write_experiment(
-        tmp_path,
+        folder,
         jobs,
         found.fabric(defaults=SLOW),
         iterations={"warmup": 1, "measured": 4},
@@ -65,10 +86,8 @@ def test_a_job_in_the_background_ends_with_the_others_wherever_it_is(
     assert abs(len(iterations["back", 0]) - len(iterations["back", 1])) <= 1
     # It has a quarter of the bytes, and goes on for as long as the other job.
     assert len(iterations["back", 0]) > 5
-    # Up to the news, and to the end of an iteration: a busy machine takes its time.
-    front_ns = max(ends["front"]) - min(starts["front"])
-    assert max(ends["back"]) <= max(ends["front"]) + max(front_ns, 10**9)
-    wait_until(found.are_silent, "silence", timeout_s=TRAFFIC_ENDS_S)
+    front_end_ns = max(ends["front"])
+    return front_end_ns - min(starts["front"]), max(ends["back"]) - front_end_ns
 
 
 def test_a_controller_that_dies_ends_the_background_on_every_host(
@@ -94,4 +113,4 @@ def test_a_controller_that_dies_ends_the_background_on_every_host(
         process.wait_for_records()
         process.process.send_signal(signal.SIGKILL)
         process.process.wait(PATIENCE_S)
-        wait_until(found.are_silent, "silence", timeout_s=TRAFFIC_ENDS_S + 1.0)
+        found.wait_for_silence()

@@ -21,7 +21,7 @@ from tests.e2e.hosts import (
     host_section,
     port_section,
 )
-from tests.e2e.processes import TRAFFIC_ENDS_S, RunProcess
+from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, write_experiment
 from tests.waiting import wait_until
 
@@ -36,9 +36,6 @@ ENDLESS = {"warmup": 0, "measured": 1_000_000}
 
 SLOW = {"rate": "10Mbit"}
 """Four data planes share this machine with whatever else a test needs."""
-
-LOOKING_S = 1.0
-"""What it may take, on a busy machine, to see that traffic has ended."""
 
 
 @pytest.mark.parametrize("op", CLOSED_FORMS)
@@ -196,15 +193,11 @@ def test_hosts_fall_silent_without_their_controller(
     )
     with RunProcess(experiment, prefix=found.enter("c")) as going:
         going.wait_for_records()
-        assert not found.are_silent()
+        wait_until(lambda: not found.are_silent(), "traffic")
 
         going.process.send_signal(number)
 
-        wait_until(
-            found.are_silent,
-            "the end of traffic",
-            timeout_s=TRAFFIC_ENDS_S + LOOKING_S,
-        )
+        found.wait_for_silence()
     # The agents are free for the next controller.
     (tmp_path / "next").mkdir()
     again = write_experiment(tmp_path / "next", [moe(4)], found.fabric())

@@ -22,11 +22,20 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.processes import RunProcess
+    from tests.e2e.processes import Member, RunProcess
 
 pytestmark = pytest.mark.usefixtures("netns")
 
 RUN_FAILED = 4
+
+
+def wait_for_the_end_of_traffic(family: list[Member]) -> None:
+    wait_until(
+        lambda: gone(family, SHARD),
+        "the end of traffic",
+        timeout_s=TRAFFIC_ENDS_S,
+        processes=[each.pid for each in family],
+    )
 
 
 def test_a_killed_controller_takes_everything_with_it(
@@ -42,9 +51,7 @@ def test_a_killed_controller_takes_everything_with_it(
 
     going.process.kill()
 
-    wait_until(
-        lambda: gone(family, SHARD), "the end of traffic", timeout_s=TRAFFIC_ENDS_S
-    )
+    wait_for_the_end_of_traffic(family)
     wait_until(lambda: gone(family), "the end of all processes")
     assert read_states() == []
     going.process.wait()
@@ -70,9 +77,7 @@ def test_a_run_without_a_part_of_it_ends_and_says_why(
 
     going.member(victim).signal(signal.SIGKILL)
 
-    wait_until(
-        lambda: gone(family, SHARD), "the end of traffic", timeout_s=TRAFFIC_ENDS_S
-    )
+    wait_for_the_end_of_traffic(family)
     ended = going.wait()
     assert ended.code == RUN_FAILED
     assert re.match(sentence, ended.sentence)

@@ -14,6 +14,7 @@ import pytest
 
 from chakram.cli import main
 from tests.golden.bad_traces import TRACES
+from tests.leaks import own_lab
 from tests.support import require
 
 ERRORS = Path(__file__).parent / "errors"
@@ -89,7 +90,7 @@ def test_wrong_input_is_answered_by_one_sentence(
     file.write_text(text.replace("$DIR", str(tmp_path)), encoding="utf-8")
     arguments = [settings["run"], str(file)]
     if settings["run"] != "plan":
-        arguments += ["--lab", "chakram-golden"]
+        arguments += ["--lab", own_lab("golden")]
     if settings["run"] == "simulate":
         arguments = arguments[:2]
     if "unprivileged" in settings:

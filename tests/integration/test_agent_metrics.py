@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 import urllib.request
 from array import array
 from typing import Any
@@ -20,13 +19,14 @@ from chakram.core.queue_pair_names import PORT_SUMS
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram.errors import PortInUse
 from chakram_agent.metrics import AgentMetrics
-from tests.agents import until_the_end
+from tests.agents import TIMEOUT_S, start, until_the_end
 from tests.plans import ring_plan
+from tests.waiting import PATIENCE_S
 
 
 def scrape(url: str) -> dict[str, float]:
     """Return the sum of the samples of every name."""
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         text = answer.read().decode()
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -63,7 +63,7 @@ def test_an_agent_serves_what_it_counts_and_nothing_of_runs() -> None:
 
 def page(metrics: AgentMetrics, path: str) -> dict[str, Any]:
     url = metrics.url.replace("/metrics", path)
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
         assert answer.headers["Content-Type"] == "application/json"
         found: dict[str, Any] = json.load(answer)
     return found
@@ -136,10 +136,9 @@ async def test_the_command_serves_metrics(tmp_path: object) -> None:
         assert process.stdout is not None
         assert await process.stdout.readline()
         async with await AgentClient.connect(listen, name="a") as client:
-            await client.prepare(ring_plan())
-            await client.arm(time.monotonic_ns() + 20_000_000)
+            await start(client, ring_plan())
             assert isinstance((await until_the_end(client))[-1], Finished)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(TIMEOUT_S):
                 found: dict[str, float] = {}
                 while not found.get("chakram_flows_completed_total"):
                     await asyncio.sleep(0.05)

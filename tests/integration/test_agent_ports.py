@@ -18,6 +18,7 @@ from chakram_agent.dataplane.opening import open_port
 from chakram_agent.dataplane.port import Port, PortOptions
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
 from tests.udp_ports import free_udp_ports
+from tests.waiting import PATIENCE_S
 
 # Where the two ports of a test are. There is but one loopback address of IPv6.
 A, B = 0, 1
@@ -82,7 +83,7 @@ def arrivals(port: Port) -> list[tuple[bytes, int, bool, int]]:
     """Wait for something to arrive; return all of it."""
     poll = select.poll()
     poll.register(port.fileno(), select.POLLIN)
-    assert poll.poll(2000)
+    assert poll.poll(PATIENCE_S * 1000)
     found = []
     while port.receive_burst():
         data = bytes(port.buffer[: port.length])
@@ -241,7 +242,7 @@ def tos_of_one(opener: Opener, kind: BurstKind, *, marked: bool) -> int:
     family = socket.AF_INET6 if is_ipv6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as receiver:
         receiver.bind(opener.places[B])
-        receiver.settimeout(2)
+        receiver.settimeout(PATIENCE_S)
         if is_ipv6:
             receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,13 +14,12 @@ from chakram.core.preflight.probing import plan_probes, read_probes
 from chakram.core.preflight.settings import PreflightSettings
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
-from tests.agents import serving, until_the_end
+from tests.agents import serving, start, until_the_end
 from tests.udp_ports import free_udp_ports
 from tests.unit.core.preflight.ports import TRANSPORT, ports
 
 pytestmark = pytest.mark.asyncio
 
-SOON_NS = 20_000_000
 UDP_PORT = free_udp_ports()
 SETTINGS = PreflightSettings(path_mtu=1024, paths=2)
 
@@ -41,8 +39,7 @@ async def test_an_agent_tells_what_became_of_probes(tmp_path: Path) -> None:
         serving(f"unix:{tmp_path}/a") as target,
         await AgentClient.connect(target, name="a") as client,
     ):
-        await client.prepare(plan)
-        await client.arm(time.monotonic_ns() + SOON_NS)
+        await start(client, plan)
         events = await until_the_end(client)
 
     assert isinstance(events[-1], Finished)
@@ -85,8 +82,7 @@ async def test_nothing_of_an_aborted_run_is_told_after_a_reset(tmp_path: Path) -
         await client.abort("something else has failed")
         await client.reset()
 
-        await client.prepare(probes())
-        await client.arm(time.monotonic_ns() + SOON_NS)
+        await start(client, probes())
         events = await until_the_end(client)
 
     assert not any(isinstance(event, Failed) for event in events)

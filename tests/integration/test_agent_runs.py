@@ -47,26 +47,28 @@ from chakram.errors import (
 from chakram.testing.plans import collective, flow_rows, program
 from chakram_agent.policy import Policy
 from chakram_agent.state import TRAFFIC_LEASE_NS
-from tests.agents import TIMEOUT_S, children_of, serving, until_the_end
+from tests.agents import (
+    SOON_NS,
+    TIMEOUT_S,
+    children_of,
+    serving,
+    start,
+    until_the_end,
+)
 from tests.plans import UDP_PORT, ring_plan
 from tests.waiting import seconds_of
 
 pytestmark = pytest.mark.asyncio
-
-SOON_NS = 20_000_000
 
 
 def socket_in(folder: Path) -> str:
     return f"unix:{folder}/a"
 
 
-def endless(plan: AgentPlan) -> AgentPlan:
-    return replace(plan, settings=RunSettings(warmup=0, measured=10**6))
-
-
-async def start(client: AgentClient, plan: AgentPlan) -> None:
-    await client.prepare(plan)
-    await client.arm(time.monotonic_ns() + SOON_NS)
+def endless_plan() -> AgentPlan:
+    """Return a plan that does not end by itself, and leaves cores to others."""
+    settings = RunSettings(warmup=0, measured=10**6)
+    return ring_plan(settings=settings, rate_bps=50_000_000)
 
 
 async def wait_for_traffic(client: AgentClient) -> None:
@@ -179,9 +181,11 @@ async def test_abort_ends_the_traffic(tmp_path: Path) -> None:
         serving(socket_in(tmp_path)) as target,
         await AgentClient.connect(target, name="a") as client,
     ):
-        await start(client, endless(ring_plan()))
+        await start(client, endless_plan())
         await wait_for_traffic(client)
-        assert await seconds_of(client.abort("enough")) < 2
+        processes = children_of(os.getpid(), "chakram_agent.shard")
+        abort = client.abort("enough")
+        assert await seconds_of(abort, processes=processes) < 2
         failed = (await until_the_end(client))[-1]
         assert isinstance(failed, Failed)
         assert failed.reason == "enough"
@@ -203,7 +207,7 @@ async def test_all_records_are_here_when_an_abort_returns(tmp_path: Path) -> Non
         await AgentClient.connect(target, name="a") as client,
     ):
         follower = asyncio.create_task(follow(client))
-        await start(client, endless(ring_plan()))
+        await start(client, endless_plan())
         async with asyncio.timeout(TIMEOUT_S):
             await begun.wait()
         await client.abort("enough")
@@ -258,7 +262,7 @@ async def test_a_shard_that_is_killed_ends_the_run(tmp_path: Path) -> None:
         serving(socket_in(tmp_path)) as target,
         await AgentClient.connect(target, name="a") as client,
     ):
-        await start(client, endless(ring_plan()))
+        await start(client, endless_plan())
         await wait_for_traffic(client)
         (shard,) = children_of(os.getpid(), "chakram_agent.shard")
         os.kill(shard, signal.SIGKILL)
@@ -281,7 +285,8 @@ async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> No
         # Stopped, not killed: the stream stays open, but nothing is said any more.
         controller.send_signal(signal.SIGSTOP)
         began_s = time.monotonic()
-        assert await seconds_of(wait_until_gone(shard)) < 2
+        gone = wait_until_gone(shard)
+        assert await seconds_of(gone, processes=(agent.pid, shard)) < 2
         assert time.monotonic() - began_s > TRAFFIC_LEASE_NS / 1e9 - 0.5
     finally:
         controller.kill()
@@ -313,7 +318,7 @@ async def test_a_killed_controller_frees_the_agent(tmp_path: Path) -> None:
 async def test_shards_die_with_their_agent(tmp_path: Path) -> None:
     agent = await agent_process(socket_in(tmp_path))
     async with await AgentClient.connect(socket_in(tmp_path), name="a") as client:
-        await start(client, endless(ring_plan()))
+        await start(client, endless_plan())
         await wait_for_traffic(client)
         (shard,) = children_of(agent.pid, "chakram_agent.shard")
         agent.kill()
@@ -446,7 +451,7 @@ from tests.integration.test_agent_runs import *
 
 async def main():
     client = await AgentClient.connect(sys.argv[1], name="a")
-    await start(client, endless(ring_plan()))
+    await start(client, endless_plan())
     await wait_for_traffic(client)
     print("traffic", flush=True)
     async for event in client.events():

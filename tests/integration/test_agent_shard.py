@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import subprocess
 import sys
@@ -26,16 +27,29 @@ from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.shard import Shard
 from tests.plans import ring_plan
+from tests.waiting import PATIENCE_S, Stopwatch, wait_until
 
 ALLOW = ("127.0.0.0/8",)
 WEIGHTY = ("grpc", "asyncio", "pyroute2", "prometheus_client", "pyarrow", "pydantic")
 
 
 class Talk:
-    """The agent's end of a shard that runs in a thread."""
+    """The agent's end of a shard.
 
-    def __init__(self, pipe: ShardPipe, counters: SharedCounters) -> None:
+    Args:
+        pipe: To the shard.
+        counters: Shared with it.
+        far_end: The shard's own end, if it runs in this process.
+    """
+
+    def __init__(
+        self,
+        pipe: ShardPipe,
+        counters: SharedCounters,
+        far_end: ShardPipe | None = None,
+    ) -> None:
         self.pipe = pipe
+        self.far_end = far_end
         self.counters = counters
         self.reports: list[pb.ShardReport] = []
 
@@ -57,8 +71,8 @@ class Talk:
         self, kind: str, condition: Callable[[pb.ShardReport], bool] = bool
     ) -> pb.ShardReport:
         """Wait for a report of a kind that meets a condition."""
-        deadline_s = time.monotonic() + 20
-        while time.monotonic() < deadline_s:
+        watch = Stopwatch()
+        while watch.look() < PATIENCE_S:
             self.pipe.wait(0.1)
             for data in self.pipe.receive():
                 report = pb.ShardReport.FromString(data)
@@ -79,19 +93,24 @@ class Talk:
 
 @contextmanager
 def running() -> Iterator[Talk]:
+    """Run a shard in a thread."""
+    threshold = gc.get_threshold()
     ours, theirs = socket.socketpair()
     counters = SharedCounters.create("test", queue_pairs=2, ports=2)
     pipe = ShardPipe(theirs)
     thread = threading.Thread(target=Shard(pipe, counters).run, name="shard")
     thread.start()
-    talk = Talk(ShardPipe(ours), counters)
+    talk = Talk(ShardPipe(ours), counters, pipe)
     try:
         yield talk
     finally:
         talk.pipe.close()
-        thread.join(10)
+        thread.join(PATIENCE_S)
         pipe.close()
         counters.close()
+        # Of a process of its own it would be the end.
+        gc.unfreeze()
+        gc.set_threshold(*threshold)
     assert not thread.is_alive()
 
 
@@ -258,16 +277,19 @@ def test_an_order_that_makes_no_sense_is_a_failure() -> None:
 def test_an_agent_that_takes_nothing_stops_the_shard(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pipe_module, "MAX_QUEUED_BYTES", 10_000)
+    # More than any single report has.
+    most_bytes = 1_000_000
+    monkeypatch.setattr(pipe_module, "MAX_QUEUED_BYTES", most_bytes)
     plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6), input_bytes=4096)
     with running() as talk:
         talk.set_up(plan)
         talk.wait_for("ready")
         talk.arm()
-        before = -1
-        while (rounds := talk.counters.load(0).rounds) != before or not rounds:
-            before = rounds
-            threading.Event().wait(0.1)  # it works on until the bound is reached
+        # It works on until the bound is reached.
+        wait_until(
+            lambda: talk.far_end.queued_bytes > most_bytes,
+            "what the agent leaves lying",
+        )
         failed = talk.wait_for("failed").failed
         assert "bytes of records lying" in failed.error.found
 

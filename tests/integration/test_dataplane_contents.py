@@ -23,6 +23,7 @@ from chakram_agent.dataplane.memory import MemoryNetwork
 from chakram_agent.dataplane.opening import open_line
 from chakram_agent.policy import Policy
 from tests.udp_ports import free_udp_ports
+from tests.waiting import PATIENCE_S, Stopwatch
 
 POLICY = Policy(allow=(ip_network("127.0.0.0/8"),))
 ADDRESSES = ("127.18.9.1", "127.18.9.2")
@@ -87,9 +88,9 @@ def make_endpoint(
 
 
 def run(plane: DataPlane, until: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 20
+    watch = Stopwatch()
     while not until():
-        assert time.monotonic() < deadline_s
+        assert watch.look() < PATIENCE_S
         plane.round()
         plane.wait(1_000_000)
 

@@ -11,6 +11,7 @@ import yaml
 
 from tests.support import REPO_ROOT, missing_program, require
 from tests.unit.observe.test_metrics_state import exposition, full_state
+from tests.waiting import PATIENCE_S
 
 DEPLOY = REPO_ROOT / "deploy"
 
@@ -26,7 +27,7 @@ def promtool(*arguments: str, text: str | None = None) -> str:
         input=text,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

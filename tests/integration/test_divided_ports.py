@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import struct
-import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,14 +20,15 @@ from chakram.core.counters import slot
 from chakram.core.groups import world_group
 from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import AgentPlan, RunSettings
-from chakram.core.queue_pairs import SHARD_BITS, SOURCE_PORT_BASE, SOURCE_PORT_POOL
+from chakram.core.queue_pairs import SHARD_BITS
 from chakram.core.records import FLOW_FIELDS, PORT_FIELDS, RecordRows
 from chakram.errors import FabricError, PortInUse
 from chakram.testing.plans import collective, program
 from chakram_agent.dataplane.steering import open_receivers
 from chakram_agent.dataplane.udp_sockets import UDP_SEGMENT
-from tests.agents import TIMEOUT_S, children_of, serving, until_the_end
+from tests.agents import TIMEOUT_S, children_of, serving, start, until_the_end
 from tests.plans import ring_plan
+from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,19 +37,11 @@ if TYPE_CHECKING:
     from chakram.control.events import AgentEvent
 
 SHARDS = (1, 3, 7)
+ATTEMPTS = 5
+"""Something else may keep the machine busy for a while."""
+
 LOOPBACK = ("127.0.0.1", "::1")
 _UDP_GRO = 104
-
-
-def free_udp_port(address: str) -> int:
-    """Return a port that nobody has, and that no source port of a plan is."""
-    pool = range(SOURCE_PORT_BASE, SOURCE_PORT_BASE + SOURCE_PORT_POOL)
-    while True:
-        with socket.socket(family_of(address), socket.SOCK_DGRAM) as sock:
-            sock.bind((address, 0))
-            number = int(sock.getsockname()[1])
-        if number not in pool:
-            return number
 
 
 def family_of(address: str) -> int:
@@ -61,7 +53,7 @@ def receivers(
     address: str, shards: Sequence[int] = SHARDS
 ) -> Iterator[tuple[int, list[socket.socket]]]:
     """Yield the UDP port and the sockets of a divided port."""
-    udp_port = free_udp_port(address)
+    udp_port = free_udp_ports()
     opened = open_receivers("", address, udp_port, shards)
     try:
         yield udp_port, opened
@@ -151,7 +143,7 @@ def divided_plan(
         replace(
             port,
             address=address if address == "::1" else f"{address[:-1]}{port.number + 1}",
-            udp_port=free_udp_port(address),
+            udp_port=free_udp_ports(),
         )
         for port in base.ports
     )
@@ -175,8 +167,7 @@ def divided_plan(
 
 
 async def run(client: AgentClient, plan: AgentPlan) -> list[AgentEvent]:
-    await client.prepare(plan)
-    await client.arm(time.monotonic_ns() + 50_000_000)
+    await start(client, plan)
     return await until_the_end(client)
 
 
@@ -243,11 +234,24 @@ async def test_ranks_of_one_port_live_in_several_shards(
 async def test_parts_of_a_port_keep_its_rate_together(tmp_path: Path) -> None:
     rate_bps = 50_000_000
     plan = divided_plan("127.18.9.1", shards=4, rate_bps=rate_bps, iterations=2)
+    found = []
     async with (
         serving(f"unix:{tmp_path}/a") as target,
         await AgentClient.connect(target, name="a") as client,
     ):
-        events = await run(client, plan)
+        for _ in range(ATTEMPTS):
+            found.append(goodput_bps(await run(client, plan)))
+            # Parts with a rate of their own would have twice as much.
+            assert found[-1] <= rate_bps
+            # How near to it they come is up to the machine.
+            if found[-1] >= rate_bps * 0.4:
+                return
+            await client.reset()
+    raise AssertionError(f"{found} of {rate_bps} bit/s")
+
+
+def goodput_bps(events: Sequence[AgentEvent]) -> float:
+    """Return what each of the two ports sent per second; both send alike."""
     rows = RecordRows()
     for event in events:
         if isinstance(event, RecordBatch):
@@ -257,20 +261,19 @@ async def test_parts_of_a_port_keep_its_rate_together(tmp_path: Path) -> None:
     first = rows.flows[FLOW_FIELDS.index("first_sent_ns") :: width]
     sizes = rows.flows[FLOW_FIELDS.index("size_bytes") :: width]
     took_s = (max(acked) - min(first)) / 1e9
-    # Both ports send alike.  Parts with a rate of their own would have twice as much;
-    # how near to it they come is up to the machine.
-    assert rate_bps * 0.4 <= 8 * sum(sizes) / 2 / took_s <= rate_bps
+    return 8 * sum(sizes) / 2 / took_s
 
 
 @pytest.mark.asyncio
 async def test_a_part_that_is_killed_ends_the_run(tmp_path: Path) -> None:
-    plan = divided_plan("127.18.9.1", shards=4, iterations=100_000)
+    # Slow, so that four processes leave cores to their agent and its controller.
+    rate_bps = 50_000_000
+    plan = divided_plan("127.18.9.1", shards=4, rate_bps=rate_bps, iterations=100_000)
     async with (
         serving(f"unix:{tmp_path}/a") as target,
         await AgentClient.connect(target, name="a") as client,
     ):
-        await client.prepare(plan)
-        await client.arm(time.monotonic_ns() + 20_000_000)
+        await start(client, plan)
         async with asyncio.timeout(TIMEOUT_S):
             async for event in client.events():
                 if isinstance(event, RecordBatch):

@@ -23,8 +23,12 @@ from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import ShardPipe
 from tests.integration.test_agent_shard import Talk
 from tests.plans import ring_plan
+from tests.waiting import PATIENCE_S
 
 IDLE_S = 1.0
+ATTEMPTS = 5
+"""Something else may share its caches for a while."""
+
 MOST_OF_A_CORE = 0.03
 """It looks up 20 times a second, in case its agent wants something."""
 
@@ -52,7 +56,7 @@ def shard_process() -> Iterator[tuple[Talk, int]]:
         yield Talk(pipe, counters), process.pid
     finally:
         pipe.close()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         counters.close()
 
 
@@ -103,7 +107,9 @@ def test_a_shard_without_anything_due_takes_next_to_no_cpu(after_traffic: bool) 
                 "progress",
                 lambda _: talk.counters.snapshot()[slot("flows_completed")] == flows,
             )
-        share = min(share_of_a_core(process) for _ in range(2))
-        assert share < MOST_OF_A_CORE
+        shares = []
+        while min(shares, default=1) >= MOST_OF_A_CORE:
+            assert len(shares) < ATTEMPTS, shares
+            shares.append(share_of_a_core(process))
         talk.stop()
         talk.wait_for("stopped")

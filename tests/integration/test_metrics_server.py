@@ -11,6 +11,7 @@ import pytest
 from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
 from chakram.observe.exporter import MetricsServer, open_listener
 from chakram.observe.metrics_state import MetricsState
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def server() -> MetricsServer:
 
 def fetch(url: str, accept: str = "text/plain") -> tuple[str, str]:
     request = urllib.request.Request(url, headers={"Accept": accept})
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 
@@ -46,7 +47,9 @@ def test_other_paths_say_where_the_metrics_are(server: MetricsServer) -> None:
 def test_a_silent_client_disturbs_nobody(server: MetricsServer) -> None:
     with server:
         address = server.url.split("/")[2].split(":")
-        with socket.create_connection((address[0], int(address[1])), timeout=5):
+        with socket.create_connection(
+            (address[0], int(address[1])), timeout=PATIENCE_S
+        ):
             assert "chakram_run_state" in fetch(server.url)[1]
 
 

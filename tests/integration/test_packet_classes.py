@@ -15,9 +15,11 @@ from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy
 from chakram_agent.shard import build_plane
 from tests.plans import moved, ring_plan
+from tests.udp_ports import free_udp_ports
+from tests.waiting import PATIENCE_S
 
 LOOPBACK = Policy(allow=tuple(map(ip_network, ("127.0.0.0/8", "::1"))))
-UDP_PORT = 14811
+UDP_PORT = free_udp_ports(2)
 PLACES = {
     "ipv4": [("127.18.21.1", UDP_PORT), ("127.18.21.2", UDP_PORT)],
     "ipv6": [("::1", UDP_PORT), ("::1", UDP_PORT + 1)],
@@ -70,7 +72,7 @@ def test_each_kind_leaves_in_the_class_of_the_plan(
         else:
             listener.setsockopt(socket.IPPROTO_IP, 13, 1)  # IP_RECVTOS
         listener.bind(place)
-        listener.settimeout(2)
+        listener.settimeout(PATIENCE_S)
         (pair, *_) = sender.endpoint.engine.queue_pairs()
         assert sender.port.send_burst(memoryview(b"x"), 1, 0, pair.source_port, kind)
         _, ancillary, _, _ = listener.recvmsg(10, socket.CMSG_SPACE(4))

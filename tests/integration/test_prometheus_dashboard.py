@@ -38,9 +38,11 @@ from chakram.testing.results import (
     small_rows,
 )
 from tests.support import REPO_ROOT, require
+from tests.waiting import PATIENCE_S
 
 STEP_S = 0.02
 SCRAPE_INTERVAL = "200ms"
+WINDOW = "1s"
 BUS_BYTES = {"all_reduce": 2**20 * 1.5, "all_to_all": 2**18 / 2}
 
 
@@ -136,19 +138,15 @@ def test_every_panel_of_the_dashboard_shows_something(tmp_path: Path) -> None:
             tmp_path, [server.url.split("/")[2]], scrape_interval=SCRAPE_INTERVAL
         ) as prometheus,
     ):
-        # Rates need a few scrapes; this one stands for all.
-        prometheus.wait_for(
-            "count_over_time(chakram_iterations_total[1m]) > 10", timeout_s=30
+        # Rates need a few scrapes.
+        queries = panel_queries(dashboard) + annotation_queries(dashboard)
+        found = prometheus.wait_for_all(
+            [query.substituted(window=WINDOW) for query in queries],
+            timeout_s=PATIENCE_S,
         )
         assert prometheus.label_values("run_id") == ["r1"]
-        empty = [
-            f"{query.panel}: {query.expr}"
-            for query in panel_queries(dashboard) + annotation_queries(dashboard)
-            if not prometheus.query(query.substituted(window="1s"))
-        ]
-        assert empty == []
         panels = {
-            (query.panel, number): prometheus.query(query.substituted(window="1s"))
+            (query.panel, number): found[query.substituted(window=WINDOW)]
             for number, query in enumerate(panel_queries(dashboard))
         }
         (state,) = next(v for (panel, _), v in panels.items() if panel == "State")

@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tests.waiting import PATIENCE_S
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -74,7 +76,7 @@ def decode(path: Path) -> list[Decoded]:
     for name in _FIELDS:
         command += ["-e", name]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=False
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr
     return [_packet(line.split("|")) for line in done.stdout.splitlines()]

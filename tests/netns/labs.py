@@ -12,6 +12,7 @@ from chakram.fabric.description import encode_state
 from chakram.fabric.enter import enter_command
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Topology
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState
@@ -49,7 +50,7 @@ def traffic(lab: LabState, kind: str, *arguments: str) -> Any:
         input=encode_state(lab),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from chakram.fabric.netns import run_in_namespace
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route
-from tests.agents import serving, until_the_end
+from tests.agents import serving, start, until_the_end
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan
@@ -88,8 +87,8 @@ def packets_of(frame: bytes) -> Iterator[bytes]:
     # BTH, payload and ICRC; a FIRST of an RDMA WRITE has 16 bytes more.
     size = 12 + 4096 + 4 + (16 if payload[0] == Opcode.WRITE_FIRST else 0)
     (first,) = struct.unpack_from(">H", header, 4)
-    for number, start in enumerate(range(0, len(payload), size)):
-        segment = payload[start : start + size]
+    for number, offset in enumerate(range(0, len(payload), size)):
+        segment = payload[offset : offset + size]
         head = bytearray(header)
         struct.pack_into(">H", head, 2, 28 + len(segment))
         struct.pack_into(">H", head, 4, first + number)
@@ -106,8 +105,7 @@ async def test_every_packet_carries_a_right_icrc(tmp_path: Path, burst: int) -> 
                 serving(f"unix:{tmp_path}/a") as target,
                 await AgentClient.connect(target, name="a") as client,
             ):
-                await client.prepare(plan_in(lab, burst))
-                await client.arm(time.monotonic_ns() + 20_000_000)
+                await start(client, plan_in(lab, burst))
                 events = await until_the_end(client)
                 assert isinstance(events[-1], Finished)
             frames = captured(capture, sender.address)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from chakram_agent.dataplane.opening import open_port
 from chakram_agent.dataplane.port import Port, PortOptions
 from tests.leaks import own_lab
 from tests.support import missing_root, require
+from tests.waiting import PATIENCE_S, Stopwatch
 
 pytestmark = pytest.mark.asyncio
 
@@ -71,8 +71,8 @@ async def test_a_full_queue_pushes_back_and_loses_nothing(family: str) -> None:
                 assert sent < 1000
             assert sender.send_retries == 1
             arrived = 0
-            deadline_s = time.monotonic() + 10
-            while arrived < sent * len(BURST) and time.monotonic() < deadline_s:
+            watch = Stopwatch()
+            while arrived < sent * len(BURST) and watch.look() < PATIENCE_S:
                 if receiver.receive_burst():
                     arrived += receiver.length
             assert arrived == sent * len(BURST)

@@ -31,6 +31,7 @@ from chakram.fabric.userns import has_net_admin
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.support import missing_root, require
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,14 +149,14 @@ def test_many_requests_are_done_in_order(namespace: Namespace) -> None:
 
 
 def test_names_are_given_and_taken_away(namespace: Namespace) -> None:
-    path = NETNS_DIRECTORY / "ck-test-alone"
+    path, new = (NETNS_DIRECTORY / own_lab(name) for name in ("alone", "new"))
     bind_names({path.name: namespace.descriptor})
     try:
         assert path.stat().st_ino == os.fstat(namespace.descriptor).st_ino
         # A name that is taken: neither it nor the new one changes.
         with pytest.raises(FileExistsError):
-            bind_names({"ck-test-new": namespace.descriptor, path.name: 0})
-        assert not (NETNS_DIRECTORY / "ck-test-new").exists()
+            bind_names({new.name: namespace.descriptor, path.name: 0})
+        assert not new.exists()
         assert path.exists()
     finally:
         unbind_names([path.name])
@@ -187,7 +188,7 @@ def test_the_holder_answers_nonsense_with_an_error(line: str) -> None:
         input=line,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == FabricError.exit_code

@@ -33,6 +33,9 @@ _UDP_SEGMENT = 103
 _IPV6_AUTOFLOWLABEL = 70
 _ETH_P_ALL = 3
 _OWN_NAMESPACE = "/proc/thread-self/ns/net"
+_PATIENCE_S = 20.0
+_SILENCE_S = 1.0
+"""Nothing more comes after it: a link of 1 Mbit/s needs a sixth of it for its queue."""
 
 
 def udp_socket(lab: LabState, host: str, port: int = PORT) -> socket.socket:
@@ -40,7 +43,7 @@ def udp_socket(lab: LabState, host: str, port: int = PORT) -> socket.socket:
     state = lab.host(host)
     family = socket.AF_INET6 if is_ipv6(state.address) else socket.AF_INET
     opened = run_in_namespace(state.netns, socket.socket, family, socket.SOCK_DGRAM)
-    opened.settimeout(2)
+    opened.settimeout(_PATIENCE_S)
     if family == socket.AF_INET6:
         # As ports do it: a label is a hash of the kernel's own, which paths go by.
         opened.setsockopt(socket.IPPROTO_IPV6, _IPV6_AUTOFLOWLABEL, 0)
@@ -54,7 +57,7 @@ def frames_at(path: str, interface: str) -> socket.socket:
     opened = run_in_namespace(
         path, socket.socket, socket.AF_PACKET, socket.SOCK_RAW, kind
     )
-    opened.settimeout(2)
+    opened.settimeout(_PATIENCE_S)
     opened.bind((interface, _ETH_P_ALL))
     return opened
 
@@ -76,13 +79,16 @@ def pairs(lab: LabState) -> int:
 
 
 def flows(lab: LabState, sender: str, receiver: str, count: str, size: str) -> int:
-    """Send one packet from each of many source ports; return how many arrived."""
+    """Send one packet from each of many source ports; return how many arrived.
+
+    It knows that no more will come when all have, or nothing for ``_SILENCE_S``.
+    """
     target = udp_socket(lab, receiver)
     for port in range(49152, 49152 + int(count)):
         with udp_socket(lab, sender, port) as source:
             source.sendto(bytes(int(size)), target.getsockname())
     arrived = 0
-    while select.select([target], [], [], 0.1)[0]:
+    while arrived < int(count) and select.select([target], [], [], _SILENCE_S)[0]:
         target.recv(65536)
         arrived += 1
     return arrived
@@ -143,18 +149,23 @@ def ring(lab: LabState, sender: str, receiver: str, *counts: str) -> list[Any]:
     def open_it() -> PacketRing:
         return PacketRing(state.interface, blocks=2)
 
+    dropped = 0
     with run_in_namespace(state.netns, open_it) as opened:
-        for count in counts:
+        for count in map(int, counts):
             # Nobody listens there: what the receiver says to that is not UDP.
-            for number in range(int(count)):
+            for number in range(count):
                 source.sendto(number.to_bytes(4, "big") * 1000, target)
-            time.sleep(3 * RETIRE_MS / 1e3)
             kept: list[int] = []
-            while (frames := opened.next_block()) is not None:
-                for _, _, length, frame in frames:
-                    assert length == len(frame) == 4042
-                    kept.append(int.from_bytes(frame[-4:], "big"))
-            found.append([kept, opened.dropped()])
+            before = dropped
+            end_s = time.monotonic() + _PATIENCE_S
+            while len(kept) + dropped - before < count and time.monotonic() < end_s:
+                time.sleep(2 * RETIRE_MS / 1e3)
+                while (frames := opened.next_block()) is not None:
+                    for _, _, length, frame in frames:
+                        assert length == len(frame) == 4042
+                        kept.append(int.from_bytes(frame[-4:], "big"))
+                dropped = opened.dropped()
+            found.append([kept, dropped])
     return found
 
 

@@ -3,9 +3,9 @@
 ::
 
     with start_prometheus(tmp_path, targets=["127.0.0.1:9464"]) as prometheus:
-        prometheus.wait_for("chakram_run_info", timeout_s=15)
-        for panel in panel_queries(dashboard):
-            assert prometheus.query(panel.substituted())
+        prometheus.wait_for_all(
+            [panel.substituted() for panel in panel_queries(dashboard)], timeout_s=60
+        )
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAM = "prometheus"
-START_TIMEOUT_S = 20.0
+START_TIMEOUT_S = 60.0
 ALL = ".+"
 """What a variable stands for when everything is chosen."""
 
@@ -36,7 +36,7 @@ DEFAULT_VARIABLES: Mapping[str, str] = dict.fromkeys(_VARIABLES, ALL)
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _POLL_S = 0.05
-_QUERY_TIMEOUT_S = 10.0
+_QUERY_TIMEOUT_S = 60.0
 # Prometheus 2 writes `msg="Listening on" address=127.0.0.1:9090`, 3 writes the same
 # after a `level=`; some builds quote the address.
 _LISTENING = re.compile(r'msg="Listening on".*?address="?127\.0\.0\.1:(\d+)')
@@ -70,18 +70,26 @@ class Prometheus:
         values: list[str] = self._get(f"label/{label}/values")
         return values
 
-    def wait_for(self, expr: str, *, timeout_s: float) -> list[dict[str, Any]]:
-        """Return the result of a query as soon as it is not empty.
+    def wait_for_all(
+        self, expressions: Sequence[str], *, timeout_s: float
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return the results of queries, each as soon as it is not empty.
 
         Raises:
-            TimeoutError: If it stays empty.
+            TimeoutError: If some stay empty; it names all of them.
         """
         deadline = time.monotonic() + timeout_s
-        while not (result := self.query(expr)):
+        found: dict[str, list[dict[str, Any]]] = {}
+        while True:
+            for expr in expressions:
+                if not found.get(expr):
+                    found[expr] = self.query(expr)
+            empty = [expr for expr in expressions if not found[expr]]
+            if not empty:
+                return found
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{expr} gave nothing in {timeout_s:g} s")
+                raise TimeoutError(f"nothing in {timeout_s:g} s: {'; '.join(empty)}")
             time.sleep(_POLL_S)
-        return result
 
     def _get(self, path: str, **parameters: str) -> Any:
         query = urllib.parse.urlencode(parameters)
