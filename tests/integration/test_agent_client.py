@@ -128,3 +128,73 @@ async def test_a_plan_that_is_too_long_is_not_sent(
     async with talking_to(Quiet(), tmp_path) as client:
         with pytest.raises(PlanError, match="spread the ranks over more agents"):
             await client.prepare(ring_plan())
+
+
+class SlowToEnd(FakeAgent):
+    """Forgets a run at once, and tells its end later, or never."""
+
+    def __init__(self, *, tells_after_s: float | None) -> None:
+        self.pings = 0
+        self._tells_after_s = tells_after_s
+        self._is_reset = asyncio.Event()
+
+    async def Watch(self, requests: Any, context: Any) -> AsyncIterator[pb.AgentEvent]:
+        await anext(aiter(requests))
+        yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase="PREPARING"))
+        await self._is_reset.wait()
+        await asyncio.sleep(
+            3600 if self._tells_after_s is None else self._tells_after_s
+        )
+        yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase="IDLE"))
+        await asyncio.Event().wait()
+
+    async def Reset(self, request: Any, context: Any) -> pb.ResetReply:
+        self._is_reset.set()
+        return pb.ResetReply()
+
+    async def ClockPing(self, request: Any, context: Any) -> pb.ClockPong:
+        self.pings += 1
+        if self._tells_after_s is None:
+            await asyncio.Event().wait()
+        return pb.ClockPong()
+
+
+async def reset_while_read(client: AgentClient) -> None:
+    """Let the agent forget its run, while somebody reads what it tells."""
+
+    async def follow() -> None:
+        async for _ in client.events():
+            has_begun.set()
+
+    has_begun = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(follow(), name="follow")
+        await has_begun.wait()
+        try:
+            await client.reset()
+        finally:
+            following.cancel()
+
+
+async def test_an_agent_that_freezes_at_the_end_is_not_waited_for_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = SlowToEnd(tells_after_s=None)
+    async with talking_to(frozen, tmp_path) as client:
+        monkeypatch.setattr(client_module, "CALL_TIMEOUT_S", 0.5)
+        monkeypatch.setattr(client_module, "QUIET_S", 0.05)
+        with pytest.RaisesGroup(
+            pytest.RaisesExc(AgentError, match="does not answer in time")
+        ):
+            await reset_while_read(client)
+    assert frozen.pings == 1
+
+
+async def test_an_agent_that_is_slow_at_the_end_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SlowToEnd(tells_after_s=0.3)
+    async with talking_to(slow, tmp_path) as client:
+        monkeypatch.setattr(client_module, "QUIET_S", 0.05)
+        await reset_while_read(client)
+    assert slow.pings > 1

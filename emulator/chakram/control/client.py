@@ -47,6 +47,8 @@ PREPARE_TIMEOUT_S = 60.0
 """An agent of 64 ranks and 64 namespaces starts in a second; hosts may be slow."""
 LAST_ROWS_TIMEOUT_S = 30.0
 """Records may lie unread when a run ends: so long may it take to read them."""
+QUIET_S = 2.0
+"""An agent that has told nothing for so long then is asked whether it still answers."""
 CLOSE_TIMEOUT_S = 2.0
 SKIP_TIMEOUT_S = 1.0
 """An agent that refused a plan has nothing to tell of it."""
@@ -82,6 +84,8 @@ class AgentClient:
         # What is being read: whoever stops waiting for it leaves it to the next one.
         self._read: asyncio.Task[object] | None = None
         self._told_phase = ""
+        # Messages of the session so far.
+        self._heard = 0
         self._closed = False
         self._attaching = asyncio.Lock()
         self._reading = False
@@ -235,6 +239,7 @@ class AgentClient:
                 try:
                     async with self._errors():
                         message = await self._read_next(call)
+                        self._heard += 1
                 except AgentError:
                     if self._closed:
                         return  # we have ended it ourselves
@@ -352,7 +357,8 @@ class AgentClient:
         """Wait until whoever reads the events has read all of the run."""
         try:
             async with asyncio.timeout(LAST_ROWS_TIMEOUT_S):
-                await self._told_idle.wait()
+                while not self._told_idle.is_set():
+                    await self._hear_or_ask()
         except TimeoutError:
             raise AgentError(
                 self.where,
@@ -361,6 +367,29 @@ class AgentClient:
             ) from None
         if self._told_phase != "IDLE":
             raise AgentError(self.where, "the connection was lost")
+
+    async def _hear_or_ask(self) -> None:
+        """Wait for more of what the agent tells; make sure that it is still there.
+
+        A slow agent, or a slow way to it, is waited for; one that is frozen is not.
+
+        Raises:
+            AgentError: If it has told nothing and does not answer either.
+        """
+        heard = self._heard
+        with suppress(TimeoutError):
+            async with asyncio.timeout(QUIET_S):
+                await self._told_idle.wait()
+        if self._told_idle.is_set() or self._heard > heard:
+            return
+        try:
+            async with self._errors():
+                await self._stub.ClockPing(
+                    pb.ClockPingRequest(), timeout=CALL_TIMEOUT_S
+                )
+        except AgentError:
+            if self._heard == heard:
+                raise
 
     async def _skip_told(self) -> None:
         """Read all that the agent has told up to the end of its run."""
