@@ -20,7 +20,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from chakram.roce.congestion import CongestionControl
+from chakram.roce.congestion import CongestionControl, FixedRate
 from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, SendCompleted
@@ -50,6 +50,15 @@ class Flying:
     ce: bool = False
 
 
+def control_of(name: str) -> CongestionControl:
+    """Return a congestion control of that kind."""
+    if name == "dcqcn":
+        return Dcqcn(line_rate_bps=10**10, min_rate_bps=10**9)
+    if name == "fixed_rate":
+        return FixedRate(rate_bps=10**9)
+    return CongestionControl()
+
+
 class Connection(RuleBasedStateMachine):
     """See the module."""
 
@@ -58,7 +67,8 @@ class Connection(RuleBasedStateMachine):
         psns=st.tuples(first_psns, first_psns),
         verb=verbs,
         interval=st.integers(1, 20),
-        has_dcqcn=st.booleans(),
+        control=st.sampled_from(["none", "dcqcn", "fixed_rate"]),
+        rate_bps=st.sampled_from([None, 10**9]),
         low_ns=st.sampled_from([0, 50_000]),
     )
     def connect(
@@ -67,7 +77,8 @@ class Connection(RuleBasedStateMachine):
         psns: tuple[int, int],
         verb: Verb,
         interval: int,
-        has_dcqcn: bool,
+        control: str,
+        rate_bps: int | None,
         low_ns: int,
     ) -> None:
         self.now_ns = 0
@@ -79,12 +90,10 @@ class Connection(RuleBasedStateMachine):
             verifier = IcrcVerifier(local_address=ADDRESSES[side], every=1)
             verifier.set_destination(0, ADDRESSES[other])
             port = PortEngine(
-                rate_bps=None, burst_bound_ns=0, max_burst_packets=7, verifier=verifier
-            )
-            control: CongestionControl = (
-                Dcqcn(line_rate_bps=10**10, min_rate_bps=10**9)
-                if has_dcqcn
-                else CongestionControl()
+                rate_bps=rate_bps,
+                burst_bound_ns=0,
+                max_burst_packets=7,
+                verifier=verifier,
             )
             port.add_queue_pair(
                 make_queue_pair(
@@ -99,7 +108,7 @@ class Connection(RuleBasedStateMachine):
                     retransmit_timeout_ns=TIMEOUT_NS,
                     adaptive_low_ns=low_ns,
                     retry_limit=PATIENT,
-                    congestion_control=control,
+                    congestion_control=control_of(control),
                     cnp_interval_ns=1_000,
                     source_port=SOURCE_PORT,
                 )
@@ -111,6 +120,7 @@ class Connection(RuleBasedStateMachine):
             self.ports.append(port)
             self.encoders.append(encoder)
         self.wire: list[Flying] = []
+        self.full = 0
         self.sizes: tuple[list[int], list[int]] = ([], [])
         self.received: tuple[list[tuple[int | None, int]], ...] = ([], [])
         self.completed: tuple[list[tuple[int, int]], ...] = ([], [])
@@ -127,6 +137,23 @@ class Connection(RuleBasedStateMachine):
     @rule(wait_ns=st.sampled_from([1, 700, 20_000, TIMEOUT_NS, 20 * TIMEOUT_NS]))
     def wait(self, wait_ns: int) -> None:
         self.now_ns += wait_ns
+        self.serve()
+
+    @rule(times=st.integers(1, 6))
+    def fill_the_sockets(self, times: int) -> None:
+        """Let the next sends find no room, whatever comes between them."""
+        self.full = times
+
+    @precondition(lambda self: self.wire)
+    @rule()
+    def be_not_ready(self) -> None:
+        """Let a receiver have no room for the first packet, if that is its turn."""
+        first = self.wire[0]
+        psn = int.from_bytes(first.data[9:12], "big")
+        is_data = len(first.data) > 11 and first.data[0] < 0x0C
+        port = self.ports[first.to]
+        if is_data and port.be_not_ready(QPNS[first.to], psn, self.now_ns):
+            del self.wire[0]
         self.serve()
 
     # What the wire does.
@@ -208,7 +235,11 @@ class Connection(RuleBasedStateMachine):
         for side in (LEFT, RIGHT):
             port = self.ports[side]
             port.handle_timers(self.now_ns)
-            while (burst := port.next_burst(self.now_ns)) is not None:
+            while (burst := port.peek_burst(self.now_ns)) is not None:
+                if self.full:
+                    self.full -= 1
+                    break
+                port.commit_burst(burst, self.now_ns)
                 self.wire += [
                     Flying(1 - side, data)
                     for data in split(*self.encoders[side].encode(burst))
@@ -255,6 +286,7 @@ class Connection(RuleBasedStateMachine):
         if not hasattr(self, "ports"):
             return
         limit_ns = self.now_ns + 10**9
+        self.full = 0
         self.serve()
         while True:
             while self.wire:

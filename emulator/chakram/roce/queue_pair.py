@@ -21,6 +21,7 @@ from chakram.roce.notification import CnpLimiter
 from chakram.roce.psn import PSN_MASK
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
+from chakram.roce.retries import Retries
 from chakram.roce.statistics import QueuePairStatistics, queue_pair_statistics
 
 if TYPE_CHECKING:
@@ -220,15 +221,17 @@ class QueuePair:
             first_psn=send_psn,
             window_bytes=window_bytes,
             congestion_control=congestion_control,
-            backoff=Backoff(
-                timeout_ns=retransmit_timeout_ns,
-                doublings=backoff_limit,
-                low_ns=adaptive_low_ns,
-                tries=adaptive_tries,
-                seed=qpn,
+            retries=Retries(
+                backoff=Backoff(
+                    timeout_ns=retransmit_timeout_ns,
+                    doublings=backoff_limit,
+                    low_ns=adaptive_low_ns,
+                    tries=adaptive_tries,
+                    seed=qpn,
+                ),
+                limit=retry_limit,
+                rnr_limit=rnr_retry_limit,
             ),
-            retry_limit=retry_limit,
-            rnr_retry_limit=rnr_retry_limit,
             ack_interval_packets=ack_interval_packets,
             burst_ns=burst_ns,
             burst_bound_ns=burst_bound_ns,

@@ -1,11 +1,11 @@
 cimport cython
 
-from chakram.roce.backoff cimport Backoff
 from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
 from chakram.roce.histogram cimport Histogram
 from chakram.roce.message cimport Message
 from chakram.roce.pacing cimport Pace
+from chakram.roce.retries cimport Retries
 from chakram.roce.send_queue cimport SendQueue
 
 cdef long long _NEVER
@@ -13,7 +13,6 @@ cdef int _WRITE
 cdef long long _MAX_OUTSTANDING
 cdef int _SEQUENCE_ERROR
 cdef long long _NO_IMMEDIATE
-cdef long long _RNR_FOR_EVER
 cdef int _FOR_NAK
 cdef int _FOR_TIMEOUT
 cdef int _FOR_RNR
@@ -27,9 +26,6 @@ cdef class Requester:
     cdef long long _first_psn
     cdef long long _window_bytes
     cdef CongestionControl _congestion_control
-    cdef Backoff _backoff
-    cdef long long _retry_limit
-    cdef long long _rnr_retry_limit
     cdef long long _ack_interval_packets
     cdef Pace _pace
     cdef int _verb
@@ -41,12 +37,8 @@ cdef class Requester:
     cdef long long _highest
     cdef long long _ack_sequence
     cdef long long _since_request
-    cdef long long _retries
-    cdef long long _rnr_retries
-    cdef int _again_reason
+    cdef readonly Retries retries
     cdef Histogram _round_trips
-    cdef readonly long long timeout_ns
-    cdef long long _hold_until_ns
     cdef long long _sample_sequence
     cdef long long _sample_sent_ns
     cdef readonly bint failed
@@ -59,9 +51,6 @@ cdef class Requester:
     cdef readonly long long wire_bytes_sent
     cdef readonly long long packets_retransmitted
     cdef readonly long long bytes_retransmitted
-    cdef readonly long long retransmitted_for_nak
-    cdef readonly long long retransmitted_for_timeout
-    cdef readonly long long retransmitted_for_rnr
     cdef readonly long long acks_received
     cdef readonly long long acks_invalid
     cdef readonly long long naks_received
@@ -79,7 +68,8 @@ cdef class Requester:
     cpdef object demand(self, long long since_ns)
     cpdef long long sending_order(self) except? -1
     @cython.locals(message=Message, outstanding="long long", payload="long long",
-                   in_flight="long long", ready_ns="long long")
+                   in_flight="long long", ready_ns="long long",
+                   hold_until_ns="long long")
     cpdef long long ready_ns(self) except? -1
     @cython.locals(message=Message, path_mtu="int", outstanding="long long",
                    index="long long", remaining="long long", left_bytes="long long",
@@ -97,7 +87,7 @@ cdef class Requester:
     cpdef object handle_nak(self, int syndrome, long long psn, long long now_ns)
     cpdef object handle_cnp(self, long long now_ns)
     cpdef object handle_timeout(self, long long now_ns)
-    @cython.locals(timer_ns="long long")
+    @cython.locals(timer_ns="long long", timeout_ns="long long")
     cpdef long long next_timeout_ns(self) except? -1
     cpdef long long control_timer_ns(self) except? -1
     @cython.locals(flushed="Py_ssize_t")
@@ -111,5 +101,3 @@ cdef class Requester:
     @cython.locals(byte="long long", message=Message, round_trip_ns="long long")
     cdef object _acknowledge(self, long long acknowledged, long long now_ns)
     cdef object _go_back(self, int reason)
-    @cython.locals(wait_ns="long long")
-    cdef object _start_timer(self, long long now_ns)

@@ -20,21 +20,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import NEVER, NO_IMMEDIATE, RNR_RETRY_FOR_EVER, Verb
+from chakram.roce.constants import NEVER, NO_IMMEDIATE, Verb
 from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
 from chakram.roce.pacing import Pace
 from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
+from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
 from chakram.roce.send_queue import SendQueue
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from chakram.roce.backoff import Backoff
     from chakram.roce.burst import Burst
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
     from chakram.roce.histogram import Histogram
+    from chakram.roce.retries import Retries
 
 __all__ = ["Requester"]
 
@@ -43,11 +44,9 @@ _WRITE = int(Verb.WRITE)
 _MAX_OUTSTANDING = MAX_OUTSTANDING_PACKETS
 _SEQUENCE_ERROR = int(NakCode.PSN_SEQUENCE_ERROR)
 _NO_IMMEDIATE = NO_IMMEDIATE
-_RNR_FOR_EVER = RNR_RETRY_FOR_EVER
-# Why packets are sent again.
-_FOR_NAK = 0
-_FOR_TIMEOUT = 1
-_FOR_RNR = 2
+_FOR_NAK = FOR_NAK
+_FOR_TIMEOUT = FOR_TIMEOUT
+_FOR_RNR = FOR_RNR
 
 NAK_REASONS: dict[int, str] = {
     NakCode.INVALID_REQUEST: "the peer refused a packet as an invalid request",
@@ -62,13 +61,10 @@ class Requester:
     __slots__ = (
         "_ack_interval_packets",
         "_ack_sequence",
-        "_again_reason",
-        "_backoff",
         "_congestion_control",
         "_events",
         "_first_psn",
         "_highest",
-        "_hold_until_ns",
         "_next",
         "_next_byte",
         "_overhead_bytes",
@@ -76,10 +72,6 @@ class Requester:
         "_path_mtu",
         "_qpn",
         "_queue",
-        "_retries",
-        "_retry_limit",
-        "_rnr_retries",
-        "_rnr_retry_limit",
         "_round_trips",
         "_sample_sent_ns",
         "_sample_sequence",
@@ -103,10 +95,7 @@ class Requester:
         "packets_retransmitted",
         "packets_sent",
         "receiver_not_ready",
-        "retransmitted_for_nak",
-        "retransmitted_for_rnr",
-        "retransmitted_for_timeout",
-        "timeout_ns",
+        "retries",
         "timeouts",
         "wire_bytes_sent",
     )
@@ -121,9 +110,7 @@ class Requester:
         first_psn: int,
         window_bytes: int,
         congestion_control: CongestionControl,
-        backoff: Backoff,
-        retry_limit: int,
-        rnr_retry_limit: int,
+        retries: Retries,
         ack_interval_packets: int,
         burst_ns: int,
         burst_bound_ns: int,
@@ -136,9 +123,7 @@ class Requester:
         self._first_psn = first_psn
         self._window_bytes = window_bytes
         self._congestion_control = congestion_control
-        self._backoff = backoff
-        self._retry_limit = retry_limit
-        self._rnr_retry_limit = rnr_retry_limit
+        self.retries = retries
         self._ack_interval_packets = ack_interval_packets
         self._pace = Pace(
             congestion_control=congestion_control,
@@ -156,12 +141,7 @@ class Requester:
         # The last packet under way that asked for an ACK, and how many came after it.
         self._ack_sequence = -1
         self._since_request = 0
-        self._retries = 0
-        self._rnr_retries = 0
-        self._again_reason = _FOR_NAK
         self._round_trips: Histogram | None = None
-        self.timeout_ns = _NEVER
-        self._hold_until_ns = 0
         self._sample_sequence = -1
         self._sample_sent_ns = 0
         self.failed = False
@@ -174,9 +154,6 @@ class Requester:
         self.wire_bytes_sent = 0
         self.packets_retransmitted = 0
         self.bytes_retransmitted = 0
-        self.retransmitted_for_nak = 0
-        self.retransmitted_for_timeout = 0
-        self.retransmitted_for_rnr = 0
         self.acks_received = 0
         self.acks_invalid = 0
         self.naks_received = 0
@@ -236,7 +213,8 @@ class Requester:
             if in_flight + payload > self._window():
                 return _NEVER
         ready_ns = self._pace.ready_ns()
-        return ready_ns if ready_ns > self._hold_until_ns else self._hold_until_ns
+        hold_until_ns = self.retries.hold_until_ns
+        return ready_ns if ready_ns > hold_until_ns else hold_until_ns
 
     def demand(self, since_ns: int) -> None:
         """Note that only its rate or its port has held back packets since *since_ns*.
@@ -359,12 +337,7 @@ class Requester:
                 )
         if again > 0:
             self.packets_retransmitted += again
-            if self._again_reason == _FOR_NAK:
-                self.retransmitted_for_nak += again
-            elif self._again_reason == _FOR_TIMEOUT:
-                self.retransmitted_for_timeout += again
-            else:
-                self.retransmitted_for_rnr += again
+            self.retries.note_again(again)
             again_bytes = again * self._path_mtu
             if burst.message_ids is not None:
                 again_bytes = again * burst.message_bytes
@@ -384,8 +357,8 @@ class Requester:
             if self._sample_sequence < 0 and again <= 0:
                 self._sample_sequence = self._ack_sequence
                 self._sample_sent_ns = now_ns
-            if self.timeout_ns == _NEVER:
-                self._start_timer(now_ns)
+            if self.retries.timeout_ns == _NEVER:
+                self.retries.await_ack(now_ns)
         else:
             self._since_request += count
         if self._next == message.first_sequence + message.packets:
@@ -436,35 +409,33 @@ class Requester:
                 if self._next == self._unacknowledged:
                     self.naks_stale += 1
                     return
-                self._retries += 1
-                if self._retries > self._retry_limit:
+                if not self.retries.may_go_back():
                     self.fail(
-                        f"gave up after {self._retry_limit} retries: the peer asks for "
-                        f"PSN {psn} again and again",
+                        f"gave up after {self.retries.limit} retries: the peer asks "
+                        f"for PSN {psn} again and again",
                         now_ns,
                     )
                     return
             self._go_back(_FOR_NAK)
             self._congestion_control.on_nak(now_ns)
         elif syndrome >> 5 == 1:
-            if now_ns < self._hold_until_ns and self._next == self._unacknowledged:
+            if (
+                now_ns < self.retries.hold_until_ns
+                and self._next == self._unacknowledged
+            ):
                 # Nothing has left since the last one: it has come twice.
                 self.naks_stale += 1
                 return
             self.receiver_not_ready += 1
-            # The packet has arrived: what was asked for again was not asked in vain.
-            self._retries = 0
-            if self._rnr_retry_limit < _RNR_FOR_EVER:
-                self._rnr_retries += 1
-                if self._rnr_retries > self._rnr_retry_limit:
-                    self.fail(
-                        f"gave up after {self._rnr_retry_limit} RNR retries: the peer "
-                        f"is not ready to receive PSN {psn}",
-                        now_ns,
-                    )
-                    return
+            if not self.retries.may_wait():
+                self.fail(
+                    f"gave up after {self.retries.rnr_limit} RNR retries: the peer is "
+                    f"not ready to receive PSN {psn}",
+                    now_ns,
+                )
+                return
             self._go_back(_FOR_RNR)
-            self._hold_until_ns = now_ns + RNR_TIMER_NS[syndrome & 0x1F]
+            self.retries.hold_until_ns = now_ns + RNR_TIMER_NS[syndrome & 0x1F]
         else:
             self.fail(
                 NAK_REASONS.get(syndrome, f"the peer sent NAK {syndrome:#04x}"), now_ns
@@ -483,14 +454,13 @@ class Requester:
             return
         if self._congestion_control.next_timer_ns <= now_ns:
             self._congestion_control.on_timer(now_ns)
-        if self.timeout_ns > now_ns:
+        if self.retries.timeout_ns > now_ns:
             return
         self.timeouts += 1
-        self._retries += 1
-        if self._retries > self._retry_limit:
+        if not self.retries.may_go_back():
             psn = (self._first_psn + self._unacknowledged) & 0xFFFFFF
             self.fail(
-                f"gave up after {self._retry_limit} retries: no ACK for PSN {psn}",
+                f"gave up after {self.retries.limit} retries: no ACK for PSN {psn}",
                 now_ns,
             )
             return
@@ -500,7 +470,8 @@ class Requester:
     def next_timeout_ns(self) -> int:
         """Return when `handle_timeout` is due."""
         timer_ns = self.control_timer_ns()
-        return timer_ns if timer_ns < self.timeout_ns else self.timeout_ns
+        timeout_ns = self.retries.timeout_ns
+        return timer_ns if timer_ns < timeout_ns else timeout_ns
 
     def control_timer_ns(self) -> int:
         """Return when congestion control is to be called; `NEVER`: for nobody's sake.
@@ -518,7 +489,7 @@ class Requester:
         self.failure = reason
         self.messages_flushed += flushed
         self._queue.clear()
-        self.timeout_ns = _NEVER
+        self.retries.timeout_ns = _NEVER
         self._events.append((self._qpn, QueuePairFailed(reason, flushed, now_ns)))
 
     def unacknowledged_bytes(self) -> int:
@@ -554,8 +525,7 @@ class Requester:
             message = self._queue.take_done(acknowledged)
         self._unacknowledged_byte = self._queue.bytes_before(acknowledged)
         self._unacknowledged = acknowledged
-        self._retries = 0
-        self._rnr_retries = 0
+        self.retries.forgive()
         if self._next < acknowledged:
             # The peer had packets that were to be sent again.
             self._next = acknowledged
@@ -569,25 +539,20 @@ class Requester:
             if self._round_trips is not None:
                 self._round_trips.add(round_trip_ns)
         if self._ack_sequence >= acknowledged:
-            self._start_timer(now_ns)
+            self.retries.await_ack(now_ns)
         else:
-            self.timeout_ns = _NEVER
+            self.retries.timeout_ns = _NEVER
         self._congestion_control.on_ack(
             self._unacknowledged_byte - byte, round_trip_ns, now_ns
         )
 
     def _go_back(self, reason: int) -> None:
         """Send again from the first packet that is not acknowledged."""
-        self._again_reason = reason
+        self.retries.reason = reason
         self._next = self._unacknowledged
         self._next_byte = self._unacknowledged_byte
         self._queue.go_back()
         self._ack_sequence = -1
         self._since_request = 0
         self._sample_sequence = -1
-        self.timeout_ns = _NEVER
-
-    def _start_timer(self, now_ns: int) -> None:
-        """Wait for the ACK that was asked for."""
-        wait_ns = self._backoff.timeout_ns(self._retries)
-        self.timeout_ns = _NEVER if wait_ns == _NEVER else now_ns + wait_ns
+        self.retries.timeout_ns = _NEVER

@@ -235,7 +235,7 @@ class Scheduler:
         entries of a timeout that comes in seconds.
         """
         requester = queue_pair.requester
-        time_ns = requester.timeout_ns
+        time_ns = requester.retries.timeout_ns
         if time_ns < queue_pair.timeout_entry_ns:
             queue_pair.timeout_entry_ns = time_ns
             self._timers.add(time_ns, queue_pair.qpn)
@@ -253,7 +253,10 @@ class Scheduler:
         """Tell whether the entry of *time_ns* stands for what is due by then."""
         requester = queue_pair.requester
         return (
-            (time_ns == queue_pair.timeout_entry_ns and requester.timeout_ns <= time_ns)
+            (
+                time_ns == queue_pair.timeout_entry_ns
+                and requester.retries.timeout_ns <= time_ns
+            )
             or (
                 time_ns == queue_pair.control_entry_ns
                 and requester.control_timer_ns() <= time_ns
