@@ -263,7 +263,9 @@ class Agent:
     def _end_session(self, name: str, reason: str) -> None:
         session = self._session
         if session is not None and session.name == name:
-            log.info("session ended session=%s reason=%s", name, reason)
+            # Whoever looks for why a run broke off looks here.
+            level = logging.INFO if self.state.phase is Phase.IDLE else logging.WARNING
+            log.log(level, "session ended session=%s reason=%s", name, reason)
             session.end(reason)
             self._session = None
 

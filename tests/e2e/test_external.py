@@ -105,7 +105,8 @@ REFUSALS = {
         ),
         AGENT_ERROR,
         r"agent h2 \(198\.18\.0\.2:7412\): nobody listens there "
-        r"\(start it: chakram-agent serve --listen ADDRESS\)",
+        r"\(start it: chakram-agent serve --listen ADDRESS --tls-ca FILE "
+        r"--tls-cert FILE --tls-key FILE\)",
     ),
     "wrong-certificate": (
         lambda found: found.fabric(authority=found.strangers),

@@ -97,6 +97,31 @@ async def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None
         await connect("127.0.0.1:1", tls(tmp_path, "controller"))
 
 
+async def test_files_that_do_not_fit_are_told(
+    certificates: Path, tmp_path: Path
+) -> None:
+    lab = certificates / "lab"
+    text = tmp_path / "text"
+    text.write_text("no certificate\n")
+    for files, found in (
+        (
+            TlsFiles(ca=lab / "ca.pem", cert=lab / "h1.pem", key=lab / "h2.key"),
+            r"tls\.key: .*h2\.key: does not belong to the certificate .*h1\.pem",
+        ),
+        (
+            TlsFiles(ca=lab / "ca.pem", cert=lab / "h1.pem", key=text),
+            r"tls\.key: .*text: it or .*h1\.pem is no PEM file",
+        ),
+        (
+            TlsFiles(ca=text, cert=lab / "h1.pem", key=lab / "h1.key"),
+            r"tls\.ca: .*text: holds no certificate of an authority",
+        ),
+    ):
+        with pytest.raises(ConfigError, match=found):
+            async with serving("127.0.0.1:0", tls=files):
+                pass
+
+
 async def test_another_host_is_controlled_with_certificates_only() -> None:
     with pytest.raises(AgentError, match="with certificates only"):
         await connect("192.0.2.1:7411", None)

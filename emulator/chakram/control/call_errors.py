@@ -40,7 +40,7 @@ def explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
     if "certificate_verify_failed" in lowered or "hostname verification" in lowered:
         return (
             "its certificate is not one that we trust for this address",
-            "make it with the same CA: chakram certs DIR --agent NAME=ADDRESS",
+            "make it with the same CA: chakram certs --out DIR --agent NAME=ADDRESS",
         )
     if "handshake failed" in lowered:
         return (
@@ -50,7 +50,8 @@ def explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
     if "refused" in lowered or "no such file" in lowered or "enoent" in lowered:
         return (
             "nobody listens there",
-            "start it: chakram-agent serve --listen ADDRESS",
+            "start it: chakram-agent serve --listen ADDRESS"
+            + (" --tls-ca FILE --tls-cert FILE --tls-key FILE" if tls else ""),
         )
     if "socket closed" in lowered or "reset" in lowered or "broken pipe" in lowered:
         if tls:

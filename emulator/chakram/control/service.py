@@ -6,6 +6,7 @@ This is the only module that touches the generated service.
 from __future__ import annotations
 
 import os
+import ssl
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -79,7 +80,7 @@ class TlsFiles:
         """Return the contents of ca, cert and key.
 
         Raises:
-            ConfigError: If one cannot be read.
+            ConfigError: If one cannot be read, or is not what it should be.
         """
         contents = []
         for name, path in (("ca", self.ca), ("cert", self.cert), ("key", self.key)):
@@ -91,7 +92,33 @@ class TlsFiles:
                     f"cannot be read ({error.strerror})",
                     "chakram certs makes them",
                 ) from error
+        self._check()
         return contents[0], contents[1], contents[2]
+
+    def _check(self) -> None:
+        """Find out what is wrong with the files: gRPC does not say."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_verify_locations(self.ca)
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"tls.ca: {self.ca}",
+                "holds no certificate of an authority in PEM",
+                "chakram certs makes ca.pem",
+            ) from error
+        try:
+            # A key that asks for a password is not one that we can use.
+            context.load_cert_chain(self.cert, self.key, password="")
+        except ssl.SSLError as error:
+            is_other = error.reason == "KEY_VALUES_MISMATCH"
+            raise ConfigError(
+                f"tls.key: {self.key}",
+                f"does not belong to the certificate {self.cert}"
+                if is_other
+                else f"it or {self.cert} is no PEM file that can be used without a "
+                "password",
+                "chakram certs makes both together",
+            ) from error
 
 
 def channel_credentials(tls: TlsFiles) -> grpc.ChannelCredentials:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -81,15 +82,18 @@ def external_ports(
     """
     ports: list[PortPlan] = []
     for host in fabric.hosts:
+        named = Counter(port.open for port in host.ports)
         for port in host.ports:
+            name = f"{host.name}:{port.open}"
+            if named[port.open] > 1:
+                # One interface with two addresses, or two namespaces that each have it.
+                name += f"@{port.address.ip}"
             number = len(ports)
             ports.append(
                 PortPlan(
                     number=number,
                     agent=host.name,
-                    host=f"{host.name}:{port.open}"
-                    if topology is None
-                    else topology.hosts[number],
+                    host=name if topology is None else topology.hosts[number],
                     open=port.open,
                     netns=None if port.netns is None else str(port.netns),
                     address=str(port.address.ip),

@@ -186,12 +186,24 @@ def test_external_ports_are_those_of_the_file() -> None:
         ("b", "198.18.0.2"),
         ("b", "198.18.0.3"),
     ]
+    assert [port.host for port in ports] == ["a:udp:eth1", "b:udp:eth1", "b:udp:eth2"]
     assert [port.rate_bps for port in ports] == [10**10, 10**9, 10**10]
     assert [port.mtu for port in ports] == [9000, 1500, 9000]
     assert transport_plan(experiment).path_mtu == 1024
     named = external_ports(experiment.fabric, single_switch(3, 10**9))
     assert [port.host for port in named] == ["h0", "h1", "h2"]
     assert summary_of(experiment).agents == (("a", 1), ("b", 1))
+
+
+def test_ports_that_are_opened_alike_are_told_apart_by_their_addresses() -> None:
+    experiment = parse_experiment(EXTERNAL.replace("udp:eth2", "udp:eth1"))
+    assert experiment.fabric.kind == "external"
+    ports = external_ports(experiment.fabric, None)
+    assert [port.host for port in ports] == [
+        "a:udp:eth1",
+        "b:udp:eth1@198.18.0.2",
+        "b:udp:eth1@198.18.0.3",
+    ]
 
 
 def test_shards_leave_a_core_here_and_follow_ports_elsewhere() -> None:
