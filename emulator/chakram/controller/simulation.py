@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chakram.controller.observer import Progress
     from chakram.core.plan import Plan
     from chakram.fabric.topology import Topology
-    from chakram.observe.message_columns import PathOf
+    from chakram.observe.message_columns import WaysOf
     from chakram.simulate.job import SimulationResult
 
 __all__ = ["simulate_experiment"]
@@ -136,7 +136,7 @@ def simulate_experiment(
         ideal=reference.ideals,
         ceiling=reference.ceilings,
         flow_ideal=reference.flow_ideal,
-        messages=MessageColumns(reference.fair_times, _paths(plan, result)),
+        messages=MessageColumns(reference.fair_times, _ways(plan, result)),
     )
     summary = open_run(directory.path).summary()
     return RunOutcome(
@@ -147,11 +147,11 @@ def simulate_experiment(
     )
 
 
-def _paths(plan: Plan, result: SimulationResult) -> PathOf:
+def _ways(plan: Plan, result: SimulationResult) -> WaysOf:
     number_of = {
         (rank.program.job, rank.program.rank): rank.number for rank in plan.ranks()
     }
-    return lambda job, rank, qpn: result.path_of(number_of[job, rank], qpn)
+    return lambda job, rank, qpn: result.ways_of(number_of[job, rank], qpn)
 
 
 def _links(topology: Topology, link_bytes: Mapping[str, int]) -> list[LinkRecord]:

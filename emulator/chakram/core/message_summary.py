@@ -28,7 +28,8 @@ skew
     From the first of the ranks at the other end that posts in a busy period to the
     last; the mean over those periods, and the largest.
 worst over median
-    Over all pairs: the largest measured over ideal time, by the median one.
+    Over all pairs with an ideal: the largest measured over ideal time, by the median
+    one.  None if there is no such pair.
 
 Messages between ranks of one port, or that stay within a host, cross no port and are
 left out, and so is the warm-up.  Other traffic, collectives and other jobs, is in no
@@ -58,8 +59,9 @@ __all__ = [
 class SentMessage(NamedTuple):
     """One point-to-point message of a measured iteration; times of one clock, raw.
 
-    ``fair_ns`` is None where nobody knows it.  ``path`` are the ports of switches that
-    it left through towards other switches, None if unknown.
+    ``fair_ns`` is None where nobody knows it.  ``ways`` are those that it took, or its
+    parts if it was divided: the ports by which switches sent it on to other switches.
+    They are None if unknown.
     """
 
     job: str
@@ -71,7 +73,7 @@ class SentMessage(NamedTuple):
     fair_ns: int | None = None
     retransmitted: int = 0
     cnp: int = 0
-    path: tuple[str, ...] | None = None
+    ways: tuple[tuple[str, ...], ...] | None = None
 
     @property
     def fct_ns(self) -> int:
@@ -164,11 +166,13 @@ class PortSummary:
 class Meeting:
     """Another pair whose messages left a switch by the same port at the same time.
 
-    It has neither rank in common with the pair.  ``at`` is where their paths come
-    together, ``share`` the part of the pair's time under way in which it was there.
+    It has neither rank in common with the pair, and may be one of another job.  ``at``
+    is where their paths come together, ``share`` the part of the pair's time under way
+    in which it was there.
     """
 
     at: str
+    job: str
     src: int
     dst: int
     share: float
@@ -205,8 +209,9 @@ class PairSummary:
 class MessageSummary:
     """All point-to-point messages of the measured iterations that crossed a port.
 
-    ``pairs`` begin with the slowest, by % of ideal; ``receivers`` and ``senders`` are
-    in the order of the ports.
+    ``pairs`` begin with the slowest, by % of ideal; those without an ideal come after
+    all others, by time per byte.  ``receivers`` and ``senders`` are in the order of the
+    ports.
     """
 
     messages: int

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.core.bandwidth import jain_index, percentile
+from chakram.core.meetings import Meetings
 from chakram.core.message_summary import (
     FctPercentiles,
-    Meeting,
     MessageSummary,
     PairSummary,
     PortSummary,
@@ -35,7 +34,6 @@ __all__ = ["BusyPeriod", "busy_periods", "summarise_messages"]
 PAIRS_EXPLAINED = 8
 """Of so many of the slowest pairs it is told whom they met on their paths."""
 
-_MEETINGS = 3
 _NO_MARKS: Mapping[tuple[str, int, int], int] = {}
 _NO_DROPS: Mapping[tuple[str, str], int] = {}
 
@@ -112,14 +110,10 @@ def summarise_messages(
         into.setdefault((each.job, ports[each.job, each.dst].number), []).append(each)
         out.setdefault((each.job, ports[each.job, each.src].number), []).append(each)
         pairs.setdefault((each.job, each.src, each.dst), []).append(each)
-    summaries = sorted(
-        (maker.pair(own) for own in pairs.values()),
-        key=lambda pair: (-_slowness(pair), pair.job, pair.src, pair.dst),
-    )
-    slownesses = [_slowness(pair) for pair in summaries]
-    median = percentile([round(1e6 * each) for each in slownesses], 50) / 1e6
+    summaries = sorted((maker.pair(own) for own in pairs.values()), key=_slowest_first)
+    meetings = Meetings(pairs)
     slowest = [
-        _with_meetings(pair, pairs[pair.job, pair.src, pair.dst], crossing)
+        replace(pair, met=meetings.of((pair.job, pair.src, pair.dst)))
         for pair in summaries[:PAIRS_EXPLAINED]
     ]
     return MessageSummary(
@@ -127,15 +121,27 @@ def summarise_messages(
         receivers=tuple(maker.port(into[key], receives=True) for key in sorted(into)),
         senders=tuple(maker.port(out[key], receives=False) for key in sorted(out)),
         pairs=(*slowest, *summaries[PAIRS_EXPLAINED:]),
-        worst_over_median=slownesses[0] / median if median else None,
+        worst_over_median=_worst_over_median(summaries),
     )
 
 
-def _slowness(pair: PairSummary) -> float:
-    """Return measured over ideal time; where that is unknown, time per byte."""
-    if pair.ideal_share:
-        return 1 / pair.ideal_share
-    return pair.mean_ns * pair.messages / max(1, pair.payload_bytes)
+def _slowest_first(pair: PairSummary) -> tuple[bool, float, str, int, int]:
+    """Return where a pair stands in the list of all.
+
+    Times per byte are no ratios of times: pairs with an ideal come before the others.
+    """
+    share = pair.ideal_share
+    if share:
+        slowness = 1 / share
+    else:
+        slowness = pair.mean_ns * pair.messages / max(1, pair.payload_bytes)
+    return not share, -slowness, pair.job, pair.src, pair.dst
+
+
+def _worst_over_median(pairs: Iterable[PairSummary]) -> float | None:
+    """Return how much slower the slowest pair is than the median one, by ideals."""
+    times = sorted(1 / pair.ideal_share for pair in pairs if pair.ideal_share)
+    return times[-1] / times[(len(times) - 1) // 2] if times else None
 
 
 class _Maker:
@@ -215,7 +221,7 @@ class _Maker:
         ]
         slower = min(ports, key=lambda port: port.rate_bps or float("inf"))
         goodput_bps, goodput_share = self._rate(payload_bytes, busy_ns, slower)
-        taken = Counter(each.path for each in messages if each.path)
+        taken = Counter(way for each in messages for way in each.ways or () if way)
         return PairSummary(
             job=first.job,
             src=first.src,
@@ -310,47 +316,3 @@ def _among_peers(
         firsts_ns = [first_ns for _, _, first_ns in peers.values()]
         skews_ns.append(max(firsts_ns) - min(firsts_ns))
     return fairness, skews_ns
-
-
-def _with_meetings(
-    pair: PairSummary, own: Sequence[SentMessage], others: Sequence[SentMessage]
-) -> PairSummary:
-    """Return *pair* with the pairs that its messages met on their paths."""
-    hops = {hop for path in pair.paths for hop in path}
-    if not hops:
-        return pair
-    under_way_ns = sum(each.fct_ns for each in own)
-    nearby = sorted(
-        (
-            each
-            for each in others
-            # Those at its own ports are in its fair time.
-            if not (
-                each.job == pair.job and (each.src == pair.src or each.dst == pair.dst)
-            )
-            and not hops.isdisjoint(each.path or ())
-        ),
-        key=_posted_ns,
-    )
-    longest_ns = max((each.fct_ns for each in nearby), default=0)
-    met: Counter[tuple[str, int, int]] = Counter()
-    for each in own:
-        first = bisect_left(nearby, each.posted_ns - longest_ns, key=_posted_ns)
-        last = bisect_right(nearby, each.acked_ns, key=_posted_ns)
-        for other in nearby[first:last]:
-            common_ns = min(each.acked_ns, other.acked_ns) - max(
-                each.posted_ns, other.posted_ns
-            )
-            if common_ns > 0:
-                # Where they come together; what they share behind it, they share.
-                theirs = other.path or ()
-                at = next((hop for hop in each.path or () if hop in theirs), None)
-                if at is not None:
-                    met[at, other.src, other.dst] += common_ns
-    return replace(
-        pair,
-        met=tuple(
-            Meeting(at=hop, src=src, dst=dst, share=min(1.0, common_ns / under_way_ns))
-            for (hop, src, dst), common_ns in met.most_common(_MEETINGS)
-        ),
-    )

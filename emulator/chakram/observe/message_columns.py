@@ -15,16 +15,17 @@ from chakram.observe.parts import read_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["FairTimesOf", "MessageColumns", "PathOf", "point_to_point"]
+__all__ = ["FairTimesOf", "MessageColumns", "WaysOf", "point_to_point", "ways_of_path"]
 
 FairTimesOf = Callable[[str, Sequence[tuple[int, int, int, int]]], Sequence[int]]
 """Fair times in ns of all messages of a job: sender, receiver, bytes, posted_ns."""
 
-PathOf = Callable[[str, int, int], Sequence[str] | None]
-"""Ports of switches towards other switches on the way of a queue pair: job, rank, QPN;
-None if unknown."""
+WaysOf = Callable[[str, int, int], Sequence[Sequence[str]] | None]
+"""The ways of the messages that a queue pair stands for, each as the ports of switches
+towards other switches: job, rank, QPN; None if unknown."""
 
-PATH_SEPARATOR = " "
+_PORT_SEPARATOR = " "
+_WAY_SEPARATOR = " | "
 
 MESSAGES = {"collective": str(CollectiveOp.SEND_RECV)}
 """What rows of flows have if they are point-to-point messages; a collective has too,
@@ -38,14 +39,14 @@ class MessageColumns:
 
     Args:
         fair_times: None: nobody knows them.
-        path: Likewise.
+        ways: Likewise.
     """
 
     def __init__(
-        self, fair_times: FairTimesOf | None = None, path: PathOf | None = None
+        self, fair_times: FairTimesOf | None = None, ways: WaysOf | None = None
     ) -> None:
         self._fair_times = fair_times
-        self._path = path
+        self._ways = ways
         self._times_ns = pa.array([], pa.int64())
         self._taken = 0
 
@@ -89,7 +90,7 @@ class MessageColumns:
         return pc.replace_with_mask(empty, mask.combine_chunks(), times_ns)
 
     def _paths(self, part: pa.Table, mask: pa.ChunkedArray) -> pa.Array:
-        if self._path is None or not part.num_rows:
+        if self._ways is None or not part.num_rows:
             return pa.nulls(part.num_rows, _PATHS)
         known: dict[tuple[str, int, int], str | None] = {}
         texts: list[str | None] = []
@@ -100,10 +101,24 @@ class MessageColumns:
                 continue
             pair = key[0], key[1], key[2]
             if pair not in known:
-                path = self._path(*pair)
-                known[pair] = None if path is None else PATH_SEPARATOR.join(path)
+                known[pair] = _path_text(self._ways(*pair))
             texts.append(known[pair])
         return pa.array(texts, pa.string()).cast(_PATHS)
+
+
+def _path_text(ways: Sequence[Sequence[str]] | None) -> str | None:
+    if ways is None:
+        return None
+    texts = dict.fromkeys(_PORT_SEPARATOR.join(way) for way in ways)
+    return _WAY_SEPARATOR.join(texts)
+
+
+def ways_of_path(text: str) -> tuple[tuple[str, ...], ...]:
+    """Return the ways that a text in column ``path`` stands for."""
+    return tuple(
+        tuple(way.split(_PORT_SEPARATOR)) if way else ()
+        for way in text.split(_WAY_SEPARATOR)
+    )
 
 
 def point_to_point(flows: pa.Table) -> pa.ChunkedArray:

@@ -136,18 +136,19 @@ def _pair_lines(messages: MessageSummary, several: bool) -> list[str]:
             str(row.retransmitted),
             str(row.cnp),
         ]
-        lines.append(_line(_PAIR_COLUMNS, cells) + _way(row))
+        lines.append(_line(_PAIR_COLUMNS, cells) + _way(row, several))
     return lines
 
 
-def _way(row: PairSummary) -> str:
+def _way(row: PairSummary, several: bool) -> str:
     """Return the paths of a pair, and whom it met on them."""
     ways = ", ".join(" ".join(path) for path in row.paths[:2])
     if len(row.paths) > 2:
         ways += f" and {len(row.paths) - 2} more"
     met: dict[str, list[str]] = {}
     for each in row.met:
-        share = f"{each.src}>{each.dst} {percent_text(each.share)} %"
+        job = f"{each.job}:" if several else ""
+        share = f"{job}{each.src}>{each.dst} {percent_text(each.share)} %"
         met.setdefault(each.at, []).append(share)
     meetings = "; ".join(f"at {at} met {', '.join(who)}" for at, who in met.items())
     return "  ".join(["", *filter(None, [ways, meetings])])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["port_metrics", "queue_pair_metrics"]
 
 _KEY = ["job", "rank", "qpn"]
+_BUNDLE = ["job", "rank", "peer", "group", "channel"]
 _SPAN = ("first_sent_ns_min", "last_acked_ns_max")
 _OF_PORTS = (
     "tx_bytes",
@@ -42,8 +43,12 @@ def queue_pair_metrics(
     *,
     ports: Mapping[int, Mapping[str, Any]],
     family: str,
+    are_divided: bool = False,
 ) -> pa.Table:
     """Return one row per queue pair, in the order of *ends*.
+
+    Times are those of the messages that the queue pair carried; where messages are
+    divided among several, each of these has the times of the whole messages.
 
     Args:
         ends: Table ``queue_pair_ends``.
@@ -51,9 +56,12 @@ def queue_pair_metrics(
         flows: Table ``flows``, its columns job, src, qpn, times and ``fct_ns``.
         ports: Those of ``plan.json``, by number.
         family: Address family of all ports.
+        are_divided: Whether a part of each message goes over each of several queue
+            pairs between the same two.
     """
     if not ends.num_rows:
         return pa.table({})
+    ends = _with_recorded(_plain(ends), are_divided=are_divided)
     last = _last(samples)
     times = (
         _plain(flows)
@@ -63,10 +71,10 @@ def queue_pair_metrics(
         )
     )
     order = pa.array(range(ends.num_rows), pa.int64())
-    table = _plain(ends).append_column("order", order)
+    table = ends.append_column("order", order)
     table = table.join(last, keys=_KEY)
     table = table.join(
-        times, keys=_KEY, right_keys=["job", "src", "qpn"], join_type="left outer"
+        times, keys=["job", "rank", "recorded"], right_keys=["job", "src", "qpn"]
     )
     arrived = last.select([*_KEY, "data_frames_rx"]).rename_columns([*_KEY, "arrived"])
     table = table.join(arrived, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
@@ -76,9 +84,8 @@ def queue_pair_metrics(
     )
     table = table.join(
         incoming,
-        keys=["job", "peer", "peer_qpn"],
+        keys=["job", "peer", "peer_recorded"],
         right_keys=["job", "src", "qpn"],
-        join_type="left outer",
     )
     table = table.sort_by("order").combine_chunks()
     columns: dict[str, Any] = {
@@ -143,6 +150,25 @@ def port_metrics(
     return table.add_column(
         1, "name", [[ports[number]["host"] for number in table["port"].to_pylist()]]
     )
+
+
+def _with_recorded(ends: pa.Table, *, are_divided: bool) -> pa.Table:
+    """Return *ends* with the queue pairs that flows name, of this and the other end.
+
+    It is the one that carried a message, or the first of those that it is divided
+    among.
+    """
+    if not are_divided:
+        return ends.append_column("recorded", ends["qpn"]).append_column(
+            "peer_recorded", ends["peer_qpn"]
+        )
+    first = ends.filter(pc.equal(ends["index"], 0)).select([*_BUNDLE, "qpn"])
+    first = first.rename_columns([*_BUNDLE, "recorded"])
+    order = pa.array(range(ends.num_rows), pa.int64())
+    table = ends.append_column("order", order).join(first, keys=_BUNDLE)
+    other = table.select([*_KEY, "recorded"]).rename_columns([*_KEY, "peer_recorded"])
+    table = table.join(other, keys=["job", "peer", "peer_qpn"], right_keys=_KEY)
+    return table.sort_by("order").drop_columns(["order"])
 
 
 def _summed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,17 +27,13 @@ from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunDirectoryError
 from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.manifest import RunManifest, read_manifest
-from chakram.observe.message_columns import (
-    MESSAGES,
-    PATH_SEPARATOR,
-    point_to_point,
-)
+from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
 from chakram.observe.parts import column_names, read_table
 from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
 from chakram.observe.tables import SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 _PREDICTED = "predicted_"
@@ -126,9 +123,8 @@ class RunResults:
             flows[name].to_pylist() if name in wanted else nothing
             for name in (*names, *late)
         ]
-        paths = {
-            text: tuple(text.split(PATH_SEPARATOR)) if text else ()
-            for text in set(columns[-1]) - {None}
+        ways = {
+            text: ways_of_path(text) for text in set(columns[-1]) if text is not None
         }
         return [
             SentMessage(
@@ -141,7 +137,7 @@ class RunResults:
                 fair_ns=fair_ns,
                 retransmitted=retransmitted,
                 cnp=cnp,
-                path=paths.get(path),
+                ways=ways.get(path),
             )
             for (
                 job,
@@ -159,11 +155,9 @@ class RunResults:
 
     def message_transport(self) -> MessageTransport | None:
         """Return how messages travelled, None if the run never had a plan."""
-        path = self.path / "plan.json"
-        if not path.exists():
-            return None
-        try:
-            plan = json.loads(path.read_text(encoding="utf-8"))
+        with self._explained_plan() as plan:
+            if plan is None:
+                return None
             ports = {port["number"]: port for port in plan["ports"]}
             places = {
                 (rank["job"], rank["rank"]): ports[rank["port"]]
@@ -187,18 +181,19 @@ class RunResults:
                     for peer in rank.get("within_host", ())
                 ),
             )
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunDirectoryError(str(path), f"is damaged: {error!r}") from error
 
     def queue_pair_metrics(self) -> pa.Table:
         """Return one row per queue pair, by names of the Open Traffic Generator."""
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
+        with self._explained_plan() as plan:
+            are_divided = plan is not None and plan["transport"].get("split") == "even"
         return queue_pair_metrics(
             self.table("queue_pair_ends"),
             self.table("queue_pairs"),
             self.table("flows", *names),
             ports=self._ports(),
             family=self.manifest.family,
+            are_divided=are_divided,
         )
 
     def port_metrics(self) -> pa.Table:
@@ -212,12 +207,17 @@ class RunResults:
 
     def _ports(self) -> dict[int, dict[str, Any]]:
         """Return the ports of ``plan.json`` by number; none if there was no plan."""
+        with self._explained_plan() as plan:
+            ports = [] if plan is None else plan["ports"]
+            return {port["number"]: port for port in ports}
+
+    @contextmanager
+    def _explained_plan(self) -> Iterator[dict[str, Any] | None]:
+        """Open ``plan.json``, None if there was no plan; explain what it lacks."""
         path = self.path / "plan.json"
-        if not path.exists():
-            return {}
         try:
-            plan = json.loads(path.read_text(encoding="utf-8"))
-            return {port["number"]: port for port in plan["ports"]}
+            there = path.exists()
+            yield json.loads(path.read_text(encoding="utf-8")) if there else None
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunDirectoryError(str(path), f"is damaged: {error!r}") from error
 

@@ -97,6 +97,9 @@ class Bundle:
         qpns: Theirs, in the order of the plan; the first one names the bundle.
         is_even: Whether each message is divided among all of them.
         message_bytes: Longer messages are posted as several; 0: they are not.
+
+    Attributes:
+        qpn: The first queue pair, which replay knows the bundle by.
     """
 
     __slots__ = (
@@ -157,6 +160,13 @@ class Bundle:
         message = self._posted[qpn].popleft()
         message.add(qpn, event)
         return message.merged if message.pieces_left == 0 else None
+
+    def recorded_qpn(self, qpn: int) -> int:
+        """Return the queue pair that a message which ended on *qpn* is recorded with.
+
+        It is the one that carried it, or the first where all of them did.
+        """
+        return self.qpn if self._is_even else qpn
 
     def received(self, qpn: int, event: MessageReceived) -> MessageReceived | None:
         """Take note of a part; return the event of its message when that is whole."""

@@ -51,4 +51,6 @@ cdef class Endpoint:
     cpdef long long next_wakeup_ns(self) except? -1
     @cython.locals(replays=list, replay=Replay)
     cpdef bint finished(self) except -1
+    @cython.locals(replay=Replay)
+    cpdef bint is_measuring(self) except -1
     cpdef failed(self)

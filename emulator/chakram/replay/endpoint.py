@@ -333,6 +333,7 @@ class Endpoint:
         if replay is None:
             self.events.append((qpn, event))
             return
+        recorded = qpn
         bundle = self._bundle_of_qpn.get(qpn)
         if bundle is not None:
             whole: Event | None = event
@@ -344,11 +345,12 @@ class Endpoint:
                 return
             event = whole
             if not isinstance(event, QueuePairFailed):
+                recorded = bundle.recorded_qpn(qpn)
                 qpn = bundle.qpn
         if isinstance(event, MessageReceived):
             replay.message_received(qpn, event, now_ns)
         elif isinstance(event, SendCompleted):
-            replay.message_acknowledged(qpn, event, now_ns)
+            replay.message_acknowledged(qpn, event, now_ns, recorded)
         elif self._failure is None:
             job, rank, peer = self._peer_of_qpn[qpn]
             self._failure = (
@@ -371,6 +373,13 @@ class Endpoint:
         while self._finished < len(replays) and replays[self._finished].finished():
             self._finished += 1
         return self._finished == len(replays)
+
+    def is_measuring(self) -> bool:
+        """Tell whether any rank communicates in a measured iteration."""
+        for replay in self.replays:  # noqa: SIM110 - compiled, this is a loop in C
+            if replay.is_measuring():
+                return True
+        return False
 
     def failed(self) -> str | None:
         """Return why the endpoint cannot finish, or None."""

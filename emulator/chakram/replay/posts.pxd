@@ -33,7 +33,8 @@ cdef class Posts:
     cpdef next_post(self)
     @cython.locals(flow=Flow, active=ActiveOperation, wait_ns="long long")
     cpdef ActiveOperation acknowledged(
-        self, long long qpn, SendCompleted event, long long iteration
+        self, long long qpn, SendCompleted event, long long iteration,
+        long long recorded_qpn=*
     )
     cdef _post_own(self, ActiveOperation active, Py_ssize_t send)
     @cython.locals(

@@ -119,10 +119,11 @@ class Posts:
         return self._posts.popleft() if self._posts else None
 
     def acknowledged(
-        self, qpn: int, event: SendCompleted, iteration: int
+        self, qpn: int, event: SendCompleted, iteration: int, recorded_qpn: int = 0
     ) -> ActiveOperation | None:
         """Record the flow of a message that arrived; return the operation it is of.
 
+        The record names *recorded_qpn*, unless that is 0.
         None: the message was a grant.
         """
         if self._credits is not None and self._credits.is_grant(qpn):
@@ -133,7 +134,7 @@ class Posts:
         wait_ns = event.generator_wait_ns
         if event.posted_ns > flow.ready_ns:
             wait_ns += event.posted_ns - flow.ready_ns
-        self._rows.flow(iteration, qpn, flow, event, wait_ns)
+        self._rows.flow(iteration, recorded_qpn or qpn, flow, event, wait_ns)
         active.generator_wait_ns += wait_ns
         active.retransmitted += event.retransmitted
         active.sent_bytes += event.size_bytes

@@ -46,5 +46,6 @@ cdef class Activity:
     cdef public long long idle_ns
 
     cpdef begin(self, long long now_ns)
+    cpdef bint is_communicating(self) except -1
     @cython.locals(elapsed_ns="long long")
     cpdef change(self, long long computing, long long communicating, long long now_ns)

@@ -160,6 +160,10 @@ class Activity:
         self.exposed_ns = 0
         self.idle_ns = 0
 
+    def is_communicating(self) -> bool:
+        """Tell whether a collective or message is under way."""
+        return self._communicating > 0
+
     def change(self, computing: int, communicating: int, now_ns: int) -> None:
         """Take note that more (or fewer, below 0) operations are under way.
 

@@ -34,6 +34,7 @@ cdef class Replay:
     cdef list _preference
     cdef object _starts_ns
     cdef object _numbers
+    cdef long long _warmup
     cdef list _durations_ns
     cdef list _stream_of
     cdef Expander _expander
@@ -55,10 +56,12 @@ cdef class Replay:
     cpdef message_received(self, long long qpn, MessageReceived event, long long now_ns)
     @cython.locals(acked_ns="long long", active=ActiveOperation)
     cpdef message_acknowledged(
-        self, long long qpn, SendCompleted event, long long now_ns
+        self, long long qpn, SendCompleted event, long long now_ns,
+        long long recorded_qpn=*
     )
     cpdef next_post(self)
     cpdef bint finished(self) except -1
+    cpdef bint is_measuring(self) except -1
     cpdef long long stray_messages(self) except? -1
     cpdef long long early_messages(self) except? -1
     cdef _start_iteration(self, long long due_ns, long long now_ns)

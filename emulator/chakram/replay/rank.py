@@ -110,6 +110,7 @@ class Replay:
         "_stream_of",
         "_streams",
         "_timers",
+        "_warmup",
         "completed_messages",
         "completed_operations",
         "finished_ns",
@@ -142,6 +143,7 @@ class Replay:
         self._iterations = (
             _ENDLESS if job.is_background else settings.iterations_of(program.job)
         )
+        self._warmup = settings.warmup
         self._offset_ns = job.offset_ns
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
@@ -207,12 +209,17 @@ class Replay:
             self._end(active)
             self._run(now_ns)
 
-    def message_acknowledged(self, qpn: int, event: SendCompleted, now_ns: int) -> None:
-        """Take note that all bytes of a message are acknowledged; record its flow."""
+    def message_acknowledged(
+        self, qpn: int, event: SendCompleted, now_ns: int, recorded_qpn: int = 0
+    ) -> None:
+        """Take note that all bytes of a message are acknowledged; record its flow.
+
+        Its record names *recorded_qpn* where that is another of a bundle.
+        """
         acked_ns = event.last_acked_ns
         if self._timers and self._timers[0][0] <= acked_ns:
             self._handle_timers_until(acked_ns, now_ns)
-        active = self._posts.acknowledged(qpn, event, self.iteration)
+        active = self._posts.acknowledged(qpn, event, self.iteration, recorded_qpn)
         if active is None:
             return
         self.completed_messages += 1
@@ -233,6 +240,10 @@ class Replay:
     def finished(self) -> bool:
         """Tell whether all iterations are done."""
         return self.finished_ns != _NEVER
+
+    def is_measuring(self) -> bool:
+        """Tell whether it communicates, and that is measured."""
+        return self.iteration >= self._warmup and self._activity.is_communicating()
 
     def stray_messages(self) -> int:
         """Return how many messages came that belong to nothing, or were too many."""

@@ -50,8 +50,9 @@ class SimulationResult:
         events: How many events were simulated.
         injected: By what was done, packets that ports disturbed on purpose.
         disturbed: By fault of the plan, how many packets it has disturbed.
-        path_of: Of a queue pair, by its rank's number and its QPN, the ports through
-            which switches send its packets on to switches; two results with the same
+        ways_of: Of the messages recorded with a queue pair, by its rank's number and
+            its QPN, the ports through which switches send them on to switches, for each
+            of the queue pairs that they are divided among; two results with the same
             values are equal whoever tells this.
     """
 
@@ -63,7 +64,7 @@ class SimulationResult:
     events: int
     injected: dict[str, int]
     disturbed: tuple[int, ...]
-    path_of: Callable[[int, int], tuple[str, ...]] = field(compare=False)
+    ways_of: Callable[[int, int], tuple[tuple[str, ...], ...]] = field(compare=False)
 
 
 def simulate_plan(
@@ -145,17 +146,23 @@ def simulate_plan(
         events=fabric.events,
         injected=_injected(endpoints),
         disturbed=_disturbed(endpoints, len(settings.faults)),
-        path_of=_Paths(plan, endpoints, router),
+        ways_of=_Ways(plan, endpoints, router),
     )
 
 
-class _Paths:
-    """Says which way a queue pair's messages took."""
+class _Ways:
+    """Says which ways the messages took that are recorded with a queue pair."""
 
     def __init__(
         self, plan: Plan, endpoints: Sequence[Endpoint], router: Router
     ) -> None:
         self._ranks = {rank.number: rank for rank in plan.ranks()}
+        self._divided = {
+            rank.number
+            for agent in plan.agents
+            for rank in agent.ranks
+            if agent.transport.split == "even"
+        }
         self._index_of = {
             endpoint.port.number: index for index, endpoint in enumerate(endpoints)
         }
@@ -163,7 +170,7 @@ class _Paths:
         self._router = router
         self._pairs: dict[int, dict[int, QueuePairPlan]] = {}
 
-    def __call__(self, rank: int, qpn: int) -> tuple[str, ...]:
+    def __call__(self, rank: int, qpn: int) -> tuple[tuple[str, ...], ...]:
         """Return the ports through which switches sent them on to switches."""
         place = self._ranks[rank]
         pairs = self._pairs.get(rank)
@@ -171,8 +178,19 @@ class _Paths:
             pairs = self._pairs[rank] = {pair.qpn: pair for pair in place.queue_pairs}
         pair = pairs.get(qpn)
         if pair is None or pair.local_rate_bps is not None:
-            return ()
-        source = self._index_of[place.port]
+            return ((),)
+        together = [pair]
+        if rank in self._divided:
+            key = (pair.group, pair.channel, pair.peer_rank)
+            together = [
+                each
+                for each in place.queue_pairs
+                if (each.group, each.channel, each.peer_rank) == key
+            ]
+        return tuple(self._way(place.port, each) for each in together)
+
+    def _way(self, port: int, pair: QueuePairPlan) -> tuple[str, ...]:
+        source = self._index_of[port]
         address = (pair.remote_address, pair.remote_udp_port)
         wires, _ = self._router(
             source, self._destinations[source].index(address), pair.source_port

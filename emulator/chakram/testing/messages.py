@@ -25,10 +25,11 @@ def message(
     retransmitted: int = 0,
     cnp: int = 0,
     path: tuple[str, ...] | None = None,
+    job: str = JOB,
 ) -> SentMessage:
     """Return a message by when it was posted and how long it took; 1 Mbit."""
     return SentMessage(
-        job=JOB,
+        job=job,
         src=src,
         dst=dst,
         size_bytes=size_bytes,
@@ -37,7 +38,7 @@ def message(
         fair_ns=None if fair_us is None else fair_us * 1000,
         retransmitted=retransmitted,
         cnp=cnp,
-        path=path,
+        ways=None if path is None else (path,),
     )
 
 
@@ -47,19 +48,23 @@ def transport(
     rate_bps: int | None = 10**9,
     ranks_per_port: int = 1,
     within_hosts: Collection[tuple[int, int]] = (),
+    jobs: Collection[str] = (JOB,),
 ) -> MessageTransport:
-    """Return ports of one rate, with so many ranks each, packets of 4 KiB."""
+    """Return ports of one rate, with so many ranks of each job, packets of 4 KiB."""
     return MessageTransport(
         path_mtu=4096,
         verb="write",
         overhead_bytes=58,
         ports={
-            (JOB, rank): PortFacts(
+            (job, rank): PortFacts(
                 number=rank // ranks_per_port,
                 host=f"h{rank // ranks_per_port}",
                 rate_bps=rate_bps,
             )
+            for job in jobs
             for rank in range(nranks)
         },
-        within_hosts=frozenset((JOB, src, dst) for src, dst in within_hosts),
+        within_hosts=frozenset(
+            (job, src, dst) for job in jobs for src, dst in within_hosts
+        ),
     )

@@ -131,9 +131,75 @@ def test_the_slowest_are_told_whom_they_met() -> None:
     slowest = summary(messages).pairs[0]
     assert slowest.paths == (up,)
     assert slowest.met == (
-        Meeting(at="leaf0:up0", src=1, dst=5, share=0.75),
-        Meeting(at="leaf0:up0", src=3, dst=7, share=0.05),
+        Meeting(at="leaf0:up0", job=JOB, src=1, dst=5, share=0.75),
+        Meeting(at="leaf0:up0", job=JOB, src=3, dst=7, share=0.05),
     )
+
+
+def test_pairs_of_two_jobs_are_two_whatever_their_ranks() -> None:
+    up = ("leaf0:up0", "spine0:down1")
+    messages = [
+        message(0, 4, 0, 2000, fair_us=1000, path=up),
+        message(1, 5, 0, 1000, fair_us=1000, path=up),
+        message(1, 5, 0, 500, fair_us=500, path=up, job="other"),
+        # The same ranks, but of another job: it is not in the fair time.
+        message(0, 4, 0, 200, fair_us=200, path=up, job="other"),
+    ]
+    found = summarise_messages(messages, transport(8, jobs=(JOB, "other")))
+    assert found is not None
+    assert found.pairs[0].met == (
+        Meeting(at="leaf0:up0", job=JOB, src=1, dst=5, share=0.5),
+        Meeting(at="leaf0:up0", job="other", src=1, dst=5, share=0.25),
+        Meeting(at="leaf0:up0", job="other", src=0, dst=4, share=0.1),
+    )
+
+
+def test_a_pair_with_two_messages_at_once_is_there_once() -> None:
+    up = ("leaf0:up0", "spine0:down1")
+    messages = [
+        message(0, 4, 0, 2000, fair_us=1000, path=up),
+        message(1, 5, 0, 600, fair_us=600, path=up),
+        message(1, 5, 200, 800, fair_us=800, path=up),
+    ]
+    (met,) = summary(messages).pairs[0].met
+    assert met.share == 0.5
+
+
+def test_own_messages_at_once_count_each() -> None:
+    up = ("leaf0:up0", "spine0:down1")
+    messages = [
+        message(0, 4, 0, 2000, fair_us=500, path=up),
+        message(0, 4, 0, 1000, fair_us=500, path=up),
+        message(1, 5, 500, 1000, fair_us=1000, path=up),
+    ]
+    (met,) = summary(messages).pairs[0].met
+    # Of 3 ms in all: of the long one 1 ms, of the short one half of that.
+    assert met.share == pytest.approx(0.5)
+
+
+def test_a_divided_message_meets_others_on_any_of_its_ways() -> None:
+    ways = (("leaf0:up0", "spine0:down1"), ("leaf0:up1", "spine1:down1"))
+    messages = [
+        message(0, 4, 0, 2000, fair_us=1000)._replace(ways=ways),
+        message(1, 5, 0, 1000, fair_us=1000, path=ways[1]),
+    ]
+    slowest = summary(messages).pairs[0]
+    assert slowest.paths == ways
+    (met,) = slowest.met
+    assert (met.at, met.src, met.share) == ("leaf0:up1", 1, 0.5)
+
+
+def test_pairs_without_an_ideal_are_not_compared_with_those_that_have_one() -> None:
+    messages = [
+        message(0, 1, 0, 2000, fair_us=1000),
+        message(2, 3, 0, 1000, fair_us=1000),
+        # A thousand times slower by the byte, which says nothing beside the others.
+        message(4, 5, 0, 1000, size_bytes=100),
+        message(6, 7, 0, 1000, size_bytes=200),
+    ]
+    found = summary(messages)
+    assert [row.src for row in found.pairs] == [0, 2, 4, 6]
+    assert found.worst_over_median == 2.0
 
 
 def test_paths_that_come_together_behind_the_first_switch_meet_there() -> None:
@@ -203,7 +269,7 @@ def test_without_models_there_is_no_ideal_but_all_the_rest() -> None:
     assert row.goodput_bps == pytest.approx(2e6 / 3e-3)
     assert row.fairness == pytest.approx(0.8)
     assert [(each.src, each.ideal_ns) for each in found.pairs] == [(2, None), (1, None)]
-    assert found.worst_over_median == pytest.approx(3.0)
+    assert found.worst_over_median is None
 
 
 def test_one_message_without_a_fair_time_leaves_no_ideal() -> None:

@@ -66,17 +66,42 @@ def test_messages_of_all_parts_have_their_fair_times_and_no_others(
 def test_paths_are_asked_for_once_by_queue_pair(tmp_path: Path) -> None:
     asked: list[tuple[str, int, int]] = []
 
-    def path(job: str, rank: int, qpn: int) -> list[str]:
+    def ways(job: str, rank: int, qpn: int) -> list[list[str]]:
         asked.append((job, rank, qpn))
-        return ["leaf0:up1", "spine1:down1"]
+        return [["leaf0:up1", "spine1:down1"]]
 
     directory = begin(tmp_path)
-    directory.finish(ended=STARTED, messages=MessageColumns(path=path))
+    directory.finish(ended=STARTED, messages=MessageColumns(ways=ways))
     rows = [row for row in flows(directory) if row["collective"] == "send_recv"]
     assert {row["path"] for row in rows} == {"leaf0:up1 spine1:down1"}
     assert set(asked) == {("moe", 0, rows[0]["qpn"])}
     results = open_run(directory.path)
-    assert {each.path for each in results.messages()} == {("leaf0:up1", "spine1:down1")}
+    assert {each.ways for each in results.messages()} == {
+        (("leaf0:up1", "spine1:down1"),)
+    }
+
+
+@pytest.mark.parametrize(
+    ("ways", "text", "read"),
+    [
+        ([["a:1", "b:2"], ["a:2", "c:2"]], "a:1 b:2 | a:2 c:2", None),
+        ([["a:1"], ["a:2"], ["a:1"]], "a:1 | a:2", (("a:1",), ("a:2",))),
+        ([[]], "", None),
+    ],
+)
+def test_parts_of_messages_have_ways_of_their_own(
+    tmp_path: Path,
+    ways: list[list[str]],
+    text: str,
+    read: tuple[tuple[str, ...], ...] | None,
+) -> None:
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED, messages=MessageColumns(ways=lambda *_: ways))
+    rows = [row for row in flows(directory) if row["collective"] == "send_recv"]
+    assert {row["path"] for row in rows} == {text}
+    expected = read or tuple(map(tuple, ways))
+    found = open_run(directory.path).messages()
+    assert {each.ways for each in found} == {expected}
 
 
 def test_messages_are_read_back_without_the_warm_up(tmp_path: Path) -> None:
@@ -88,7 +113,7 @@ def test_messages_are_read_back_without_the_warm_up(tmp_path: Path) -> None:
     )
     assert {each.acked_ns - each.posted_ns for each in messages} == {MESSAGE_NS}
     assert all(
-        each.fair_ns == each.posted_ns + 4000 + 2**16 + 1 and each.path is None
+        each.fair_ns == each.posted_ns + 4000 + 2**16 + 1 and each.ways is None
         for each in messages
     )
 

@@ -11,6 +11,7 @@ import pytest
 from chakram.core.groups import world_group
 from chakram.core.plan import Plan
 from chakram.core.queue_pair_names import COUNTED, PORT_SUMS
+from chakram.core.queue_pairs import QueuePairLayout
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.fabric.shapes import single_switch
 from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
@@ -20,7 +21,7 @@ from chakram.testing.plans import collective, make_plan, program
 COUNTS = {name: 1 << index for index, name in enumerate(COUNTED)}
 
 
-def made(nranks: int = 3, **placement: int) -> Plan:
+def made(nranks: int = 3, **placement: object) -> Plan:
     world = world_group(nranks)
     return make_plan(
         [
@@ -32,26 +33,31 @@ def made(nranks: int = 3, **placement: int) -> Plan:
     )
 
 
-def qpn_of(plan: Plan, rank: int, peer: int) -> int:
+def qpn_of(plan: Plan, rank: int, peer: int, index: int = 0) -> int:
     pairs = plan.ranks()[rank].queue_pairs
-    return next(pair.qpn for pair in pairs if pair.peer_rank == peer)
+    return next(
+        pair.qpn for pair in pairs if (pair.peer_rank, pair.index) == (peer, index)
+    )
 
 
 def samples(plan: Plan, *rows: dict[str, int]) -> pa.Table:
     values = array("q")
     for row in rows:
+        index = row.pop("index", 0)
         whole = dict.fromkeys(QUEUE_PAIR_FIELDS, 0) | row
-        whole["qpn"] = qpn_of(plan, row["rank"], row["peer"])
+        whole["qpn"] = qpn_of(plan, row["rank"], row["peer"], index)
         values.extend(whole.values())
     return SampleTables(plan).queue_pairs(values)
 
 
-def flows(plan: Plan, *rows: tuple[int, int, int, int, int]) -> pa.Table:
+def flows(
+    plan: Plan, *rows: tuple[int, int, int, int, int], index: int = 0
+) -> pa.Table:
     """Return flows from (source, destination, first sent, last acked, FCT) in ns."""
     names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
     schema = pa.schema([FLOWS.field(name) for name in names])
     found = [
-        ("job", src, qpn_of(plan, src, dst), first, last, fct)
+        ("job", src, qpn_of(plan, src, dst, index), first, last, fct)
         for src, dst, first, last, fct in rows
     ]
     columns = list(zip(*found, strict=True)) or [[]] * len(names)
@@ -60,7 +66,7 @@ def flows(plan: Plan, *rows: tuple[int, int, int, int, int]) -> pa.Table:
 
 
 def metrics(
-    plan: Plan, sampled: pa.Table, sent: pa.Table
+    plan: Plan, sampled: pa.Table, sent: pa.Table, *, are_divided: bool = False
 ) -> dict[str, dict[str, object]]:
     table = queue_pair_metrics(
         queue_pair_ends_table(plan.ranks()),
@@ -68,6 +74,7 @@ def metrics(
         sent,
         ports={port.number: asdict(port) for port in plan.ports()},
         family="ipv4",
+        are_divided=are_divided,
     )
     return {row["flow_name"]: row for row in table.to_pylist()}
 
@@ -125,6 +132,48 @@ def test_times_and_rates_are_those_of_the_messages() -> None:
     # While the other end was sending, not while this one was.
     assert row["data_rx_rate"] == pytest.approx(1.0)
     assert found["job/world/0.0/0>2"]["data_tx_rate"] is None
+
+
+TIMES = ("first_timestamp", "last_timestamp", "flow_completion_time_ns")
+
+
+def test_each_of_several_queue_pairs_has_the_times_of_its_own_messages() -> None:
+    plan = made(2, layout=QueuePairLayout(count=2))
+    sent = pa.concat_tables(
+        [
+            flows(plan, (0, 1, 1_000, 3_000, 2_500)),
+            flows(plan, (0, 1, 2_000, 9_000, 8_000), index=1),
+        ]
+    )
+    found = metrics(plan, samples(plan), sent)
+    times = {
+        name: tuple(row[each] for each in TIMES)
+        for name, row in found.items()
+        if name.endswith("0>1")
+    }
+    assert times == {
+        "job/world/0.0/0>1": (1_000, 3_000, 2_500),
+        "job/world/0.1/0>1": (2_000, 9_000, 8_000),
+    }
+
+
+def test_queue_pairs_that_share_each_message_have_the_times_of_all() -> None:
+    plan = made(3, layout=QueuePairLayout(count=2))
+    sampled = samples(
+        plan,
+        {"rank": 0, "peer": 1, "index": 0, "tx_bytes": 500},
+        {"rank": 0, "peer": 1, "index": 1, "tx_bytes": 250},
+        {"rank": 1, "peer": 0, "index": 1, "rx_bytes": 250},
+    )
+    sent = flows(plan, (0, 1, 1_000, 3_000, 2_500), (2, 1, 5, 6, 7))
+    found = metrics(plan, sampled, sent, are_divided=True)
+    for index, rate in ((0, 2.0), (1, 1.0)):
+        row = found[f"job/world/0.{index}/0>1"]
+        assert tuple(row[name] for name in TIMES) == (1_000, 3_000, 2_500)
+        assert row["data_tx_rate"] == pytest.approx(rate)
+    assert found["job/world/0.1/1>0"]["data_rx_rate"] == pytest.approx(1.0)
+    assert found["job/world/0.1/1>0"]["first_timestamp"] is None
+    assert found["job/world/0.1/2>1"]["first_timestamp"] == 5
 
 
 def test_a_port_is_the_sum_of_its_queue_pairs_and_of_its_parts() -> None:

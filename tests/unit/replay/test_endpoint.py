@@ -11,6 +11,7 @@ from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import world_group
 from chakram.core.plan import JobSettings, RunSettings, TransportPlan
 from chakram.core.program import Operation
+from chakram.core.queue_pairs import QueuePairLayout
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
 from chakram.replay.endpoint import Endpoint
@@ -388,3 +389,27 @@ def test_faults_are_about_the_flows_they_name(
     assert all(each.finished() for each in endpoints)
     found = tuple(each.engine.statistics().faults_dropped for each in endpoints)
     assert found == dropped
+
+
+@pytest.mark.parametrize(
+    ("split", "named"), [("round_robin", [0, 1, 2, 0]), ("even", [0] * 4)]
+)
+def test_a_flow_names_the_queue_pair_that_carried_it(
+    split: str, named: list[int]
+) -> None:
+    world = world_group(2)
+    plan = make_plan(
+        [
+            program(0, world, [send(1, 1000, number=each) for each in range(4)]),
+            program(1, world, [receive(0, 1000, number=each) for each in range(4)]),
+        ],
+        single_switch(2, 10**9),
+        transport=TransportPlan(split=split),
+        layout=QueuePairLayout(count=3),
+    )
+    endpoints = endpoints_of(plan)
+    run(endpoints)
+    index_of = {pair.qpn: pair.index for pair in plan.ranks()[0].queue_pairs}
+    flows = flow_rows(endpoints[0].records)
+    found = {flow.operation: index_of[flow.qpn] for flow in flows}
+    assert found == dict(enumerate(named))

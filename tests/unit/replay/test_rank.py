@@ -351,3 +351,23 @@ def test_the_longest_computation_and_the_last_rank_fit() -> None:
     driven.start(10**18)
     driven.replay.handle_timers(10**18 + 3 * LONGEST_COMPUTE_NS)
     assert driven.replay.finished_ns == 10**18 + 3 * LONGEST_COMPUTE_NS
+
+
+def test_communication_of_measured_iterations_is_told_while_it_lasts() -> None:
+    driven = Driven(
+        alike([compute(10), collective("all_gather", 8, after=[0])]),
+        settings=RunSettings(warmup=1, measured=1),
+    )
+    replay = driven.replay
+    driven.start()
+    seen = []
+    for begin_ns in (0, 1000):
+        replay.handle_timers(begin_ns)
+        seen.append(replay.is_measuring())
+        replay.handle_timers(begin_ns + 10)
+        seen.append(replay.is_measuring())
+        (post,) = driven.posts()
+        driven.acknowledge(post, begin_ns + 20)
+        driven.receive(1, post[1], begin_ns + 1000, size_bytes=8)
+    assert seen == [False, False, False, True]
+    assert not replay.is_measuring()
