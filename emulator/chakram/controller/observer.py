@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.controller.state import Phase
@@ -25,6 +26,7 @@ __all__ = ["Observer", "Progress"]
 log = logging.getLogger(__name__)
 
 _FLUSH_NS = 2 * 10**9
+_SHARD_HEALTH = tuple(each.name for each in fields(ShardHealth))
 
 
 class Progress(Protocol):
@@ -43,8 +45,9 @@ class Progress(Protocol):
 class Observer:
     """Told by a session what happens (``chakram.controller.session.RunObserver``).
 
-    Records are taken in by a thread of their own, in the order in which they come:
-    joining and writing them takes longer than an agent waits for a heartbeat.
+    Records are taken in by a thread of their own, in the order in which they come, the
+    samples for live pages too: all that takes longer than an agent waits for a
+    heartbeat.
 
     Args:
         directory: Where records go.
@@ -105,8 +108,6 @@ class Observer:
         """
         if self._failed is not None:
             self._failed.result()
-        if self._live is not None:
-            self._live.take(rows)
         self._writer.submit(self._take, rows).add_done_callback(self._note_failure)
 
     def close(self) -> None:
@@ -141,15 +142,7 @@ class Observer:
         self._shards.setdefault(agent, {}).update(
             (
                 load.shard,
-                ShardHealth(
-                    shard=load.shard,
-                    wall_ns=load.wall_ns,
-                    cpu_ns=load.cpu_ns,
-                    busy_ns=load.busy_ns,
-                    max_lag_ns=load.max_lag_ns,
-                    late_rounds=load.late_rounds,
-                    rounds=load.rounds,
-                ),
+                ShardHealth(**{name: getattr(load, name) for name in _SHARD_HEALTH}),
             )
             for load in snapshot.loads
         )
@@ -183,6 +176,8 @@ class Observer:
         self._progress.note(f"agent {agent}: {text}")
 
     def _take(self, rows: RecordRows) -> None:
+        if self._live is not None:
+            self._live.take(rows)
         new = self._directory.add(rows)
         self._metrics.add_collectives(new.collectives)
         self._metrics.add_ranks(new.ranks)

@@ -26,7 +26,10 @@ MOST_ROWS = 1000
 """Queue pairs or ports of one answer."""
 
 MOST_QUEUE_PAIRS = 100_000
-"""Queue pairs that are kept, at about 700 bytes each; further ones are left out."""
+"""Queue pairs that pages show, at about 700 bytes each.
+
+Further ones are in the sums of their ports, at about 400 bytes each, and are counted.
+"""
 
 RATE_NS = 1_000_000_000
 """A rate is that of at least so long, once so much has gone by."""
@@ -36,6 +39,7 @@ _TIME, _RANK, _QPN = (
 )
 _PORT, _SHARD = (PORT_FIELDS.index(name) for name in ("port", "shard"))
 _FIRST_COUNT = len(QUEUE_PAIR_FIELDS) - len(COUNTED)
+_NOTHING = [0] * len(COUNTED)
 _SENT, _RECEIVED = (QUEUE_PAIR_FIELDS.index(name) for name in ("tx_bytes", "rx_bytes"))
 _PACKETS_SENT, _PACKETS_RECEIVED = (
     QUEUE_PAIR_FIELDS.index(name) for name in ("data_frames_tx", "data_frames_rx")
@@ -56,6 +60,8 @@ class LiveRows:
             # By rank and QPN the last row, one that the next second is counted from,
             # and the one that the last second was counted from.
             self._pairs: dict[tuple[int, int], tuple[array[int], ...]] = {}
+            # Of those that pages do not show, the last counts.
+            self._left_out: dict[tuple[int, int], array[int]] = {}
             self._ports: dict[tuple[int, int], array[int]] = {}
             self._sums: dict[tuple[int, int], list[int]] = {}
 
@@ -72,13 +78,17 @@ class LiveRows:
         return {"/queue-pairs": self.queue_pairs, "/ports": self.ports}
 
     def queue_pairs(self, parameters: Mapping[str, str]) -> dict[str, object]:
-        """Return a part of the queue pairs: at most `MOST_ROWS`, from ``first`` on."""
+        """Return a part of the queue pairs: at most `MOST_ROWS`, from ``first`` on.
+
+        Of ``total`` it can be asked for; ``left_out`` are further ones, which cannot.
+        """
         with self._lock:
             keys = list(self._pairs)
             first, listed = _part(keys, parameters)
             return {
                 "total": len(keys),
                 "first": first,
+                "left_out": len(self._left_out),
                 "queue_pairs": [self._queue_pair(self._pairs[key]) for key in listed],
             }
 
@@ -95,7 +105,7 @@ class LiveRows:
                     | dict(
                         zip(
                             PORT_SUMS.values(),
-                            self._sums.get(key) or [0] * len(COUNTED),
+                            self._sums.get(key, _NOTHING),
                             strict=True,
                         )
                     )
@@ -107,10 +117,16 @@ class LiveRows:
 
     def _take_pair(self, row: array[int]) -> None:
         key = row[_RANK], row[_QPN]
+        place = self._names.place(key[0])
+        if place is None:
+            return  # nobody's
+        counts = row[_FIRST_COUNT:]
+        before: Iterable[int] = _NOTHING
         known = self._pairs.get(key)
-        before: Iterable[int] = [0] * len(COUNTED)
         if known is not None:
             last, since, earlier = known
+            if last == row:
+                return  # it has not been looked at since
             if last[_TIME] - since[_TIME] >= RATE_NS:
                 since, earlier = last, since
             self._pairs[key] = row, since, earlier
@@ -118,14 +134,11 @@ class LiveRows:
         elif len(self._pairs) < MOST_QUEUE_PAIRS:
             self._pairs[key] = row, row, row
         else:
-            return
-        place = self._names.place(key[0])
-        if place is not None:
-            sums = self._sums.setdefault(place, [0] * len(COUNTED))
-            for index, (now, then) in enumerate(
-                zip(row[_FIRST_COUNT:], before, strict=True)
-            ):
-                sums[index] += now - then
+            before = self._left_out.get(key, before)
+            self._left_out[key] = counts
+        sums = self._sums.setdefault(place, [0] * len(COUNTED))
+        for index, (now, then) in enumerate(zip(counts, before, strict=True)):
+            sums[index] += now - then
 
     def _queue_pair(self, rows: tuple[array[int], ...]) -> dict[str, object]:
         row, _, earlier = rows

@@ -125,7 +125,12 @@ def test_a_new_run_begins_with_nothing() -> None:
     rows.take(port_sample(0))
     rows.begin(plan.agents)
 
-    assert rows.queue_pairs({}) == {"total": 0, "first": 0, "queue_pairs": []}
+    assert rows.queue_pairs({}) == {
+        "total": 0,
+        "first": 0,
+        "left_out": 0,
+        "queue_pairs": [],
+    }
     assert rows.ports({}) == {"total": 0, "first": 0, "ports": []}
 
 
@@ -138,8 +143,29 @@ def test_pages_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             rows.take(sample(plan, rank, peer))
     page: Any = rows.queue_pairs({"first": "4"})
     assert (page["total"], len(page["queue_pairs"])) == (5, 1)
+    assert page["left_out"] == 1
     page = rows.queue_pairs({"first": "x"})
     assert (page["first"], len(page["queue_pairs"])) == (0, 2)
+
+
+def test_what_pages_leave_out_is_in_the_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_rows, "MOST_QUEUE_PAIRS", 1)
+    rows, plan = made()
+    rows.take(port_sample(0))
+    for time_ns, sent in ((1, 10), (2, 30), (3, 70)):
+        for peer in (1, 2):
+            rows.take(sample(plan, 0, peer, time_ns=time_ns, tx_bytes=sent))
+    (port,) = rows.ports({})["ports"]  # type: ignore[misc] # a list
+    assert port["payload_tx_bytes"] == 140
+
+
+def test_a_sample_that_comes_again_counts_once() -> None:
+    rows, plan = made()
+    rows.take(port_sample(0))
+    for _ in range(2):
+        rows.take(sample(plan, 0, 1, time_ns=1, tx_bytes=10))
+    (port,) = rows.ports({})["ports"]  # type: ignore[misc] # a list
+    assert port["payload_tx_bytes"] == 10
 
 
 def test_an_agent_knows_its_own_ends_only() -> None:

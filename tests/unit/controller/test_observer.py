@@ -1,0 +1,76 @@
+"""What happens in a run is passed on, and nobody is held up by that."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from typing import Any
+
+import pytest
+
+from chakram.controller.observer import Observer
+from chakram.core.records import RecordRows
+from chakram.errors import RunDirectoryError
+from chakram.observe.run_directory import NewRecords
+
+
+class Directory:
+    """Remembers what it was given, and on which thread."""
+
+    def __init__(self, taken: list[tuple[str, int, str]], full: bool = False) -> None:
+        self._taken = taken
+        self._full = full
+
+    def add(self, rows: RecordRows) -> NewRecords:
+        if self._full:
+            raise RunDirectoryError("runs", "no room")
+        self._taken.append(("written", rows.ports[0], threading.current_thread().name))
+        return NewRecords(collectives=[], ranks=[])
+
+    def flush(self) -> None:
+        """Nothing is kept."""
+
+
+class Live:
+    def __init__(self, taken: list[tuple[str, int, str]]) -> None:
+        self._taken = taken
+
+    def take(self, rows: RecordRows) -> None:
+        self._taken.append(("shown", rows.ports[0], threading.current_thread().name))
+
+
+class Metrics:
+    def add_collectives(self, records: object) -> None:
+        """Not looked at."""
+
+    def add_ranks(self, records: object) -> None:
+        """Likewise."""
+
+
+def made(directory: Directory, live: Live | None = None) -> Observer:
+    fakes: list[Any] = [directory, Metrics(), None]
+    return Observer(*fakes, 1, live)  # type: ignore[arg-type] # a fake
+
+
+def rows(number: int) -> RecordRows:
+    return RecordRows(ports=array("q", [number]))
+
+
+def test_records_are_shown_and_written_in_order_by_another_thread() -> None:
+    taken: list[tuple[str, int, str]] = []
+    observer = made(Directory(taken), Live(taken))
+    for number in range(3):
+        observer.rows_arrived(rows(number))
+    observer.close()
+    assert [(what, number) for what, number, _ in taken] == [
+        (what, number) for number in range(3) for what in ("shown", "written")
+    ]
+    assert threading.current_thread().name not in {thread for *_, thread in taken}
+
+
+def test_records_that_cannot_be_written_are_told() -> None:
+    observer = made(Directory([], full=True))
+    observer.rows_arrived(rows(0))
+    for _ in range(2):
+        with pytest.raises(RunDirectoryError, match="no room"):
+            observer.close()
