@@ -258,13 +258,19 @@ class Shard:
         self._pipe.flush()
         if not self._armed:
             return
-        if self._finished and not self._goes_on:
-            return
-        if self._tally is not None and now_ns >= self._next_tally_ns:
-            self._next_tally_ns = now_ns + TALLY_NS
-            self._tally.turn()
+        if self._tally is not None:
+            self._tally.look(now_ns)
+            if now_ns >= self._next_tally_ns:
+                self._next_tally_ns = now_ns + TALLY_NS
+                self._tally.turn()
         if self._sampler is not None:
             self._sampler.turn(now_ns)
+        if self._finished and not self._goes_on:
+            # Others may not have all acknowledgements yet: what they ask for counts.
+            if now_ns >= self._next_report_ns:
+                self._next_report_ns = now_ns + REPORT_NS
+                self._report_rows(plane)
+            return
         failure = plane.failure()
         if failure is not None:
             raise RunFailed("shard", failure)
@@ -366,8 +372,7 @@ class Shard:
         if self._pipe.closed:
             return
         plane = self._plane
-        ended = self._finished and not self._goes_on
-        if plane is not None and self._armed and not ended:
+        if plane is not None and self._armed:
             self._finish_samples(time.monotonic_ns())
             # Beyond the bound the rest is lost; the reason why has been said.
             with suppress(RunFailed):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from chakram.control.events import ShardLoad
 from chakram.core.counters import distribution_slot, fault_slot, slot
 from chakram_agent.sampling import port_row, queue_pair_owners, queue_pair_row
+from chakram_agent.utilisation import Utilisation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,6 +123,7 @@ class Tally:
         # Of the first turn: before, the process waits for the others to be ready.
         self._began_ns = 0
         self._began_cpu_ns = 0
+        self._utilisation = Utilisation(plane)
         self._ports: list[PortStatistics | None] = [None] * len(plane.lines)
         self._sockets = [(0, 0, 0)] * len(plane.lines)
         self._disturbed: list[dict[int, int]] = [{} for _ in plane.lines]
@@ -136,6 +138,10 @@ class Tally:
         self._next = 0
         self._turns = 0
         self._distributions: dict[tuple[str, int], HistogramCounts] = {}
+
+    def look(self, now_ns: int) -> None:
+        """See how busy the plane is; call it much more often than ``turn``."""
+        self._utilisation.look(now_ns)
 
     def turn(self) -> None:
         """Bring ports and the next few queue pairs up to date."""
@@ -181,6 +187,8 @@ class Tally:
                 late_rounds=plane.late_rounds,
                 rounds=plane.rounds,
                 busy_ns=plane.busy_ns,
+                measured_ns=self._utilisation.measured_ns,
+                measured_busy_ns=self._utilisation.measured_busy_ns,
                 queue_pairs=len(self._pairs),
                 queue_pairs_limited=self._limited,
                 queue_pairs_failed=self._failed,

@@ -134,9 +134,37 @@ def test_a_shard_works_and_lingers_until_it_is_told_to_stop() -> None:
         assert talk.counters.snapshot()[slot("flows_completed")] == 12
         load = talk.counters.load(0)
         assert load.rounds > 0
-        assert load.wall_ns > 0
+        assert 0 < load.measured_busy_ns <= load.measured_ns < load.wall_ns
         talk.stop()
         talk.wait_for("stopped")
+
+
+def test_what_arrives_after_the_work_is_done_is_counted_until_the_end() -> None:
+    plan = ring_plan()
+    column = PORT_FIELDS.index("invalid_packets")
+
+    def invalid(rows: RecordRows) -> list[int]:
+        """Return the counts of the first port, sample by sample."""
+        width = len(PORT_FIELDS)
+        ports = [rows.ports[at : at + width] for at in range(0, len(rows.ports), width)]
+        return [row[column] for row in ports if row[1] == 0]
+
+    with running() as talk, socket.socket(type=socket.SOCK_DGRAM) as other:
+        talk.set_up(plan)
+        talk.arm()
+        talk.wait_for("finished")
+        assert invalid(talk.rows())[-1] == 0
+        to = plan.ports[0].address, plan.ports[0].udp_port
+        other.sendto(b"no packet of ours", to)
+        talk.wait_for(
+            "records",
+            lambda report: 1 in invalid(decode_rows(report.records, where="shard")),
+        )
+        other.sendto(b"another", to)
+        talk.stop()
+        talk.wait_for("stopped")
+        assert invalid(talk.rows())[-1] == 2
+        assert talk.counters.snapshot()[slot("invalid_packets")] == 2
 
 
 def test_the_counters_of_queue_pairs_are_read_while_they_work() -> None:

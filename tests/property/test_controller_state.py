@@ -45,9 +45,9 @@ class AnyOrder(RuleBasedStateMachine):
             return
         self.finishes += sum(isinstance(each, Finish) for each in instructions)
 
-    @rule(names=st.sets(agents, min_size=1), going_on=st.frozensets(agents))
-    def begin(self, names: set[str], going_on: frozenset[str]) -> None:
-        self.handle(Begin(agents=tuple(sorted(names)), going_on=going_on))
+    @rule(names=st.sets(agents, min_size=1))
+    def begin(self, names: set[str]) -> None:
+        self.handle(Begin(agents=tuple(sorted(names))))
 
     @rule(
         kind=st.sampled_from([AgentPrepared, AgentArmed, AgentFinished, AgentStopped]),

@@ -563,6 +563,8 @@ class ShardLoad(_message.Message):
     QUEUE_PAIRS_FIELD_NUMBER: _builtins.int
     QUEUE_PAIRS_LIMITED_FIELD_NUMBER: _builtins.int
     QUEUE_PAIRS_FAILED_FIELD_NUMBER: _builtins.int
+    MEASURED_NS_FIELD_NUMBER: _builtins.int
+    MEASURED_BUSY_NS_FIELD_NUMBER: _builtins.int
     shard: _builtins.int
     wall_ns: _builtins.int
     cpu_ns: _builtins.int
@@ -576,6 +578,10 @@ class ShardLoad(_message.Message):
     queue_pairs_limited: _builtins.int
     """below the rate that they begin at"""
     queue_pairs_failed: _builtins.int
+    measured_ns: _builtins.int
+    """ranks communicated in measured iterations"""
+    measured_busy_ns: _builtins.int
+    """of that, rounds as above"""
     def __init__(
         self,
         *,
@@ -589,10 +595,12 @@ class ShardLoad(_message.Message):
         queue_pairs: _builtins.int = ...,
         queue_pairs_limited: _builtins.int = ...,
         queue_pairs_failed: _builtins.int = ...,
+        measured_ns: _builtins.int = ...,
+        measured_busy_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_ns", b"busy_ns", "cpu_ns", b"cpu_ns", "late_rounds", b"late_rounds", "max_lag_ns", b"max_lag_ns", "queue_pairs", b"queue_pairs", "queue_pairs_failed", b"queue_pairs_failed", "queue_pairs_limited", b"queue_pairs_limited", "rounds", b"rounds", "shard", b"shard", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_ns", b"busy_ns", "cpu_ns", b"cpu_ns", "late_rounds", b"late_rounds", "max_lag_ns", b"max_lag_ns", "measured_busy_ns", b"measured_busy_ns", "measured_ns", b"measured_ns", "queue_pairs", b"queue_pairs", "queue_pairs_failed", b"queue_pairs_failed", "queue_pairs_limited", b"queue_pairs_limited", "rounds", b"rounds", "shard", b"shard", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

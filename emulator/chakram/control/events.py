@@ -108,6 +108,8 @@ class ShardLoad:
         late_rounds: Rounds of the loop that came more than 1 ms late.
         rounds: All rounds.
         busy_ns: Time of those rounds in which something was received or sent.
+        measured_ns: Time in which its ranks communicated in measured iterations.
+        measured_busy_ns: What of that belongs to such rounds.
         queue_pairs: Queue pairs that the following were counted of.
         queue_pairs_limited: Those whose rate is below the one that they begin at.
         queue_pairs_failed: Those in the error state.
@@ -120,6 +122,8 @@ class ShardLoad:
     late_rounds: int
     rounds: int
     busy_ns: int = 0
+    measured_ns: int = 0
+    measured_busy_ns: int = 0
     queue_pairs: int = 0
     queue_pairs_limited: int = 0
     queue_pairs_failed: int = 0

@@ -127,10 +127,7 @@ class Session:
             for name, client in self._clients.items():
                 self._spawn(self._follow(client), f"follow-{name}")
             self._spawn(self._keep_time(), "time")
-            going_on = (name for name in self._clients if self._plans[name].goes_on())
-            self._events.put_nowait(
-                Begin(agents=tuple(self._clients), going_on=frozenset(going_on))
-            )
+            self._events.put_nowait(Begin(agents=tuple(self._clients)))
             while finish is None:
                 finish = await self._step()
         finally:
@@ -223,14 +220,14 @@ class Session:
             self._events.put_nowait(AgentArmed(agent=agent))
 
     async def _release(self, agent: str) -> None:
-        """End what nobody waits for; a run that has been done does not fail with it."""
+        """Get what came last; a run that has been done does not fail with it."""
         try:
             await self._clients[agent].reset()
         except ChakramError as error:
             self._observer.agent_said(
                 agent,
                 "warning",
-                f"records are missing of what its ranks did last: {_clause(error)}",
+                f"what it recorded last is missing: {_clause(error)}",
             )
         self._events.put_nowait(AgentStopped(agent=agent))
 

@@ -3,11 +3,13 @@
 ::
 
     IDLE --Begin--> PREPARING --all prepared--> ARMING --all armed--> RUNNING
-    RUNNING --all finished--> ENDING, or DONE where no rank goes on after the others
-    ENDING --all that have such ranks stopped or lost--> DONE
+    RUNNING --all finished--> ENDING --every agent stopped or lost--> DONE
     PREPARING ... RUNNING --AgentFailed, AgentLost, hang--> STOPPING
     PREPARING ... ENDING --Abort--> STOPPING
     STOPPING --every agent stopped or lost--> FAILED
+
+In ENDING the work is done, and agents hand over what came last: until all had finished,
+ranks at their end still got packets that were sent again, and others may have gone on.
 
 The machine decides; ``chakram.controller.session`` prepares, arms and aborts
 agents and turns what they answer into the next events.  A refused event raises
@@ -43,10 +45,9 @@ _OVER = frozenset({Phase.DONE, Phase.FAILED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """All agents of the run are connected; some have ranks that nobody waits for."""
+    """All agents of the run are connected."""
 
     agents: tuple[str, ...]
-    going_on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +197,6 @@ class ControllerState:
     iterations: int = 0
     _waiting: set[str] = field(default_factory=set)
     _live: set[str] = field(default_factory=set)
-    _going_on: frozenset[str] = frozenset()
     _counters: dict[str, int] = field(default_factory=dict)
     _iterations_of: dict[str, int] = field(default_factory=dict)
     _waiting_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -259,7 +259,6 @@ class ControllerState:
             raise UnexpectedEvent("controller", "a run without agents")
         self.phase = Phase.PREPARING
         self._live = set(event.agents)
-        self._going_on = event.going_on & self._live
         self._waiting = set(event.agents)
         return [PrepareAgent(agent=agent) for agent in event.agents]
 
@@ -274,12 +273,9 @@ class ControllerState:
         if self._waiting:
             return []
         self.phase = phase
-        if phase is Phase.ENDING:
-            self._waiting = set(self._going_on)
-            if not self._waiting:
-                return self._over()
-            return [ReleaseAgent(agent=agent) for agent in sorted(self._waiting)]
         self._waiting = set(self._live)
+        if phase is Phase.ENDING:
+            return [ReleaseAgent(agent=agent) for agent in sorted(self._live)]
         if phase is Phase.ARMING:
             return [ArmAgents(agents=tuple(sorted(self._live)))]
         return []

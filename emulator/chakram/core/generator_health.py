@@ -8,6 +8,7 @@ are known as the upper bounds of their buckets: "at most".
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from chakram.core.counters import (
@@ -18,17 +19,30 @@ from chakram.core.counters import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "GeneratorHealth",
     "GeneratorSummary",
+    "SaturatedProcess",
     "ShardHealth",
     "TimeBounds",
     "agent_health",
     "summarise_health",
     "time_bounds",
 ]
+
+SATURATED_SHARE = 0.9
+"""A process that is busy for more of the time has no room left to tell it by: bursts of
+work queue behind one another before the mean reaches 1."""
+
+_LAST_BOUND_NS = FCT_BUCKET_BOUNDS_NS[-1]
+_TIMES = (
+    ("pacing_error_p99_ns", "pacing_error", "p99_ns"),
+    ("generator_lag_p99_ns", "generator_lag", "p99_ns"),
+    ("round_trip_p50_ns", "round_trip", "p50_ns"),
+    ("round_trip_p99_ns", "round_trip", "p99_ns"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +72,9 @@ class ShardHealth:
         wall_ns: Time since it was told when to start.
         cpu_ns: CPU time in that; it spins while packets flow.
         busy_ns: Time in which something was received or sent.
+        measured_ns: Time in which its ranks communicated in measured iterations; 0 in
+            runs of versions that did not note it.
+        measured_busy_ns: What of that it was busy for.
         max_lag_ns: The longest that something due had to wait for its loop.
         late_rounds: Times that this was more than a millisecond.
         rounds: All rounds of the loop.
@@ -67,9 +84,23 @@ class ShardHealth:
     wall_ns: int = 0
     cpu_ns: int = 0
     busy_ns: int = 0
+    measured_ns: int = 0
+    measured_busy_ns: int = 0
     max_lag_ns: int = 0
     late_rounds: int = 0
     rounds: int = 0
+
+    @property
+    def busy_share(self) -> float:
+        """Part of the time in which its ranks were measured, else of all its time."""
+        if self.measured_ns:
+            return self.measured_busy_ns / self.measured_ns
+        return self.busy_ns / self.wall_ns if self.wall_ns else 0.0
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it had to do nearly all of the time that its ranks were measured."""
+        return self.measured_ns > 0 and self.busy_share > SATURATED_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +127,20 @@ class GeneratorHealth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaturatedProcess:
+    """A data-plane process that may have been what limited its ranks."""
+
+    agent: str
+    shard: int
+    busy_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorSummary:
     """The worst of all agents and of their processes; undilated times.
 
-    Times are upper bounds in ns, None where nothing was counted.
+    Times are upper bounds in ns, None where nothing was counted.  Those that ``beyond``
+    names are longer than that: they are above the last bucket, and unknown.
 
     Attributes:
         pacing_error_p99_ns: Of the agent where it is largest; as the next ones.
@@ -107,8 +148,12 @@ class GeneratorSummary:
         generator_lag_max_ns: Likewise, and exact.
         round_trip_p50_ns: Likewise.
         round_trip_p99_ns: Likewise.
-        busy_share: Of the process that was busy for the largest part of its time.
-        cpu_share: Likewise, on the CPU.
+        busy_share: Of the process that was busy for the largest part of the time in
+            which its ranks communicated in measured iterations.
+        cpu_share: Of the one that had the CPU for the largest part of all its time.
+        saturated: The processes that were busy nearly all of that time, by agent and
+            number, the busiest first.
+        beyond: Names of the times above that are above the last bucket.
         socket_drops: Of all agents.
         send_retries: Likewise.
     """
@@ -122,6 +167,8 @@ class GeneratorSummary:
     cpu_share: float
     socket_drops: int
     send_retries: int
+    saturated: tuple[SaturatedProcess, ...] = ()
+    beyond: tuple[str, ...] = ()
 
 
 def time_bounds(counts: Sequence[int]) -> TimeBounds:
@@ -176,39 +223,42 @@ def agent_health(
 
 
 def summarise_health(
-    agents: Iterable[GeneratorHealth], *, dilation: int = 1
+    agents: Mapping[str, GeneratorHealth], *, dilation: int = 1
 ) -> GeneratorSummary | None:
     """Return the worst of all agents, None if nobody has counted anything."""
-    found = list(agents)
-    shards = [shard for agent in found for shard in agent.shards if shard.wall_ns > 0]
+    shards = [
+        (name, shard)
+        for name, agent in sorted(agents.items())
+        for shard in agent.shards
+        if shard.wall_ns > 0
+    ]
     if not shards:
         return None
-
-    def worst(name: str, percentile: str) -> float | None:
-        times = [getattr(agent, name) for agent in found]
-        # What is longer than the last bound is at least that.
-        longest_ns = max(
-            (
-                getattr(each, percentile) or FCT_BUCKET_BOUNDS_NS[-1]
-                for each in times
-                if each.count
-            ),
-            default=None,
-        )
-        return None if longest_ns is None else longest_ns / dilation
-
-    lag_max_ns = max(shard.max_lag_ns for shard in shards) / dilation
-    lag_p99_ns = worst("generator_lag", "p99_ns")
-    if lag_p99_ns is not None:
-        lag_p99_ns = min(lag_p99_ns, lag_max_ns)
+    lag_max_ns = max(shard.max_lag_ns for _, shard in shards)
+    times_ns: dict[str, float | None] = {}
+    beyond = []
+    for name, column, percentile in _TIMES:
+        bounds = [getattr(agent, column) for agent in agents.values()]
+        found_ns = [getattr(each, percentile) for each in bounds if each.count]
+        longest_ns = max((each or inf for each in found_ns), default=None)
+        if longest_ns is not None and column == "generator_lag":
+            longest_ns = min(longest_ns, lag_max_ns)  # which is exact
+        elif longest_ns is not None and longest_ns > _LAST_BOUND_NS:
+            longest_ns = _LAST_BOUND_NS
+            beyond.append(name)
+        times_ns[name] = None if longest_ns is None else longest_ns / dilation
+    saturated = [
+        SaturatedProcess(agent=name, shard=shard.shard, busy_share=shard.busy_share)
+        for name, shard in shards
+        if shard.is_saturated
+    ]
     return GeneratorSummary(
-        pacing_error_p99_ns=worst("pacing_error", "p99_ns"),
-        generator_lag_p99_ns=lag_p99_ns,
-        generator_lag_max_ns=lag_max_ns,
-        round_trip_p50_ns=worst("round_trip", "p50_ns"),
-        round_trip_p99_ns=worst("round_trip", "p99_ns"),
-        busy_share=max(shard.busy_ns / shard.wall_ns for shard in shards),
-        cpu_share=max(shard.cpu_ns / shard.wall_ns for shard in shards),
-        socket_drops=sum(each.socket_drops for each in found),
-        send_retries=sum(each.send_retries for each in found),
+        **times_ns,
+        generator_lag_max_ns=lag_max_ns / dilation,
+        busy_share=max(shard.busy_share for _, shard in shards),
+        cpu_share=max(shard.cpu_ns / shard.wall_ns for _, shard in shards),
+        socket_drops=sum(each.socket_drops for each in agents.values()),
+        send_retries=sum(each.send_retries for each in agents.values()),
+        saturated=tuple(sorted(saturated, key=lambda each: -each.busy_share)),
+        beyond=tuple(beyond),
     )

@@ -36,6 +36,7 @@ from chakram.core.summary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from chakram.core.generator_health import GeneratorSummary
     from chakram.core.message_summary import MessageSummary, SentMessage
     from chakram.core.run_records import (
         CollectiveIdentity,
@@ -77,9 +78,10 @@ def summarise(
         sum(row.generator_bound for row in judged),
         sum(row.samples for row in judged),
     )
+    generator = summarise_health(measurements.generator, dilation=facts.dilation)
     return Summary(
         facts=facts,
-        banners=_banners(facts, judged, unfinished),
+        banners=_banners(facts, judged, unfinished, generator),
         rows=rows,
         average_busbw=sum(bandwidths) / len(bandwidths) if bandwidths else None,
         iterations=_iterations(measurements.ranks, facts.dilation),
@@ -94,9 +96,7 @@ def summarise(
         retransmitted=sum(row.retransmitted for row in rows),
         marked=sum(row.marked for row in rows),
         messages=_messages(measurements, measured),
-        generator=summarise_health(
-            measurements.generator.values(), dilation=facts.dilation
-        ),
+        generator=generator,
     )
 
 
@@ -356,7 +356,10 @@ def _balance(loads_bytes: Sequence[int]) -> Balance | None:
 
 
 def _banners(
-    facts: RunFacts, judged: Sequence[SummaryRow], unfinished: int
+    facts: RunFacts,
+    judged: Sequence[SummaryRow],
+    unfinished: int,
+    generator: GeneratorSummary | None,
 ) -> tuple[str, ...]:
     banners = []
     if facts.status != COMPLETE:
@@ -377,6 +380,15 @@ def _banners(
             f"({listed}) waited for this generator for more than "
             f"{GENERATOR_BOUND_PERCENT} % of their time: those times are the "
             "generator's, not the network's"
+        )
+    if generator is not None and generator.saturated:
+        busiest = generator.saturated[0]
+        others = len(generator.saturated) - 1
+        banners.append(
+            f"GENERATOR SATURATED: data-plane process {busiest.shard} of agent "
+            f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
+            f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
+            "communicated: it may be what limits, and not the network"
         )
     if facts.samples_dropped:
         banners.append(

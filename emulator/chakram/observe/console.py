@@ -231,22 +231,21 @@ def _footer(summary: Summary) -> list[str]:
 
 def _generator(health: GeneratorSummary) -> list[str]:
     """Return what was measured of the generator; times are upper bounds in us."""
-    times = ", ".join(
-        f"{name} {_at_most(time_ns)}"
-        for name, time_ns in (
-            ("pacing error p99", health.pacing_error_p99_ns),
-            ("loop lag p99", health.generator_lag_p99_ns),
+    pacing, lag, median, tail = (
+        _bound(health, name)
+        for name in (
+            "pacing_error_p99_ns",
+            "generator_lag_p99_ns",
+            "round_trip_p50_ns",
+            "round_trip_p99_ns",
         )
     )
-    load = (
-        f"busy {percent_text(health.busy_share)} %, CPU "
-        f"{percent_text(health.cpu_share)} % of the busiest process"
-    )
     lines = [
-        f"# Generator: {times} (max {time_text(health.generator_lag_max_ns)}) us; "
-        f"{load}",
-        f"# Round trips: p50 {_at_most(health.round_trip_p50_ns)}, "
-        f"p99 {_at_most(health.round_trip_p99_ns)} us",
+        f"# Generator: pacing error p99 {pacing}, loop lag p99 {lag} "
+        f"(max {time_text(health.generator_lag_max_ns)}) us; "
+        f"busy {percent_text(health.busy_share)} %, "
+        f"CPU {percent_text(health.cpu_share)} % of the busiest process",
+        f"# Round trips: p50 {median}, p99 {tail} us",
     ]
     if health.socket_drops or health.send_retries:
         lines.append(
@@ -256,8 +255,11 @@ def _generator(health: GeneratorSummary) -> list[str]:
     return lines
 
 
-def _at_most(time_ns: float | None) -> str:
-    return MISSING if time_ns is None else f"<= {time_text(time_ns)}"
+def _bound(health: GeneratorSummary, name: str) -> str:
+    time_ns: float | None = getattr(health, name)
+    if time_ns is None:
+        return MISSING
+    return f"{'>' if name in health.beyond else '<='} {time_text(time_ns)}"
 
 
 def _exposed(ranks: Sequence[RankSummary]) -> list[str]:

@@ -175,6 +175,7 @@ def made_plane(plan: AgentPlan) -> Any:
         SimpleNamespace(
             endpoint=SimpleNamespace(
                 port=port,
+                is_measuring=lambda: False,
                 engine=Engine(
                     [
                         QueuePair(pair.qpn)

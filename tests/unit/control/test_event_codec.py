@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -49,7 +50,10 @@ EVENTS: list[AgentEvent] = [
         values=array("q", range(TOTAL_SLOTS)),
         loads=(
             ShardLoad(
-                shard=1, wall_ns=5, cpu_ns=4, max_lag_ns=3, late_rounds=2, rounds=9
+                **{
+                    each.name: 1 + number
+                    for number, each in enumerate(fields(ShardLoad))
+                }
             ),
         ),
     ),

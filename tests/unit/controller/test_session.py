@@ -19,7 +19,6 @@ from chakram.control.events import (
 )
 from chakram.controller.session import Session
 from chakram.controller.state import Phase
-from chakram.core.plan import JobSettings, RunSettings
 from chakram.core.records import RecordRows
 from chakram.errors import (
     AgentError,
@@ -28,7 +27,7 @@ from chakram.errors import (
     RunFailed,
     RunInterrupted,
 )
-from tests.plans import JOB, ring_plan
+from tests.plans import ring_plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 class PlayedAgent:
     """An agent whose events come from a script once it is armed."""
-
-    settings = RunSettings()
 
     def __init__(
         self,
@@ -71,6 +68,9 @@ class PlayedAgent:
         self.calls.append("arm")
         self.armed_ns = start_ns
         self._armed.set()
+
+    async def reset(self) -> None:
+        self.calls.append("reset")
 
     async def abort(self, reason: str) -> None:
         self.calls.append(f"abort: {reason}")
@@ -124,10 +124,7 @@ def session_of(
     duration_limit_ns: int | None = None,
 ) -> Session:
     return Session(
-        plans={
-            agent.name: ring_plan(agent=agent.name, settings=agent.settings)
-            for agent in agents
-        },
+        plans={agent.name: ring_plan(agent=agent.name) for agent in agents},
         clients={agent.name: agent for agent in agents},  # type: ignore[misc] # played
         clocks={
             agent.name: ClockOffset(
@@ -157,7 +154,7 @@ async def test_a_run_goes_from_preparation_to_its_end() -> None:
     )
     second = PlayedAgent("b")
     await session_of(first, second, watcher=watcher).run()
-    assert first.calls == ["attach", "prepare", "arm"]
+    assert first.calls == ["attach", "prepare", "arm", "reset"]
     assert watcher.told[:3] == ["PREPARING", "ARMING", "RUNNING"]
     assert watcher.told[-1] == "DONE"
     assert {"rows", "counters of a", "a warning: hot"} <= set(watcher.told)
@@ -235,10 +232,8 @@ async def test_a_hung_run_says_who_waits_for_whom() -> None:
         await session_of(hung, hang_timeout_ns=1).run()
 
 
-class BackgroundAgent(PlayedAgent):
-    """An agent whose ranks nobody waits for; it tells the rest when it is released."""
-
-    settings = RunSettings(jobs=(JobSettings(job=JOB, is_background=True),))
+class LateAgent(PlayedAgent):
+    """An agent that has something to tell when it is released."""
 
     def __init__(
         self,
@@ -276,27 +271,26 @@ class BackgroundAgent(PlayedAgent):
 
 
 @pytest.mark.asyncio
-async def test_what_is_not_waited_for_is_read_to_its_end() -> None:
+async def test_what_comes_after_the_work_is_done_is_read_to_its_end() -> None:
     watcher = Watcher()
     rest = (
         RecordBatch(time_ns=2, rows=RecordRows()),
         CountersSnapshot(time_ns=3),
     )
-    front, back = PlayedAgent("a"), BackgroundAgent("b", rest)
+    front, back = PlayedAgent("a"), LateAgent("b", rest)
     await session_of(front, back, watcher=watcher).run()
     assert watcher.told[-4:] == ["ENDING", "rows", "counters of b", "DONE"]
-    assert front.calls == ["attach", "prepare", "arm"]
-    assert back.calls == ["attach", "prepare", "arm", "reset"]
+    assert front.calls == back.calls == ["attach", "prepare", "arm", "reset"]
 
 
 @pytest.mark.asyncio
 async def test_a_run_that_was_done_says_whose_last_records_are_missing() -> None:
     watcher = Watcher()
     lost = AgentError("agent b", "the connection was lost", "see its log")
-    front, back = PlayedAgent("a"), BackgroundAgent("b", refuses_reset=lost)
+    front, back = PlayedAgent("a"), LateAgent("b", refuses_reset=lost)
     await session_of(front, back, watcher=watcher).run()
     assert watcher.told[-2:] == [
-        "b warning: records are missing of what its ranks did last: "
+        "b warning: what it recorded last is missing: "
         "the connection was lost (see its log)",
         "DONE",
     ]
@@ -304,7 +298,7 @@ async def test_a_run_that_was_done_says_whose_last_records_are_missing() -> None
 
 @pytest.mark.asyncio
 async def test_an_interrupt_ends_a_run_whose_last_records_do_not_come() -> None:
-    agent = BackgroundAgent("a", on_reset=lambda: session.interrupt("SIGINT"))
+    agent = LateAgent("a", on_reset=lambda: session.interrupt("SIGINT"))
     session = session_of(agent)
     with pytest.raises(RunInterrupted, match="interrupted by SIGINT"):
         await session.run()

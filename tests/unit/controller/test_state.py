@@ -28,13 +28,9 @@ from chakram.errors import UnexpectedEvent
 SECOND_NS = 10**9
 
 
-def running(
-    *agents: str,
-    hang_timeout_ns: int = 30 * SECOND_NS,
-    going_on: frozenset[str] = frozenset(),
-) -> ControllerState:
+def running(*agents: str, hang_timeout_ns: int = 30 * SECOND_NS) -> ControllerState:
     state = ControllerState(hang_timeout_ns=hang_timeout_ns)
-    state.handle(Begin(agents=agents, going_on=going_on))
+    state.handle(Begin(agents=agents))
     for agent in agents:
         state.handle(AgentPrepared(agent=agent))
     for agent in agents:
@@ -54,24 +50,24 @@ def test_a_run_is_prepared_armed_and_finished_by_all_agents() -> None:
     assert state.handle(AgentArmed(agent="a")) == []
     assert state.handle(AgentArmed(agent="b")) == []
     assert state.handle(AgentFinished(agent="a")) == []
-    assert state.handle(AgentFinished(agent="b")) == [Finish(reason=None)]
-    assert state.phase is Phase.DONE
+    assert state.handle(AgentFinished(agent="b")) == [
+        ReleaseAgent(agent="a"),
+        ReleaseAgent(agent="b"),
+    ]
+    assert state.phase is Phase.ENDING
     assert state.check() == []
 
 
 def ending(*agents: str) -> ControllerState:
-    """Return a run whose work is done, but for what ranks of *agents* go on with."""
-    state = running("front", *agents, going_on=frozenset(agents))
+    """Return a run whose work is done; what came last is still to be handed over."""
+    state = running(*agents)
     for agent in agents:
-        assert state.handle(AgentFinished(agent=agent)) == []
-    assert state.handle(AgentFinished(agent="front")) == [
-        ReleaseAgent(agent=agent) for agent in agents
-    ]
+        state.handle(AgentFinished(agent=agent))
     assert state.phase is Phase.ENDING
     return state
 
 
-def test_agents_with_ranks_that_go_on_are_released_before_the_end() -> None:
+def test_a_run_is_over_when_all_agents_have_handed_over_what_came_last() -> None:
     state = ending("a", "b")
     assert state.check() == []
     assert state.handle(Tick(now_ns=10**15)) == []
@@ -93,8 +89,7 @@ def test_trouble_after_the_work_is_done_does_not_fail_the_run(
 def test_an_abort_while_agents_are_released_ends_the_run_early() -> None:
     state = ending("a")
     stop = state.handle(Abort(reason="interrupted", interrupted=True))
-    assert AbortAgent(agent="a", reason="interrupted") in stop
-    state.handle(AgentStopped(agent="front"))
+    assert stop == [AbortAgent(agent="a", reason="interrupted")]
     assert state.handle(AgentStopped(agent="a")) == [
         Finish(reason="interrupted", interrupted=True)
     ]

@@ -15,6 +15,7 @@ from chakram.core.counters import (
 )
 from chakram.core.generator_health import (
     GeneratorHealth,
+    SaturatedProcess,
     ShardHealth,
     TimeBounds,
     agent_health,
@@ -88,10 +89,10 @@ def agent(p99_ns: int | None, *, busy_ns: int, max_lag_ns: int) -> GeneratorHeal
 
 def test_the_worst_agent_and_the_busiest_process_are_told() -> None:
     summary = summarise_health(
-        [
-            agent(8000, busy_ns=10, max_lag_ns=70),
-            agent(4000, busy_ns=90, max_lag_ns=20),
-        ],
+        {
+            "a": agent(8000, busy_ns=10, max_lag_ns=70),
+            "b": agent(4000, busy_ns=90, max_lag_ns=20),
+        },
         dilation=2,
     )
     assert summary is not None
@@ -102,14 +103,53 @@ def test_the_worst_agent_and_the_busiest_process_are_told() -> None:
     assert summary.pacing_error_p99_ns is None
     assert (summary.busy_share, summary.cpu_share) == pytest.approx((0.9, 0.8))
     assert (summary.socket_drops, summary.send_retries) == (2, 4)
+    # Of all its time, warm-up and computation included: that proves nothing.
+    assert summary.saturated == summary.beyond == ()
 
 
-def test_longer_than_the_last_bound_is_at_least_that() -> None:
-    summary = summarise_health([agent(None, busy_ns=1, max_lag_ns=1)])
+def test_longer_than_the_last_bound_is_more_than_that_unless_the_longest_is_known() -> (
+    None
+):
+    longest_ns = 2 * FCT_BUCKET_BOUNDS_NS[-1]
+    summary = summarise_health(
+        {
+            "a": agent(None, busy_ns=1, max_lag_ns=longest_ns),
+            "b": agent(4000, busy_ns=1, max_lag_ns=1),
+        },
+        dilation=2,
+    )
     assert summary is not None
-    assert summary.round_trip_p99_ns == FCT_BUCKET_BOUNDS_NS[-1]
+    assert summary.round_trip_p99_ns == FCT_BUCKET_BOUNDS_NS[-1] / 2
+    assert summary.beyond == ("round_trip_p99_ns",)
+    assert summary.generator_lag_p99_ns == FCT_BUCKET_BOUNDS_NS[-1]
+
+
+def loaded(*shares: float) -> GeneratorHealth:
+    """Return an agent by how busy its processes were while ranks were measured."""
+    return GeneratorHealth(
+        shards=tuple(
+            ShardHealth(
+                shard=number,
+                wall_ns=10**9,
+                busy_ns=10**8,
+                measured_ns=10**6,
+                measured_busy_ns=round(share * 10**6),
+            )
+            for number, share in enumerate(shares)
+        )
+    )
+
+
+def test_processes_that_are_busy_nearly_all_the_time_are_named() -> None:
+    summary = summarise_health({"a": loaded(0.5, 0.95), "b": loaded(0.97, 0.9)})
+    assert summary is not None
+    assert summary.busy_share == 0.97
+    assert summary.saturated == (
+        SaturatedProcess(agent="b", shard=0, busy_share=0.97),
+        SaturatedProcess(agent="a", shard=1, busy_share=0.95),
+    )
 
 
 def test_without_processes_nothing_is_said() -> None:
-    assert summarise_health([]) is None
-    assert summarise_health([GeneratorHealth()]) is None
+    assert summarise_health({}) is None
+    assert summarise_health({"a": GeneratorHealth()}) is None

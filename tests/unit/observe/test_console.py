@@ -138,6 +138,17 @@ def test_how_the_generator_did_is_told() -> None:
     ]
 
 
+def test_times_above_the_last_bucket_are_told_as_such() -> None:
+    found = health(
+        round_trip_p50_ns=67_108_864_000,
+        round_trip_p99_ns=67_108_864_000,
+        beyond=("round_trip_p99_ns",),
+    )
+    assert generator_lines(found)[-1] == (
+        "# Round trips: p50 <= 67108864, p99 > 67108864 us"
+    )
+
+
 def test_banners_come_before_everything_else() -> None:
     text = render_table(summary(status="partial", reason="loss", size_scale="1/4"))
     first, second, third = text.splitlines()[:3]

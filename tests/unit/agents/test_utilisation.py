@@ -1,0 +1,44 @@
+"""How busy a data plane is while its ranks are measured."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from chakram_agent.utilisation import Utilisation
+
+
+class Endpoint:
+    measures = False
+
+    def is_measuring(self) -> bool:
+        return self.measures
+
+
+def made_plane(endpoints: int) -> Any:
+    lines = [SimpleNamespace(endpoint=Endpoint()) for _ in range(endpoints)]
+    return SimpleNamespace(lines=lines, busy_ns=0)
+
+
+def test_only_time_in_which_a_rank_is_measured_counts() -> None:
+    plane = made_plane(2)
+    found = Utilisation(plane)
+    # Time, how busy the plane has been, whether a rank of the second port is measured.
+    for now_ns, busy_ns, measures in (
+        (1000, 700, True),  # nobody knows how long that was
+        (2000, 1600, False),
+        (4000, 2600, True),
+        (5000, 3400, True),
+        (9000, 3400, False),
+    ):
+        plane.busy_ns = busy_ns
+        plane.lines[1].endpoint.measures = measures
+        found.look(now_ns)
+    assert (found.measured_ns, found.measured_busy_ns) == (3000, 1800)
+
+
+def test_nothing_measured_is_no_time() -> None:
+    found = Utilisation(made_plane(0))
+    found.look(1)
+    found.look(2)
+    assert (found.measured_ns, found.measured_busy_ns) == (0, 0)
