@@ -7,7 +7,7 @@ columns, not messages.  Files are untrusted: whatever a record holds, only
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.eras import (
@@ -27,6 +27,7 @@ from chakram.chakra.messages import (
     decode_node,
 )
 from chakram.chakra.nodes import COLLECTIVE_OPS, NodeReader
+from chakram.chakra.noticed import Noticed
 from chakram.chakra.options import (
     DependencyPolicy,
     ReadOptions,
@@ -98,9 +99,7 @@ class RankDecoder:
         self._kernels: list[Kernel] | None = None
         self._groups: dict[str, tuple[int, ...]] = {}
         self._purposes: dict[str, str] = {}
-        # The first of each kind, and how many there are.
-        self._warnings: dict[WarningKind, TraceWarning] = {}
-        self._counts: dict[WarningKind, int] = {}
+        self._noticed = Noticed(rank=rank, uncorrected=options.uncorrected)
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
         # Whether metadata, or a node, showed that the schema is one of today.
@@ -166,7 +165,9 @@ class RankDecoder:
             self._refuse_unknown_era(0)
         builder, policy = self._builder, self._options.dependencies
         if not len(builder):
-            self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")
+            self._noticed.warn(
+                WarningKind.NO_NODES, self._source, "the rank has nothing to do"
+            )
         use_data = policy is not DependencyPolicy.CONTROL
         use_control = policy in (DependencyPolicy.CONTROL, DependencyPolicy.BOTH)
         if (
@@ -176,7 +177,7 @@ class RankDecoder:
         ):
             use_data, use_control = False, True
             if builder.control_dependencies:
-                self._warn(
+                self._noticed.warn(
                     WarningKind.CONTROL_ONLY,
                     self._source,
                     "there are control dependencies only; they order the nodes",
@@ -192,11 +193,11 @@ class RankDecoder:
         producer = producer_of(
             self._metadata,
             graph,
-            control_only=WarningKind.CONTROL_ONLY in self._warnings,
+            control_only=self._noticed.has(WarningKind.CONTROL_ONLY),
             counts_groups=self._reader.counts_groups,
         )
         if producer == Producer.MSCCL:
-            self._warn(
+            self._noticed.warn(
                 WarningKind.COLLECTIVE_BODY,
                 self._source,
                 "this is the body of one custom collective, not a workload",
@@ -207,12 +208,7 @@ class RankDecoder:
             producer=producer,
             groups={**self._groups, **self._reader.groups},
             purposes=self._purposes,
-            warnings=tuple(
-                first
-                if self._counts[kind] == 1
-                else replace(first, count=self._counts[kind])
-                for kind, first in self._warnings.items()
-            ),
+            warnings=self._noticed.warnings(),
         )
 
     def _took_metadata(self, offset: int, body: bytes) -> bool:
@@ -231,7 +227,7 @@ class RankDecoder:
             self._metadata = decode_metadata(body, where)
             self._is_of_today = bool(body)
         else:
-            self._warn(
+            self._noticed.warn(
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
             )
             self._look_at_era(offset, body)
@@ -242,7 +238,7 @@ class RankDecoder:
         self._reader.duration_unit_ns = duration_unit_ns
         for each in (check_unit_of_sizes(self._metadata, self._options, where), oddity):
             if each is not None:
-                self._warn(each[0], where, each[1])
+                self._noticed.warn(each[0], where, each[1])
         self._choose_how_to_take()
         return first is FirstRecord.METADATA
 
@@ -308,7 +304,7 @@ class RankDecoder:
         columns["name"] = node.name
         columns["file_offset"] = offset
         for kind, found in oddities:
-            self._warn(kind, where, found)
+            self._noticed.warn(kind, where, found)
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
             for group in process_groups_of_init(node.inputs.values, where):
                 self._groups[group.name] = group.ranks
@@ -338,7 +334,7 @@ class RankDecoder:
         before = kernel_order(graph, kernels)
         if not before:
             return graph
-        self._warn(
+        self._noticed.warn(
             WarningKind.UNORDERED_KERNELS,
             graph.locate(min(before)),
             "nothing waits for GPU kernels; each follows the last one of its stream",
@@ -347,7 +343,7 @@ class RankDecoder:
         return graph.with_dependencies(before)
 
     def _warn_of_self_control(self, offset: int, node_id: int) -> None:
-        self._correct(
+        self._noticed.correct(
             WarningKind.SELF_CONTROL_DEPENDENCY,
             f"{self._at(offset)}: rank {self._rank} node {node_id}",
             "lists itself as control dependency; dropped",
@@ -355,11 +351,11 @@ class RankDecoder:
 
     def _missing_control_dependency(self, position: int, node_id: int) -> None:
         kind = WarningKind.MISSING_CONTROL_DEPENDENCY
-        if kind in self._counts:
+        if self._noticed.has(kind):
             # Traces have thousands, and the place of the first is told.
-            self._counts[kind] += 1
+            self._noticed.count(kind)
             return
-        self._correct(
+        self._noticed.correct(
             kind,
             self._builder.locate(position),
             f"control dependency {node_id} is not in the file; dropped",
@@ -373,25 +369,11 @@ class RankDecoder:
                 f"depends on node {node_id}, which is not in the file",
                 "incomplete trace? drop_missing_dependencies goes on without",
             )
-        self._warn(
+        self._noticed.warn(
             WarningKind.MISSING_DATA_DEPENDENCY,
             where,
             f"data dependency {node_id} is not in the file; dropped",
         )
-
-    def _correct(self, kind: WarningKind, where: str, found: str) -> None:
-        """Warn that something was corrected.
-
-        Raises:
-            TraceError: If it is not to be.
-        """
-        if kind in self._options.uncorrected:
-            raise TraceError(
-                where,
-                found.partition(";")[0],
-                f"such nodes are corrected unless {kind} is left uncorrected",
-            )
-        self._warn(kind, where, found)
 
     def _refuse_old_schema(self, offset: int, schema: str | None) -> None:
         if schema is not None:
@@ -400,15 +382,6 @@ class RankDecoder:
                 f"the file has Chakra schema {schema}; read with today's its nodes "
                 "would change their types",
                 "convert it with the tool that wrote it to schema 0.0.4 or later",
-            )
-
-    def _warn(
-        self, kind: WarningKind, where: str, found: str, *, count: int = 1
-    ) -> None:
-        self._counts[kind] = self._counts.get(kind, 0) + count
-        if kind not in self._warnings:
-            self._warnings[kind] = TraceWarning(
-                kind=kind, rank=self._rank, where=where, found=found, count=1
             )
 
     def _at(self, offset: int) -> str:
