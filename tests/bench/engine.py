@@ -35,8 +35,9 @@ from chakram.testing.plans import (
     share_rows,
 )
 from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
-from chakram_agent.shard import GARBAGE_THRESHOLD, build_plane
+from chakram_agent.shard import GARBAGE_THRESHOLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -32,9 +32,9 @@ from chakram.roce.statistics import PortStatistics, QueuePairStatistics
 from chakram.testing.plans import make_plan, program, receive, send
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
 from chakram_agent.sampling import Sampler, queue_pair_owners
-from chakram_agent.shard import build_plane
 from chakram_agent.tally import Tally
 from tests.waiting import PATIENCE_S, Stopwatch
 

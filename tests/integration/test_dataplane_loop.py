@@ -21,8 +21,8 @@ from chakram_agent.dataplane import loop, opening, udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.memory import MemoryNetwork, MemoryPort
 from chakram_agent.dataplane.port import PortOptions
+from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
-from chakram_agent.shard import build_plane
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, Stopwatch

@@ -17,7 +17,7 @@ from chakram.core.records import RecordRows
 from chakram.fabric.shapes import single_switch
 from chakram.simulate.job import simulate_plan
 from chakram.testing.plans import collective, share_rows, world_plan
-from chakram_agent.shard import build_plane
+from chakram_agent.plane import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports

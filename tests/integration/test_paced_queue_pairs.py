@@ -16,7 +16,7 @@ from chakram.roce.port import PortEngine
 from chakram.simulate.job import simulate_plan
 from chakram.testing.pair import make_queue_pair
 from chakram.testing.plans import compute, flow_rows, make_plan, program, receive, send
-from chakram_agent.shard import build_plane
+from chakram_agent.plane import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports

@@ -17,8 +17,8 @@ from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
 from chakram_agent.dataplane import udp, udp_sockets
 from chakram_agent.dataplane.loop import DataPlane
+from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
-from chakram_agent.shard import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan

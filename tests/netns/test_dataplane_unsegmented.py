@@ -14,8 +14,8 @@ from chakram.fabric.netns import run_in_namespace
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.port import PortOptions
+from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
-from chakram_agent.shard import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan
