@@ -131,31 +131,29 @@ async def test_a_plan_that_is_too_long_is_not_sent(
 
 
 class SlowToEnd(FakeAgent):
-    """Forgets a run at once, and tells its end later, or never."""
+    """Forgets a run at once, and tells its end after some pings, or never."""
 
-    def __init__(self, *, tells_after_s: float | None) -> None:
+    def __init__(self, *, pings: int | None) -> None:
         self.pings = 0
-        self._tells_after_s = tells_after_s
-        self._is_reset = asyncio.Event()
+        self._awaited = pings
+        self._is_asked = asyncio.Event()
 
     async def Watch(self, requests: Any, context: Any) -> AsyncIterator[pb.AgentEvent]:
         await anext(aiter(requests))
         yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase="PREPARING"))
-        await self._is_reset.wait()
-        await asyncio.sleep(
-            3600 if self._tells_after_s is None else self._tells_after_s
-        )
+        await self._is_asked.wait()
         yield pb.AgentEvent(phase_changed=pb.PhaseChanged(phase="IDLE"))
         await asyncio.Event().wait()
 
     async def Reset(self, request: Any, context: Any) -> pb.ResetReply:
-        self._is_reset.set()
         return pb.ResetReply()
 
     async def ClockPing(self, request: Any, context: Any) -> pb.ClockPong:
         self.pings += 1
-        if self._tells_after_s is None:
+        if self._awaited is None:
             await asyncio.Event().wait()
+        if self.pings == self._awaited:
+            self._is_asked.set()
         return pb.ClockPong()
 
 
@@ -179,7 +177,7 @@ async def reset_while_read(client: AgentClient) -> None:
 async def test_an_agent_that_freezes_at_the_end_is_not_waited_for_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frozen = SlowToEnd(tells_after_s=None)
+    frozen = SlowToEnd(pings=None)
     async with talking_to(frozen, tmp_path) as client:
         monkeypatch.setattr(client_module, "CALL_TIMEOUT_S", 0.5)
         monkeypatch.setattr(client_module, "QUIET_S", 0.05)
@@ -193,8 +191,8 @@ async def test_an_agent_that_freezes_at_the_end_is_not_waited_for_in_full(
 async def test_an_agent_that_is_slow_at_the_end_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = SlowToEnd(tells_after_s=0.3)
+    slow = SlowToEnd(pings=2)
     async with talking_to(slow, tmp_path) as client:
         monkeypatch.setattr(client_module, "QUIET_S", 0.05)
         await reset_while_read(client)
-    assert slow.pings > 1
+    assert slow.pings >= 2
