@@ -159,7 +159,11 @@ def sum_injected(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def injected_banners(
-    injected: Mapping[str, int], disturbed: Sequence[int], faults: Faults
+    injected: Mapping[str, int],
+    disturbed: Sequence[int],
+    faults: Faults,
+    *,
+    alone: str | None = None,
 ) -> tuple[str, ...]:
     """Return what is to be said of the packets that were disturbed on purpose.
 
@@ -167,6 +171,7 @@ def injected_banners(
         injected: By what was done, how many.
         disturbed: By entry of ``faults.packets``, how many.
         faults: What the experiment says.
+        alone: The one job of the run; None: all of them.
     """
     if not faults.drop and not faults.packets:
         return ()
@@ -178,6 +183,7 @@ def injected_banners(
             f"fault: faults.packets[{index}] disturbed no packet: {each['fault']}"
             for index, each in enumerate(faults_disturbed(disturbed, faults))
             if not each["packets"]
+            and (alone is None or faults.packets[index].job in (None, alone))
         ),
     )
 

@@ -306,7 +306,11 @@ class Run:
             banners=(
                 *self._directory.manifest.banners,
                 *self._observer.banners,
-                *(injected_banners(injected, disturbed, faults) if self.began else ()),
+                *(
+                    injected_banners(injected, disturbed, faults, alone=self._alone)
+                    if self.began
+                    else ()
+                ),
                 *(captures.banners() if captures is not None else ()),
             ),
             samples_dropped=sum(self._observer.samples_dropped.values()),

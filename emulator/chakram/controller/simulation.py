@@ -130,7 +130,9 @@ def simulate_experiment(
         packet_faults=faults_disturbed(result.disturbed, experiment.faults),
         banners=(
             *directory.manifest.banners,
-            *injected_banners(injected, result.disturbed, experiment.faults),
+            *injected_banners(
+                injected, result.disturbed, experiment.faults, alone=alone
+            ),
         ),
         links=_links(topology, result.link_bytes),
         ideal=reference.ideals,

@@ -75,3 +75,14 @@ def test_a_rule_that_hit_nothing_does_not_hide_behind_those_that_did() -> None:
     assert [each["packets"] for each in faults_disturbed((4, 0, 9), faults)] == [
         4, 0, 9,
     ]  # fmt: skip
+
+
+def test_what_a_job_that_does_not_run_would_send_is_not_missed() -> None:
+    faults = Faults.model_validate(
+        {"packets": [{"action": "drop", "nth": 1, "job": job} for job in ("a", "b")]}
+    )
+    _, *others = injected_banners({}, (0, 0), faults, alone="b")
+
+    assert [line.split(" disturbed")[0] for line in others] == [
+        "fault: faults.packets[1]"
+    ]
