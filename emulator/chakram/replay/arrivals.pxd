@@ -1,4 +1,6 @@
 # C types of arrivals.py, for the compiled form.
+#
+# Only ``Replay`` calls these, for every message: so they are functions of C alone.
 
 cimport cython
 
@@ -29,22 +31,22 @@ cdef class Arrivals:
         sequence="long long", immediate="long long", key="long long",
         active=ActiveOperation,
     )
-    cpdef ActiveOperation begin(
+    cdef ActiveOperation begin(
         self, Py_ssize_t index, object operation, long long iteration,
         Expansion expansion, long long ready_ns, long long start_ns, bint is_counted
     )
-    cpdef end(self, ActiveOperation active)
+    cdef end(self, ActiveOperation active)
     @cython.locals(group="long long", key="long long", active=ActiveOperation)
-    cpdef ActiveOperation find(
+    cdef ActiveOperation find(
         self, long long qpn, long long immediate, MessageReceived event
     )
-    cpdef refuse(self)
+    cdef refuse(self)
     @cython.locals(message="long long", receive="Py_ssize_t")
-    cpdef Py_ssize_t take(
+    cdef Py_ssize_t take(
         self, ActiveOperation active, long long qpn, long long immediate,
         MessageReceived event
     ) except? -2
-    cpdef list kept(self, ActiveOperation active)
-    cpdef under_way(self)
-    cpdef long long strays(self) except? -1
-    cpdef long long early(self) except? -1
+    cdef list kept(self, ActiveOperation active)
+    cdef under_way(self)
+    cdef long long strays(self) except? -1
+    cdef long long early(self) except? -1

@@ -1,4 +1,6 @@
 # C types of posts.py, for the compiled form.
+#
+# Only ``Replay`` calls these, for every message: so they are functions of C alone.
 
 cimport cython
 
@@ -22,17 +24,17 @@ cdef class Posts:
     cdef object _posts
 
     @cython.locals(send="Py_ssize_t")
-    cpdef begin(self, ActiveOperation active)
+    cdef begin(self, ActiveOperation active)
     @cython.locals(expansion=Expansion, missing=list, send="Py_ssize_t")
-    cpdef arrived(
+    cdef arrived(
         self, ActiveOperation active, Py_ssize_t receive, long long qpn,
         long long immediate, long long received_ns
     )
     @cython.locals(flow=Flow)
-    cpdef bint take_grant(self, long long qpn, long long granted_ns) except -1
-    cpdef next_post(self)
+    cdef bint take_grant(self, long long qpn, long long granted_ns) except -1
+    cdef next_post(self)
     @cython.locals(flow=Flow, active=ActiveOperation, wait_ns="long long")
-    cpdef ActiveOperation acknowledged(
+    cdef ActiveOperation acknowledged(
         self, long long qpn, SendCompleted event, long long iteration,
         long long recorded_qpn=*
     )
