@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 from chakram.config.mistakes import Location, Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from chakram.config.transport import Faults
+    from chakram.config.transport import Faults, PacketFaultSettings
 
+_LISTED = 6
 _EXAMPLES = "e.g. {action: drop, nth: 5} or {action: delay, by: 1ms, probability: 0.01}"
 
 
 def check_packet_faults(
-    faults: Faults, ranks_of: Mapping[str, int | None]
+    faults: Faults,
+    ranks_of: Mapping[str, int | None],
+    groups_of: Mapping[str, Collection[str]] | None = None,
 ) -> list[Mistake]:
     """Refuse faults that contradict themselves, or of packets that nobody sends.
 
@@ -23,6 +26,7 @@ def check_packet_faults(
         faults: What the experiment says.
         ranks_of: The ranks of every job by its name; None: not known before its trace
             is read.
+        groups_of: The process groups of every job, once its trace is read.
     """
     mistakes: list[Mistake] = []
     for index, fault in enumerate(faults.packets):
@@ -53,7 +57,33 @@ def check_packet_faults(
                         hint=f"ranks are 0 to {ranks - 1}",
                     )
                 )
+        mistakes += _check_group(fault, where, groups_of)
     return mistakes
+
+
+def _check_group(
+    fault: PacketFaultSettings,
+    where: Location,
+    groups_of: Mapping[str, Collection[str]] | None,
+) -> list[Mistake]:
+    if fault.group is None or groups_of is None:
+        return []
+    known = {
+        group
+        for job, groups in groups_of.items()
+        if fault.job in (None, job)
+        for group in groups
+    }
+    if fault.group in known:
+        return []
+    listed = ", ".join(sorted(known)[:_LISTED])
+    return [
+        Mistake(
+            location=(*where, "group"),
+            found=f"there is no process group {fault.group!r}",
+            hint=f"e.g. {listed}; chakram trace show tells them all",
+        )
+    ]
 
 
 def _most(counts: tuple[int | None, ...]) -> int | None:

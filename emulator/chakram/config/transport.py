@@ -246,6 +246,12 @@ class PacketFaultSettings(Model):
     """Only packets that this rank sends."""
     destination: Whole | None = Field(default=None, ge=0, lt=1 << 17)
     """Only packets to this rank."""
+    group: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Only packets of this process group, as ``chakram trace show`` names it."""
+    channel: Whole | None = Field(default=None, ge=0, lt=1 << 10)
+    """Only packets of this channel of an algorithm, from 0."""
+    queue_pair: Whole | None = Field(default=None, ge=0, lt=64)
+    """Only packets of this one of ``transport.queue_pairs.count``, from 0."""
     nth: Whole | None = Field(default=None, ge=1, lt=1 << 53)
     """The packet that it happens to, counted from 1 at each port."""
     count: Whole = Field(default=1, ge=1, lt=1 << 53)
@@ -273,6 +279,9 @@ class PacketFaultSettings(Model):
             job=self.job,
             source=self.source,
             destination=self.destination,
+            group=self.group,
+            channel=self.channel,
+            queue_pair=self.queue_pair,
             nth=self.nth or 0,
             count=self.count,
             every=self.every or 0,

@@ -1466,6 +1466,9 @@ class PacketFault(_message.Message):
     PROBABILITY_FIELD_NUMBER: _builtins.int
     DELAY_NS_FIELD_NUMBER: _builtins.int
     BEHIND_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    QUEUE_PAIR_FIELD_NUMBER: _builtins.int
     action: _builtins.str
     at_send: _builtins.bool
     packets: _builtins.str
@@ -1478,6 +1481,9 @@ class PacketFault(_message.Message):
     probability: _builtins.float
     delay_ns: _builtins.int
     behind: _builtins.int
+    group: _builtins.str
+    channel: _builtins.int
+    queue_pair: _builtins.int
     def __init__(
         self,
         *,
@@ -1493,21 +1499,36 @@ class PacketFault(_message.Message):
         probability: _builtins.float = ...,
         delay_ns: _builtins.int = ...,
         behind: _builtins.int = ...,
+        group: _builtins.str | None = ...,
+        channel: _builtins.int | None = ...,
+        queue_pair: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_destination", b"_destination", "_job", b"_job", "_source", b"_source", "destination", b"destination", "job", b"job", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_channel", b"_channel", "_destination", b"_destination", "_group", b"_group", "_job", b"_job", "_queue_pair", b"_queue_pair", "_source", b"_source", "channel", b"channel", "destination", b"destination", "group", b"group", "job", b"job", "queue_pair", b"queue_pair", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_destination", b"_destination", "_job", b"_job", "_source", b"_source", "action", b"action", "at_send", b"at_send", "behind", b"behind", "count", b"count", "delay_ns", b"delay_ns", "destination", b"destination", "every", b"every", "job", b"job", "nth", b"nth", "packets", b"packets", "probability", b"probability", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_channel", b"_channel", "_destination", b"_destination", "_group", b"_group", "_job", b"_job", "_queue_pair", b"_queue_pair", "_source", b"_source", "action", b"action", "at_send", b"at_send", "behind", b"behind", "channel", b"channel", "count", b"count", "delay_ns", b"delay_ns", "destination", b"destination", "every", b"every", "group", b"group", "job", b"job", "nth", b"nth", "packets", b"packets", "probability", b"probability", "queue_pair", b"queue_pair", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__channel: _TypeAlias = _typing.Literal["channel"]  # noqa: Y015
+    _WhichOneofArgType__channel: _TypeAlias = _typing.Literal["_channel", b"_channel"]  # noqa: Y015
     _WhichOneofReturnType__destination: _TypeAlias = _typing.Literal["destination"]  # noqa: Y015
     _WhichOneofArgType__destination: _TypeAlias = _typing.Literal["_destination", b"_destination"]  # noqa: Y015
+    _WhichOneofReturnType__group: _TypeAlias = _typing.Literal["group"]  # noqa: Y015
+    _WhichOneofArgType__group: _TypeAlias = _typing.Literal["_group", b"_group"]  # noqa: Y015
     _WhichOneofReturnType__job: _TypeAlias = _typing.Literal["job"]  # noqa: Y015
     _WhichOneofArgType__job: _TypeAlias = _typing.Literal["_job", b"_job"]  # noqa: Y015
+    _WhichOneofReturnType__queue_pair: _TypeAlias = _typing.Literal["queue_pair"]  # noqa: Y015
+    _WhichOneofArgType__queue_pair: _TypeAlias = _typing.Literal["_queue_pair", b"_queue_pair"]  # noqa: Y015
     _WhichOneofReturnType__source: _TypeAlias = _typing.Literal["source"]  # noqa: Y015
     _WhichOneofArgType__source: _TypeAlias = _typing.Literal["_source", b"_source"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__channel) -> _WhichOneofReturnType__channel | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__destination) -> _WhichOneofReturnType__destination | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__group) -> _WhichOneofReturnType__group | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__job) -> _WhichOneofReturnType__job | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queue_pair) -> _WhichOneofReturnType__queue_pair | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__source) -> _WhichOneofReturnType__source | None: ...
 

@@ -29,6 +29,9 @@ def encode_faults(faults: Iterable[PacketFault]) -> list[pb.PacketFault]:
             job=fault.job,
             source=fault.source,
             destination=fault.destination,
+            group=fault.group,
+            channel=fault.channel,
+            queue_pair=fault.queue_pair,
             nth=fault.nth,
             count=fault.count,
             every=fault.every,
@@ -60,6 +63,15 @@ def decode_fault(message: pb.PacketFault) -> PacketFault:
             else None,
             destination=between("destination", message.destination, 0, _MAX_RANK)
             if message.HasField("destination")
+            else None,
+            group=name_text("group", message.group)
+            if message.HasField("group")
+            else None,
+            channel=between("channel", message.channel, 0, _MAX_COUNT)
+            if message.HasField("channel")
+            else None,
+            queue_pair=between("queue_pair", message.queue_pair, 0, _MAX_COUNT)
+            if message.HasField("queue_pair")
             else None,
             nth=between("nth", message.nth, 0, _MAX_COUNT),
             count=between("count", message.count, 1, _MAX_COUNT),

@@ -24,7 +24,7 @@ from chakram.core.burst_rule import (
 )
 from chakram.core.job_alone import job_alone
 from chakram.core.placement import place
-from chakram.core.plan import PortPlan, RunSettings, TransportPlan
+from chakram.core.plan import POINT_TO_POINT, PortPlan, RunSettings, TransportPlan
 from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import MAX_SHARDS, QueuePairLayout
 from chakram.errors import ConfigError, PlanError
@@ -256,10 +256,18 @@ def _near(experiment: Experiment, nports: int) -> Callable[[PortPlan], str]:
     return lambda port: switch_of.get(port.host, port.agent)
 
 
+def _groups_of(job: LoadedJob) -> set[str]:
+    """Return what queue pairs of a job are for: its groups, and single messages."""
+    groups = {group.name for program in job.programs for group in program.groups}
+    return {*groups, POINT_TO_POINT}
+
+
 def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
     """Refuse faults of packets that nobody sends, once traces have told the ranks."""
     mistakes = check_packet_faults(
-        experiment.faults, {job.name: job.nranks for job in jobs}
+        experiment.faults,
+        {job.name: job.nranks for job in jobs},
+        {job.name: _groups_of(job) for job in jobs},
     )
     if mistakes:
         raise report(experiment.name, mistakes, lambda _: None)

@@ -59,6 +59,10 @@ class PacketFault:
         job: Only packets of this job; None: of all.
         source: Only packets that this rank sends; None: that any sends.
         destination: Only packets to this rank; None: to any.
+        group: Only packets of queue pairs of this process group; None: of all.
+        channel: Only of this channel of an algorithm, from 0; None: of all.
+        queue_pair: Only of this one of the queue pairs between two ranks, from 0; None:
+            of all.
         nth: Of the packets that fit, counted from 1 at each port, the one it happens
             to; 0: it happens at random.
         count: To so many in a row.
@@ -78,6 +82,9 @@ class PacketFault:
     job: str | None = None
     source: int | None = None
     destination: int | None = None
+    group: str | None = None
+    channel: int | None = None
+    queue_pair: int | None = None
     nth: int = 0
     count: int = 1
     every: int = 0
@@ -124,6 +131,18 @@ class PacketFault:
         )
 
     @property
+    def is_for_all(self) -> bool:
+        """Whether it is about the packets of every flow."""
+        return (
+            self.job,
+            self.source,
+            self.destination,
+            self.group,
+            self.channel,
+            self.queue_pair,
+        ) == (None,) * 6
+
+    @property
     def name(self) -> str:
         """The action in words, as the experiment file has it."""
         return self.action.name.lower()
@@ -144,6 +163,9 @@ class PacketFault:
                 ("of job", self.job),
                 ("from rank", self.source),
                 ("to rank", self.destination),
+                ("of group", self.group),
+                ("of channel", self.channel),
+                ("of queue pair", self.queue_pair),
             )
             if value is not None
         )

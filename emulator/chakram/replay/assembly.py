@@ -92,8 +92,7 @@ def make_engine(
         )
     rules: dict[bool, list[FaultRule]] = {False: [], True: []}
     for index, fault in enumerate(faults):
-        named = (fault.job, fault.source, fault.destination) != (None, None, None)
-        qpns = frozenset(_qpns_of(fault, ranks)) if named else None
+        qpns = None if fault.is_for_all else frozenset(_qpns_of(fault, ranks))
         if qpns is None or qpns:
             # What drops without being one of the listed faults has no place there.
             place = index if index < len(settings.faults) else None
@@ -126,9 +125,12 @@ def _qpns_of(fault: PacketFault, ranks: Sequence[RankPlan]) -> Iterator[int]:
         for pair in rank.queue_pairs:
             ends = (program.rank, pair.peer_rank)
             source, destination = ends if fault.at_send else ends[::-1]
-            if fault.source in (None, source) and fault.destination in (
-                None,
-                destination,
+            if (
+                fault.source in (None, source)
+                and fault.destination in (None, destination)
+                and fault.group in (None, pair.group)
+                and fault.channel in (None, pair.channel)
+                and fault.queue_pair in (None, pair.index)
             ):
                 yield pair.qpn
 

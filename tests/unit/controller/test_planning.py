@@ -249,6 +249,22 @@ def test_all_faults_of_flows_that_are_not_there_are_told_together() -> None:
     assert [line.split(": ", 1)[1] for line in told] == FAULTS_OF_NOBODY
 
 
+def test_faults_of_groups_that_are_not_there_are_refused() -> None:
+    faults = """faults:
+  packets:
+    - {action: drop, nth: 1, group: p2p}
+    - {action: drop, nth: 1, group: world, channel: 0, queue_pair: 0}
+    - {action: drop, nth: 1, group: wrold}
+"""
+    experiment = parse_experiment(EXPERIMENT + faults)
+    jobs = load_jobs(experiment)
+    with pytest.raises(ConfigError) as caught:
+        build_plan(experiment, jobs, planned_ports(experiment, jobs), "r")
+    assert "faults.packets[2].group: there is no process group 'wrold' (e.g. " in str(
+        caught.value
+    )
+
+
 def test_ranks_that_only_a_trace_tells_are_looked_at_before_the_run(
     tmp_path: Path,
 ) -> None:

@@ -374,6 +374,12 @@ def test_a_queue_pair_number_that_is_taken_is_refused() -> None:
         ({"source": 0, "destination": 1}, (0, 1)),
         ({"source": 0, "at_send": True}, (1, 0)),
         ({"job": "another"}, (0, 0)),
+        ({"group": "world"}, (1, 1)),
+        ({"group": "another"}, (0, 0)),
+        ({"channel": 0, "source": 1}, (1, 0)),
+        ({"channel": 1}, (0, 0)),
+        ({"queue_pair": 0, "destination": 1}, (0, 1)),
+        ({"queue_pair": 1}, (0, 0)),
     ],
 )
 def test_faults_are_about_the_flows_they_name(
