@@ -6,16 +6,12 @@ import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.counters import (
-    LinkCounters,
-    difference,
-    max_over_mean,
-    read_link_counters,
-)
+from chakram.fabric.counters import LinkCounters, read_link_counters
 from chakram.fabric.description import LabState
 from chakram.fabric.lab import read_states, start_lab, status
 from chakram.fabric.shapes import single_switch
@@ -39,8 +35,11 @@ def uplink_bytes(lab: LabState) -> dict[str, int]:
     """Return the bytes that went up from leaf0, by uplink, for 64 flows."""
     before = read_link_counters(lab)
     assert traffic(lab, "flows", "h0", "h4", "64", "1000") == 64
-    added = difference(read_link_counters(lab), before)
-    return {name: added[name].tx_bytes for name in ("leaf0-spine0", "leaf0-spine1")}
+    after = read_link_counters(lab)
+    return {
+        name: after[name].tx_bytes - before[name].tx_bytes
+        for name in ("leaf0-spine0", "leaf0-spine1")
+    }
 
 
 @pytest.mark.asyncio
@@ -108,9 +107,7 @@ async def test_ecmp_uses_all_uplinks_and_the_seed_decides_how(family: str) -> No
 
     for by_uplink in found.values():
         assert sum(by_uplink.values()) == 64 * (1000 + HEADER_BYTES[family])
-        balance = max_over_mean(by_uplink.values())
-        assert balance is not None
-        assert balance < 1.5
+        assert max(by_uplink.values()) < 1.5 * mean(by_uplink.values())
     assert found["one", 7] == found["two", 7]
     assert found["one", 7] != found["three", 8]
 
@@ -140,7 +137,7 @@ async def test_a_full_queue_drops_and_counts_what_it_drops() -> None:
         # 64 packets of 1042 bytes meet room for 19, and 15 KB that leave at once.
         counters = read_link_counters(lab)["h1-s0"]
 
-    assert counters.rx_drops == counters.drops > 0
+    assert counters.rx_drops > 0 == counters.tx_drops
     assert counters.rx_packets + counters.rx_drops == 64
     assert arrived == counters.rx_packets
 

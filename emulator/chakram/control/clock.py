@@ -47,10 +47,6 @@ class ClockOffset:
         """Return what the remote clock shows when ours shows *local_ns*."""
         return local_ns + self.offset_ns
 
-    def to_local(self, remote_ns: int) -> int:
-        """Return what our clock shows when the remote one shows *remote_ns*."""
-        return remote_ns - self.offset_ns
-
 
 def estimate_offset(pings: Iterable[PingTimes]) -> ClockOffset:
     """Return the offset that the ping with the shortest round trip gives.

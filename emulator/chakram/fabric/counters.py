@@ -15,15 +15,11 @@ from chakram.errors import FabricError
 from chakram.fabric.exchange import ask_holder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from chakram.fabric.description import LabState
 
 __all__ = [
     "COUNTERS_REQUEST",
     "LinkCounters",
-    "difference",
-    "max_over_mean",
     "read_link_counters",
 ]
 
@@ -33,10 +29,11 @@ COUNTERS_REQUEST = "counters"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkCounters:
-    """Counters of one link since it was built, or between two moments.
+    """Counters of one link since it was built.
 
     ``tx`` is the direction from the link's end ``a`` (the host, or the leaf) to ``b``,
-    ``rx`` the other one.  Drops are those of the queue at the sending end.
+    ``rx`` the other one.  Drops are those of the queue at the sending end:
+    packets, or bursts where the kernel had not cut them.
     """
 
     tx_bytes: int
@@ -45,21 +42,6 @@ class LinkCounters:
     rx_bytes: int
     rx_packets: int
     rx_drops: int
-
-    @property
-    def drops(self) -> int:
-        """Packets (or bursts, where the kernel had not cut them) lost in a queue."""
-        return self.tx_drops + self.rx_drops
-
-    def __sub__(self, before: LinkCounters) -> LinkCounters:
-        return LinkCounters(
-            tx_bytes=self.tx_bytes - before.tx_bytes,
-            tx_packets=self.tx_packets - before.tx_packets,
-            tx_drops=self.tx_drops - before.tx_drops,
-            rx_bytes=self.rx_bytes - before.rx_bytes,
-            rx_packets=self.rx_packets - before.rx_packets,
-            rx_drops=self.rx_drops - before.rx_drops,
-        )
 
 
 def read_link_counters(lab: LabState) -> dict[str, LinkCounters]:
@@ -80,17 +62,3 @@ def read_link_counters(lab: LabState) -> dict[str, LinkCounters]:
         raise FabricError(
             f"lab {lab.name}", f"its holder's counters are not as expected ({error})"
         ) from error
-
-
-def difference(
-    after: Mapping[str, LinkCounters], before: Mapping[str, LinkCounters]
-) -> dict[str, LinkCounters]:
-    """Return what was added between two readings, by the link's name."""
-    return {name: after[name] - before[name] for name in after if name in before}
-
-
-def max_over_mean(values: Iterable[int]) -> float | None:
-    """Return how unevenly a load is spread: 1.0 is even; None if there is no load."""
-    known = list(values)
-    total = sum(known)
-    return max(known) * len(known) / total if total else None

@@ -219,21 +219,6 @@ class Topology:
                 stack.append((link.other_end(node).node, (*links, link)))
         return found
 
-    def egress_ports(
-        self, src_host: str, path: tuple[Link, ...]
-    ) -> tuple[PortRef, ...]:
-        """Return, for each link of a path, the port at which it is entered.
-
-        That port is where packets of this direction queue, so it names the direction
-        of a link.
-        """
-        ports: list[PortRef] = []
-        node = src_host
-        for link in path:
-            ports.append(link.end_at(node))
-            node = link.other_end(node).node
-        return tuple(ports)
-
     def _link_at(self, port: PortRef) -> Link:
         return next(
             link for link in self.links_of(port.node) if link.end_at(port.node) == port

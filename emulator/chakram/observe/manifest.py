@@ -58,7 +58,7 @@ class RunManifest:
         warmup: Iterations before the measured ones.
         measured: Measured iterations.
         sync: What lies between iterations.
-        traces: By job, what was replayed (``provenance.describe_trace``).
+        traces: By job, what was replayed.
         jobs: By job, its ranks, when it begins, its iterations (None: until the others
             have ended), what orders its nodes, and what was made of its trace.
         experiment: The experiment with all defaults filled in.

@@ -1,20 +1,16 @@
-"""Where the numbers of a run come from: machine, versions, traces."""
+"""Where the numbers of a run come from: machine and versions."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import chakram
 from chakram import _compiled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _LIBRARIES = (
     "grpcio",
@@ -24,7 +20,6 @@ _LIBRARIES = (
     "pydantic",
     "pyroute2",
 )
-_READ_BYTES = 1 << 20
 
 
 def versions() -> dict[str, str]:
@@ -60,37 +55,6 @@ def host_facts(proc: Path = Path("/proc")) -> dict[str, Any]:
         "rmem_max_bytes": _number(proc / "sys/net/core/rmem_max"),
         "wmem_max_bytes": _number(proc / "sys/net/core/wmem_max"),
     }
-
-
-def describe_trace(name: str, files: Iterable[Path]) -> dict[str, Any]:
-    """Return the identity of a trace: its files' sizes and one digest over them.
-
-    The digest is SHA-256 over the lines ``<sha256 of file>  <name of file>`` in the
-    order of the names, i.e. of what ``sha256sum *`` prints in that folder.
-
-    Raises:
-        OSError: If a file cannot be read.
-    """
-    total_bytes = 0
-    lines = []
-    for path in sorted(files, key=lambda path: path.name):
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_READ_BYTES):
-                digest.update(block)
-                total_bytes += len(block)
-        lines.append(f"{digest.hexdigest()}  {path.name}\n")
-    return {
-        "trace": name,
-        "files": len(lines),
-        "bytes": total_bytes,
-        "sha256": hashlib.sha256("".join(lines).encode()).hexdigest(),
-    }
-
-
-def text_digest(text: str) -> str:
-    """Return the SHA-256 of a text, e.g. of an experiment file."""
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _cpu_model(path: Path) -> str | None:

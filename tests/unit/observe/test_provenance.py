@@ -1,18 +1,11 @@
-"""Facts about machine and traces."""
+"""Facts about machine and versions."""
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import chakram
-from chakram.observe.provenance import (
-    compiled,
-    describe_trace,
-    host_facts,
-    text_digest,
-    versions,
-)
+from chakram.observe.provenance import compiled, host_facts, versions
 
 
 def test_versions_name_what_takes_part() -> None:
@@ -39,19 +32,3 @@ def test_host_facts_are_read_from_proc(tmp_path: Path) -> None:
     assert found["memory_bytes"] == 2048 * 1024
     assert found["rmem_max_bytes"] == 212992
     assert found["wmem_max_bytes"] is None
-
-
-def test_trace_digest_is_that_of_sha256sum(tmp_path: Path) -> None:
-    for name in ("b.et", "a.et"):
-        (tmp_path / name).write_bytes(name.encode())
-    found = describe_trace("t", tmp_path.iterdir())
-    listing = "".join(
-        f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n"
-        for name in ("a.et", "b.et")
-    )
-    assert found == {
-        "trace": "t",
-        "files": 2,
-        "bytes": 8,
-        "sha256": text_digest(listing),
-    }
