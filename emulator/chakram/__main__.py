@@ -1,8 +1,24 @@
-"""``python -m chakram`` is the ``chakram`` command."""
+"""The ``chakram`` command, also as ``python -m chakram``."""
 
+import signal
 import sys
 
-from chakram.cli import main
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    # Loading takes a few tenths of a second, and Ctrl-C in them would end in a
+    # traceback of whatever is being imported.  Without a handler the signal just ends
+    # the process.  What is ignored, as in the background of a script, stays ignored.
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from chakram.cli import main as run
+
+    signal.signal(signal.SIGINT, handler)
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -12,7 +12,9 @@ The tree::
     │   │   └── UnsupportedTrace recognised, but not a form that is read
     │   ├── MatchingError        ranks disagree about their collectives
     │   ├── ScheduleError        an algorithm that does not fit or is wrong
-    │   └── PlanError            ranks, ports and addresses do not fit together
+    │   ├── PlanError            ranks, ports and addresses do not fit together
+    │   ├── NoRunDirectory       what was given as results holds none
+    │   └── NoLab                there is no lab of that name
     ├── EnvironmentProblem       (3: the machine or its user cannot do it)
     │   ├── PrivilegeError
     │   ├── FabricError
@@ -104,6 +106,14 @@ class PlanError(InputError):
         """Return the error that tells the first of some problems, and how many."""
         more = len(problems) - 1
         return cls(where, problems[0], f"and {more} more problems" if more else None)
+
+
+class NoRunDirectory(InputError):
+    """What was given as the directory of a run is none that Chakram can read."""
+
+
+class NoLab(InputError):
+    """There is no lab of the name that was given."""
 
 
 class EnvironmentProblem(ChakramError):

@@ -1,4 +1,4 @@
-"""Runs that their user ends: Ctrl-C and SIGTERM, at any moment."""
+"""Runs that their user ends: Ctrl-C, SIGTERM and a closed terminal, at any moment."""
 
 from __future__ import annotations
 
@@ -37,12 +37,17 @@ def by_a_supervisor(run: RunProcess) -> None:
     run.process.send_signal(signal.SIGTERM)
 
 
+def by_a_closed_terminal(run: RunProcess) -> None:
+    os.killpg(run.process.pid, signal.SIGHUP)
+
+
 @pytest.mark.parametrize(
     ("stop", "name"),
     [
         (to_the_group, "SIGINT"),
         (to_the_controller, "SIGINT"),
         (by_a_supervisor, "SIGTERM"),
+        (by_a_closed_terminal, "SIGHUP"),
     ],
 )
 def test_an_interrupted_run_keeps_its_results(

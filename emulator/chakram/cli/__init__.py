@@ -8,6 +8,7 @@ to do, and an exit code (see ``chakram.errors``); a traceback only with ``--debu
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -32,7 +33,12 @@ from chakram.cli.run import run
 from chakram.cli.show import show
 from chakram.cli.simulate import simulate
 from chakram.cli.trace import app as trace_app
-from chakram.errors import ChakramError, InputError, RunInterrupted
+from chakram.errors import (
+    ChakramError,
+    EnvironmentProblem,
+    InputError,
+    RunInterrupted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 _INTERNAL_ERROR = 1
+
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Without a file's name: of standard output.  Files of ours explain their errors."""
 
 # Typer's own copy of click or click itself, depending on its version: the base of all
 # complaints about a command line.
@@ -119,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             obj=invocation,
             standalone_mode=False,
         )
+        # What cannot be written shows here, not when the interpreter ends.
+        sys.stdout.flush()
     except ChakramError as error:
         return _tell(error, invocation)
     except ExceptionGroup as group:
@@ -133,8 +144,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return RunInterrupted.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone, as in ``chakram ... | head``.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return _INTERNAL_ERROR
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            return _tell_unexpected(error, invocation)
+        _discard_output()
+        unwritable = EnvironmentProblem(
+            "standard output", f"cannot be written: {error.strerror}"
+        )
+        return _tell(unwritable, invocation)
     except Exception as error:  # noqa: BLE001 -- nobody else is left to tell of it
         if isinstance(error, _UsageProblem):
             return _tell_usage(error)
@@ -142,6 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == RunInterrupted.exit_code:
         _complain("interrupted")  # newer versions of typer see to Ctrl-C themselves
     return code if isinstance(code, int) else 0
+
+
+def _discard_output() -> None:
+    """Let what is still buffered go nowhere, so that the interpreter ends in peace."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _first(group: ExceptionGroup[Exception]) -> ChakramError | None:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from chakram.errors import ConfigError
+from chakram.errors import ConfigError, NoLab
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState
@@ -98,14 +98,14 @@ def down(
         ended, in_use = asyncio.run(labs.down_unused())
     else:
         ended = asyncio.run(labs.down(lab))
+    if lab is not None and not ended:
+        known = ", ".join(each.name for each in labs.status()) or "none"
+        raise NoLab(f"lab {lab}", "there is none of this name", f"there are: {known}")
     if as_json:
         _print_json({"ended": ended, "in_use": in_use})
         return
     if ended:
         print(f"ended: {', '.join(ended)}")
-    elif lab is not None:
-        known = ", ".join(each.name for each in labs.status()) or "none"
-        print(f"there is no lab {lab}; there are: {known}")
     elif not in_use:
         print("there was nothing to end")
     if in_use:

@@ -45,7 +45,9 @@ def show(
             raise RunDirectoryError(
                 str(directory),
                 "does not say what its queue pairs were",
-                "the run had no plan yet, or is older than queue_pair_ends.parquet",
+                "queue_pair_ends.parquet is gone"
+                if "queue_pair_ends.parquet" in results.missing()
+                else "the run had no plan yet, or is older than that table",
             )
         if as_json:
             print_json(table.to_pylist())

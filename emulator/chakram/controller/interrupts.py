@@ -1,9 +1,12 @@
-"""Ctrl-C and SIGTERM, for the length of a run."""
+"""Ctrl-C, SIGTERM and the end of the terminal, for the length of a run."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import signal
+import termios
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Self
@@ -13,7 +16,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Interrupts", "interrupting_signals"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STANDARD_STREAMS = (1, 2)
+
+
+def _signals() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a run: not SIGHUP under ``nohup``."""
+    ends = (signal.SIGINT, signal.SIGTERM)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return ends
+    return (*ends, signal.SIGHUP)
+
+
+def _leave_terminal() -> None:
+    """Let output go nowhere that goes to a terminal which is no more.
+
+    Else the first word about how the run ends would be an error of its own.
+    """
+    for stream in _STANDARD_STREAMS:
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream)
+                os.close(nowhere)
 
 
 class Interrupts:
@@ -31,23 +57,25 @@ class Interrupts:
         self.name: str | None = None
         self.listener: Callable[[str], None] | None = None
         self._task: asyncio.Task[object] | None = None
-        self._before: list[object] = []
+        self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()
-        self._before = [signal.getsignal(number) for number in _SIGNALS]
+        self._before = {number: signal.getsignal(number) for number in _signals()}
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in self._before:
             loop.add_signal_handler(number, self._come, number.name)
         return self
 
     def __exit__(self, *_: object) -> None:
         loop = asyncio.get_running_loop()
-        for number, handler in zip(_SIGNALS, self._before, strict=True):
+        for number, handler in self._before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)  # type: ignore[arg-type] # from getsignal
 
     def _come(self, name: str) -> None:
+        if name == signal.SIGHUP.name:
+            _leave_terminal()
         first = self.name is None
         self.name = name
         if first and self.listener is not None:
@@ -68,12 +96,14 @@ def interrupting_signals() -> Iterator[None]:
         return
 
     def come(number: int, _: object) -> NoReturn:
+        if number == signal.SIGHUP:
+            _leave_terminal()
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    before = [signal.signal(number, come) for number in _SIGNALS]
+    before = {number: signal.signal(number, come) for number in _signals()}
     try:
         yield
     finally:
-        for number, handler in zip(_SIGNALS, before, strict=True):
+        for number, handler in before.items():
             # None stands for a handler that was not made by Python.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from chakram.core.addresses import IPV4
 from chakram.core.generator_health import GeneratorHealth, ShardHealth, TimeBounds
-from chakram.errors import RunDirectoryError
+from chakram.errors import NoRunDirectory, RunDirectoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 SCHEMA_VERSION = 1
@@ -139,43 +139,68 @@ def read_manifest(folder: Path) -> RunManifest:
     """Return the contents of ``run.json`` in *folder*.
 
     Raises:
-        RunDirectoryError: If it is not there, not one of ours, or of a newer version.
+        NoRunDirectory: If it is not there, not one of ours, or of a newer version.
+        RunDirectoryError: If it cannot be read.
     """
     path = folder / MANIFEST
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NoRunDirectory(
+            str(folder),
+            f"holds no {MANIFEST}" if folder.is_dir() else "is no folder",
+            "a run directory is a folder that `chakram run` or `simulate` has written",
+        ) from error
     except OSError as error:
         raise RunDirectoryError(
             str(folder),
             f"{MANIFEST} cannot be read: {error.strerror}",
-            "a run directory is a folder that `chakram run` has written",
         ) from error
-    except ValueError as error:
-        raise RunDirectoryError(str(path), f"not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise NoRunDirectory(str(path), f"not JSON: {error}") from error
     version = document.get("schema_version") if isinstance(document, dict) else None
     if not isinstance(version, int):
-        raise RunDirectoryError(str(path), "has no schema_version: no run of Chakram")
+        raise NoRunDirectory(str(path), "has no schema_version: no run of Chakram")
     if version > SCHEMA_VERSION:
-        raise RunDirectoryError(
+        raise NoRunDirectory(
             str(path),
             f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
             "read it with a newer Chakram",
         )
     values = _known(RunManifest, document)
+    if lacking := [name for name in _REQUIRED if name not in values]:
+        raise NoRunDirectory(
+            str(path),
+            f"is damaged: it lacks {', '.join(lacking)}",
+            "every run writes them; take another copy of the run",
+        )
+    for name, convert in _CONVERTED.items():
+        try:
+            values[name] = convert(values.get(name, ()))
+        except (TypeError, ValueError, AttributeError) as error:
+            raise NoRunDirectory(
+                str(path), f"is damaged: {name!r} is not what a run writes there"
+            ) from error
     try:
-        for name in ("banners", "packet_faults"):
-            values[name] = tuple(values.get(name, ()))
-        values["clocks"] = {
-            agent: ClockReading(**reading)
-            for agent, reading in values.get("clocks", {}).items()
-        }
-        values["generator"] = {
-            agent: _health(health)
-            for agent, health in values.get("generator", {}).items()
-        }
         return RunManifest(**values)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise RunDirectoryError(str(path), f"is damaged: {error}") from error
+    except ValueError as error:
+        raise NoRunDirectory(str(path), f"is damaged: {error}") from error
+
+
+_REQUIRED = tuple(
+    item.name
+    for item in fields(RunManifest)
+    if item.default is MISSING and item.default_factory is MISSING
+)
+
+
+def _clocks(document: Mapping[str, Any]) -> dict[str, ClockReading]:
+    readings = dict(document).items()
+    return {agent: ClockReading(**reading) for agent, reading in readings}
+
+
+def _healths(document: Mapping[str, Any]) -> dict[str, GeneratorHealth]:
+    return {agent: _health(health) for agent, health in dict(document).items()}
 
 
 def _health(document: Mapping[str, Any]) -> GeneratorHealth:
@@ -192,3 +217,13 @@ def _health(document: Mapping[str, Any]) -> GeneratorHealth:
 def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
     names = {item.name for item in fields(kind)}
     return {name: value for name, value in document.items() if name in names}
+
+
+_CONVERTED: Mapping[str, Callable[[Any], Any]] = {
+    "banners": tuple,
+    "packet_faults": tuple,
+    "rows": dict,
+    "clocks": _clocks,
+    "generator": _healths,
+}
+"""What is read otherwise than it stands in JSON; () where it is left out."""

@@ -118,6 +118,12 @@ def read_table(
     )
 
 
+def is_there(folder: Path, name: str) -> bool:
+    """Tell whether anything of a table is in a run directory."""
+    merged = folder / f"{name}.parquet"
+    return merged.exists() or any((folder / name).glob("part-*.parquet"))
+
+
 def column_names(folder: Path, name: str) -> list[str]:
     """Return the columns of a table; those of the end are not there before it.
 

@@ -28,7 +28,7 @@ from chakram.errors import RunDirectoryError
 from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.manifest import RunManifest, read_manifest
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
-from chakram.observe.parts import column_names, read_table
+from chakram.observe.parts import column_names, is_there, read_table
 from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
 from chakram.observe.tables import SCHEMAS
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PREDICTED = "predicted_"
+_PLAN = "plan.json"
 
 
 class RunResults:
@@ -75,6 +76,18 @@ class RunResults:
             table = SCHEMAS[name].empty_table()
             table = table.select(wanted) if wanted else table
         return table
+
+    def missing(self) -> list[str]:
+        """Return the names of the files that the run wrote and that are gone."""
+        gone = [
+            f"{name}.parquet"
+            for name, rows in self.manifest.rows.items()
+            if rows and name in SCHEMAS and not is_there(self.path, name)
+        ]
+        had_plan = any(self.manifest.rows.values())
+        if had_plan and not (self.path / _PLAN).exists():
+            gone.append(_PLAN)
+        return gone
 
     def collectives(self) -> list[CollectiveRecord]:
         """Return the records of all collectives and point-to-point messages."""
@@ -185,41 +198,63 @@ class RunResults:
     def queue_pair_metrics(self) -> pa.Table:
         """Return one row per queue pair, by names of the Open Traffic Generator."""
         names = ["job", "src", "qpn", "first_sent_ns", "last_acked_ns", "fct_ns"]
+        ends = self.table("queue_pair_ends")
         with self._explained_plan() as plan:
             are_divided = plan is not None and plan["transport"].get("split") == "even"
         return queue_pair_metrics(
-            self.table("queue_pair_ends"),
+            ends,
             self.table("queue_pairs"),
             self.table("flows", *names),
-            ports=self._ports(),
+            ports=self._ports(ends),
             family=self.manifest.family,
             are_divided=are_divided,
         )
 
     def port_metrics(self) -> pa.Table:
         """Return one row per port, with the sums of its queue pairs."""
+        ends = self.table("queue_pair_ends")
         return port_metrics(
-            self.table("queue_pair_ends"),
+            ends,
             self.table("queue_pairs"),
             self.table("ports"),
-            ports=self._ports(),
+            ports=self._ports(ends),
         )
 
-    def _ports(self) -> dict[int, dict[str, Any]]:
-        """Return the ports of ``plan.json`` by number; none if there was no plan."""
+    def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
+        """Return the ports of ``plan.json`` by number: all that queue pairs are at."""
+        used = {*ends["port"].to_pylist(), *ends["peer_port"].to_pylist()}
         with self._explained_plan() as plan:
-            ports = [] if plan is None else plan["ports"]
-            return {port["number"]: port for port in ports}
+            ports = {
+                port["number"]: {"host": port["host"], "address": port["address"]}
+                for port in ([] if plan is None else plan["ports"])
+            }
+        if unknown := sorted(used - set(ports)):
+            raise RunDirectoryError(
+                str(self.path / _PLAN),
+                "is missing" if plan is None else f"knows no port {unknown[0]}",
+                "it says where queue pairs are; take another copy of the run",
+            )
+        return ports
 
     @contextmanager
     def _explained_plan(self) -> Iterator[dict[str, Any] | None]:
-        """Open ``plan.json``, None if there was no plan; explain what it lacks."""
-        path = self.path / "plan.json"
+        """Open ``plan.json``, None if there is none; explain what it lacks."""
+        path = self.path / _PLAN
         try:
             there = path.exists()
             yield json.loads(path.read_text(encoding="utf-8")) if there else None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunDirectoryError(str(path), f"is damaged: {error!r}") from error
+        except OSError as error:
+            raise RunDirectoryError(
+                str(path), f"cannot be read: {error.strerror}"
+            ) from error
+        except KeyError as error:
+            raise RunDirectoryError(
+                str(path), f"is damaged: it lacks {error}"
+            ) from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RunDirectoryError(
+                str(path), "is damaged: it is not what a run writes there"
+            ) from error
 
     def measurements(self) -> Measurements:
         """Return everything that a summary is made of."""
@@ -240,7 +275,7 @@ class RunResults:
             dilation=manifest.dilation,
             clock_uncertainty_ns=manifest.clock_uncertainty_ns,
             samples_dropped=manifest.samples_dropped,
-            banners=manifest.banners,
+            banners=(*self._missing_banner(), *manifest.banners),
             directory=str(self.path),
         )
         return Measurements(
@@ -253,6 +288,10 @@ class RunResults:
             transport=self.message_transport(),
             generator=manifest.generator,
         )
+
+    def _missing_banner(self) -> tuple[str, ...]:
+        gone = self.missing()
+        return (f"FILES ARE MISSING: {', '.join(gone)}",) if gone else ()
 
     def summary(self) -> Summary:
         """Return the summary, with the models that were known when the run ended."""
@@ -296,6 +335,7 @@ def open_run(path: Path) -> RunResults:
     """Return the results in a run directory.
 
     Raises:
-        RunDirectoryError: If it is none, or of a newer version.
+        NoRunDirectory: If it is none, or of a newer version.
+        RunDirectoryError: If it cannot be read.
     """
     return RunResults(path, read_manifest(path))

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chakram.cli.fabric import app
+from chakram.errors import NoLab
 from chakram.fabric.process import process_start_ticks
 from chakram.fabric.state import STATE_ROOT_VARIABLE, Holder, write_holder
 
@@ -43,6 +44,10 @@ def test_all_leaves_labs_in_use_alone_and_says_so(labs: Path) -> None:
     assert fields == {"ended": [], "in_use": ["alive"]}
 
 
-def test_a_lab_that_is_not_there_is_no_error_but_said(labs: Path) -> None:
-    text = run("down", "nosuch")
-    assert text == "there is no lab nosuch; there are: alive, dead\n"
+def test_a_lab_that_is_not_there_is_the_users_mistake(labs: Path) -> None:
+    result = CliRunner().invoke(app, ["down", "nosuch"])
+    assert isinstance(result.exception, NoLab)
+    assert result.exception.exit_code == 2
+    assert str(result.exception) == (
+        "lab nosuch: there is none of this name (there are: alive, dead)"
+    )

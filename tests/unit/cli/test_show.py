@@ -47,10 +47,14 @@ def test_a_run_is_shown_as_it_was(
 def test_no_run_is_an_error_of_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["show", str(tmp_path)]) == 3
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "run.json cannot be read" in told.err
+    for folder, found in (
+        (tmp_path, "holds no run.json"),
+        (tmp_path / "n", "no folder"),
+    ):
+        assert main(["show", str(folder)]) == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert found in told.err
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +97,38 @@ def test_an_older_run_says_that_it_has_no_queue_pairs(
         assert main(["show", str(older), which]) == 3
         assert "does not say what its queue pairs were" in capsys.readouterr().err
     assert main(["show", str(older)]) == 0
+
+
+@pytest.mark.parametrize(
+    "gone", ["flows.parquet", "collectives.parquet", "ranks.parquet", "plan.json"]
+)
+def test_a_file_that_is_gone_is_named_on_top(
+    gone: str, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = shutil.copytree(directory, tmp_path / "damaged")
+    (damaged / gone).unlink()
+    assert main(["show", str(damaged)]) == 0
+    printed = capsys.readouterr().out
+    assert f"FILES ARE MISSING: {gone}" in printed
+    assert printed.index(gone) < printed.index("time")
+
+
+@pytest.mark.parametrize("which", ["--queue-pairs", "--ports"])
+def test_counters_need_the_plan_that_says_where_they_were(
+    which: str, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damaged = shutil.copytree(directory, tmp_path / "damaged")
+    plan = json.loads((damaged / "plan.json").read_text())
+    (damaged / "plan.json").unlink()
+    assert main(["show", str(damaged), which]) == 3
+    assert "plan.json: is missing (it says where queue" in capsys.readouterr().err
+
+    plan["ports"] = plan["ports"][1:]
+    (damaged / "plan.json").write_text(json.dumps(plan))
+    assert main(["show", str(damaged), which]) == 3
+    assert "plan.json: knows no port 0" in capsys.readouterr().err
+
+    del plan["ports"]
+    (damaged / "plan.json").write_text(json.dumps(plan))
+    assert main(["show", str(damaged), which]) == 3
+    assert "plan.json: is damaged: it lacks 'ports'" in capsys.readouterr().err

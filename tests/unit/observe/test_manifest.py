@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chakram.core.generator_health import GeneratorHealth, ShardHealth, TimeBounds
-from chakram.errors import RunDirectoryError
+from chakram.errors import NoRunDirectory
 from chakram.observe.manifest import (
     ClockReading,
     RunManifest,
@@ -33,6 +33,11 @@ MANIFEST = RunManifest(
     banners=("look here",),
     experiment={"version": 1, "jobs": [{"name": "moe"}]},
 )
+
+
+def _with(**changes: object) -> str:
+    names = ("run_id", "name", "world", "started_at")
+    return json.dumps({"schema_version": 1, **dict.fromkeys(names, "x"), **changes})
 
 
 def test_manifest_comes_back(tmp_path: Path) -> None:
@@ -75,14 +80,18 @@ def test_a_run_of_before_the_generator_was_noted_is_read(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (None, "run.json cannot be read: No such file or directory"),
+        (None, "holds no run.json"),
         ("{", "not JSON"),
         ("[]", "has no schema_version"),
         ('{"schema_version": 2}', "has schema version 2, this Chakram reads 1"),
-        ('{"schema_version": 1, "run_id": "r"}', "is damaged: .*missing"),
-        ('{"schema_version": 1, "clocks": []}', "is damaged"),
-        ('{"schema_version": 1, "generator": {"a": 3}}', "is damaged"),
-        ('{"schema_version": 1, "generator": {"a": {"shards": [{}]}}}', "is damaged"),
+        ('{"schema_version": 1, "run_id": "r"}', "lacks name, world, started_at"),
+        (_with(clocks=[3]), "'clocks' is not what a run writes there"),
+        (_with(clocks={"a": {"offset": 3}}), "'clocks' is not what a run writes"),
+        (_with(generator={"a": 3}), "'generator' is not what a run writes there"),
+        (_with(generator={"a": {"shards": [{}]}}), "'generator' is not what a run"),
+        (_with(banners=3), "'banners' is not what a run writes there"),
+        (_with(rows=3), "'rows' is not what a run writes there"),
+        (_with(status="done"), "status 'done' is none of running"),
     ],
 )
 def test_what_is_no_manifest_is_refused(
@@ -90,6 +99,6 @@ def test_what_is_no_manifest_is_refused(
 ) -> None:
     if text is not None:
         (tmp_path / "run.json").write_text(text)
-    with pytest.raises(RunDirectoryError, match=sentence) as caught:
+    with pytest.raises(NoRunDirectory, match=sentence) as caught:
         read_manifest(tmp_path)
-    assert caught.value.exit_code == 3
+    assert caught.value.exit_code == 2
