@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chakram.roce.congestion.dcqcn import SHARE_UNIT, Dcqcn
@@ -13,6 +13,8 @@ from chakram.roce.constants import NEVER
 
 LINE = 10**10
 US = 1_000
+SENT_BYTES = {"send": 40_000, "flood": 8_000_000}
+"""A flood is enough for the byte counter to bring the rate back to the line's."""
 
 
 class Stepwise:
@@ -22,7 +24,7 @@ class Stepwise:
         self.knobs = knobs
         self.g = knobs["gain_q20"] / SHARE_UNIT
         self.rate = self.target = float(LINE)
-        self.alpha = 1.0
+        self.alpha = knobs["alpha_initial_q20"] / SHARE_UNIT
         self.started = self.limited = False
         self.alpha_heard = self.decrease_heard = False
         self.alpha_at = self.decrease_at = self.increase_at = 0
@@ -52,8 +54,12 @@ class Stepwise:
         first = not self.started
         if first:
             self.started = True
+            self.alpha = self.knobs["alpha_initial_q20"] / SHARE_UNIT
             self.alpha_at = now + self.knobs["alpha_period_ns"] // US
             self.decrease_at = now + self.knobs["decrease_period_ns"] // US
+            if 0 < self.knobs["first_cnp_rate_bps"] < self.rate:
+                self.rate = self.target = float(self.knobs["first_cnp_rate_bps"])
+                self.limit(now)
         if self.per_notification:
             self.cut(now)
             self.alpha = (1 - self.g) * self.alpha + self.g
@@ -75,10 +81,15 @@ class Stepwise:
         after_timer = self.knobs["clamps_target_after_increase"] and self.time_stage > 0
         if self.knobs["clamps_target"] or self.byte_stage > 0 or after_timer:
             self.target = self.rate
-        self.rate = max(
-            self.rate * (1 - self.alpha / 2), float(self.knobs["min_rate_bps"])
+        share = min(
+            self.alpha / 2 ** self.knobs["cut_shift"],
+            self.knobs["max_cut_q20"] / SHARE_UNIT,
         )
+        self.rate = max(self.rate * (1 - share), float(self.knobs["min_rate_bps"]))
         self.target = max(self.target, self.rate)
+        self.limit(now)
+
+    def limit(self, now: int) -> None:
         self.time_stage = self.byte_stage = self.bytes = 0
         self.limited = True
         self.increase_at = now + self.knobs["increase_period_ns"] // US
@@ -98,13 +109,19 @@ class Stepwise:
         if LINE - self.rate <= LINE / 2**20:
             self.rate = self.target = LINE
             self.limited = False
+            # What has been heard is still to be answered.
+            if self.knobs["is_released_at_line"] and not self.decrease_heard:
+                self.started = False
 
 
 knobs = st.fixed_dictionaries(
     {
         "gain_q20": st.sampled_from([SHARE_UNIT // 256, 5 * SHARE_UNIT // 1024]),
+        "alpha_initial_q20": st.sampled_from([SHARE_UNIT, 7 * SHARE_UNIT // 16]),
         "alpha_period_ns": st.sampled_from([US, 7 * US, 55 * US]),
         "decrease_period_ns": st.sampled_from([0, US, 4 * US, 50 * US]),
+        "cut_shift": st.sampled_from([1, 3]),
+        "max_cut_q20": st.sampled_from([SHARE_UNIT, SHARE_UNIT // 5]),
         "increase_period_ns": st.sampled_from([5 * US, 55 * US, 300 * US]),
         "byte_counter_bytes": st.sampled_from([0, 32_767, 150_000]),
         "recovery_stages": st.integers(1, 5),
@@ -112,20 +129,53 @@ knobs = st.fixed_dictionaries(
         "hyper_increase_bps": st.sampled_from([0, 5 * 10**7, 10**9]),
         "is_hyper_scaled": st.integers(0, 1),
         "min_rate_bps": st.sampled_from([10**6, 10**9]),
+        "first_cnp_rate_bps": st.sampled_from([0, 5 * 10**5, 4 * 10**9]),
         "clamps_target": st.integers(0, 1),
         "clamps_target_after_increase": st.integers(0, 1),
+        "is_released_at_line": st.integers(0, 1),
     }
 )
+RELEASED = {
+    "gain_q20": SHARE_UNIT // 256,
+    "alpha_initial_q20": SHARE_UNIT,
+    "alpha_period_ns": US,
+    "decrease_period_ns": 50 * US,
+    "cut_shift": 1,
+    "max_cut_q20": SHARE_UNIT,
+    "increase_period_ns": 300 * US,
+    "byte_counter_bytes": 150_000,
+    "recovery_stages": 1,
+    "additive_increase_bps": 5 * 10**6,
+    "hyper_increase_bps": 5 * 10**7,
+    "is_hyper_scaled": 0,
+    "min_rate_bps": 10**6,
+    "first_cnp_rate_bps": 0,
+    "clamps_target": 0,
+    "clamps_target_after_increase": 1,
+    "is_released_at_line": 1,
+}
+"""A NIC that forgets alpha at line rate, and is brought there by bytes."""
+
 happenings = st.lists(
     st.tuples(
         st.one_of(st.integers(0, 5), st.integers(0, 60), st.integers(0, 900)),
-        st.sampled_from(["notify", "notify", "send", "look"]),
+        st.sampled_from(["notify", "notify", "send", "flood", "look"]),
     ),
     max_size=25,
 )
 
 
 @given(knobs=knobs, happenings=happenings)
+# A cut is pending when the rate is back at the line's.
+@example(
+    knobs=RELEASED,
+    happenings=[(0, "notify"), (55, "notify"), (5, "flood"), (60, "look")],
+)
+# Alpha has decayed, and begins anew.
+@example(
+    knobs=RELEASED,
+    happenings=[(0, "notify"), (60, "flood"), (60, "notify"), (60, "look")],
+)
 def test_catching_up_equals_looking_every_microsecond(
     knobs: dict[str, int], happenings: list[tuple[int, str]]
 ) -> None:
@@ -139,17 +189,18 @@ def test_catching_up_equals_looking_every_microsecond(
         if what == "notify":
             lazy.on_cnp(now * US)
             plain.notify(now)
-        elif what == "send":
-            lazy.on_sent(40_000, now * US)
-            plain.send(40_000)
+        elif what in SENT_BYTES:
+            lazy.on_sent(SENT_BYTES[what], now * US)
+            plain.send(SENT_BYTES[what])
         else:
             lazy.on_timer(now * US)
-        if what == "send" and not plain.limited:
+        if what in SENT_BYTES and not plain.limited:
             lazy.on_timer(now * US)
         assert lazy.rate_bps == pytest.approx(plain.rate, rel=3e-6)
         assert lazy.target_bps == pytest.approx(plain.target, rel=3e-6)
-        assert plain.limited == (lazy.rate_bps < LINE)
-        if what != "send":
+        assert lazy.is_pacing == plain.limited
+        # Alpha means nothing once it is forgotten.
+        if what not in SENT_BYTES and plain.started:
             assert lazy.alpha == pytest.approx(plain.alpha, rel=1e-9)
 
 

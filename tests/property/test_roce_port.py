@@ -139,11 +139,11 @@ def test_backlogged_queue_pairs_get_equal_shares(
 
 
 @given(
-    rate_bps=st.integers(10**6, 10**11),
+    rate_bps=st.one_of(st.integers(10**6, 10**9), st.integers(10**9, 10**11)),
     burst_ns=st.integers(0, 50_000),
     burst_bound_ns=st.integers(0, 50_000),
     size_bytes=st.integers(10_000, 200_000),
-    lags_ns=st.lists(st.integers(0, 60_000), max_size=20),
+    lags_ns=st.lists(st.integers(0, 400_000), max_size=20),
 )
 def test_a_queue_pair_never_exceeds_its_rate(
     rate_bps: int,
@@ -152,6 +152,7 @@ def test_a_queue_pair_never_exceeds_its_rate(
     size_bytes: int,
     lags_ns: list[int],
 ) -> None:
+    """However late it is served, it makes up for its bound, and no more."""
     port = PortEngine(rate_bps=None, burst_bound_ns=0, max_burst_packets=15)
     port.add_queue_pair(
         make_queue_pair(
@@ -164,17 +165,19 @@ def test_a_queue_pair_never_exceeds_its_rate(
     )
     port.post_send(0x11, 0, size_bytes, 0)
     lags = iter(lags_ns)
-    now_ns, first_bytes, sent_bytes = 0, 0, 0
+    # What has left drains at the rate from here: rate x (T + bound) and one burst in
+    # every time T means that each burst finds no more in it than the bound.
+    level_ns, now_ns, last_ns = 0.0, 0, 0
     while (wakeup_ns := port.next_wakeup_ns()) != NEVER:
         now_ns = max(now_ns, wakeup_ns) + next(lags, 0)
         while (burst := port.next_burst(now_ns)) is not None:
             bound_bits = rate_bps * burst_ns / 1e9
             # RETH, immediate and pad come on top.
             assert burst.count == 1 or (burst.wire_bytes - 23) * 8 <= bound_bits
-            first_bytes = first_bytes or burst.wire_bytes
-            allowed_bits = (now_ns + burst_bound_ns) * rate_bps / 1e9
-            assert (sent_bytes - first_bytes) * 8 <= allowed_bits + 8
-            sent_bytes += burst.wire_bytes
+            level_ns = max(0.0, level_ns - (now_ns - last_ns))
+            assert level_ns <= burst_bound_ns + 1
+            level_ns += burst.wire_bytes * 8e9 / rate_bps
+            last_ns = now_ns
 
 
 @given(
@@ -268,28 +271,3 @@ def test_no_data_leaves_while_an_answer_is_due(
         while (burst := port.next_burst(now_ns)) is not None:
             assert (burst.kind == BurstKind.DATA) == (not owed)
             owed = {pair.qpn for pair in pairs if pair.make_answer() is not None}
-
-
-@given(delays_ns=st.lists(st.integers(0, 30_000), max_size=30))
-def test_answers_leave_before_data(delays_ns: list[int]) -> None:
-    ports = [
-        PortEngine(rate_bps=10**9, burst_bound_ns=0, max_burst_packets=2)
-        for _ in range(2)
-    ]
-    ports[0].add_queue_pair(make_queue_pair(0x11, 0x12, window_bytes=10**9))
-    ports[1].add_queue_pair(make_queue_pair(0x12, 0x11, window_bytes=10**9))
-    delays = iter(delays_ns)
-    pair = Pair(*ports, extra_delay_ns=lambda: next(delays, 0))
-    pair.post(0, 200_000)
-    pair.right.port.post_send(0x12, 0, 200_000, 0)
-    pair.run()
-
-    data_since_ack = 0
-    for departure in pair.right.departures:
-        data_since_ack += departure.burst.kind == BurstKind.DATA
-    acks = [each for each in pair.right.departures if each.burst.kind == BurstKind.ACK]
-    # An ACK that is due waits for the burst on the line at most, so it cannot be that
-    # all data leaves first.
-    assert data_since_ack > 10
-    assert acks
-    assert acks[0].time_ns < pair.right.departures[-1].time_ns

@@ -175,9 +175,9 @@ class Responder:
         distance = (psn - self._expected_psn) & 0xFFFFFF
         if distance >= 0x800000:
             duplicates = 0x1000000 - distance
+            self._ack_pending = True
             if duplicates >= count:
                 self.duplicates += count
-                self._ack_pending = True
                 return
             self.duplicates += duplicates
             count -= duplicates

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from chakram.core.notification_scopes import notification_scope
@@ -13,6 +15,7 @@ from chakram.replay.assembly import (
 )
 from chakram.roce.constants import IPV4_OVERHEAD_BYTES
 from chakram.roce.events import SendCompleted
+from chakram.roce.shared_line import PART_WORDS, SharedLine
 from chakram.testing.ends import pair_plan, port_plan
 from chakram.testing.pair import Pair
 
@@ -116,6 +119,32 @@ def test_notifications_are_limited_for_what_the_scope_says(
         found.append(queue_pair.next_burst(0, 1) is not None)
 
     assert found == notified
+
+
+@pytest.mark.parametrize(
+    ("scope", "notifying"), [("port", 1), ("destination", 2), ("queue_pair", 2)]
+)
+def test_processes_of_one_port_share_its_limit_and_no_other(
+    scope: str, notifying: int
+) -> None:
+    """Queue pairs of one peer in two processes, both marked at once."""
+    transport = TransportPlan(
+        congestion_parameters=(
+            ("cnp_interval_ns", 50_000),
+            ("cnp_scope", notification_scope(scope)),
+        )
+    )
+    words = array("q", bytes(8 * PART_WORDS * 2))
+    limiters = [
+        CongestionSettings(
+            transport,
+            SharedLine(rate_bps=GIGABIT, burst_bound_ns=0, words=words, index=index),
+        ).limiter(qpn=1 + index, destination=7)
+        for index in range(2)
+    ]
+
+    admitted = [limiter is not None and limiter.admits(100) for limiter in limiters]
+    assert admitted.count(True) == notifying
 
 
 def test_without_an_interval_nobody_notifies() -> None:

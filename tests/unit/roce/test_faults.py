@@ -73,6 +73,16 @@ def test_of_two_rules_the_first_wins_and_both_count() -> None:
     assert faults.judge(1, ONLY) is second
 
 
+def test_of_two_rules_that_hit_one_packet_the_first_wins() -> None:
+    rules = [
+        FaultRule(PacketFault(action=action, nth=1, every=2))
+        for action in (DROP, FaultAction.MARK)
+    ]
+    faults = PacketFaults(rules, random.Random(1))
+
+    assert [faults.judge(1, ONLY) for _ in range(3)] == [rules[0], None, rules[0]]
+
+
 @pytest.mark.parametrize("size", [0, 1_024, 2_048, 5_000])
 def test_a_packet_is_of_one_class_as_bytes_and_as_a_burst(size: int) -> None:
     queue_pair = make_queue_pair(window_bytes=10**6)

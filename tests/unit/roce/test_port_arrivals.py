@@ -122,6 +122,7 @@ def test_wrong_icrcs_are_dropped_in_a_sample() -> None:
         data = bytearray(encoder.encode(peer.next_burst(0))[0])
         data[-5] ^= number == 3
         port.receive_datagrams(data, len(data), 0, 0, False, 0xC000)
+    assert port.queue_pair(1).statistics().messages_received == 3
     # Without the sender's port nothing can be checked, nor for a stranger.
     port.receive_datagrams(data, len(data), 0, 0)
     data[7] = 99

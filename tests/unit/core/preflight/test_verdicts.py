@@ -243,6 +243,9 @@ def pair(**figures: Any) -> PairReport:
         # The data plane may have been what limited, but not by so much.
         ({"goodput_bps": 70e6, "generator_share": 0.2}, {}, [("rate", UNPROVEN)]),
         ({"goodput_bps": 12e6, "generator_share": 0.2}, {}, [("rate", FAILED)]),
+        # A twentieth of its time is where that begins to count.
+        ({"goodput_bps": 85e6, "generator_share": 0.06}, {}, [("rate", UNPROVEN)]),
+        ({"goodput_bps": 85e6, "generator_share": 0.04}, {}, [("rate", FAILED)]),
         ({"goodput_bps": 12e6, "expected_bps": None}, {}, []),
         ({}, {"max_latency_ns": 100_000}, []),
         ({}, {"max_latency_ns": 99_999}, [("latency", FAILED)]),

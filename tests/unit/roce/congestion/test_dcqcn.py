@@ -357,3 +357,18 @@ def test_a_pending_cut_outlives_the_return_to_line_rate() -> None:
     control.on_timer(200 * US)
     assert control.cuts == 2
     assert control.rate_bps == LINE
+
+
+def test_a_pending_cut_outlives_a_return_to_line_rate_by_bytes() -> None:
+    control = sampled(
+        is_released_at_line=1, increase_period_ns=10**9, byte_counter_bytes=512
+    )
+    control.on_cnp(0)
+    control.on_timer(4 * US)
+    assert control.cuts == 1
+    control.on_cnp(5 * US)
+    control.on_sent(50_000, 6 * US)
+    assert control.rate_bps == LINE
+    control.on_timer(8 * US)
+    assert control.cuts == 2
+    assert control.rate_bps < LINE
