@@ -48,3 +48,29 @@ def test_every_byte_arrives_once_though_one_packet_in_a_hundred_is_lost(
     # The same job, in a simulation that loses nothing.
     reference = write_experiment(whole, [moe(4)], fabric("namespaces", 4))
     assert messages(results) == messages(completed(reference, verb="simulate").results)
+
+
+def test_what_is_sent_again_to_a_rank_at_its_end_is_counted(tmp_path: Path) -> None:
+    # The receiver is done when it has everything; its acknowledgement is lost.
+    trace = {"synth": "incast", "ranks": 2, "size": "4KiB", "barrier": False}
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "one", "trace": trace}],
+        {"kind": "loopback"},
+        faults={"packets": [{"action": "drop", "packets": "ack", "nth": 1}]},
+        transport={"retransmit_timeout": "20ms"},
+        iterations={"warmup": 0, "measured": 1, "sync": "free"},
+        agents={"shards": 2},
+    )
+
+    results = completed(experiment).results
+
+    sent, received = sorted(
+        results.queue_pair_metrics().to_pylist(), key=lambda row: -row["message_tx"]
+    )
+    assert (sent["message_tx"], received["message_complete_rx"]) == (1, 1)
+    assert sent["data_frames_tx"] == received["data_frames_rx"] == 2
+    assert sent["frame_delta"] == 0
+    assert received["ack_tx"] == 2
+    ports = results.port_metrics().to_pylist()
+    assert sum(row["tx_packets"] for row in ports) == 4
