@@ -215,7 +215,8 @@ class _Maker:
         payload_bytes = sum(each.size_bytes for each in messages)
         taken_ns = sum(each.fct_ns for each in messages)
         dues_ns = [each.due_ns for each in messages if each.due_ns is not None]
-        due_ns = sum(dues_ns) if len(dues_ns) == len(messages) else None
+        # Where no rate is known messages take no time: that is no ideal.
+        due_ns = (sum(dues_ns) or None) if len(dues_ns) == len(messages) else None
         ports = [
             self._transport.ports[first.job, rank] for rank in (first.src, first.dst)
         ]
@@ -243,7 +244,9 @@ class _Maker:
         )
 
     def _ideal_ns(self, period: BusyPeriod, port: PortFacts) -> int | None:
-        """Return the time until the last of a busy period was due."""
+        """Return the time until the last of a busy period was due, None if unknown."""
+        if not any(each.due_ns for each in period.messages):
+            return None
         wire = sum(self._wire(each.size_bytes) for each in period.messages)
         longest_ns = serialisation_ns(wire, rate_bps=port.rate_bps)
         for each in period.messages:

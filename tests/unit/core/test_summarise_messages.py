@@ -272,6 +272,16 @@ def test_without_models_there_is_no_ideal_but_all_the_rest() -> None:
     assert found.worst_over_median is None
 
 
+def test_where_no_rate_is_known_no_time_is_no_ideal() -> None:
+    messages = [message(1, 0, 0, 1000, fair_us=0), message(2, 0, 50, 900, fair_us=0)]
+    found = summarise_messages(messages, transport(3, rate_bps=None))
+    assert found is not None
+    (row,) = found.receivers
+    assert row.ideal_ns is row.ideal_share is None
+    assert [pair.ideal_ns for pair in found.pairs] == [None, None]
+    assert found.worst_over_median is None
+
+
 def test_one_message_without_a_fair_time_leaves_no_ideal() -> None:
     messages = [message(1, 0, 0, 10, fair_us=10), message(2, 0, 0, 10)]
     (row,) = summary(messages).receivers
