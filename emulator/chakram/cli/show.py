@@ -53,6 +53,12 @@ def show(
             print_json(table.to_pylist())
         else:
             write_csv(table, sys.stdout.buffer)
+        if table["tx_bytes"].null_count == table.num_rows:
+            typer.echo(
+                "chakram: note: all counters are empty: simulations take no samples, "
+                "nor do runs with records.sample_bin: 0s",
+                err=True,
+            )
         return
     summary = results.summary()
     if as_json:

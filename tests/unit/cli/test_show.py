@@ -72,7 +72,10 @@ def test_queue_pairs_and_ports_are_shown_as_csv_and_as_json(
     directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["show", str(directory), "--queue-pairs"]) == 0
-    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    printed = capsys.readouterr()
+    rows = list(csv.DictReader(printed.out.splitlines()))
+    assert not any(row["tx_bytes"] for row in rows)
+    assert "all counters are empty: simulations take no samples" in printed.err
     messages = [row for row in rows if row["flow_name"].startswith("a/p2p/")]
     sending = {row["flow_name"]: row for row in messages if row["first_timestamp"]}
     assert set(sending) == {"a/p2p/0.0/1>0", "a/p2p/0.0/2>0"}
