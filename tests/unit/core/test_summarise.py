@@ -228,8 +228,7 @@ def test_balance_of_uplinks() -> None:
 def test_a_barrier_has_no_bandwidth_and_no_verdict() -> None:
     found = measurements(run(generator_wait_ns=10_000))
     barriers = [
-        replace(
-            record,
+        record._replace(
             identity=replace(
                 record.identity, op=CollectiveOp.BARRIER, input_bytes=0, trace_bytes=0
             ),
@@ -255,8 +254,7 @@ def test_a_run_without_measured_collectives_has_no_rows() -> None:
 def test_a_group_of_one_rank_has_no_bandwidth() -> None:
     found = measurements(run())
     alone = [
-        replace(
-            record,
+        record._replace(
             identity=replace(record.identity, nranks=1, shares=1),
             shares=1,
             end_ns=record.start_ns,
