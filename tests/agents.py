@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from chakram.control.events import Failed, Finished
 from chakram.errors import AgentError
+from chakram_agent import state
 from chakram_agent.policy import Policy
 from chakram_agent.shell import ServeOptions, serve
 from tests.waiting import PATIENCE_S
@@ -30,20 +33,26 @@ SOON_NS = 20_000_000
 async def serving(
     listen: str, *, tls: TlsFiles | None = None, policy: Policy | None = None
 ) -> AsyncIterator[str]:
-    """Serve an agent at *listen* while the body runs; yields its address."""
+    """Serve an agent at *listen* while the body runs; yields its address.
+
+    It shares a thread with its controller, and its shards go before both: where they
+    take all cores, heartbeats are late though nobody is gone.  So it waits for longer.
+    """
     stop = asyncio.Event()
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     options = ServeOptions(listen=listen, tls=tls, policy=policy or Policy())
-    task = asyncio.create_task(serve(options, ready=address.set_result, stop=stop))
-    await asyncio.wait([task, address], return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        await task
-    try:
-        yield address.result()
-    finally:
-        stop.set()
-        async with asyncio.timeout(TIMEOUT_S):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "TRAFFIC_LEASE_NS", int(TIMEOUT_S * 1e9))
+        task = asyncio.create_task(serve(options, ready=address.set_result, stop=stop))
+        await asyncio.wait([task, address], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
             await task
+        try:
+            yield address.result()
+        finally:
+            stop.set()
+            async with asyncio.timeout(TIMEOUT_S):
+                await task
 
 
 async def start(client: AgentClient, plan: AgentPlan) -> None:

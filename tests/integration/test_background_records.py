@@ -17,7 +17,7 @@ from chakram.core.placement import PlacementOptions, place
 from chakram.core.plan import JobSettings, RunSettings
 from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
 from chakram.testing.plans import collective, program
-from tests.agents import serving
+from tests.agents import TIMEOUT_S, serving
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def test_a_run_has_all_that_its_agents_counted(tmp_path: Path) -> None:
             clients=clients,
             clocks=dict.fromkeys(clients, ClockOffset(offset_ns=0, uncertainty_ns=0)),
             observer=collector,
-            hang_timeout_ns=20 * 10**9,
+            hang_timeout_ns=int(TIMEOUT_S * 1e9),
             iterations_of=plan.iterations_of(),
         ).run()
         for client in clients.values():
