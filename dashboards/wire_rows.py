@@ -82,7 +82,10 @@ def add_transport(board: dashboard.Dashboard) -> None:
             "Dropped by the kernel for want of buffer, dropped on purpose, or wrong.",
             query(f"sum({rate('chakram_socket_drops_total')})", "receive buffer full"),
             query(f"sum({rate('chakram_injected_drops_total')})", "on purpose"),
-            query(f"sum({rate('chakram_invalid_packets_total')})", "invalid"),
+            query(
+                f"sum by (reason) ({rate('chakram_invalid_packets_total')})",
+                "invalid: {{reason}}",
+            ),
             query(f"sum({rate('chakram_send_retries_total')})", "send buffer full"),
             unit=units.PacketsPerSecond,
             span=12,

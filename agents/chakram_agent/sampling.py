@@ -170,6 +170,13 @@ class Sampler:
 def port_row(line: Line, shard: int, counters: PortStatistics) -> tuple[int, ...]:
     """Return the values of ``PORT_FIELDS`` behind time and number."""
     port = line.port
+    invalid = (
+        counters.malformed,
+        counters.partition_key_errors,
+        counters.unknown_queue_pair,
+        counters.unsupported,
+        counters.icrc_errors,
+    )
     return (
         shard,
         counters.bytes_sent,
@@ -178,11 +185,8 @@ def port_row(line: Line, shard: int, counters: PortStatistics) -> tuple[int, ...
         counters.packets_received,
         port.socket_drops,
         port.send_retries,
-        counters.malformed
-        + counters.partition_key_errors
-        + counters.unknown_queue_pair
-        + counters.unsupported
-        + counters.icrc_errors,
+        sum(invalid),
+        *invalid,
         counters.faults_dropped,
         counters.faults_delayed
         + counters.faults_duplicated

@@ -164,7 +164,7 @@ def test_what_arrives_after_the_work_is_done_is_counted_until_the_end() -> None:
         talk.stop()
         talk.wait_for("stopped")
         assert invalid(talk.rows())[-1] == 2
-        assert talk.counters.snapshot()[slot("invalid_packets")] == 2
+        assert talk.counters.snapshot()[slot("invalid_header")] == 2
 
 
 def test_the_counters_of_queue_pairs_are_read_while_they_work() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Finished
-from chakram.core.counters import slot
+from chakram.core.counters import INVALID, slot
 from chakram.core.plan import AgentPlan, TransportPlan
 from chakram.errors import FabricError
 from chakram.fabric.lab import start_lab
@@ -110,7 +110,7 @@ async def test_every_packet_carries_a_right_icrc(tmp_path: Path, burst: int) -> 
                 assert isinstance(events[-1], Finished)
             frames = captured(capture, sender.address)
     (*_, counters) = (event for event in events if isinstance(event, CountersSnapshot))
-    assert counters.values[slot("invalid_packets")] == 0
+    assert all(counters.values[slot(f"invalid_{reason}")] == 0 for reason in INVALID)
     assert counters.values[slot("retransmitted_packets_nak")] == 0
     assert frames
     # A burst crosses the veth whole: that is what makes it cheap.

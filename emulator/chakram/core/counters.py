@@ -46,7 +46,13 @@ COUNTER_NAMES: tuple[str, ...] = (
     "retransmitted_packets_rnr",  # sent again because the receiver was not ready
     "out_of_sequence_packets",  # arrived ahead of the expected number
     "duplicate_packets",  # arrived again
-    "invalid_packets",  # wrong checksum, header or queue pair: dropped
+    "invalid_header",  # no packet, or of another version: dropped, as the next four
+    "invalid_partition_key",  # of another partition
+    "invalid_queue_pair",  # to one that is not here
+    "invalid_opcode",  # of an operation that is not served
+    "invalid_icrc",  # wrong checksum, where it was looked at
+    "invalid_request",  # a request that nobody may send: answered with a NAK
+    "invalid_ack",  # answers to packets that were never sent
     "injected_drops",  # dropped on purpose: faults
     "injected_delays",  # kept for a while on purpose
     "injected_duplicates",  # taken or sent twice on purpose
@@ -78,6 +84,17 @@ OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
 
 INJECTED = ("drops", "delays", "duplicates", "reorders", "marks", "not_ready")
 """What ports do to packets on purpose; each has a counter ``injected_...``."""
+
+INVALID = (
+    "header",
+    "partition_key",
+    "queue_pair",
+    "opcode",
+    "icrc",
+    "request",
+    "ack",
+)
+"""What may be wrong with a packet; each has a counter ``invalid_...``."""
 
 _SLOTS = {name: index for index, name in enumerate(COUNTER_NAMES)}
 _OP_SLOTS = {

@@ -108,7 +108,12 @@ PORT_FIELDS = (
     "rx_packets",
     "socket_drops",
     "send_retries",
-    "invalid_packets",
+    "invalid_packets",  # dropped for one of these reasons
+    "invalid_header",
+    "invalid_partition_key",
+    "invalid_queue_pair",
+    "invalid_opcode",
+    "invalid_icrc",
     "injected_drops",
     "injected_disturbances",
     "generator_wait_ns",

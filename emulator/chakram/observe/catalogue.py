@@ -14,7 +14,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import FCT_BUCKET_BOUNDS_NS, INJECTED
+from chakram.core.counters import FCT_BUCKET_BOUNDS_NS, INJECTED, INVALID
 from chakram.core.preflight.report import CHECKS, FAILED, UNPROVEN
 from chakram.units import format_size
 
@@ -31,9 +31,10 @@ RUN_STATES = ("preparing", "running", "complete", "partial", "failed")
 """Values of the label ``state``."""
 
 ACTIVITIES = ("compute", "communication", "exposed", "idle")
+"""Values of the label ``activity``."""
+
 QUEUE_PAIR_STATES = ("at_line", "limited", "failed")
 """At the rate that they begin with, below it, in the error state."""
-"""Values of the label ``activity``."""
 
 DISTURBANCES = tuple(name for name in INJECTED if name != "drops")
 """Values of the label ``disturbance``."""
@@ -333,7 +334,8 @@ _AGENT_METRICS = (
     _agent(
         "chakram_invalid_packets_total",
         COUNTER,
-        "Packets dropped for a wrong checksum, header or queue pair.",
+        "Packets that were not taken, by what is wrong with them.",
+        _words("reason", INVALID),
     ),
     _agent(
         "chakram_injected_drops_total",

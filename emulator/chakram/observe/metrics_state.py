@@ -16,6 +16,7 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.counters import (
     DISTRIBUTIONS,
     FCT_BUCKETS,
+    INVALID,
     TOTAL_SLOTS,
     distribution_slot,
     fct_bucket,
@@ -83,7 +84,10 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, str, float], ...] = (
     ("chakram_retransmitted_packets_total", ("rnr",), "retransmitted_packets_rnr", 1),
     ("chakram_out_of_sequence_packets_total", (), "out_of_sequence_packets", 1),
     ("chakram_duplicate_packets_total", (), "duplicate_packets", 1),
-    ("chakram_invalid_packets_total", (), "invalid_packets", 1),
+    *(
+        ("chakram_invalid_packets_total", (reason,), f"invalid_{reason}", 1)
+        for reason in INVALID
+    ),
     ("chakram_injected_drops_total", (), "injected_drops", 1),
     *(
         ("chakram_injected_disturbances_total", (kind,), f"injected_{kind}", 1)

@@ -55,13 +55,13 @@ QUEUE_PAIR_COLUMNS = {
 }
 """Column of a sample and the statistic of the queue pair that it has to be."""
 
-INVALID = (
-    "malformed",
-    "partition_key_errors",
-    "unknown_queue_pair",
-    "unsupported",
-    "icrc_errors",
-)
+INVALID = {
+    "invalid_header": "malformed",
+    "invalid_partition_key": "partition_key_errors",
+    "invalid_queue_pair": "unknown_queue_pair",
+    "invalid_opcode": "unsupported",
+    "invalid_icrc": "icrc_errors",
+}
 DISTURBED = ("delayed", "duplicated", "reordered", "marked", "not_ready")
 
 SLOTS_OF_QUEUE_PAIRS = {
@@ -73,7 +73,8 @@ SLOTS_OF_QUEUE_PAIRS = {
     "retransmitted_packets_rnr": ("retransmitted_for_rnr",),
     "out_of_sequence_packets": ("out_of_sequence",),
     "duplicate_packets": ("duplicates",),
-    "invalid_packets": ("invalid_requests", "acks_invalid"),
+    "invalid_request": ("invalid_requests",),
+    "invalid_ack": ("acks_invalid",),
     "nak_sent": ("naks_sent",),
     "nak_received": ("naks_received",),
     "ack_timeouts": ("timeouts",),
@@ -85,7 +86,7 @@ SLOTS_OF_PORTS = {
     "tx_bytes": ("bytes_sent",),
     "tx_packets": ("packets_sent",),
     "rx_packets": ("packets_received",),
-    "invalid_packets": INVALID,
+    **{slot: (name,) for slot, name in INVALID.items()},
     "injected_drops": ("faults_dropped",),
     "injected_delays": ("faults_delayed",),
     "injected_duplicates": ("faults_duplicated",),
@@ -260,7 +261,8 @@ def test_every_column_of_a_port_is_its_statistic() -> None:
         "rx_packets": counters.packets_received,
         "socket_drops": SOCKET_DROPS,
         "send_retries": SEND_RETRIES,
-        "invalid_packets": sum(getattr(counters, name) for name in INVALID),
+        "invalid_packets": sum(getattr(counters, name) for name in INVALID.values()),
+        **{column: getattr(counters, name) for column, name in INVALID.items()},
         "injected_drops": counters.faults_dropped,
         "injected_disturbances": sum(
             getattr(counters, f"faults_{name}") for name in DISTURBED

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from chakram.core.counters import COUNTER_NAMES
+from chakram.core.counters import COUNTER_NAMES, INVALID
 from chakram.observe.catalogue import (
     AGENT,
     BUILD,
@@ -82,6 +82,7 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
         "retransmitted_packets_timeout": "retransmitted_packets_total",
         "retransmitted_packets_rnr": "retransmitted_packets_total",
         **{f"injected_{kind}": "injected_disturbances_total" for kind in DISTURBANCES},
+        **{f"invalid_{reason}": "invalid_packets_total" for reason in INVALID},
         "generator_wait_ns": "generator_wait_seconds_total",
         "cpu_ns": "cpu_seconds_total",
     }
