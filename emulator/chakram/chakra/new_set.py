@@ -71,7 +71,7 @@ def new_trace_set(
                     str(folder),
                     f"holds {present[0].name}"
                     + (f" and {len(present) - 1} more" if len(present) > 1 else ""),
-                    "choose another folder, or have them replaced",
+                    "choose another folder, or --force replaces them",
                 )
             folder.mkdir(parents=True, exist_ok=True)
             aside = Path(tempfile.mkdtemp(prefix=f".{prefix}.", dir=folder))

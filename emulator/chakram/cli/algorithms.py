@@ -30,7 +30,7 @@ Op = Annotated[
     str | None, typer.Option("--op", help="The collective, e.g. all_reduce.")
 ]
 Ranks = Annotated[
-    int | None, typer.Option("--nranks", min=2, max=1024, help="Ranks of the group.")
+    int | None, typer.Option("--ranks", min=2, max=1024, help="Ranks of the group.")
 ]
 Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root.")]
 Size = Annotated[
@@ -156,7 +156,7 @@ def check(
     which = _op(op) if op is not None else own_op
     ranks = nranks if nranks is not None else own_ranks
     if which is None or ranks is None:
-        missing = "--op" if which is None else "--nranks"
+        missing = "--op" if which is None else "--ranks"
         raise ConfigError(
             missing, "is missing", f"{place} does not say what it is made for"
         )

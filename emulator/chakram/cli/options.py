@@ -51,8 +51,15 @@ PlanFile = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-def read_experiment(path: Path, overrides: list[str] | None) -> tuple[Experiment, str]:
+def read_experiment(
+    path: Path, overrides: list[str] | None, **named: str | None
+) -> tuple[Experiment, str]:
     """Return the experiment in a file, and its text for the record.
+
+    Args:
+        path: The file.
+        overrides: What ``--set`` says.
+        named: By key of the file, what an option of that name says.
 
     Raises:
         ConfigError: If the file or an override is wrong.
@@ -67,7 +74,9 @@ def read_experiment(path: Path, overrides: list[str] | None) -> tuple[Experiment
                 f"--set {override}", "is not KEY=VALUE", "e.g. iterations.measured=3"
             )
         values[key.strip()] = value
-    experiment = load_experiment(path, overrides=values)
+    options = {key: f"--{key} {value}" for key, value in named.items() if value}
+    values |= {key: value for key, value in named.items() if value is not None}
+    experiment = load_experiment(path, overrides=values, options=options)
     text = path.read_text(encoding="utf-8")
     # The file alone would not tell what was run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]

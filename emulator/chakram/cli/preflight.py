@@ -40,9 +40,7 @@ def preflight(
 
     The exit code is 5 if something is not as the experiment needs it.
     """
-    changes = [*(overrides or ())]
-    changes += [] if lab is None else [f"lab={lab}"]
-    settings, text = read_experiment(experiment, changes)
+    settings, text = read_experiment(experiment, overrides, lab=lab)
     with ProgressReporter(quiet=as_json) as progress:
         outcome = asyncio.run(_run(settings, text, runs or settings.runs, progress))
     report = outcome.report

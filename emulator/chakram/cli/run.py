@@ -48,10 +48,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Replay an experiment on its fabric."""
-    changes = [*(overrides or ())]
-    changes += [] if lab is None else [f"lab={lab}"]
-    changes += [] if metrics is None else [f"metrics={metrics}"]
-    settings, text = read_experiment(experiment, changes)
+    settings, text = read_experiment(experiment, overrides, lab=lab, metrics=metrics)
     folder = runs or settings.runs
 
     def run_one(job: str | None) -> RunOutcome:

@@ -37,12 +37,22 @@ class Document:
     Attributes:
         data: The top-level mapping.
         lines: The line of every key and list item, from 1.
+        options: By location, the option that put a value there, as it was written.
         mistakes: Keys that stand twice, and the like.
     """
 
     data: dict[str, Any]
     lines: dict[Location, int] = field(default_factory=dict)
+    options: dict[Location, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
+
+    def option(self, location: Location) -> tuple[Location, str] | None:
+        """Return the option that said what is at *location*, and where it put it."""
+        for length in range(len(location), 0, -1):
+            option = self.options.get(location[:length])
+            if option is not None:
+                return location[:length], option
+        return None
 
     def line(self, location: Location) -> int | None:
         """Return the line of *location*, or of what it would stand in."""
@@ -135,18 +145,21 @@ def parse_document(text: bytes, *, source: str) -> Document:
     return Document(data=data, lines=reader.lines, mistakes=reader.mistakes)
 
 
-def override(document: Document, path: str, value: str) -> None:
+def override(
+    document: Document, path: str, value: str, *, option: str | None = None
+) -> None:
     """Put *value*, read as YAML, at *path* of *document*.
 
     Args:
         document: What is changed.
         path: Keys and indices, e.g. ``iterations.measured`` or ``jobs.0.size_scale``.
         value: What would stand in the file, e.g. ``3`` or ``[ideal, simulate]``.
+        option: How the user said it; None: by ``--set``.
 
     Raises:
         ConfigError: If the path leads nowhere or the value is not YAML.
     """
-    where = f"--set {path}={value}"
+    where = option or f"--set {path}={value}"
     parsed = parse_document(f"value: {value}".encode(), source=where)
     parts: list[str | int] = [
         int(part) if part.isdecimal() else part
@@ -169,6 +182,7 @@ def override(document: Document, path: str, value: str) -> None:
             )
         if last:
             here[part] = parsed.data["value"]
+            document.options[tuple(parts)] = where
         else:
             here = here[part]
 

@@ -195,7 +195,10 @@ class Experiment(Model):
 
 
 def load_experiment(
-    path: str | Path, *, overrides: Mapping[str, str] | None = None
+    path: str | Path,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Experiment:
     """Return the experiment in the file at *path*.
 
@@ -204,6 +207,7 @@ def load_experiment(
             which starts at the current one.
         overrides: Values by their path, e.g. ``iterations.measured: "3"``; a value is
             what would stand in the file.
+        options: By path, how the user said an override; else by ``--set``.
 
     Raises:
         ConfigError: With every mistake of the file: its path, its line, what was
@@ -211,7 +215,11 @@ def load_experiment(
     """
     path = Path(path)
     return _experiment(
-        documents.read_document(path), source=str(path), path=path, overrides=overrides
+        documents.read_document(path),
+        source=str(path),
+        path=path,
+        overrides=overrides,
+        options=options,
     )
 
 
@@ -241,9 +249,10 @@ def _experiment(
     source: str,
     path: Path | None,
     overrides: Mapping[str, str] | None,
+    options: Mapping[str, str] | None = None,
 ) -> Experiment:
     for key, value in (overrides or {}).items():
-        documents.override(document, key, value)
+        documents.override(document, key, value, option=(options or {}).get(key))
     context = {} if path is None else {BASE_DIRECTORY: path.parent}
     mistakes = list(document.mistakes)
     experiment: Experiment | None = None
@@ -258,7 +267,7 @@ def _experiment(
         if all(name in sections for name in needed):
             mistakes += check(*(sections[name] for name in needed))
     if mistakes or experiment is None:
-        raise report(source, mistakes, document.line)
+        raise report(source, mistakes, document.line, document.option)
     # Here and nowhere else, so that whoever has an experiment has the stretched one.
     return experiment.stretched()
 

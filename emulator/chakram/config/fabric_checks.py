@@ -13,6 +13,7 @@ from chakram.config.fabric import (
 )
 from chakram.config.mistakes import Location, Mistake
 from chakram.core.addresses import IPV4, family_of
+from chakram.fabric.addressing import room_for_links, room_for_switches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,6 +28,7 @@ def check_fabric(fabric: Fabric) -> list[Mistake]:
     mistakes: list[Mistake] = []
     if isinstance(fabric, NamespaceFabric):
         mistakes += _check_shape(fabric.topology)
+        mistakes += _check_room(fabric)
         mistakes += _check_captures(fabric)
         mistakes += _check_mtu(fabric.mtu, fabric.addressing, ("fabric", "mtu"))
     if isinstance(fabric, LoopbackFabric):
@@ -53,6 +55,34 @@ def _check_shape(topology: TopologySettings) -> list[Mistake]:
             hint="write either single_switch or clos",
         )
     ]
+
+
+def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
+    """Check that there are addresses for all leaves, hosts and links of a lab."""
+    clos = fabric.topology.clos
+    if clos is None:
+        return []
+    where: Location = ("fabric", "topology", "clos")
+    leaves = room_for_switches(clos.hosts_per_leaf, fabric.addressing)
+    links = room_for_links(fabric.addressing)
+    if clos.leaves > leaves:
+        return [
+            Mistake(
+                location=(*where, "leaves"),
+                found=f"there are addresses for {leaves} leaves with "
+                f"{clos.hosts_per_leaf} hosts each",
+                hint=f"at most {leaves}, or fewer hosts_per_leaf",
+            )
+        ]
+    if clos.leaves * clos.spines > links:
+        return [
+            Mistake(
+                location=(*where, "spines"),
+                found=f"there are addresses for {links} links between switches",
+                hint=f"at most {links // clos.leaves} with so many leaves",
+            )
+        ]
+    return []
 
 
 def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import ExternalFabric, NamespaceFabric
+from chakram.config.fabric_checks import port_rate
+from chakram.controller.planning import transport_plan
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.units import format_time
+from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
@@ -37,6 +39,7 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
         )
     warnings += _dilation_warnings(experiment)
     warnings += _loss_warnings(experiment)
+    warnings += _timeout_warnings(experiment)
     if experiment.transport.congestion_control.dcqcn is not None:
         warnings += _dcqcn_warnings(experiment)
     return warnings
@@ -68,6 +71,32 @@ def _loss_warnings(experiment: Experiment) -> list[str]:
         "is repaired when a later packet shows it, but nothing sends the last packets "
         "of a queue pair again, nor an acknowledgement that is lost; the run then "
         "ends as hung"
+    ]
+
+
+def _timeout_warnings(experiment: Experiment) -> list[str]:
+    """Return why queue pairs may give up although nothing is lost."""
+    rate_bps = port_rate(experiment.fabric)
+    transport = experiment.transport
+    if rate_bps is None or transport.adaptive_retransmission is not None:
+        return []
+    plan = transport_plan(experiment)
+    timeout_ns = plan.retransmit_timeout_ns
+    window_ns = plan.window_bytes * 8 * 10**9 // rate_bps
+    # What one queue pair has under way waits in nobody's queue but its own; of two to
+    # one port, one waits for the window of the other.
+    if not 0 < timeout_ns < window_ns:
+        return []
+    name = "retransmit_timeout"
+    if transport.local_ack_timeout is not None:
+        name = "local_ack_timeout"
+    dilation = experiment.dilation
+    return [
+        f"transport.{name}: {format_time(timeout_ns // dilation)} is less than the "
+        f"{format_time(window_ns // dilation)} that a window of "
+        f"{about_size(plan.window_bytes)} takes at the rate of a port: where two send "
+        "to one, packets wait longer than that, are sent again in vain, and queue "
+        "pairs give up; raise it, or lower transport.window"
     ]
 
 

@@ -201,8 +201,7 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
         members = topology.hosts_of(switch)
         if not members:
             continue
-        # Three more than hosts: network, gateway and broadcast address.
-        bits = max(space.subnet_bits, (len(members) + 2).bit_length())
+        bits = _subnet_bits(space, len(members))
         size = 1 << bits
         base = -(-cursor // size) * size  # a subnet begins at a multiple of its size
         cursor = base + size
@@ -237,6 +236,24 @@ def plan_addresses(topology: Topology, family: str = IPV4) -> AddressPlan:
         subnets=tuple(subnets),
         routed_links=_routed_links(topology, space),
     )
+
+
+def room_for_switches(hosts: int, family: str = IPV4) -> int:
+    """Return how many switches with so many hosts each have addresses."""
+    space = _SPACES[family]
+    if hosts + 2 >= _GATEWAY_LIMIT:
+        return 0
+    return (space.end - space.hosts) >> _subnet_bits(space, hosts)
+
+
+def room_for_links(family: str = IPV4) -> int:
+    """Return how many links between switches have addresses."""
+    return _SPACES[family].link_addresses // 2
+
+
+def _subnet_bits(space: _Space, hosts: int) -> int:
+    # Three more than hosts: network, gateway and broadcast address.
+    return max(space.subnet_bits, (hosts + 2).bit_length())
 
 
 def _routed_links(topology: Topology, space: _Space) -> tuple[RoutedLink, ...]:

@@ -35,6 +35,7 @@ from chakram.replay.assembly import (
 from chakram.replay.bundle import bundles_of
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
+from chakram.replay.words import failure_words
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.turns import SendOrder
@@ -353,10 +354,7 @@ class Endpoint:
             replay.message_acknowledged(qpn, event, now_ns, recorded)
         elif self._failure is None:
             job, rank, peer = self._peer_of_qpn[qpn]
-            self._failure = (
-                f"job {job} rank {rank}: the queue pair to rank {peer} is in error: "
-                f"{event.reason}"
-            )
+            self._failure = failure_words(job, rank, peer, event.reason)
 
     def next_timer_ns(self) -> int:
         """Return when the next compute operation or pause ends; NEVER if none runs."""

@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from chakram.core.program import Operation
     from chakram.replay.progress import ActiveOperation, Flow
 
-__all__ = ["missing_words", "operation_words", "waiting_words"]
+__all__ = ["failure_words", "missing_words", "operation_words", "waiting_words"]
+
+_LOOK_AT = {
+    "no ACK for PSN": "packets or their ACKs were lost so often: see drops of ports "
+    "and switches; or transport.retransmit_timeout is below the time that packets wait "
+    "in queues, up to a window of every sender to a port; transport.retry_limit is how "
+    "often it tries",
+    "again and again": "a packet was lost so often: see drops of ports and switches; "
+    "transport.retry_limit is how often it tries",
+    "not ready to receive": "transport.rnr_retry_limit is how often it tries; 7: "
+    "without end",
+}
+"""By what a reason says: where to look."""
 
 _NAMED_MESSAGES = 3
 """How many missing messages a sentence names; of the others it gives the number."""
@@ -34,6 +46,15 @@ def operation_words(operation: Operation, iteration: int) -> str:
     if isinstance(operation, ReceiveOperation):
         return f"receive {operation.number} from rank {operation.peer} {when}"
     return f"compute {operation.name!r} {when}"
+
+
+def failure_words(job: str, rank: int, peer: int, reason: str) -> str:
+    """Return why a rank's queue pair is in error, and what to look at."""
+    text = f"job {job} rank {rank}: the queue pair to rank {peer} is in error: {reason}"
+    for said, hint in _LOOK_AT.items():
+        if said in reason:
+            return f"{text} ({hint})"
+    return text
 
 
 def missing_words(missing: Sequence[tuple[int, int]]) -> str:

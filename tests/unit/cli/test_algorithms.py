@@ -45,7 +45,7 @@ def test_list_names_every_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
 def test_show_counts_what_a_ring_does(capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(
         capsys,
-        *("show", "ring(channels=2)", "--op", "all_reduce", "--nranks", "4"),
+        *("show", "ring(channels=2)", "--op", "all_reduce", "--ranks", "4"),
         *("--size", "1MiB", "--rate", "100Gbit", "--delay", "0s"),
     )
     assert [step["transfers"] for step in shown["steps"]] == [8] * 6
@@ -70,7 +70,7 @@ def test_check_tells_whether_an_algorithm_of_ones_own_is_right(
 ) -> None:
     path = tmp_path / "mine.py"
     path.write_text(STAR)
-    what = ["--op", "all_reduce", "--nranks", "3"]
+    what = ["--op", "all_reduce", "--ranks", "3"]
     shown = printed(capsys, "check", f"{path}:star", *what)
     assert shown["transfers"] == 4
     assert shown["algorithm"] == "python:mine.py:star"

@@ -199,3 +199,35 @@ def test_without_room_for_a_log_the_option_is_named(
 
 def test_the_public_names_are_those_that_scripts_use() -> None:
     assert cli.__all__ == ["app", "main"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["plan", "FILE", "--set", "fabric.topology=3"],
+            "--set fabric.topology=3: 3 is not a mapping (write key: value pairs",
+        ),
+        (
+            ["plan", "FILE", "--set", "fabric.links={host: {rate: fast}}"],
+            "--set fabric.links={host: {rate: fast}}: fabric.links.host.rate: ",
+        ),
+        (
+            ["plan", "FILE", "--set", "jobs[0].size_scale=x", "--set", "seed=-1"],
+            "FILE: 2 mistakes\n"
+            "  - --set seed=-1: -1 is too small (must be at least 0)\n"
+            "  - --set jobs[0].size_scale=x: ",
+        ),
+        (["run", "FILE", "--lab", "x y"], "--lab x y: 'x y' is not a name"),
+        (["run", "FILE", "--metrics", "x"], "--metrics x: "),
+        (["preflight", "FILE", "--lab", "x y"], "--lab x y: 'x y' is not a name"),
+    ],
+)
+def test_a_mistake_in_an_option_is_not_blamed_on_the_file(
+    small: str,
+    arguments: list[str],
+    expected: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([small if each == "FILE" else each for each in arguments]) == 2
+    assert expected.replace("FILE", small) in capsys.readouterr().err

@@ -68,8 +68,10 @@ def test_synth_refuses_what_does_not_fit(tmp_path: Path, made: Path) -> None:
     error = fails("synth", "moe", "--out", tmp_path, "--dense", "4")
     assert isinstance(error, ConfigError)
     assert "dense: '4' has no unit" in str(error)
-    assert isinstance(fails("synth", "moe", "--out", made), RunDirectoryError)
-    run("synth", "moe", "--out", made, "--replace")
+    refused = fails("synth", "moe", "--out", made)
+    assert isinstance(refused, RunDirectoryError)
+    assert "--force replaces them" in str(refused)
+    run("synth", "moe", "--out", made, "--force")
 
 
 def test_show_sums_up_the_traffic(made: Path) -> None:

@@ -369,3 +369,31 @@ def test_faults_say_what_ports_are_told() -> None:
     fault = settings.fault()
     assert (fault.name, fault.delay_ns, fault.packets) == ("delay", 2_000_000, "ack")
     assert (fault.source, fault.nth, fault.every) == (3, 7, 10)
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        (
+            "leaves: 1000, spines: 1, hosts_per_leaf: 1",
+            "leaves: there are addresses for 256 leaves with 1 hosts each (at most 256",
+        ),
+        (
+            "leaves: 200, spines: 1000, hosts_per_leaf: 1",
+            "spines: there are addresses for 32768 links between switches (at most 163",
+        ),
+    ],
+)
+def test_a_lab_has_addresses_for_all_of_its_leaves(shape: str, told: str) -> None:
+    text = f"""
+version: 1
+name: wide
+jobs:
+  - {{name: a, trace: {{synth: incast, ranks: 3, size: 64KiB}}}}
+fabric:
+  kind: namespaces
+  topology: {{clos: {{{shape}}}}}
+"""
+    with pytest.raises(ConfigError, match=r"experiment:8: fabric.topology.clos") as no:
+        parse_experiment(text)
+    assert told in str(no.value)

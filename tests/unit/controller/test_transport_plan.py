@@ -92,3 +92,28 @@ def test_run_settings_are_those_of_the_experiment() -> None:
     assert settings.drop_ratio == 0.01
     assert settings.seed == 9
     assert settings.hang_timeout_ns == 7 * 10**9
+
+
+def test_a_timeout_below_the_time_of_a_window_is_warned_of() -> None:
+    # 64 KiB at 1 Gbit/s: 524 us.
+    (warning,) = experiment_warnings(with_transport("retransmit_timeout: 500us"))
+    assert warning.startswith(
+        "transport.retransmit_timeout: 500us is less than the 524us that a window of "
+        "64KiB takes at the rate of a port"
+    )
+    (warning,) = experiment_warnings(with_transport("local_ack_timeout: 4"))
+    assert warning.startswith("transport.local_ack_timeout: ")
+    for fits in (
+        "retransmit_timeout: 600us",
+        "retransmit_timeout: 500us, window: 32KiB",
+        "retransmit_timeout: 500us, adaptive_retransmission: {low: 50us, tries: 3}",
+    ):
+        assert experiment_warnings(with_transport(fits)) == []
+
+
+def test_the_window_of_a_dilated_fabric_is_timed_as_its_file_has_it() -> None:
+    dilated = EXPERIMENT.replace("fabric:\n", "fabric:\n  dilation: 10\n")
+    text = "transport: {retransmit_timeout: %s}\n"
+    (warning,) = experiment_warnings(parse_experiment(dilated + text % "500us"))
+    assert "500us is less than the 524us that" in warning
+    assert experiment_warnings(parse_experiment(dilated + text % "600us")) == []

@@ -15,6 +15,8 @@ from chakram.fabric.addressing import (
     loopback_addresses,
     plan_addresses,
     port_mac,
+    room_for_links,
+    room_for_switches,
     switch_mac,
 )
 from chakram.fabric.shapes import clos, single_switch
@@ -152,6 +154,18 @@ def test_a_subnet_has_room_for_its_gateway(family: str) -> None:
     assert int(ipaddress.ip_address(last)) + 1 == int(ipaddress.ip_address(gateway))
     with pytest.raises(FabricError, match="no room in"):
         plan_addresses(single_switch(65_534, None), family)
+
+
+def test_the_room_is_what_a_plan_has() -> None:
+    # A /24 for 253 hosts and the gateway, a /23 for one more.
+    assert [room_for_switches(hosts) for hosts in (1, 253, 254)] == [256, 256, 128]
+    assert room_for_switches(65_534) == 0
+    assert len(plan_addresses(clos(256, 1, 1, None, None)).subnets) == 256
+    with pytest.raises(FabricError, match="no room"):
+        plan_addresses(clos(257, 1, 1, None, None))
+    assert room_for_links() == 256 * 128
+    links = plan_addresses(clos(256, 128, 1, None, None)).routed_links
+    assert len(links) == 256 * 128
 
 
 def test_unknown_host_is_refused() -> None:

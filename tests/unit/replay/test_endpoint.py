@@ -294,6 +294,7 @@ def test_a_queue_pair_that_gives_up_fails_its_endpoint() -> None:
         "job job rank 0: the queue pair to rank 1 is in error: gave up after 3 "
         "retries: no ACK for PSN "
     )
+    assert "transport.retransmit_timeout is below the time" in str(left.failed())
     assert left.next_wakeup_ns() == NEVER
 
 

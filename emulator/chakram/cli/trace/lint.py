@@ -24,7 +24,7 @@ from chakram.cli.trace.loading import (
 from chakram.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable
 
     from chakram.chakra.lint_report import Finding
 
@@ -74,6 +74,9 @@ def lint(
             on_rank=on_rank,
         )
     problems = report.of(Severity.PROBLEM)
+    warnings = report.of(Severity.WARNING)
+    corrections = report.of(Severity.CORRECTION)
+    # As they were found: what is corrected in a rank stands beside its warnings.
     others = report.of(Severity.WARNING, Severity.CORRECTION)
     if as_json:
         print_json(
@@ -95,17 +98,19 @@ def lint(
             print(line)
         if len(lines) > _PROBLEMS_SHOWN:
             print(f"and {len(lines) - _PROBLEMS_SHOWN} more problems (--json)")
-        about = f"{report.ranks} ranks, {report.nodes} nodes"
-        print(
-            f"{about if report.ranks else 'not read'}: "
-            f"{_counted(problems, 'problem')}, {_counted(others, 'warning')}"
-        )
-    if problems or (strict and report.of(Severity.WARNING)):
+        about = f"{_counted(report.ranks, 'rank')}, {_counted(report.nodes, 'node')}"
+        counts = [
+            _counted(len(problems), "problem"),
+            _counted(len(warnings), "warning"),
+            *([_counted(len(corrections), "correction")] if corrections else ()),
+        ]
+        print(f"{about if report.ranks else 'not read'}: {', '.join(counts)}")
+    if problems or (strict and warnings):
         raise typer.Exit(InputError.exit_code)
 
 
-def _counted(findings: Sequence[Finding], kind: str) -> str:
-    return f"{len(findings)} {kind}{'' if len(findings) == 1 else 's'}"
+def _counted(number: int, kind: str) -> str:
+    return f"{number} {kind}{'' if number == 1 else 's'}"
 
 
 def _same_oddity(finding: Finding) -> Hashable:

@@ -18,6 +18,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from chakram.cli.options import Json, print_json
+from chakram.cli.trace.loading import Force
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +45,6 @@ _METAVARS = (
 _GROUPS_SHOWN = 12
 
 _Out = Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER")]
-_Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace a set that is there already.")
-]
 
 
 class _Kinds(TyperGroup):
@@ -84,17 +82,17 @@ def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
     """Return the function of a verb, with a parameter per key of *model*."""
     keys = {name: each for name, each in _options(model).items() if name != "synth"}
 
-    def verb(out: Path, replace: bool, as_json: bool, **values: Any) -> None:
+    def verb(out: Path, force: bool, as_json: bool, **values: Any) -> None:
         given: dict[str, str] = {}
         for name, value in values.items():
             if value is not None:
                 given[keys[name].key] = keys[name].as_yaml(value)
-        _write(_trace(kind, given), out, replace=replace, as_json=as_json)
+        _write(_trace(kind, given), out, force=force, as_json=as_json)
 
     parameters = [_parameter("out", _Out)]
     parameters += [_parameter(name, each.annotation) for name, each in keys.items()]
     parameters += [
-        _parameter("replace", _Replace, False),
+        _parameter("force", Force, False),
         _parameter("as_json", Json, False),
     ]
     parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)
@@ -237,7 +235,7 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
     return trace
 
 
-def _write(trace: SynthTrace, out: Path, *, replace: bool, as_json: bool) -> None:
+def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
     from chakram.chakra.synthesize import synthesize
     from chakram.chakra.writer import write_synthesis
 
@@ -250,7 +248,7 @@ def _write(trace: SynthTrace, out: Path, *, replace: bool, as_json: bool) -> Non
         written = write_synthesis(
             out,
             synthesis,
-            replace=replace,
+            replace=force,
             on_rank=lambda done: progress.update(task, completed=done),
         )
     if as_json:
