@@ -5,7 +5,8 @@ Table 5), but no trace states any of these.  Names do, more or less: PyTorch's a
 of operators (``aten::addmm``) and of CUDA kernels (``sm80_xmma_gemm...``).  Of nested
 operators only the innermost counts: ``aten::linear`` is a wrapper round
 ``aten::addmm``, hence among the others.  STAGE's names are those of tensors; it has an
-attribute ``op_type`` instead.
+attribute ``op_type`` instead.  Chakram's own are those of parts of a layer; each counts
+as what takes most of its time: of an expert, its matrix products.
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ _ELEMENTWISE = re.compile(
     r"|dropout|native_dropout|masked_fill|fill|zero|copy|eq|ne|lt|le|gt|ge"
     r"|logical_\w+|bitwise_\w+)(_backward)?_?$"
 )
+_OWN_GEMM = re.compile(
+    r"(^|\.)layer\d+\.((forward|backward)\.)?"
+    r"(gate|expert|shared|ffn|attention\.(project|output))$"
+    r"|(^|\.)output\.(forward|backward)$"
+)
+_OWN_ELEMENTWISE = re.compile(r"^optimizer$")
+"""What ``chakram.chakra.synth`` calls its nodes."""
+
 _COUNTER = re.compile(r"\(\d+\)$")
 """Some converters number the calls of an operator: ``aten::mul(322)``."""
 
@@ -62,12 +71,14 @@ def kernel_class(name: str, op_type: str = "") -> KernelClass:
         op_type: STAGE's attribute; empty for other producers.
     """
     plain = _COUNTER.sub("", name.lower())
+    if not op_type and _OWN_GEMM.search(plain):
+        return KernelClass.GEMM
     if _ATTENTION.search(plain):
         return KernelClass.ATTENTION
     if op_type:
         return STAGE_OP_TYPES.get(op_type, KernelClass.OTHER)
     if _GEMM.search(plain):
         return KernelClass.GEMM
-    if _ELEMENTWISE.search(plain):
+    if _ELEMENTWISE.search(plain) or _OWN_ELEMENTWISE.search(plain):
         return KernelClass.ELEMENTWISE
     return KernelClass.OTHER

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.controller.preflight_run import PreflightOutcome
+    from chakram.core.preflight.report import PreflightReport
 
-__all__ = ["preflight"]
+__all__ = ["preflight", "show_preflight"]
 
 
 def preflight(
@@ -43,31 +44,39 @@ def preflight(
     settings, text = read_experiment(experiment, overrides, lab=lab)
     with ProgressReporter(quiet=as_json) as progress:
         outcome = asyncio.run(_run(settings, text, runs or settings.runs, progress))
-    report = outcome.report
+    show_preflight(
+        outcome.report, outcome.folder, dilation=settings.dilation, as_json=as_json
+    )
+    if not outcome.report.passed:
+        from chakram.errors import PreflightFailed
+
+        raise typer.Exit(PreflightFailed.exit_code)
+
+
+def show_preflight(
+    report: PreflightReport, folder: Path, *, dilation: int, as_json: bool
+) -> None:
+    """Print what a preflight has found, and where that is kept."""
     if as_json:
         from chakram.observe.preflight import preflight_document
 
         print_json(
             {
-                "directory": str(outcome.folder),
-                "dilation": settings.dilation,
+                "directory": str(folder),
+                "dilation": dilation,
                 **preflight_document(report),
             }
         )
-    else:
-        from chakram.cli.preflight_tables import print_report
+        return
+    from chakram.cli.preflight_tables import print_report
 
-        if settings.dilation != 1:
-            print(
-                f"TIME DILATED by {settings.dilation}: rates and times are raw here, "
-                "those of the stretched fabric"
-            )
-        print_report(report)
-        print(f"results: {outcome.folder}")
-    if not report.passed:
-        from chakram.errors import PreflightFailed
-
-        raise typer.Exit(PreflightFailed.exit_code)
+    if dilation != 1:
+        print(
+            f"TIME DILATED by {dilation}: rates and times are raw here, "
+            "those of the stretched fabric"
+        )
+    print_report(report)
+    print(f"results: {folder}")
 
 
 async def _run(

@@ -1,4 +1,4 @@
-"""``chakram show``: the results of a run that was, as it printed them."""
+"""``chakram show``: the results of a run or preflight, as it printed them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from chakram.cli.options import Json, print_json
+from chakram.cli.preflight import show_preflight
 from chakram.errors import RunDirectoryError
 
 __all__ = ["show"]
@@ -29,15 +30,23 @@ def show(
         bool, typer.Option("--ports", help="Instead, those of every port.")
     ] = False,
 ) -> None:
-    """Print the results of a run that was."""
+    """Print the results of a run or preflight that was."""
     from pyarrow.csv import write_csv
 
     from chakram.observe.console import render_table
     from chakram.observe.document import summary_document
+    from chakram.observe.manifest import MANIFEST
+    from chakram.observe.preflight import read_preflight
     from chakram.observe.run_results import open_run
 
     if queue_pairs and ports:
         raise typer.BadParameter("--queue-pairs or --ports, not both")
+    if not (directory / MANIFEST).exists() and _is_preflight(directory):
+        if queue_pairs or ports:
+            raise typer.BadParameter("a preflight has neither queue pairs nor ports")
+        report, dilation = read_preflight(directory)
+        show_preflight(report, directory, dilation=dilation, as_json=as_json)
+        return
     results = open_run(directory)
     if queue_pairs or ports:
         table = results.queue_pair_metrics() if queue_pairs else results.port_metrics()
@@ -65,3 +74,9 @@ def show(
         print_json(summary_document(summary))
     else:
         print(render_table(summary))
+
+
+def _is_preflight(directory: Path) -> bool:
+    from chakram.observe.preflight import PREFLIGHT
+
+    return (directory / f"{PREFLIGHT}.json").exists()

@@ -114,7 +114,7 @@ async def preflight_experiment(
             raise RunInterrupted(
                 "preflight", f"interrupted by {interrupts.name}"
             ) from None
-    save_preflight(folder, report, run_id=run_id)
+    save_preflight(folder, report, run_id=run_id, dilation=experiment.dilation)
     return PreflightOutcome(folder=folder, report=report)
 
 

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from chakram.errors import RunDirectoryError
+from chakram.core.preflight.report import Finding, PairReport, PreflightReport
+from chakram.core.preflight.settings import PreflightSettings
+from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.observe.manifest import SCHEMA_VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
-
-    from chakram.core.preflight.report import PairReport, PreflightReport
 
 __all__ = [
     "PREFLIGHT",
     "PREFLIGHT_SCHEMA",
     "preflight_document",
     "preflight_summary",
+    "read_preflight",
     "save_preflight",
 ]
 
@@ -67,6 +69,62 @@ def preflight_document(report: PreflightReport) -> dict[str, Any]:
     }
 
 
+def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
+    """Return the report in *folder*, and the dilation of its times and rates.
+
+    Raises:
+        NoRunDirectory: If there is none, or it is not one of ours.
+    """
+    path = folder / f"{PREFLIGHT}.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        version = document["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise NoRunDirectory(
+                str(path),
+                f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
+            )
+        report = PreflightReport(
+            ports=tuple(document["ports"]),
+            pairs=tuple(_pair(row) for row in document["pairs"]),
+            findings=tuple(
+                Finding(**row | {"pairs": tuple(map(tuple, row["pairs"]))})
+                for row in document["findings"]
+            ),
+            settings=PreflightSettings(
+                **_fields(PreflightSettings, document["settings"])
+            ),
+        )
+        # Reports of before it was noted have none.
+        return report, int(document.get("dilation", 1))
+    except OSError as error:
+        raise NoRunDirectory(str(path), f"cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise NoRunDirectory(
+            str(path), "is damaged: it is not what a preflight writes"
+        ) from error
+
+
+def _pair(row: Mapping[str, Any]) -> PairReport:
+    """Return the pair that ``preflight_document`` made a row of."""
+    classes = tuple(
+        (
+            each["dscp"] << 2 | each["ecn"],
+            each["arrived_dscp"] << 2 | each["arrived_ecn"],
+            each["packets"],
+        )
+        for each in row["classes"]
+    )
+    values = _fields(PairReport, row)
+    values |= {"paths_failed": tuple(row["paths_failed"]), "classes": classes}
+    return PairReport(**values)
+
+
+def _fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(kind)}
+    return {name: value for name, value in row.items() if name in names}
+
+
 def preflight_summary(report: PreflightReport) -> dict[str, Any]:
     """Return what the record of a run says of its preflight."""
     return {
@@ -100,8 +158,10 @@ def _classes(pair: PairReport) -> list[dict[str, int]]:
     ]
 
 
-def save_preflight(folder: Path, report: PreflightReport, *, run_id: str) -> None:
-    """Write both files into *folder*.
+def save_preflight(
+    folder: Path, report: PreflightReport, *, run_id: str, dilation: int = 1
+) -> None:
+    """Write both files into *folder*; *dilation* is that of its times and rates.
 
     Raises:
         RunDirectoryError: If they cannot be written.
@@ -125,7 +185,8 @@ def save_preflight(folder: Path, report: PreflightReport, *, run_id: str) -> Non
         "chakram.table": PREFLIGHT,
     }
     table = pa.Table.from_pylist(rows, PREFLIGHT_SCHEMA.with_metadata(metadata))
-    text = json.dumps(preflight_document(report), indent=1, ensure_ascii=False)
+    document = {**preflight_document(report), "dilation": dilation}
+    text = json.dumps(document, indent=1, ensure_ascii=False)
     try:
         pq.write_table(table, folder / f"{PREFLIGHT}.parquet", compression="zstd")
         (folder / f"{PREFLIGHT}.json").write_text(text + "\n", encoding="utf-8")
