@@ -23,6 +23,14 @@ Profile = Annotated[
     str, typer.Argument(help="dcqcn-nvidia, dcqcn-paper, dcqcn-intel, dcqcn-hpcc-ns3.")
 ]
 Rate = Annotated[str, typer.Option("--rate", help="Rate of the line.")]
+ScaledFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--scaled-from",
+        help="Line rate that the profile's rates are meant for, e.g. 40Gbit: they "
+        "grow with the line.",
+    ),
+]
 Override = Annotated[
     list[str] | None,
     typer.Option("--set", help="A knob, e.g. min_rate=0.5%. May be repeated."),
@@ -54,6 +62,7 @@ _USUAL_UNITS = "rates in Mbit/s, times in us"
 def dcqcn(
     profile: Profile = "dcqcn-nvidia",
     rate: Rate = "100Gbit",
+    scaled_from: ScaledFrom = None,
     overrides: Override = None,
     vendor: Vendor = None,
     names: Names = None,
@@ -90,6 +99,7 @@ def dcqcn(
         )
     given = {
         "profile": profile,
+        "scaled_from": scaled_from,
         "overrides": _pairs("--set", overrides),
         "vendor": _pairs("--vendor", vendor),
     }

@@ -24,6 +24,7 @@ from chakram import units
 from chakram.config.mistakes import Location, Mistake, report
 from chakram.config.quantities import (
     Model,
+    Rate,
     Ratio,
     Stretches,
     Time,
@@ -39,6 +40,7 @@ from chakram.roce.congestion.dcqcn import PARAMETER_RANGES, SHARE_UNIT
 ProfileName = Literal["dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"]
 DEFAULT_PROFILE: ProfileName = "dcqcn-nvidia"
 
+_RATES = ("additive_increase", "hyper_increase", "min_rate", "first_cnp_rate")
 _LONGEST_PERIOD_NS = PARAMETER_RANGES["increase_period_ns"][1]
 
 _SCOPES: tuple[Literal["queue_pair", "destination", "port"], ...] = (
@@ -140,6 +142,9 @@ class DcqcnSettings(Model):
     """A profile, and what is different here."""
 
     profile: ProfileName = DEFAULT_PROFILE
+    scaled_from: Rate | None = None
+    """Line rate that the profile's rates are meant for: they are multiplied by the
+    port's over it.  None: they are as they stand there, whatever the port's rate."""
     overrides: DcqcnKnobs = DcqcnKnobs()
     vendor: dict[str, VendorNumber] = Field(default={}, max_length=32)
     """Numbers by a vendor's names, e.g. ``rpg_ai_rate: 5``; they go before the
@@ -150,6 +155,8 @@ class DcqcnSettings(Model):
         given = self.overrides.model_dump(mode="json", exclude_none=True)
         changes = [f"{name} {_shown(value)}" for name, value in given.items()]
         changes += [f"{name} {value}" for name, value in self.vendor.items()]
+        if self.scaled_from is not None:
+            changes.insert(0, f"rates scaled from {units.exact_rate(self.scaled_from)}")
         return f"{self.profile} with {', '.join(changes)}" if changes else self.profile
 
 
@@ -186,7 +193,8 @@ def dcqcn_parameters(
             contradict each other at this line rate.
     """
     vendor = from_vendor(settings.vendor)
-    parameters = _integers(_values(settings, vendor), line_rate_bps)
+    values = _values(settings, vendor, line_rate_bps)
+    parameters = _integers(values, line_rate_bps)
     mistakes = _mistakes(settings, vendor, parameters, dilation)
     if mistakes:
         where = "transport.congestion_control.dcqcn"
@@ -205,18 +213,23 @@ def dcqcn_mistakes(
     and ``profile`` for what neither of them says.
     """
     vendor = from_vendor(settings.vendor)
-    parameters = _integers(_values(settings, vendor), line_rate_bps)
+    values = _values(settings, vendor, line_rate_bps)
+    parameters = _integers(values, line_rate_bps)
     return _mistakes(settings, vendor, parameters, dilation)
 
 
-def _values(settings: DcqcnSettings, vendor: VendorValues) -> dict[str, Any]:
+def _values(
+    settings: DcqcnSettings, vendor: VendorValues, line_rate_bps: int
+) -> dict[str, Any]:
     """Return a value for every knob: overrides before vendor before profile."""
-    values: dict[str, Any] = {}
-    for knobs in (
-        load_profile(settings.profile).knobs,
-        vendor.values.items(),
-        settings.overrides,
-    ):
+    values: dict[str, Any] = dict(load_profile(settings.profile).knobs)
+    if settings.scaled_from is not None:
+        factor = Fraction(line_rate_bps, settings.scaled_from)
+        for name in _RATES:
+            # Shares of the line scale anyhow.
+            if isinstance(values[name], int):
+                values[name] = round(values[name] * factor)
+    for knobs in (vendor.values.items(), settings.overrides):
         values |= {name: value for name, value in knobs if value is not None}
     return values
 

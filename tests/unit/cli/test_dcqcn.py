@@ -70,6 +70,11 @@ def test_what_a_vendors_units_are_too_coarse_for_is_not_said(
         assert {found["vendors"][vendor][name] for name in names.split()} == {None}
 
 
+def test_rates_are_shown_as_they_scale(capsys: pytest.CaptureFixture[str]) -> None:
+    found = shown(capsys, "dcqcn-paper", "--rate", "400Gbit", "--scaled-from", "40Gbit")
+    assert found["knobs"]["additive_increase"] == "400Mbit"
+
+
 def test_no_lowest_rate_is_what_vendors_call_0(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

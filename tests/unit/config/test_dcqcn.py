@@ -50,6 +50,32 @@ def test_a_profile_sets_every_knob_and_names_its_sources(profile: ProfileName) -
     assert [name for name, value in loaded.knobs if value is None] == []
 
 
+def test_rates_of_a_profile_scale_from_the_line_that_they_are_meant_for() -> None:
+    settings = DcqcnSettings.model_validate(
+        {
+            "profile": "dcqcn-paper",
+            "scaled_from": "40Gbit",
+            "overrides": {"hyper_increase": "200Mbit"},
+        }
+    )
+    scaled = dict(dcqcn_parameters(settings, 400 * GIGABIT))
+    plain = parameters_of("dcqcn-paper", 400, hyper_increase="200Mbit")
+
+    changed = {name for name, value in scaled.items() if plain[name] != value}
+    assert changed == {"additive_increase_bps", "min_rate_bps"}
+    assert scaled["additive_increase_bps"] == scaled["min_rate_bps"] == 400_000_000
+    assert settings.describe() == (
+        "dcqcn-paper with rates scaled from 40Gbit, hyper_increase 200Mbit"
+    )
+    # Shares of the line scale anyhow.
+    shares = DcqcnSettings.model_validate(
+        {"profile": "dcqcn-hpcc-ns3", "scaled_from": "25Gbit"}
+    )
+    assert dcqcn_parameters(shares, 400 * GIGABIT) == tuple(
+        parameters_of("dcqcn-hpcc-ns3", 400).items()
+    )
+
+
 def test_percentages_scale_with_the_line() -> None:
     slow = parameters_of("dcqcn-hpcc-ns3", 25)
     fast = parameters_of("dcqcn-hpcc-ns3", 400)
