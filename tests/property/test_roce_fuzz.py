@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from chakram._compiled import status as compiled_status
+from chakram.roce.datagrams import SERVED, SegmentParser
 from chakram.roce.memory import MemoryRegion
+from chakram.roce.opcodes import Opcode
+from chakram.roce.port import PortEngine
 from chakram.roce.verify import IcrcVerifier
+from chakram.testing import fuzz
 from chakram.testing.fuzz import fuzz_conversation, fuzz_decoder, fuzz_port
 
 IS_COMPILED = compiled_status().is_compiled()
@@ -86,3 +93,92 @@ def test_a_planted_fault_of_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     # A SEND without a receive, or a WRITE beyond the end.
     with pytest.raises((AssertionError, IndexError)):
         fuzz_port(100_000, seed=2, keeps=True)
+
+
+class Lax(PortEngine):
+    """A port that takes for right what it has made right itself."""
+
+    def mend(self, data: bytes) -> bytes:
+        return data
+
+    def receive_datagrams(
+        self,
+        buffer: bytes,
+        length: int,
+        segment_size: int,
+        now_ns: int,
+        ce: bool = False,
+        source_port: int = 0,
+    ) -> None:
+        data = self.mend(buffer) if length >= 16 and not segment_size else buffer
+        super().receive_datagrams(
+            data, len(data), segment_size, now_ns, ce, source_port
+        )
+
+
+class WithoutPartitions(Lax):
+    def mend(self, data: bytes) -> bytes:
+        return data[:2] + b"\xff\xff" + data[4:]
+
+
+class WithoutCongestionBits(Lax):
+    def mend(self, data: bytes) -> bytes:
+        is_cnp = data[0] == Opcode.CNP
+        return data[:4] + b"\x40" + data[5:] if is_cnp else data
+
+
+class WithAnySizes(Lax):
+    def mend(self, data: bytes) -> bytes:
+        is_middle = data[0] in (Opcode.SEND_MIDDLE, Opcode.WRITE_MIDDLE)
+        is_packet = not data[1] & 0x3F and len(data) % 4 == 0
+        if is_middle and is_packet:
+            return data[:12] + bytes(fuzz.PATH_MTU) + data[-4:]
+        return data
+
+
+class WithoutDuplicates(Lax):
+    def queue_pair(self, qpn: int) -> Any:
+        counters = super().queue_pair(qpn).statistics()
+        held = SimpleNamespace(
+            **{f.name: getattr(counters, f.name) for f in fields(counters)}
+            | {"duplicates": 0}
+        )
+        return SimpleNamespace(statistics=lambda: held, unacknowledged_bytes=lambda: 0)
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        (WithoutPartitions, "partition_key_errors"),
+        (WithoutCongestionBits, "malformed"),
+        (WithAnySizes, "invalid_requests|messages_received"),
+        (WithoutDuplicates, "duplicates"),
+    ],
+)
+def test_a_planted_fault_of_a_port_is_found(
+    monkeypatch: pytest.MonkeyPatch, planted: type[Lax], found: str
+) -> None:
+    monkeypatch.setattr(fuzz, "PortEngine", planted)
+
+    with pytest.raises(AssertionError, match=found):
+        fuzz_port(20_000, seed=1)
+
+
+def test_a_port_without_a_fault_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz, "PortEngine", Lax)
+
+    assert fuzz_port(5_000, seed=1)["failed"] > 0
+
+
+def test_the_parser_is_held_against_the_decoder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Lenient(SegmentParser):
+        def parse(self, data: bytes, offset: int, length: int) -> int:
+            verdict = super().parse(data, offset, length)
+            is_answer = length > 12 and data[0] in (Opcode.ACKNOWLEDGE, Opcode.CNP)
+            return SERVED if is_answer else verdict
+
+    monkeypatch.setattr(fuzz, "SegmentParser", Lenient)
+    with pytest.raises(AssertionError):
+        fuzz_decoder(20_000, seed=1)

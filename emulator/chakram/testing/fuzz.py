@@ -1,46 +1,55 @@
-"""Damaged packets: what an attacker, or a broken switch, may hand to a port.
-
-Packets of real conversations are changed where it hurts: in the opcode, the lengths,
-the numbers, the end. Most of them still name a queue pair that is there, since a packet
-for nobody is soon forgotten.
-"""
+"""What a port does with damaged packets: it counts them, and nothing else happens."""
 
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
 
 from chakram.errors import PacketError
 from chakram.roce.burst import Burst
 from chakram.roce.constants import UDP_PORT, Verb
 from chakram.roce.contents import ContentsEncoder
-from chakram.roce.datagrams import SERVED, SegmentParser
+from chakram.roce.datagrams import MALFORMED, SERVED, UNSUPPORTED, SegmentParser
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
-from chakram.roce.headers import decode_packet, encode_packet
+from chakram.roce.headers import Packet, decode_packet, encode_packet
 from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import IcrcVerifier
 from chakram.roce.wire import WireEncoder
+from chakram.testing.damage import mutants
 from chakram.testing.pair import make_queue_pair, split
+from chakram.testing.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-__all__ = ["conversation", "fuzz_conversation", "fuzz_decoder", "fuzz_port", "mutants"]
+__all__ = [
+    "PATH_MTU",
+    "conversation",
+    "fuzz_conversation",
+    "fuzz_decoder",
+    "fuzz_port",
+]
 
 _LEFT, _RIGHT = "198.18.0.1", "198.18.0.2"
 _ADDRESSES = ((_LEFT, _RIGHT), ("fd00::1", "fd00::2"))
-_LEFT_QPN, _RIGHT_QPN = 0x11, 0x12
+_QPNS = _LEFT_QPN, _RIGHT_QPN = 0x11, 0x12
 _SOURCE_PORT = 0xC000
-_PATH_MTU = 256
-_OPCODES = tuple(range(256))
-_KNOWN = tuple(int(opcode) for opcode in Opcode)
 _MEMORY_BYTES = 1_000
+_CNP_RESERVED = 16
+PATH_MTU = 256
+"""Of the queue pairs of a port under fire."""
+
 _POSTED = 4
 """Messages that a port under fire sends: more than its window holds."""
 _LIVES = 50
 """Packets after which the port is replaced, since its queue pairs are in error."""
+# In this order: who has failed counts nothing more.
+_OF_DATA = (
+    "invalid_requests",
+    "messages_received",
+    "duplicates",
+    "out_of_sequence",
+    "packets_received",
+    "ce",
+)
 
 
 def conversation(verb: Verb) -> list[bytes]:
@@ -62,41 +71,6 @@ def conversation(verb: Verb) -> list[bytes]:
     return packets
 
 
-def mutants(seeds: Sequence[bytes], rng: Random) -> Iterator[bytes]:
-    """Yield damaged packets without end."""
-    choose, below = rng.choice, rng.randrange
-    while True:
-        data = bytearray(choose(seeds))
-        for _ in range(1 + below(3)):
-            kind = below(9)
-            if kind == 0:
-                data[0] = choose(_KNOWN)
-            elif kind == 1:
-                data[0] = choose(_OPCODES)
-            elif kind == 2 and len(data) > 12:
-                # A PSN that is near, or anywhere.
-                psn = below(64) - 8 if below(2) else below(1 << 24)
-                data[9:12] = (psn & 0xFFFFFF).to_bytes(3, "big")
-            elif kind == 3:
-                del data[below(len(data)) :]
-            elif kind == 4:
-                data += bytes(below(300))
-            elif kind == 5 and len(data) > 2:
-                data[1] = below(256)
-            elif kind == 6 and len(data) > 12:
-                at = 12 + below(len(data) - 12)
-                data[at : at + 4] = below(1 << 32).to_bytes(4, "big")
-            elif kind == 7 and len(data) > 8:
-                data[5:8] = choose((_LEFT_QPN, _RIGHT_QPN, 1, below(1 << 24))).to_bytes(
-                    3, "big"
-                )
-            elif data:
-                data[below(len(data))] ^= 1 << below(8)
-            if not data:
-                break
-        yield bytes(data)
-
-
 def fuzz_port(packets: int, *, seed: int, keeps: bool = False) -> dict[str, int]:
     """Hand damaged packets to a port that checks no ICRC.
 
@@ -109,11 +83,15 @@ def fuzz_port(packets: int, *, seed: int, keeps: bool = False) -> dict[str, int]
         How often a queue pair failed, and how many packets were taken for what.
 
     Raises:
-        AssertionError: If the port's account does not come out even, a queue pair fails
-            without a reason, delivers what nobody can have sent, or writes outside.
+        AssertionError: If a packet counts as something else than what it is, what
+            arrives differs from what a `PlainReceiver` makes of it, a queue pair fails
+            without a reason, or writes outside.
     """
     rng = Random(seed)
-    source = mutants([*conversation(Verb.WRITE), *conversation(Verb.SEND)], rng)
+    random = rng.random
+    source = mutants(
+        [*conversation(Verb.WRITE), *conversation(Verb.SEND)], rng, qpns=_QPNS
+    )
     totals = {"failed": 0, "malformed": 0, "unknown": 0, "unsupported": 0, "served": 0}
     handed = 0
     while handed < packets:
@@ -123,24 +101,35 @@ def fuzz_port(packets: int, *, seed: int, keeps: bool = False) -> dict[str, int]
             memory.post_receive(100, _MEMORY_BYTES - 100)
             memory.post_receive(0, 100)
         _, port = _ports(verb=Verb.WRITE, memory=memory)
+        plain = PlainReceiver(_RIGHT_QPN, path_mtu=PATH_MTU)
         for _ in range(_POSTED):
             port.post_send(_RIGHT_QPN, 1, 3_000, 0)
         now_ns = 0
         for _ in range(min(_LIVES, packets - handed)):
             data = next(source)
-            segment = (
-                rng.randrange(1, len(data) + 1) if data and rng.random() < 0.1 else 0
-            )
-            now_ns += rng.randrange(50_000)
+            if len(data) > 12 and random() < 0.25:
+                # What is next in order goes deeper than what is not.
+                psn = plain.expected_psn.to_bytes(3, "big")
+                data = data[:9] + psn + data[12:]
+            segment = 0
+            if data and random() < 0.1:
+                segment = 1 + int(random() * len(data))
+            now_ns += int(random() * 50_000)
+            is_marked = random() < 0.2
             port.receive_datagrams(
-                data, len(data), segment, now_ns, rng.random() < 0.2, _SOURCE_PORT
+                data, len(data), segment, now_ns, is_marked, _SOURCE_PORT
             )
+            for start in range(0, len(data) or 1, segment or len(data) or 1):
+                end = start + segment if segment else len(data)
+                plain.take(data[start:end], is_marked)
             handed += 1
             while (burst := port.next_burst(now_ns)) is not None:
                 assert isinstance(burst, Burst)
             while (entry := port.next_event()) is not None:
-                totals["failed"] += _is_sound(entry)
-        _add_account(totals, port)
+                if _is_sound(entry, plain, keeps=keeps):
+                    totals["failed"] += 1
+                    plain.has_failed = True
+        _add_account(totals, port, plain, keeps=keeps)
         assert memory is None or len(memory.buffer) == _MEMORY_BYTES
     return totals
 
@@ -153,7 +142,9 @@ def fuzz_decoder(packets: int, *, seed: int) -> int:
             port's parser does not see in it what the decoder does.
     """
     rng = Random(seed)
-    source = mutants([*conversation(Verb.WRITE), *conversation(Verb.SEND)], rng)
+    source = mutants(
+        [*conversation(Verb.WRITE), *conversation(Verb.SEND)], rng, qpns=_QPNS
+    )
     parser = SegmentParser()
     decoded = 0
     for _ in range(packets):
@@ -162,12 +153,19 @@ def fuzz_decoder(packets: int, *, seed: int) -> int:
         try:
             packet = decode_packet(data)
         except PacketError:
-            assert verdict != SERVED or not parser.is_data
+            assert verdict != SERVED
             continue
         decoded += 1
         assert encode_packet(packet) == data
+        assert verdict == _verdict_on(packet)
+        if verdict == SERVED:
+            bth = packet.bth
+            assert (parser.opcode, parser.qpn, parser.psn, parser.partition_key) == (
+                bth.opcode, bth.destination_qpn, bth.psn, bth.partition_key,
+            )  # fmt: skip
+        if packet.aeth is not None and verdict == SERVED:
+            assert parser.syndrome == packet.aeth.syndrome
         if packet.bth.opcode <= Opcode.WRITE_ONLY_WITH_IMMEDIATE:
-            assert verdict == SERVED
             immediate, reth = packet.immediate, packet.reth
             payload_end = parser.payload_at + parser.payload_bytes
             assert data[parser.payload_at : payload_end] == packet.payload
@@ -175,19 +173,29 @@ def fuzz_decoder(packets: int, *, seed: int) -> int:
                 (reth.virtual_address, reth.remote_key) if reth else (0, 0)
             )
             assert (
-                parser.qpn,
-                parser.psn,
                 parser.ack_request,
                 parser.payload_bytes,
                 parser.immediate,
             ) == (
-                packet.bth.destination_qpn,
-                packet.bth.psn,
                 packet.bth.ack_request,
                 len(packet.payload),
                 immediate.value if immediate else -1,
             )
     return decoded
+
+
+def _verdict_on(packet: Packet) -> int:
+    """Return what a parser is to say of a packet that could be decoded."""
+    opcode, payload_bytes = packet.bth.opcode, len(packet.payload)
+    if opcode == Opcode.CNP:
+        is_right = packet.bth.backward_congestion and payload_bytes == _CNP_RESERVED
+    elif opcode == Opcode.ACKNOWLEDGE:
+        is_right = payload_bytes == 0
+    elif opcode > Opcode.WRITE_ONLY_WITH_IMMEDIATE:
+        return UNSUPPORTED
+    else:
+        is_right = True
+    return SERVED if is_right else MALFORMED
 
 
 def fuzz_conversation(packets: int, *, seed: int) -> int:
@@ -266,7 +274,7 @@ class _Conversation:
             while (burst := self._ports[side].next_burst(self._now_ns)) is not None:
                 encoder = self._encoders[2 * side + (burst.contents is not None)]
                 genuine = split(*encoder.encode(burst))
-                damaged = mutants(genuine, self._rng)
+                damaged = mutants(genuine, self._rng, qpns=_QPNS)
                 for data in genuine:
                     for noise in (next(damaged), data, next(damaged)):
                         self._ports[1 - side].receive_datagrams(
@@ -293,7 +301,7 @@ def _ports(
     verified: bool = False,
     memory: MemoryRegion | None = None,
     addresses: tuple[str, str] = (_LEFT, _RIGHT),
-    path_mtu: int = _PATH_MTU,
+    path_mtu: int = PATH_MTU,
 ) -> tuple[PortEngine, PortEngine]:
     """Return two ports; *memory* is that of the right one."""
     ports = []
@@ -327,7 +335,7 @@ def _ports(
 
 
 def _encoders(
-    local: str, remote: str, *, path_mtu: int = _PATH_MTU
+    local: str, remote: str, *, path_mtu: int = PATH_MTU
 ) -> tuple[WireEncoder, ContentsEncoder]:
     """Return encoders of bursts without and with contents."""
     encoder = WireEncoder(local_address=local, path_mtu=path_mtu, max_burst_packets=4)
@@ -337,7 +345,7 @@ def _encoders(
     return encoder, with_contents
 
 
-def _is_sound(entry: tuple[int, object]) -> bool:
+def _is_sound(entry: tuple[int, object], plain: PlainReceiver, *, keeps: bool) -> bool:
     """Check an event of a port that is fed with damaged packets; is it a failure?"""
     qpn, event = entry
     assert qpn == _RIGHT_QPN
@@ -345,8 +353,8 @@ def _is_sound(entry: tuple[int, object]) -> bool:
         assert event.reason
         return True
     if isinstance(event, MessageReceived):
-        assert 0 <= event.size_bytes <= event.packets * _PATH_MTU
-        assert event.ce <= event.packets
+        seen = (event.message_id, event.size_bytes, event.packets, event.ce)
+        assert keeps or seen == plain.messages.popleft()
     else:
         assert isinstance(event, SendCompleted)
         assert (event.message_id, event.size_bytes) == (1, 3_000)
@@ -355,31 +363,30 @@ def _is_sound(entry: tuple[int, object]) -> bool:
     return False
 
 
-def _add_account(totals: dict[str, int], port: PortEngine) -> None:
+def _add_account(
+    totals: dict[str, int], port: PortEngine, plain: PlainReceiver, *, keeps: bool
+) -> None:
     """Add up what became of the packets of a port; all of them became something."""
     counters = port.statistics()
     queue_pair = port.queue_pair(_RIGHT_QPN)
     held = queue_pair.statistics()
-    dropped = (
-        counters.malformed
-        + counters.partition_key_errors
-        + counters.unknown_queue_pair
-        + counters.unsupported
-    )
-    taken = (
-        held.packets_received
-        + held.acks_received
-        + held.naks_received
-        + held.cnps_received
-    )
-    # Answers to a queue pair that has failed are forgotten.
-    if held.failure is None:
-        assert dropped + taken == counters.packets_received
-    else:
-        assert dropped + taken <= counters.packets_received
+    expected = plain.counted
+    for name in OF_PORT:
+        assert getattr(counters, name) == expected[name], name
+    if not keeps:
+        # Memory would refuse more.
+        for name in (*_OF_DATA, *OF_ANSWERS):
+            assert getattr(held, name) == expected[name], name
+        assert not plain.messages
+        assert (held.failure is not None) == plain.has_failed
     assert held.duplicates + held.out_of_sequence <= held.packets_received
     assert held.messages_completed + held.messages_flushed <= held.messages_posted
     assert queue_pair.unacknowledged_bytes() >= 0
+    dropped = sum(getattr(counters, name) for name in OF_PORT)
+    taken = held.packets_received + sum(getattr(held, name) for name in OF_ANSWERS)
+    # What comes to a queue pair that has failed is forgotten.
+    assert dropped + taken <= counters.packets_received
+    assert held.failure is not None or dropped + taken == counters.packets_received
     totals["malformed"] += counters.malformed
     totals["unknown"] += counters.unknown_queue_pair
     totals["unsupported"] += counters.unsupported
