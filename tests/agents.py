@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -44,7 +44,8 @@ async def serving(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "TRAFFIC_LEASE_NS", int(TIMEOUT_S * 1e9))
         task = asyncio.create_task(serve(options, ready=address.set_result, stop=stop))
-        await asyncio.wait([task, address], return_when=asyncio.FIRST_COMPLETED)
+        both: list[asyncio.Future[Any]] = [task, address]
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             await task
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from chakram.chakra.synth.program import Synthesis
 from chakram.chakra.synthesize import synthesize
@@ -23,7 +24,7 @@ fabric:
 """
 
 
-def moe(**parameters: int) -> Synthesis:
+def moe(**parameters: Any) -> Synthesis:
     return synthesize(MoeTrace(synth="moe", layers=1, **parameters))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from chakram.core.groups import world_group
 from chakram.core.plan import RunSettings
@@ -90,13 +91,13 @@ def alike(rows: Sequence[Operation], nranks: int = 2) -> list[RankProgram]:
     return [program(rank, world, rows) for rank in range(nranks)]
 
 
-def alone(rows: Sequence[Operation], **kwargs: int) -> Driven:
+def alone(rows: Sequence[Operation], **kwargs: Any) -> Driven:
     settings = RunSettings(warmup=0, **{"measured": 1, **kwargs})
     return Driven(alike(rows, nranks=1), settings=settings)
 
 
 def point_to_point(
-    rows: Sequence[Operation], others: Sequence[Operation], **kwargs: int
+    rows: Sequence[Operation], others: Sequence[Operation], **kwargs: Any
 ) -> Driven:
     world = world_group(2)
     settings = RunSettings(warmup=0, **{"measured": 1, **kwargs})

@@ -205,7 +205,7 @@ def read(
     ).trace
 
 
-def nodes_of(*rows: object, **how: object) -> list[TraceNode]:
+def nodes_of(*rows: object, **how: Any) -> list[TraceNode]:
     return list(read(*rows, **how).graph.nodes())
 
 
