@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.control.events import Failed, Finished
+from chakram.control.client import AgentClient
+from chakram.control.events import Failed, Finished, RecordBatch
+from chakram.core.plan import RunSettings
 from chakram.errors import AgentError
 from chakram_agent import state
 from chakram_agent.policy import Policy
 from chakram_agent.shell import ServeOptions, serve
+from tests.plans import ring_plan
 from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from chakram.control.client import AgentClient
     from chakram.control.events import AgentEvent
     from chakram.control.service import TlsFiles
     from chakram.core.plan import AgentPlan
@@ -54,6 +56,23 @@ async def serving(
             stop.set()
             async with asyncio.timeout(TIMEOUT_S):
                 await task
+
+
+@asynccontextmanager
+async def agent_in(
+    folder: Path, *, policy: Policy | None = None
+) -> AsyncIterator[AgentClient]:
+    """Serve an agent in *folder* while the body runs; yields its client."""
+    async with (
+        serving(socket_in(folder), policy=policy) as target,
+        await AgentClient.connect(target, name="a") as client,
+    ):
+        yield client
+
+
+def socket_in(folder: Path) -> str:
+    """Return where an agent in *folder* listens."""
+    return f"unix:{folder}/a"
 
 
 async def start(client: AgentClient, plan: AgentPlan) -> None:
@@ -93,3 +112,16 @@ def children_of(parent: int, command: str) -> list[int]:
         if int(stat[1]) == parent and command.encode() in line:
             found.append(int(folder.name))
     return found
+
+
+def endless_plan() -> AgentPlan:
+    """Return a plan that does not end by itself, and leaves cores to others."""
+    settings = RunSettings(warmup=0, measured=10**6)
+    return ring_plan(settings=settings, rate_bps=50_000_000)
+
+
+async def wait_for_traffic(client: AgentClient) -> None:
+    """Wait for the first records of a run."""
+    async for event in client.events():
+        if isinstance(event, RecordBatch):
+            return

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished, PhaseChanged, RecordBatch
 from chakram.core.plan import AgentPlan
 from chakram.core.preflight.probing import plan_probes, read_probes
 from chakram.core.preflight.settings import PreflightSettings
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
-from tests.agents import serving, start, until_the_end
+from tests.agents import agent_in, start, until_the_end
 from tests.udp_ports import free_udp_ports
 from tests.unit.core.preflight.ports import TRANSPORT, ports
 
@@ -35,10 +34,7 @@ def probes() -> AgentPlan:
 async def test_an_agent_tells_what_became_of_probes(tmp_path: Path) -> None:
     plan = probes()
     assert plan.probes is not None
-    async with (
-        serving(f"unix:{tmp_path}/a") as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, plan)
         events = await until_the_end(client)
 
@@ -58,10 +54,7 @@ async def test_probes_are_sent_to_allowed_prefixes_only(tmp_path: Path) -> None:
     plan = probes()
     assert plan.probes is not None
     far = replace(plan.probes.targets[0], address="192.0.2.1")
-    async with (
-        serving(f"unix:{tmp_path}/a") as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         with pytest.raises(PlanError, match=r"does not send to 192\.0\.2\.1"):
             await client.prepare(
                 replace(
@@ -73,10 +66,7 @@ async def test_probes_are_sent_to_allowed_prefixes_only(tmp_path: Path) -> None:
 
 
 async def test_nothing_of_an_aborted_run_is_told_after_a_reset(tmp_path: Path) -> None:
-    async with (
-        serving(f"unix:{tmp_path}/a") as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await client.prepare(probes())
         # Nobody reads what it tells of that.
         await client.abort("something else has failed")

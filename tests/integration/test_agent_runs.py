@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +27,7 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.counters import fct_histograms, slot
 from chakram.core.groups import world_group
 from chakram.core.placement import PlacementOptions, place
-from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.core.plan import RunSettings, TransportPlan
 from chakram.core.records import (
     CAUSE_MESSAGE,
     FLOW_FIELDS,
@@ -46,14 +44,17 @@ from chakram.errors import (
 )
 from chakram.testing.plans import collective, flow_rows, program
 from chakram_agent.policy import Policy
-from chakram_agent.state import TRAFFIC_LEASE_NS
 from tests.agents import (
     SOON_NS,
     TIMEOUT_S,
+    agent_in,
     children_of,
+    endless_plan,
     serving,
+    socket_in,
     start,
     until_the_end,
+    wait_for_traffic,
 )
 from tests.plans import UDP_PORT, ring_plan
 from tests.waiting import seconds_of
@@ -61,28 +62,9 @@ from tests.waiting import seconds_of
 pytestmark = pytest.mark.asyncio
 
 
-def socket_in(folder: Path) -> str:
-    return f"unix:{folder}/a"
-
-
-def endless_plan() -> AgentPlan:
-    """Return a plan that does not end by itself, and leaves cores to others."""
-    settings = RunSettings(warmup=0, measured=10**6)
-    return ring_plan(settings=settings, rate_bps=50_000_000)
-
-
-async def wait_for_traffic(client: AgentClient) -> None:
-    async for event in client.events():
-        if isinstance(event, RecordBatch):
-            return
-
-
 async def test_a_run_from_plan_to_records(tmp_path: Path) -> None:
     plan = ring_plan(nranks=3, iterations=4, collectives=2)
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, plan)
         events = await until_the_end(client)
         assert isinstance(events[-1], Finished)
@@ -112,10 +94,7 @@ async def test_a_run_from_plan_to_records(tmp_path: Path) -> None:
 
 
 async def test_two_shards_work_on_one_plan(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, ring_plan(nranks=4, shards=2))
         events = await until_the_end(client)
         assert isinstance(events[-1], Finished)
@@ -146,10 +125,7 @@ async def test_agents_need_nothing_but_the_plan_for_a_users_algorithm(
         shards={},
         run_id=base.run_id,
     )
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, plan.agents[0])
         events = await until_the_end(client)
         assert isinstance(events[-1], Finished)
@@ -166,10 +142,7 @@ async def test_agents_need_nothing_but_the_plan_for_a_users_algorithm(
 
 
 async def test_a_second_plan_follows_after_a_reset(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         for _ in range(2):
             await start(client, ring_plan())
             assert isinstance((await until_the_end(client))[-1], Finished)
@@ -177,10 +150,7 @@ async def test_a_second_plan_follows_after_a_reset(tmp_path: Path) -> None:
 
 
 async def test_abort_ends_the_traffic(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, endless_plan())
         await wait_for_traffic(client)
         processes = children_of(os.getpid(), "chakram_agent.shard")
@@ -202,10 +172,7 @@ async def test_all_records_are_here_when_an_abort_returns(tmp_path: Path) -> Non
             if isinstance(event, RecordBatch):
                 begun.set()
 
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         follower = asyncio.create_task(follow(client))
         await start(client, endless_plan())
         async with asyncio.timeout(TIMEOUT_S):
@@ -227,10 +194,7 @@ async def test_all_records_are_here_when_an_abort_returns(tmp_path: Path) -> Non
 async def test_ranks_that_wait_say_for_whom(tmp_path: Path) -> None:
     plan = ring_plan(transport=TransportPlan(retransmit_timeout_ns=10**12))
     settings = replace(plan.settings, drop_ratio=0.999999, seed=3)
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, replace(plan, settings=settings))
         async with asyncio.timeout(TIMEOUT_S):
             async for event in client.events():
@@ -247,85 +211,11 @@ async def test_a_queue_pair_that_gives_up_ends_the_run(tmp_path: Path) -> None:
     transport = TransportPlan(retransmit_timeout_ns=1_000_000, retry_limit=2)
     plan = ring_plan(transport=transport)
     settings = replace(plan.settings, drop_ratio=0.999999, seed=3)
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, replace(plan, settings=settings))
         failed = (await until_the_end(client))[-1]
         assert isinstance(failed, Failed)
         assert "gave up" in failed.reason
-
-
-async def test_a_shard_that_is_killed_ends_the_run(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
-        await start(client, endless_plan())
-        await wait_for_traffic(client)
-        (shard,) = children_of(os.getpid(), "chakram_agent.shard")
-        os.kill(shard, signal.SIGKILL)
-        failed = (await until_the_end(client))[-1]
-        assert isinstance(failed, Failed)
-        assert "was killed by signal 9" in failed.reason
-
-
-async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> None:
-    agent = await agent_process(socket_in(tmp_path))
-    controller = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CONTROLLER, socket_in(tmp_path),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    try:
-        assert controller.stdout is not None
-        assert await controller.stdout.readline() == b"traffic\n"
-        (shard,) = children_of(agent.pid, "chakram_agent.shard")
-        # Stopped, not killed: the stream stays open, but nothing is said any more.
-        controller.send_signal(signal.SIGSTOP)
-        began_s = time.monotonic()
-        gone = wait_until_gone(shard)
-        assert await seconds_of(gone, processes=(agent.pid, shard)) < 2
-        assert time.monotonic() - began_s > TRAFFIC_LEASE_NS / 1e9 - 0.5
-    finally:
-        controller.kill()
-        await controller.wait()
-        await end(agent)
-
-
-async def test_a_killed_controller_frees_the_agent(tmp_path: Path) -> None:
-    target = socket_in(tmp_path)
-    agent = await agent_process(target)
-    controller = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CONTROLLER, target,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    try:
-        assert controller.stdout is not None
-        assert await controller.stdout.readline() == b"traffic\n"
-        controller.kill()
-        await controller.wait()
-        # The next controller gets the agent as soon as the old traffic is over.
-        async with await AgentClient.connect(target, name="a") as client:
-            await start(client, ring_plan())
-            assert isinstance((await until_the_end(client))[-1], Finished)
-    finally:
-        await end(agent)
-
-
-async def test_shards_die_with_their_agent(tmp_path: Path) -> None:
-    agent = await agent_process(socket_in(tmp_path))
-    async with await AgentClient.connect(socket_in(tmp_path), name="a") as client:
-        await start(client, endless_plan())
-        await wait_for_traffic(client)
-        (shard,) = children_of(agent.pid, "chakram_agent.shard")
-        agent.kill()
-        await agent.wait()
-        await wait_until_gone(shard)
-        with pytest.raises(AgentError, match=r"agent a .*the connection was lost"):
-            await until_the_end(client)
 
 
 async def test_a_busy_port_is_named(tmp_path: Path) -> None:
@@ -343,10 +233,7 @@ async def test_a_busy_port_is_named(tmp_path: Path) -> None:
 
 
 async def test_an_address_that_is_not_allowed_is_refused(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         with pytest.raises(PlanError, match=r"does not send to 192\.0") as caught:
             await client.prepare(ring_plan(prefix="192.0.2"))
         assert caught.value.exit_code == 2
@@ -354,19 +241,13 @@ async def test_an_address_that_is_not_allowed_is_refused(tmp_path: Path) -> None
 
 
 async def test_a_missing_interface_is_named(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         with pytest.raises(FabricError, match="there is no interface nonesuch0"):
             await client.prepare(ring_plan(open_spec="udp:nonesuch0"))
 
 
 async def test_a_cap_is_said(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path), policy=Policy(max_rate_bps=200_000_000)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path, policy=Policy(max_rate_bps=200_000_000)) as client:
         assert client.description.max_rate_bps == 200_000_000
         await start(client, ring_plan())
         events = await until_the_end(client)
@@ -376,10 +257,7 @@ async def test_a_cap_is_said(tmp_path: Path) -> None:
 
 
 async def test_orders_out_of_turn_are_refused(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await client.attach()
         with pytest.raises(UnexpectedEvent, match="in phase IDLE: cannot arm now"):
             await client.arm(time.monotonic_ns() + SOON_NS)
@@ -402,60 +280,8 @@ async def test_one_controller_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_hosts_of_one_boot_share_a_clock(tmp_path: Path) -> None:
-    async with (
-        serving(socket_in(tmp_path)) as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         assert (await client.measure_clock()).uncertainty_ns == 0
         client.description = replace(client.description, clock="another")
         offset = await client.measure_clock()
         assert abs(offset.offset_ns) <= offset.uncertainty_ns < 10**9
-
-
-async def agent_process(listen: str) -> asyncio.subprocess.Process:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chakram_agent", "serve", "--listen", listen,
-        "--die-with-parent",
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert await process.stdout.readline() == f"ready {listen}\n".encode()
-    return process
-
-
-async def wait_until_gone(process_id: int) -> None:
-    """Wait for a process that is not ours to end."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while is_running(process_id):  # noqa: ASYNC110 - nobody could tell us
-            await asyncio.sleep(0.01)
-
-
-def is_running(process_id: int) -> bool:
-    """Tell whether a process lives; one that nobody has reaped yet does not."""
-    try:
-        stat = Path(f"/proc/{process_id}/stat").read_text()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-async def end(process: asyncio.subprocess.Process) -> None:
-    process.terminate()
-    async with asyncio.timeout(TIMEOUT_S):
-        assert await process.wait() == 0
-
-
-CONTROLLER = """
-import asyncio, sys
-from tests.integration.test_agent_runs import *
-
-async def main():
-    client = await AgentClient.connect(sys.argv[1], name="a")
-    await start(client, endless_plan())
-    await wait_for_traffic(client)
-    print("traffic", flush=True)
-    async for event in client.events():
-        pass
-
-asyncio.run(main())
-"""

@@ -26,7 +26,7 @@ from chakram.errors import FabricError, PortInUse
 from chakram.testing.plans import collective, program
 from chakram_agent.dataplane.steering import open_receivers
 from chakram_agent.dataplane.udp_sockets import UDP_SEGMENT
-from tests.agents import TIMEOUT_S, children_of, serving, start, until_the_end
+from tests.agents import TIMEOUT_S, agent_in, children_of, start, until_the_end
 from tests.plans import ring_plan
 from tests.udp_ports import free_udp_ports
 
@@ -193,10 +193,7 @@ async def test_ranks_of_one_port_live_in_several_shards(
     plan = divided_plan(address, shards=shards, iterations=3)
     parts = plan.shards_of_ports()
     assert [len(each) for each in parts.values()] == [shards // 2] * 2
-    async with (
-        serving(f"unix:{tmp_path}/a") as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         events = await run(client, plan)
         assert isinstance(events[-1], Finished)
         # Another plan finds the place free.
@@ -237,10 +234,7 @@ async def test_parts_of_a_port_keep_its_rate_together(tmp_path: Path) -> None:
     rate_bps = 50_000_000
     plan = divided_plan("127.18.9.1", shards=4, rate_bps=rate_bps, iterations=2)
     found = []
-    async with (
-        serving(f"unix:{tmp_path}/a") as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         for _ in range(ATTEMPTS):
             found.append(goodput_bps(await run(client, plan)))
             # Parts with a rate of their own would have twice as much.
@@ -271,10 +265,7 @@ async def test_a_part_that_is_killed_ends_the_run(tmp_path: Path) -> None:
     # Slow, so that four processes leave cores to their agent and its controller.
     rate_bps = 50_000_000
     plan = divided_plan("127.18.9.1", shards=4, rate_bps=rate_bps, iterations=100_000)
-    async with (
-        serving(f"unix:{tmp_path}/a") as target,
-        await AgentClient.connect(target, name="a") as client,
-    ):
+    async with agent_in(tmp_path) as client:
         await start(client, plan)
         async with asyncio.timeout(TIMEOUT_S):
             async for event in client.events():

@@ -1,0 +1,148 @@
+"""Agents, shards and controllers that are killed or say nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from chakram.control.client import AgentClient
+from chakram.control.events import Failed, Finished
+from chakram.errors import AgentError
+from chakram_agent.state import TRAFFIC_LEASE_NS
+from tests.agents import (
+    TIMEOUT_S,
+    agent_in,
+    children_of,
+    endless_plan,
+    socket_in,
+    start,
+    until_the_end,
+    wait_for_traffic,
+)
+from tests.plans import ring_plan
+from tests.waiting import seconds_of
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_a_shard_that_is_killed_ends_the_run(tmp_path: Path) -> None:
+    async with agent_in(tmp_path) as client:
+        await start(client, endless_plan())
+        await wait_for_traffic(client)
+        (shard,) = children_of(os.getpid(), "chakram_agent.shard")
+        os.kill(shard, signal.SIGKILL)
+        failed = (await until_the_end(client))[-1]
+        assert isinstance(failed, Failed)
+        assert "was killed by signal 9" in failed.reason
+
+
+async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> None:
+    agent = await agent_process(socket_in(tmp_path))
+    controller = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTROLLER, socket_in(tmp_path),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    try:
+        assert controller.stdout is not None
+        assert await controller.stdout.readline() == b"traffic\n"
+        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        # Stopped, not killed: the stream stays open, but nothing is said any more.
+        controller.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        gone = wait_until_gone(shard)
+        assert await seconds_of(gone, processes=(agent.pid, shard)) < 2
+        assert time.monotonic() - began_s > TRAFFIC_LEASE_NS / 1e9 - 0.5
+    finally:
+        controller.kill()
+        await controller.wait()
+        await end(agent)
+
+
+async def test_a_killed_controller_frees_the_agent(tmp_path: Path) -> None:
+    target = socket_in(tmp_path)
+    agent = await agent_process(target)
+    controller = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CONTROLLER, target,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    try:
+        assert controller.stdout is not None
+        assert await controller.stdout.readline() == b"traffic\n"
+        controller.kill()
+        await controller.wait()
+        # The next controller gets the agent as soon as the old traffic is over.
+        async with await AgentClient.connect(target, name="a") as client:
+            await start(client, ring_plan())
+            assert isinstance((await until_the_end(client))[-1], Finished)
+    finally:
+        await end(agent)
+
+
+async def test_shards_die_with_their_agent(tmp_path: Path) -> None:
+    agent = await agent_process(socket_in(tmp_path))
+    async with await AgentClient.connect(socket_in(tmp_path), name="a") as client:
+        await start(client, endless_plan())
+        await wait_for_traffic(client)
+        (shard,) = children_of(agent.pid, "chakram_agent.shard")
+        agent.kill()
+        await agent.wait()
+        await wait_until_gone(shard)
+        with pytest.raises(AgentError, match=r"agent a .*the connection was lost"):
+            await until_the_end(client)
+
+
+async def agent_process(listen: str) -> asyncio.subprocess.Process:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "chakram_agent", "serve", "--listen", listen,
+        "--die-with-parent",
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert await process.stdout.readline() == f"ready {listen}\n".encode()
+    return process
+
+
+async def wait_until_gone(process_id: int) -> None:
+    """Wait for a process that is not ours to end."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while is_running(process_id):  # noqa: ASYNC110 - nobody could tell us
+            await asyncio.sleep(0.01)
+
+
+def is_running(process_id: int) -> bool:
+    """Tell whether a process lives; one that nobody has reaped yet does not."""
+    try:
+        stat = Path(f"/proc/{process_id}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    async with asyncio.timeout(TIMEOUT_S):
+        assert await process.wait() == 0
+
+
+CONTROLLER = """
+import asyncio, sys
+from tests.integration.test_agent_deaths import *
+
+async def main():
+    client = await AgentClient.connect(sys.argv[1], name="a")
+    await start(client, endless_plan())
+    await wait_for_traffic(client)
+    print("traffic", flush=True)
+    async for event in client.events():
+        pass
+
+asyncio.run(main())
+"""
