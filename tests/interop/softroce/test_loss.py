@@ -15,7 +15,10 @@ pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
 MESSAGES = 512
 """On each of two queue pairs: so 1,024 each way and IP version."""
-WRAPPING_PSN = 0xFFFFFF - 3000
+PACKETS = 3000
+"""More than that on each of them, without those that are sent again."""
+LOSS = 0.05
+WRAPPING_PSN = 0xFFFFFF - PACKETS
 """PSNs begin again at 0 within what these exchanges send."""
 
 
@@ -24,7 +27,7 @@ def test_nothing_is_missing_when_packets_are_lost(
     disturbed: Machine, version: int
 ) -> None:
     for device in (LEAVING, ARRIVING):
-        lose(disturbed, device, "loss 5%")
+        lose(disturbed, device, f"loss {LOSS:.0%}")
     outcome = exchange(
         disturbed,
         Order(
@@ -35,15 +38,17 @@ def test_nothing_is_missing_when_packets_are_lost(
             first_psn=WRAPPING_PSN,
             transport=LOSSY_TRANSPORT,
             guest_timeout=LOSSY_TIMEOUT,
-            limit_s=120,
+            limit_s=300,
         ),
     )
 
     outcome.check()
     for pair in outcome.pairs.values():
         assert pair.messages_completed == pair.messages_received == MESSAGES
-        assert pair.packets_sent - pair.packets_retransmitted > 3000
-        assert pair.retransmitted_for_nak > pair.retransmitted_for_timeout
+        assert pair.packets_sent - pair.packets_retransmitted > PACKETS
+        # A busy guest stands still until timers run out, as often as it likes: so they
+        # are not compared with NAKs.
+        assert pair.retransmitted_for_nak > PACKETS * LOSS
         assert pair.naks_sent > 0
         assert pair.acks_invalid == 0
     assert outcome.counters["out_of_seq_request"] > 0
