@@ -15,19 +15,17 @@ from chakram.core.bandwidth import (
     jain_index,
     percentile,
 )
+from chakram.core.banners import banners
 from chakram.core.collectives import CollectiveOp
 from chakram.core.generator_health import summarise_health
-from chakram.core.run_records import GENERATOR_BOUND_PERCENT
 from chakram.core.summarise_messages import summarise_messages
 from chakram.core.summary import (
-    COMPLETE,
     Balance,
     CompletionTimes,
     IterationSummary,
     Measurements,
     Prediction,
     RankSummary,
-    RunFacts,
     SlipSummary,
     Summary,
     SummaryRow,
@@ -36,7 +34,6 @@ from chakram.core.summary import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from chakram.core.generator_health import GeneratorSummary
     from chakram.core.message_summary import MessageSummary, SentMessage
     from chakram.core.run_records import (
         CollectiveIdentity,
@@ -81,7 +78,7 @@ def summarise(
     generator = summarise_health(measurements.generator, dilation=facts.dilation)
     return Summary(
         facts=facts,
-        banners=_banners(facts, judged, unfinished, generator),
+        banners=banners(facts, judged, unfinished, generator),
         rows=rows,
         average_busbw=sum(bandwidths) / len(bandwidths) if bandwidths else None,
         iterations=_iterations(measurements.ranks, facts.dilation),
@@ -353,59 +350,6 @@ def _balance(loads_bytes: Sequence[int]) -> Balance | None:
     return Balance(
         links=count, max_over_mean=max(loads_bytes) * count / total, jain=jain
     )
-
-
-def _banners(
-    facts: RunFacts,
-    judged: Sequence[SummaryRow],
-    unfinished: int,
-    generator: GeneratorSummary | None,
-) -> tuple[str, ...]:
-    banners = []
-    if facts.status != COMPLETE:
-        reason = facts.reason or "the run did not come to its end"
-        left_out = f"; {unfinished} unfinished collectives are left out"
-        banners.append(
-            f"{facts.status.upper()}: {reason}{left_out if unfinished else ''}"
-        )
-    bound = [row for row in judged if row.generator_bound]
-    if bound:
-        counts: dict[str, int] = {}
-        for row in bound:
-            counts[row.op] = counts.get(row.op, 0) + row.generator_bound
-        listed = ", ".join(f"{count} {op}" for op, count in counts.items())
-        total = sum(row.samples for row in judged)
-        banners.append(
-            f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
-            f"({listed}) waited for this generator for more than "
-            f"{GENERATOR_BOUND_PERCENT} % of their time: those times are the "
-            "generator's, not the network's"
-        )
-    if generator is not None and generator.saturated:
-        busiest = generator.saturated[0]
-        others = len(generator.saturated) - 1
-        banners.append(
-            f"GENERATOR SATURATED: data-plane process {busiest.shard} of agent "
-            f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
-            f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
-            "communicated: it may be what limits, and not the network"
-        )
-    if facts.samples_dropped:
-        banners.append(
-            f"SAMPLES DROPPED: {facts.samples_dropped} records were lost on the way; "
-            "counts and percentiles miss them"
-        )
-    if facts.size_scale != "1":
-        banners.append(
-            f"SIZES SCALED by {facts.size_scale}: sizes and bandwidths are those of "
-            "the scaled messages of this run"
-        )
-    if facts.dilation != 1:
-        banners.append(
-            f"TIME DILATED by {facts.dilation}: times are divided and bandwidths "
-            "multiplied by it here; records hold raw time"
-        )
-    return (*banners, *facts.banners)
 
 
 def _mean(values: Sequence[int]) -> float:

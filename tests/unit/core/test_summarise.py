@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from chakram.core.banners import banners
 from chakram.core.collectives import CollectiveOp
+from chakram.core.generator_health import GeneratorSummary, SaturatedProcess
 from chakram.core.joining import CollectiveJoiner
 from chakram.core.records import RecordRows
 from chakram.core.resolve import OperationTable, completion_times, rank_records
@@ -272,3 +274,29 @@ def test_a_group_of_one_rank_has_no_bandwidth() -> None:
 def test_without_flows_there_are_no_completion_times() -> None:
     found = replace(measurements(run()), completion_times={})
     assert [row.completion for row in summarise(found).rows] == [None] * 3
+
+
+def test_a_saturated_process_is_a_banner() -> None:
+    generator = GeneratorSummary(
+        pacing_error_p99_ns=None,
+        generator_lag_p99_ns=None,
+        generator_lag_max_ns=0,
+        round_trip_p50_ns=None,
+        round_trip_p99_ns=None,
+        busy_share=0.97,
+        cpu_share=1,
+        socket_drops=0,
+        send_retries=0,
+        saturated=(
+            SaturatedProcess(agent="h1", shard=2, busy_share=0.97),
+            SaturatedProcess(agent="h0", shard=0, busy_share=0.93),
+        ),
+    )
+    facts = RunFacts(run_id="r", name="n", world="simulate")
+    (banner,) = banners(facts, (), 0, generator)
+    assert banner == (
+        "GENERATOR SATURATED: data-plane process 2 of agent h1 (and 1 more) was busy "
+        "for 97 % of the time in which its ranks communicated: it may be what limits, "
+        "and not the network"
+    )
+    assert banners(facts, (), 0, None) == ()

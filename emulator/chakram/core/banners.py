@@ -1,0 +1,77 @@
+"""What belongs on top of the results of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.core.run_records import GENERATOR_BOUND_PERCENT
+from chakram.core.summary import COMPLETE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.core.generator_health import GeneratorSummary
+    from chakram.core.summary import RunFacts, SummaryRow
+
+__all__ = ["banners"]
+
+
+def banners(
+    facts: RunFacts,
+    judged: Sequence[SummaryRow],
+    unfinished: int,
+    generator: GeneratorSummary | None,
+) -> tuple[str, ...]:
+    """Return what a reader must know before any number, most important first.
+
+    Args:
+        facts: Of the run; what was noted while it went comes last.
+        judged: Rows of collectives that move data.
+        unfinished: Collectives that not all of their ranks have finished.
+        generator: How the generator kept up, None if unknown.
+    """
+    found = []
+    if facts.status != COMPLETE:
+        reason = facts.reason or "the run did not come to its end"
+        left_out = f"; {unfinished} unfinished collectives are left out"
+        found.append(
+            f"{facts.status.upper()}: {reason}{left_out if unfinished else ''}"
+        )
+    bound = [row for row in judged if row.generator_bound]
+    if bound:
+        counts: dict[str, int] = {}
+        for row in bound:
+            counts[row.op] = counts.get(row.op, 0) + row.generator_bound
+        listed = ", ".join(f"{count} {op}" for op, count in counts.items())
+        total = sum(row.samples for row in judged)
+        found.append(
+            f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
+            f"({listed}) waited for this generator for more than "
+            f"{GENERATOR_BOUND_PERCENT} % of their time: those times are the "
+            "generator's, not the network's"
+        )
+    if generator is not None and generator.saturated:
+        busiest = generator.saturated[0]
+        others = len(generator.saturated) - 1
+        found.append(
+            f"GENERATOR SATURATED: data-plane process {busiest.shard} of agent "
+            f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
+            f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
+            "communicated: it may be what limits, and not the network"
+        )
+    if facts.samples_dropped:
+        found.append(
+            f"SAMPLES DROPPED: {facts.samples_dropped} records were lost on the way; "
+            "counts and percentiles miss them"
+        )
+    if facts.size_scale != "1":
+        found.append(
+            f"SIZES SCALED by {facts.size_scale}: sizes and bandwidths are those of "
+            "the scaled messages of this run"
+        )
+    if facts.dilation != 1:
+        found.append(
+            f"TIME DILATED by {facts.dilation}: times are divided and bandwidths "
+            "multiplied by it here; records hold raw time"
+        )
+    return (*found, *facts.banners)
