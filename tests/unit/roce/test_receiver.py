@@ -53,9 +53,10 @@ def data(opcode: Opcode, psn: int, payload: bytes, reth: Reth | None = None) -> 
         CNP + bytes(4),
         CNP[:-1],
         CNP[:1] + b"\x10" + CNP[2:],
+        CNP[:1] + b"\x10" + CNP[2:] + b"\0",
         CNP[:4] + b"\0" + CNP[5:],
     ],
-    ids=["bare", "short", "long", "odd", "padded", "no BECN"],
+    ids=["bare", "short", "long", "odd", "short pad", "padded", "no BECN"],
 )
 def test_only_a_right_notification_cuts_the_rate(packet: bytes) -> None:
     control = Dcqcn(line_rate_bps=LINE_BPS)
