@@ -110,7 +110,6 @@ class QueuePair:
         verb: Verb,
         burst_ns: int = 15_000,
         burst_bound_ns: int = 15_000,
-        backoff_limit: int = 0,
         rnr_retry_limit: int = RNR_RETRY_FOR_EVER,
         rnr_timer: int = 12,
         adaptive_low_ns: int = 0,
@@ -144,7 +143,6 @@ class QueuePair:
                 one burst may take; one packet always may go.
             burst_bound_ns: With such a rate, how late a burst may be and still catch
                 up.
-            backoff_limit: How often the timeout doubles with each retry.
             rnr_retry_limit: How often to try again in a row when the peer is not ready
                 to receive; `RNR_RETRY_FOR_EVER`: always.
             rnr_timer: Code of the time that the peer is asked to wait, see
@@ -174,7 +172,6 @@ class QueuePair:
             ("remote_address", remote_address, (1 << 64) - 1),
             ("remote_key", remote_key, (1 << 32) - 1),
             ("retry_limit", retry_limit, 1 << 31),
-            ("backoff_limit", backoff_limit, 8),
             ("rnr_retry_limit", rnr_retry_limit, RNR_RETRY_FOR_EVER),
             ("rnr_timer", rnr_timer, 31),
             ("adaptive_low_ns", adaptive_low_ns, _LONGEST_TIMEOUT_NS >> 4),
@@ -224,7 +221,6 @@ class QueuePair:
             retries=Retries(
                 backoff=Backoff(
                     timeout_ns=retransmit_timeout_ns,
-                    doublings=backoff_limit,
                     low_ns=adaptive_low_ns,
                     tries=adaptive_tries,
                     seed=qpn,

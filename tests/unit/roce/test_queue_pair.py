@@ -29,7 +29,6 @@ from chakram.testing.pair import make_queue_pair
         ("retransmit_timeout_ns", 0),
         ("retransmit_timeout_ns", NEVER - 1),
         ("retry_limit", -1),
-        ("backoff_limit", 9),
         ("cnp_interval_ns", -1),
         ("burst_bound_ns", -1),
     ],
