@@ -8,6 +8,7 @@ leave nothing behind.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -45,6 +46,17 @@ for variable in (
     *("TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS"),
 ):
     os.environ.pop(variable, None)
+
+
+def nobody_minds(number: int, frame: object) -> None:
+    """Take a signal and do nothing."""
+
+
+# Whoever starts the tests in the background (``&``, ``nohup``) has these ignored, which
+# every program that a test starts would inherit.  What is handled is not inherited.
+for ignored in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, nobody_minds)
 
 
 def folder_of(item: pytest.Item) -> str:
