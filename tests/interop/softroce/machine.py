@@ -92,6 +92,25 @@ class Machine:
 
         The folder is where its console and its server's output stay.
         """
+        self._kernel = kernel
+        self._guests = 0
+        self._start_in(folder)
+
+    def restart(self) -> None:
+        """End the guest and boot another one, which begins with nothing."""
+        self.close()
+        self._guests += 1
+        folder = self._folder.with_name(f"{self._folder.name}-{self._guests}")
+        folder.mkdir()
+        self._start_in(folder)
+        self.boot()
+
+    def has_panicked(self) -> bool:
+        """Tell whether the guest's kernel has given up, by what its console says."""
+        console = self._folder / "console.log"
+        return b"Kernel panic" in console.read_bytes()
+
+    def _start_in(self, folder: Path) -> None:
         self._folder = folder
         self._shared = folder / "guest"
         self._answers = b""
@@ -103,12 +122,14 @@ class Machine:
         (self._shared / "main.sh").write_text(_MAIN)
         (self._shared / "serve.sh").write_text(_SERVE)
         initrd = folder / "initramfs"
-        initrd.write_bytes(make_initramfs(busybox=_busybox(), modules=kernel.modules))
+        initrd.write_bytes(
+            make_initramfs(busybox=_busybox(), modules=self._kernel.modules)
+        )
         self.namespace = _make_namespace()
         try:
             run_in_namespace(self.namespace, _make_tap)
             self._process = run_in_namespace(
-                self.namespace, self._start, kernel.image, initrd
+                self.namespace, self._start, self._kernel.image, initrd
             )
         except BaseException:
             os.close(self.namespace)
@@ -194,6 +215,8 @@ class Machine:
         try:
             received = self.control.recv(1 << 16)
         except BlockingIOError:
+            # A guest that is gone hangs up no connections.
+            self._check_process()
             return None
         except OSError as error:
             raise self._death(f"does not answer ({error})") from error
@@ -255,11 +278,14 @@ class Machine:
 
     def _check(self, deadline_s: float, problem: str) -> None:
         """Raise if QEMU has ended or time is up."""
+        self._check_process()
+        if time.monotonic() > deadline_s:
+            raise self._death(problem)
+
+    def _check_process(self) -> None:
         code = self._process.poll()
         if code is not None:
             raise self._death(f"has ended (QEMU's exit code: {code})")
-        if time.monotonic() > deadline_s:
-            raise self._death(problem)
 
     def _death(self, problem: str) -> GuestDied:
         parts = [f"the guest {problem}"]
