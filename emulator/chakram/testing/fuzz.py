@@ -20,13 +20,7 @@ from chakram.testing.damage import mutants
 from chakram.testing.pair import make_queue_pair, split
 from chakram.testing.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver
 
-__all__ = [
-    "PATH_MTU",
-    "conversation",
-    "fuzz_conversation",
-    "fuzz_decoder",
-    "fuzz_port",
-]
+__all__ = ["PATH_MTU", "fuzz_conversation", "fuzz_decoder", "fuzz_port"]
 
 _LEFT, _RIGHT = "198.18.0.1", "198.18.0.2"
 _ADDRESSES = ((_LEFT, _RIGHT), ("fd00::1", "fd00::2"))
@@ -100,7 +94,7 @@ def fuzz_port(packets: int, *, seed: int, keeps: bool = False) -> dict[str, int]
             memory = MemoryRegion(_MEMORY_BYTES)
             memory.post_receive(100, _MEMORY_BYTES - 100)
             memory.post_receive(0, 100)
-        _, port = _ports(verb=Verb.WRITE, memory=memory)
+        port = _port(_QPNS[::-1], verb=Verb.WRITE, memory=memory)
         plain = PlainReceiver(_RIGHT_QPN, path_mtu=PATH_MTU)
         for _ in range(_POSTED):
             port.post_send(_RIGHT_QPN, 1, 3_000, 0)
@@ -119,9 +113,7 @@ def fuzz_port(packets: int, *, seed: int, keeps: bool = False) -> dict[str, int]
             port.receive_datagrams(
                 data, len(data), segment, now_ns, is_marked, _SOURCE_PORT
             )
-            for start in range(0, len(data) or 1, segment or len(data) or 1):
-                end = start + segment if segment else len(data)
-                plain.take(data[start:end], is_marked)
+            plain.take_joined(data, segment, is_marked)
             handed += 1
             while (burst := port.next_burst(now_ns)) is not None:
                 assert isinstance(burst, Burst)
@@ -304,34 +296,44 @@ def _ports(
     path_mtu: int = PATH_MTU,
 ) -> tuple[PortEngine, PortEngine]:
     """Return two ports; *memory* is that of the right one."""
-    ports = []
-    for local, remote, qpn, remote_qpn in (
-        (*addresses, _LEFT_QPN, _RIGHT_QPN),
-        (*addresses[::-1], _RIGHT_QPN, _LEFT_QPN),
-    ):
-        verifier = None
-        if verified:
-            verifier = IcrcVerifier(local_address=local, every=1)
+    verifiers = []
+    for local, remote in (addresses, addresses[::-1]):
+        verifier = IcrcVerifier(local_address=local, every=1) if verified else None
+        if verifier is not None:
             verifier.set_destination(0, remote)
-        port = PortEngine(
-            rate_bps=None, burst_bound_ns=0, max_burst_packets=4, verifier=verifier
-        )
-        port.add_queue_pair(
-            make_queue_pair(
-                qpn,
-                remote_qpn,
-                path_mtu=path_mtu,
-                verb=verb,
-                cnp_interval_ns=0,
-                source_port=_SOURCE_PORT,
-                retry_limit=1_000,
-                window_bytes=4_000,
-                memory=memory if qpn == _RIGHT_QPN else None,
-            )
-        )
-        ports.append(port)
-    left, right = ports
+        verifiers.append(verifier)
+    left = _port(_QPNS, verb=verb, verifier=verifiers[0], path_mtu=path_mtu)
+    right = _port(
+        _QPNS[::-1], verb=verb, verifier=verifiers[1], memory=memory, path_mtu=path_mtu
+    )
     return left, right
+
+
+def _port(
+    qpns: tuple[int, int],
+    *,
+    verb: Verb,
+    verifier: IcrcVerifier | None = None,
+    memory: MemoryRegion | None = None,
+    path_mtu: int = PATH_MTU,
+) -> PortEngine:
+    """Return a port with one queue pair; *qpns* are its own number and the peer's."""
+    port = PortEngine(
+        rate_bps=None, burst_bound_ns=0, max_burst_packets=4, verifier=verifier
+    )
+    port.add_queue_pair(
+        make_queue_pair(
+            *qpns,
+            path_mtu=path_mtu,
+            verb=verb,
+            cnp_interval_ns=0,
+            source_port=_SOURCE_PORT,
+            retry_limit=1_000,
+            window_bytes=4_000,
+            memory=memory,
+        )
+    )
+    return port
 
 
 def _encoders(

@@ -13,6 +13,9 @@ from chakram.roce.opcodes import REFUSED_OPCODES, Opcode
 __all__ = ["OF_ANSWERS", "OF_PORT", "PlainReceiver"]
 
 _ICRC_BYTES = 4
+_LEAST_BYTES = 16
+"""A BTH and an ICRC."""
+
 _LONGEST_BYTES = 1 << 31
 # Where the payload of a data packet begins, behind BTH, RETH and immediate data.
 _PAYLOAD_AT = (12, 12, 12, 16, 12, 16, 28, 12, 12, 16, 28, 32)
@@ -59,6 +62,18 @@ class PlainReceiver:
         # Not reported yet: those of this message, and of WRITEs without immediate.
         self._row = [0, 0, 0]
 
+    def take_joined(self, data: bytes, segment_size: int, ce: bool) -> None:
+        """Take packets of one size, but the last may be shorter; 0: there is one."""
+        size = len(data)
+        if segment_size <= 0 or segment_size >= size:
+            self.take(data, ce)
+        elif segment_size < _LEAST_BYTES:
+            # Not one by one: there may be hundreds.
+            self.counted["malformed"] += -(-size // segment_size)
+        else:
+            for start in range(0, size, segment_size):
+                self.take(data[start : start + segment_size], ce)
+
     def take(self, data: bytes, ce: bool) -> None:
         """Take one packet."""
         opcode = data[0] if data else 0
@@ -79,7 +94,7 @@ class PlainReceiver:
     def _kind(self, data: bytes, opcode: int) -> str:
         """Return as what a packet counts; "data" is for the queue pair to tell."""
         size = len(data)
-        if size < 16 or data[1] & 0x0F:
+        if size < _LEAST_BYTES or data[1] & 0x0F:
             return "malformed"
         pad_bytes = data[1] >> 4 & 3
         is_data = opcode <= 11
