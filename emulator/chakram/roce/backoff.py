@@ -2,8 +2,8 @@
 """How long a requester waits for an ACK, retry by retry.
 
 Either always the same time; or, as NICs' adaptive retransmission does it, times from
-ranges: a range begins at its low value and ends
-at twice that, each is tried some times, then comes the next, which is twice as high.
+ranges: a range begins at its low value and ends at twice that, each is tried some
+times, then comes the next, which is twice as high.
 """
 
 from __future__ import annotations

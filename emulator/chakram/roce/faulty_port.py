@@ -5,7 +5,8 @@ rules first, what leaves passes them last. So queue pairs, pacing and everything
 are those of every port, and a port without faults costs nothing for them.
 
 What leaves has left, as far as the queue pair and the line are concerned, when the
-rules see it; what a rule does to it happens on the wire.
+rules see it; what a rule does to it happens on the wire, and so does the time that the
+socket takes to have room for it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from chakram.core.faults import FaultAction
 from chakram.roce.faults import class_of_burst, class_of_datagram
+from chakram.roce.pacing import Line
 from chakram.roce.port import PortEngine
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from chakram.roce.burst import Burst
     from chakram.roce.faults import FaultRule, PacketFaults
-    from chakram.roce.pacing import Line
     from chakram.roce.statistics import PortStatistics
     from chakram.roce.verify import IcrcVerifier
 
@@ -69,12 +70,15 @@ class FaultyPort(PortEngine):
             at_receive: What happens to packets that arrive.
             at_send: What happens to packets that leave.
         """
+        self._own_line = line or Line(
+            rate_bps=rate_bps or 0, burst_bound_ns=burst_bound_ns
+        )
         super().__init__(
             rate_bps=rate_bps,
             burst_bound_ns=burst_bound_ns,
             max_burst_packets=max_burst_packets,
             verifier=verifier,
-            line=line,
+            line=self._own_line,
         )
         self._at_receive = at_receive
         self._at_send = at_send
@@ -89,6 +93,9 @@ class FaultyPort(PortEngine):
         # Bursts that have left the queue pairs and go to the wire next: where there are
         # rules, all do, so that a packet is judged once, however full the sockets are.
         self._outbox: deque[Burst] = deque()
+        # The first of them, once it has been offered, and when that was.
+        self._offered: Burst | None = None
+        self._offered_ns = 0
 
     # What arrives.
 
@@ -190,12 +197,19 @@ class FaultyPort(PortEngine):
                 return burst
             super().commit_burst(burst, now_ns)
             self._send(burst, now_ns)
-        return self._outbox[0]
+        if self._offered is not self._outbox[0]:
+            self._offered = self._outbox[0]
+            self._offered_ns = now_ns
+        return self._offered
 
     def commit_burst(self, burst: Burst, now_ns: int) -> None:
         """Note that *burst* has left; see `PortEngine`."""
         if self._outbox and burst is self._outbox[0]:
             self._outbox.popleft()
+            self._offered = None
+            if now_ns > self._offered_ns:
+                # The socket had no room: what waited behind was not late by itself.
+                self._own_line.demand(now_ns)
             return
         super().commit_burst(burst, now_ns)
 

@@ -30,7 +30,7 @@ cdef class Scheduler:
 
     @cython.locals(packet_bytes="long long", quantum_bytes="long long")
     cpdef object admit(self, QueuePair queue_pair)
-    @cython.locals(is_busy="bint")
+    @cython.locals(is_busy="bint", ready_ns="long long")
     cpdef object update(self, QueuePair queue_pair, long long since_ns,
                         long long now_ns)
     @cython.locals(burst=Burst, queue_pair=QueuePair)

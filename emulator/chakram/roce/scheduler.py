@@ -110,7 +110,11 @@ class Scheduler:
             now_ns: The time.
         """
         is_busy = len(self._answering) + len(self._turns.ring) > 0
-        if not queue_pair.is_in_ring and queue_pair.requester.ready_ns() <= now_ns:
+        ready_ns = _NEVER if queue_pair.is_in_ring else queue_pair.requester.ready_ns()
+        if ready_ns <= now_ns:
+            if since_ns < ready_ns:
+                # Another timer of the queue pair was due before its pace was.
+                since_ns = ready_ns
             if not is_busy:
                 is_busy = True
                 self._line.demand(since_ns)

@@ -261,6 +261,31 @@ def test_nothing_is_judged_twice_when_an_answer_overtakes_it() -> None:
     assert port.statistics().faults_dropped == 1
 
 
+def test_time_that_the_socket_takes_is_no_wait_for_the_data_plane() -> None:
+    port = faulty(
+        PacketFault(action=FaultAction.DROP, nth=10**6, at_send=True),
+        rate_bps=10**9,
+        burst_bound_ns=15_000,
+        max_burst_packets=4,
+    )
+    port.add_queue_pair(make_queue_pair(0x11, 0x12, window_bytes=10**6))
+    port.post_send(0x11, 1, 64 * MTU, 0)
+    now_ns, left = 0, 0
+    while left < 12:
+        now_ns = max(now_ns, port.next_wakeup_ns())
+        burst = port.peek_burst(now_ns)
+        assert burst is not None
+        if left == 5:
+            # It has none for five milliseconds.
+            for _ in range(100):
+                now_ns += 50_000
+                assert port.peek_burst(now_ns) is burst
+        port.commit_burst(burst, now_ns)
+        left += 1
+
+    assert port.statistics().generator_wait_ns == 0
+
+
 def test_what_is_left_of_a_burst_waits_for_the_socket() -> None:
     port = faulty(
         PacketFault(action=FaultAction.DROP, packets="middle", nth=2, at_send=True)
