@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from chakram.cli.doctor import doctor
 from chakram.cli.fabric import app
-from chakram.errors import ConfigError, FabricError
+from chakram.errors import ConfigError, FabricError, NoLab
 from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import start_lab, status
 from chakram.fabric.messages import add_address, add_route
@@ -241,7 +241,7 @@ def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
     shown = run(app, ["status"], catch_exceptions=False)
     listed = run(app, ["status", "--json"], catch_exceptions=False)
     ended = run(app, ["down", small], catch_exceptions=False)
-    again = run(app, ["down", small], catch_exceptions=False)
+    again = run(app, ["down", small])
     rest = run(app, ["down", "--all", "--json"], catch_exceptions=False)
     nothing = run(app, ["status"], catch_exceptions=False)
 
@@ -256,7 +256,8 @@ def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
         (small, True),
     ]
     assert ended.stdout == f"ended: {small}\n"
-    assert again.stdout == f"there is no lab {small}; there are: {other}\n"
+    assert isinstance(again.exception, NoLab)
+    assert f"there are: {other}" in str(again.exception)
     assert json.loads(rest.stdout) == {"ended": [other], "in_use": []}
     assert nothing.stdout == "there is no lab\n"
     assert status() == []

@@ -177,6 +177,8 @@ def _on_the_command_line(
     """Return where the option stands that a place in the settings came from."""
     if location == ("profile",):
         return (f"profile {profile}",)
+    if location[:1] == ("scaled_from",):
+        return ("--scaled-from",)
     option = {"overrides": "--set", "vendor": "--vendor"}.get(str(location[0]))
     if option is None or len(location) < 2:
         return location if option is None else (option,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -35,13 +36,12 @@ def show(
 
     from chakram.observe.console import render_table
     from chakram.observe.document import summary_document
-    from chakram.observe.manifest import MANIFEST
     from chakram.observe.preflight import read_preflight
     from chakram.observe.run_results import open_run
 
     if queue_pairs and ports:
         raise typer.BadParameter("--queue-pairs or --ports, not both")
-    if not (directory / MANIFEST).exists() and _is_preflight(directory):
+    if _is_preflight(directory):
         if queue_pairs or ports:
             raise typer.BadParameter("a preflight has neither queue pairs nor ports")
         report, dilation = read_preflight(directory)
@@ -77,6 +77,14 @@ def show(
 
 
 def _is_preflight(directory: Path) -> bool:
+    """Tell whether a preflight is all that there is: runs may have one, too."""
+    from chakram.observe.manifest import MANIFEST
     from chakram.observe.preflight import PREFLIGHT
+    from chakram.observe.run_results import PLAN
 
-    return (directory / f"{PREFLIGHT}.json").exists()
+    # What cannot be looked into is explained by who opens it.
+    there = [
+        os.path.exists(directory / name)
+        for name in (f"{PREFLIGHT}.json", MANIFEST, PLAN)
+    ]
+    return there == [True, False, False]

@@ -20,7 +20,10 @@ from chakram.config.fabric_checks import (
 )
 from chakram.config.jobs import Job, TraceFiles
 from chakram.config.mistakes import Location, Mistake
-from chakram.config.packet_fault_checks import check_packet_faults
+from chakram.config.packet_fault_checks import (
+    check_fault_queue_pairs,
+    check_packet_faults,
+)
 from chakram.config.preflight import check_preflight
 from chakram.config.synth import SynthTrace
 from chakram.config.transport import Faults, Transport
@@ -318,6 +321,7 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("preflight", "fabric"), check_preflight),
     (("transport", "jobs"), check_credits),
     (("faults", "jobs"), check_faults),
+    (("faults", "transport"), check_fault_queue_pairs),
     (("jobs", "fabric"), check_places),
     (("predict", "fabric"), check_predictions),
 )

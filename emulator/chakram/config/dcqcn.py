@@ -228,7 +228,8 @@ def _values(
         for name in _RATES:
             # Shares of the line scale anyhow.
             if isinstance(values[name], int):
-                values[name] = round(values[name] * factor)
+                # Of what is not zero something remains: zero means something else.
+                values[name] = max(min(values[name], 1), round(values[name] * factor))
     for knobs in (vendor.values.items(), settings.overrides):
         values |= {name: value for name, value in knobs if value is not None}
     return values

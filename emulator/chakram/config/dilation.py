@@ -166,10 +166,13 @@ def check_dilation(
     if transport.local_ack_timeout:
         timeout_ns = local_ack_timeout_ns(transport.local_ack_timeout)
     if timeout_ns * dilation > _LONGEST_TIMEOUT_NS:
-        name = "local_ack_timeout" if transport.local_ack_timeout else None
+        named = transport.local_ack_timeout is not None
         mistakes.append(
             Mistake(
-                location=("transport", name or "retransmit_timeout"),
+                location=(
+                    "transport",
+                    "local_ack_timeout" if named else "retransmit_timeout",
+                ),
                 found=f"{exact_time(timeout_ns)} is more than "
                 f"{exact_time(_LONGEST_TIMEOUT_NS)} once multiplied with the dilation "
                 f"of {dilation}",

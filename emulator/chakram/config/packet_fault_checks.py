@@ -9,7 +9,7 @@ from chakram.config.mistakes import Location, Mistake
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from chakram.config.transport import Faults, PacketFaultSettings
+    from chakram.config.transport import Faults, PacketFaultSettings, Transport
 
 _LISTED = 6
 _EXAMPLES = "e.g. {action: drop, nth: 5} or {action: delay, by: 1ms, probability: 0.01}"
@@ -59,6 +59,20 @@ def check_packet_faults(
                 )
         mistakes += _check_group(fault, where, groups_of)
     return mistakes
+
+
+def check_fault_queue_pairs(faults: Faults, transport: Transport) -> list[Mistake]:
+    """Refuse faults of queue pairs that no two ranks have."""
+    count = transport.queue_pairs.count
+    return [
+        Mistake(
+            location=("faults", "packets", index, "queue_pair"),
+            found=f"there is no queue pair {fault.queue_pair}",
+            hint=f"transport.queue_pairs.count is {count}: they are 0 to {count - 1}",
+        )
+        for index, fault in enumerate(faults.packets)
+        if fault.queue_pair is not None and fault.queue_pair >= count
+    ]
 
 
 def _check_group(

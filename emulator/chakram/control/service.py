@@ -68,6 +68,11 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+# How OpenSSL calls a key that is another certificate's, and one that nobody may use.
+_OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+_WEAK_KEY = ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
     """Where the certificates of one side are: its own, its key, and who signs."""
@@ -110,13 +115,18 @@ class TlsFiles:
             # A key that asks for a password is not one that we can use.
             context.load_cert_chain(self.cert, self.key, password="")
         except ssl.SSLError as error:
-            is_other = error.reason == "KEY_VALUES_MISMATCH"
+            if error.reason in _OTHER_KEY:
+                found = f"does not belong to the certificate {self.cert}"
+            elif error.reason in _WEAK_KEY:
+                found = f"the key of {self.cert} is too short to be safe"
+            else:
+                found = (
+                    f"it or {self.cert} is no PEM file that can be used without a "
+                    "password"
+                )
             raise ConfigError(
                 f"tls.key: {self.key}",
-                f"does not belong to the certificate {self.cert}"
-                if is_other
-                else f"it or {self.cert} is no PEM file that can be used without a "
-                "password",
+                found,
                 "chakram certs makes both together",
             ) from error
 

@@ -186,7 +186,12 @@ class Run:
             interrupts=self._interrupts,
             run_id=self._run_id,
         ).run()
-        save_preflight(self._directory.path, report, run_id=self._run_id)
+        save_preflight(
+            self._directory.path,
+            report,
+            run_id=self._run_id,
+            dilation=self._experiment.dilation,
+        )
         self._metrics.set_preflight(report.findings)
         minds = self._experiment.preflight.action == "require"
         self._directory.update(

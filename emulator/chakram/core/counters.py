@@ -66,7 +66,7 @@ COUNTER_NAMES: tuple[str, ...] = (
     "cnp_sent",
     "cnp_received",
     "socket_drops",  # the kernel had no room in the receive buffer
-    "send_retries",  # the kernel had no room to send: tried again later
+    "send_retries",  # no room to send, or the interface down: tried again later
     "samples_dropped",  # records lost because a queue was full
     "generator_wait_ns",  # due packets waited for the data plane, summed over flows
     "cpu_ns",  # CPU time of the shard's process

@@ -113,7 +113,8 @@ class GeneratorHealth:
         generator_lag: How long something due waited for the loop.
         generator_wait_ns: How long ports stood still for the data plane, in all.
         socket_drops: Packets for which the kernel had no room.
-        send_retries: Times that the kernel had no room to send.
+        send_retries: Times that the kernel had no room to send, or the interface was
+            down.
         shards: Load of each process.
     """
 

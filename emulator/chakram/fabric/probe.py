@@ -288,13 +288,14 @@ def probe_steering(devices: Path = Path("/sys/class/infiniband")) -> Probe:
             name="udp-4791", ok=True, reason="no NIC keeps RoCE's UDP port from sockets"
         )
     bus = min(takers)
+    more = ", and so for the others" if len(takers) > 1 else ""
     return Probe(
         name="udp-4791",
         ok=False,
         reason=f"{', '.join(sorted(takers.values()))}: RoCE is enabled, so sockets get "
         "nothing on this UDP port: set another udp_port in the experiment, or "
         f"devlink dev param set pci/{bus} name enable_roce value false cmode "
-        f"driverinit, then devlink dev reload pci/{bus}",
+        f"driverinit, then devlink dev reload pci/{bus}{more}",
     )
 
 

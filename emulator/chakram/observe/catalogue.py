@@ -372,7 +372,7 @@ _AGENT_METRICS = (
     _agent(
         "chakram_send_retries_total",
         COUNTER,
-        "Times that the kernel had no room to send.",
+        "Times that the kernel had no room to send, or the interface was down.",
     ),
     _agent(
         "chakram_samples_dropped_total",

@@ -250,7 +250,7 @@ def _generator(health: GeneratorSummary) -> list[str]:
     if health.socket_drops or health.send_retries:
         lines.append(
             f"# Sockets: {health.socket_drops} packets dropped on arrival, "
-            f"{health.send_retries} times no room to send"
+            f"{health.send_retries} times no room to send, or no interface"
         )
     return lines
 

@@ -117,9 +117,6 @@ class LiveRows:
 
     def _take_pair(self, row: array[int]) -> None:
         key = row[_RANK], row[_QPN]
-        place = self._names.place(key[0])
-        if place is None:
-            return  # nobody's
         counts = row[_FIRST_COUNT:]
         before: Iterable[int] = _NOTHING
         known = self._pairs.get(key)
@@ -136,6 +133,9 @@ class LiveRows:
         else:
             before = self._left_out.get(key, before)
             self._left_out[key] = counts
+        place = self._names.place(key[0])
+        if place is None:
+            return
         sums = self._sums.setdefault(place, [0] * len(COUNTED))
         for index, (now, then) in enumerate(zip(counts, before, strict=True)):
             sums[index] += now - then

@@ -159,7 +159,7 @@ def _classes(pair: PairReport) -> list[dict[str, int]]:
 
 
 def save_preflight(
-    folder: Path, report: PreflightReport, *, run_id: str, dilation: int = 1
+    folder: Path, report: PreflightReport, *, run_id: str, dilation: int
 ) -> None:
     """Write both files into *folder*; *dilation* is that of its times and rates.
 

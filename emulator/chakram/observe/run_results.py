@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PREDICTED = "predicted_"
-_PLAN = "plan.json"
+PLAN = "plan.json"
 
 
 class RunResults:
@@ -85,8 +85,8 @@ class RunResults:
             if rows and name in SCHEMAS and not is_there(self.path, name)
         ]
         had_plan = any(self.manifest.rows.values())
-        if had_plan and not (self.path / _PLAN).exists():
-            gone.append(_PLAN)
+        if had_plan and not (self.path / PLAN).exists():
+            gone.append(PLAN)
         return gone
 
     def collectives(self) -> list[CollectiveRecord]:
@@ -230,7 +230,7 @@ class RunResults:
             }
         if unknown := sorted(used - set(ports)):
             raise RunDirectoryError(
-                str(self.path / _PLAN),
+                str(self.path / PLAN),
                 "is missing" if plan is None else f"knows no port {unknown[0]}",
                 "it says where queue pairs are; take another copy of the run",
             )
@@ -239,7 +239,7 @@ class RunResults:
     @contextmanager
     def _explained_plan(self) -> Iterator[dict[str, Any] | None]:
         """Open ``plan.json``, None if there is none; explain what it lacks."""
-        path = self.path / _PLAN
+        path = self.path / PLAN
         try:
             there = path.exists()
             yield json.loads(path.read_text(encoding="utf-8")) if there else None

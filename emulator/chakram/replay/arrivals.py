@@ -94,7 +94,7 @@ class Arrivals:
         Args:
             index: Of the operation in the program.
             operation: Its row.
-            iteration: For the how manieth time it is carried out, from 0.
+            iteration: How often it has been carried out before.
             expansion: Its messages.
             ready_ns: When its dependencies were done.
             start_ns: When its rank begins with it.

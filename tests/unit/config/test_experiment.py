@@ -347,6 +347,7 @@ def test_transports_that_contradict_themselves_are_refused(
         ("{action: not_ready, at: send, nth: 1}", "something that a receiver does"),
         ("{action: drop, nth: 0}", "faults.packets[0].nth"),
         ("{action: drop, probability: 2}", "faults.packets[0].probability"),
+        ("{action: drop, nth: 1, queue_pair: 1}", "there is no queue pair 1"),
     ],
 )
 def test_faults_that_contradict_themselves_are_refused(fault: str, found: str) -> None:

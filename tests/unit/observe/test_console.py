@@ -134,7 +134,8 @@ def test_how_the_generator_did_is_told() -> None:
         "# Generator: pacing error p99 N/A, loop lag p99 <= 64.00 (max 70.50) us; "
         "busy 63.0 %, CPU 98.0 % of the busiest process",
         "# Round trips: p50 <= 32.00, p99 <= 128.00 us",
-        "# Sockets: 2 packets dropped on arrival, 3 times no room to send",
+        "# Sockets: 2 packets dropped on arrival, 3 times no room to send, or no "
+        "interface",
     ]
 
 

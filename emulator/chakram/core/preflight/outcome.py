@@ -111,6 +111,7 @@ def report_of(
 ) -> PreflightReport:
     """Return the outcome of a preflight over *ports*."""
     names = port_names(ports)
+    permutation = frozenset(measured.permutation)
     present = [port.agent not in measured.absent for port in ports]
     facts = []
     pairs = []
@@ -141,7 +142,7 @@ def report_of(
             pair,
             settings,
             not_measured=why,
-            in_permutation=(a, b) in measured.permutation,
+            in_permutation=(a, b) in permutation,
         )
     tested = [(pair.source, pair.destination) for pair in pairs]
     findings = [
