@@ -32,19 +32,24 @@ TITLE = "Chakram run"
 
 
 def add_variables(board: dashboard.Dashboard) -> None:
-    """Add the variables, each asking only for what the ones before allow."""
+    """Add the variables, each asking only for what the ones before allow.
+
+    Those that come after the run are labels of some metrics only: no other can ask for
+    them.
+    """
     board.with_variable(
         dashboard.DatasourceVariable("datasource")
         .label("Data source")
         .type("prometheus")
     )
-    selector = ""
+    chosen: list[str] = []
     for name, label, metric in (
-        ("job", "Job", "chakram_run_info"),
         ("instance", "Instance", "chakram_run_info"),
         ("run_id", "Run", "chakram_run_info"),
         ("collective", "Collective", "chakram_collectives_total"),
+        ("chakram_job", "Job", "chakram_iterations_total"),
     ):
+        selector = f"{{{', '.join(chosen)}}}" if chosen else ""
         board.with_variable(
             dashboard.QueryVariable(name)
             .label(label)
@@ -63,8 +68,7 @@ def add_variables(board: dashboard.Dashboard) -> None:
             .include_all(True)
             .all_value(".+")
         )
-        chosen = f'{name}=~"${name}"'
-        selector = f"{selector[:-1]}, {chosen}}}" if selector else f"{{{chosen}}}"
+        chosen += [f'{name}=~"${name}"'] if metric == "chakram_run_info" else []
 
 
 def build() -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-RUN = 'job=~"$job", instance=~"$instance", run_id=~"$run_id"'
+RUN = 'instance=~"$instance", run_id=~"$run_id"'
+JOB = f'{RUN}, chakram_job=~"$chakram_job"'
 COLLECTIVE = f'{RUN}, collective=~"$collective"'
 WINDOW = "[$__rate_interval]"
-IDENTITY = "job, instance, run_id, collective, message_size"
+IDENTITY = "instance, run_id, collective, message_size"
 
 
 def rate(metric: str, selector: str = RUN) -> str:
@@ -24,6 +25,13 @@ def ratio(part: str, whole: str) -> str:
     return f"sum({part}) / clamp_min(sum({whole}), 1)"
 
 
+PLANNED = f"chakram_iterations_planned{{{JOB}}}"
+# A job in the background has no number of iterations: what it has done would stand
+# beside what only the others are to do.
+DONE_OF_PLANNED = (
+    f"chakram_iterations_total{{{JOB}}} "
+    f"and on (instance, run_id, chakram_job) {PLANNED}"
+)
 BUS_BANDWIDTH = (
     f"sum by (collective) ({rate('chakram_collective_bus_bytes_total', COLLECTIVE)}) / "
     f"sum by (collective) "

@@ -26,6 +26,9 @@ from dashboards.panels import (
 from dashboards.queries import (
     BUS_BANDWIDTH,
     COLLECTIVE,
+    DONE_OF_PLANNED,
+    JOB,
+    PLANNED,
     PREDICTED_BUS_BANDWIDTH,
     RUN,
     WINDOW,
@@ -53,9 +56,9 @@ def add_run(board: dashboard.Dashboard) -> None:
     board.with_panel(
         figure(
             "Iterations",
-            "Iterations done and planned, warm-up included.",
-            query(f"sum(chakram_iterations_total{{{RUN}}})", "done"),
-            query(f"sum(chakram_iterations_planned{{{RUN}}})", "planned"),
+            "Iterations done and planned, warm-up included, of jobs that have an end.",
+            query(f"sum({DONE_OF_PLANNED})", "done"),
+            query(f"sum({PLANNED})", "planned"),
             unit=units.Short,
         )
     )
@@ -156,18 +159,21 @@ def add_collectives(board: dashboard.Dashboard) -> None:
         ).scale_distribution(logarithmic())
     )
     iteration = "chakram_iteration_duration_seconds"
-    buckets = f"sum by (le) ({rate(f'{iteration}_bucket')})"
-    mean = f"sum({rate(f'{iteration}_sum')}) / sum({rate(f'{iteration}_count')})"
+    buckets = f"sum by (chakram_job, le) ({rate(f'{iteration}_bucket', JOB)})"
+    mean = (
+        f"sum by (chakram_job) ({rate(f'{iteration}_sum', JOB)}) / "
+        f"sum by (chakram_job) ({rate(f'{iteration}_count', JOB)})"
+    )
     board.with_panel(
         graph(
             "Iteration time",
-            "First start to last end over the ranks of a job.",
-            query(mean, "mean"),
-            query(f"histogram_quantile(0.99, {buckets})", "p99"),
+            "By job, first start to last end over its ranks.",
+            query(mean, "{{chakram_job}} mean"),
+            query(f"histogram_quantile(0.99, {buckets})", "{{chakram_job}} p99"),
             unit=units.Seconds,
         )
     )
-    activity = rate("chakram_rank_seconds_total", f'{RUN}, activity!="communication"')
+    activity = rate("chakram_rank_seconds_total", f'{JOB}, activity!="communication"')
     board.with_panel(
         graph(
             "What ranks do",

@@ -43,6 +43,14 @@ from tests.waiting import PATIENCE_S
 STEP_S = 0.02
 SCRAPE_INTERVAL = "200ms"
 WINDOW = "1s"
+INFO = {
+    "name": "quickstart",
+    "case": "",
+    "world": "namespaces",
+    "congestion_control": "fixed_rate",
+    "size_scale": "1",
+    "dilation": "1",
+}
 BUS_BYTES = {"all_reduce": 2**20 * 1.5, "all_to_all": 2**18 / 2}
 
 
@@ -50,9 +58,7 @@ class GrowingRun:
     """A run that does one more iteration whenever it is told."""
 
     def __init__(self) -> None:
-        self.state = MetricsState(
-            "r1", info={"name": "quickstart", "world": "namespaces"}
-        )
+        self.state = MetricsState("r1", info=INFO)
         operations = OperationTable(small_plan())
         self._operations = operations
         self._joiner = CollectiveJoiner(operations, warmup=1)

@@ -190,10 +190,12 @@ def _metrics_of(experiment: Experiment, directory: RunDirectory) -> MetricsState
     return MetricsState(
         manifest.run_id,
         info={
-            "name": experiment.name,
+            "name": manifest.name,
+            "case": manifest.case or "",
             "world": manifest.world,
-            "fabric": manifest.fabric,
-            "transport": manifest.transport,
+            "congestion_control": experiment.transport.congestion_control.name,
+            "size_scale": manifest.size_scale,
+            "dilation": str(manifest.dilation),
         },
         build={
             "version": manifest.versions["chakram"],

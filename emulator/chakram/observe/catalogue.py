@@ -75,7 +75,8 @@ _MESSAGE_SIZE = Label(
     help="Size S of nccl-tests, up to so much: `1KiB`, `4KiB`, `16KiB` ... "
     f"`1GiB`, `{LARGER}`.",
 )
-_JOB = Label(name="job", values=64, help="Name of the job.")
+# Not `job`: so Prometheus calls what it scrapes, and would rename ours.
+_JOB = Label(name="chakram_job", values=64, help="Name of the job.")
 _LINK = Label(name="link", values=64, help="Link, such as `leaf1-spine1`.")
 _DIRECTION = Label(name="direction", values=2, help="`up` (away from hosts) or `down`.")
 

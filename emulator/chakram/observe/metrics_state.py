@@ -113,8 +113,11 @@ class MetricsState:
 
     Args:
         run_id: Value of the label of that name.
-        info: Labels of ``chakram_run_info`` beside it; missing ones are empty.
-        build: Labels of ``chakram_build_info``.
+        info: Labels of ``chakram_run_info`` beside it; None: there is no such series.
+        build: Labels of ``chakram_build_info``; likewise.
+
+    Raises:
+        ValueError: If a label is missing or unknown.
     """
 
     def __init__(
@@ -132,8 +135,10 @@ class MetricsState:
         self._counters: dict[str, Sequence[int]] = {}
         self._ranks_of_job: dict[str, int] = {}
         self._open_iterations: dict[tuple[str, int], tuple[int, int, int]] = {}
-        self._set_info("chakram_run_info", {"run_id": run_id, **(info or {})})
-        self._set_info("chakram_build_info", build or {})
+        if info is not None:
+            self._set_info("chakram_run_info", info)
+        if build is not None:
+            self._set_info("chakram_build_info", build)
         self._set("chakram_generator_bound", (), 0)
         self.set_state(RUN_STATES[0])
 
@@ -372,24 +377,47 @@ class MetricsState:
             self._open_iterations[key] = (count, start_ns, end_ns)
 
     def _set(self, name: str, labels: Labels, value: float) -> None:
+        _check_labels(name, labels)
         self._values.setdefault(name, {})[labels] = value
 
     def _add(self, name: str, labels: Labels, value: float) -> None:
+        _check_labels(name, labels)
         own = self._values.setdefault(name, {})
         own[labels] = own.get(labels, 0) + value
 
     def _observe(self, name: str, labels: Labels, time_ns: int) -> None:
+        _check_labels(name, labels)
         counts = self._counts.setdefault(name, {}).setdefault(labels, [0] * FCT_BUCKETS)
         counts[fct_bucket(time_ns)] += 1
         sums = self._sums.setdefault(name, {})
         sums[labels] = sums.get(labels, 0.0) + time_ns * 1e-9
 
     def _set_info(self, name: str, labels: Mapping[str, str]) -> None:
-        names = BY_NAME[name].label_names
-        own = names[1:] if names[0] == "run_id" else names
-        self._set(name, tuple(labels.get(label, "") for label in own), 1)
+        names = _labels_given(name)
+        if set(labels) != set(names):
+            raise ValueError(
+                f"{name} has the labels {', '.join(names)}, not {', '.join(labels)}"
+            )
+        self._set(name, tuple(labels[label] for label in names), 1)
 
     def _full(self, name: str, labels: Labels) -> Labels:
         if BY_NAME[name].label_names[:1] == ("run_id",):
             return (self._run_id, *labels)
         return labels
+
+
+def _labels_given(name: str) -> tuple[str, ...]:
+    """Return the labels of a metric whose values its caller gives: not the run's."""
+    return tuple(each for each in BY_NAME[name].label_names if each != "run_id")
+
+
+def _check_labels(name: str, labels: Labels) -> None:
+    """Refuse values that are not as many as the labels: zipped, some would be lost."""
+    if len(labels) != _LABELS_GIVEN[name]:
+        raise ValueError(
+            f"{name} has the labels {', '.join(_labels_given(name))}, "
+            f"not as many as {labels}"
+        )
+
+
+_LABELS_GIVEN = {name: len(_labels_given(name)) for name in BY_NAME}

@@ -31,7 +31,7 @@ START_TIMEOUT_S = 60.0
 ALL = ".+"
 """What a variable stands for when everything is chosen."""
 
-_VARIABLES = ("job", "instance", "run_id", "collective")
+_VARIABLES = ("instance", "run_id", "collective", "chakram_job")
 DEFAULT_VARIABLES: Mapping[str, str] = dict.fromkeys(_VARIABLES, ALL)
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")

@@ -27,6 +27,9 @@ from chakram.observe.catalogue import (
 from chakram.observe.reference import reference_page
 from tests.support import REPO_ROOT
 
+OF_PROMETHEUS = {"job", "instance"}
+"""It gives them to what it scrapes, and what has them gets others: ``exported_job``."""
+
 FORBIDDEN = {"flow", "peer", "qpn", "psn", "src", "dst", "address", "port", "error"}
 
 
@@ -42,7 +45,7 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
     assert metric.kind != HISTOGRAM or metric.name.endswith("_seconds")
     assert not re.search("_(ns|us|ms|gbps|bits|percent)(_|$)", metric.name)
     assert metric.help.endswith(".")
-    assert not FORBIDDEN & set(metric.label_names)
+    assert not (FORBIDDEN | OF_PROMETHEUS) & set(metric.label_names)
     assert ("run_id" in metric.label_names) == (metric.scope != BUILD)
     assert ("agent" in metric.label_names) == (metric.scope == AGENT)
 

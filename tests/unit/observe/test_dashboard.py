@@ -22,7 +22,7 @@ FILE = REPO_ROOT / "dashboards/grafana/chakram-run.json"
 DASHBOARD: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 QUERIES = panel_queries(DASHBOARD) + annotation_queries(DASHBOARD)
-OF_SCRAPE = {"job", "instance", "le"}
+OF_SCRAPE = {"instance", "le"}
 COUNTED_AS_THEY_ARE = {"Iterations", "Delivered", "What makes numbers doubtful"}
 """Panels that show totals: the exporter counts from the start of the run."""
 
@@ -99,9 +99,9 @@ def test_queries_parse_and_name_only_what_is_exported(query: PanelQuery) -> None
         used = {matcher.name for matcher in selector.matchers.matchers}
         assert used <= allowed, selector.name
         # Every query obeys the variables that it can obey.
-        assert {"job", "instance", "run_id"} <= used, selector.name
-        if "collective" in metric.label_names:
-            assert "collective" in used, selector.name
+        assert {"instance", "run_id"} <= used, selector.name
+        variables = {"collective", "chakram_job"}
+        assert variables & set(metric.label_names) == variables & used, selector.name
     for grouped in re.findall(r"(?:by|on) \(([^)]*)\)", query.expr):
         labels = {label.strip() for label in grouped.split(",") if label.strip()}
         allowed = OF_SCRAPE.union(
@@ -120,7 +120,13 @@ def test_rates_look_back_as_far_as_grafana_says(query: PanelQuery) -> None:
 
 def test_variables_follow_each_other() -> None:
     variables = {item["name"]: item for item in DASHBOARD["templating"]["list"]}
-    assert list(variables) == ["datasource", "job", "instance", "run_id", "collective"]
+    assert list(variables) == [
+        "datasource",
+        "instance",
+        "run_id",
+        "collective",
+        "chakram_job",
+    ]
     for name, variable in list(variables.items())[1:]:
         assert variable["multi"]
         assert variable["includeAll"]
@@ -130,6 +136,8 @@ def test_variables_follow_each_other() -> None:
         assert metric is not None
         labels = {*OF_SCRAPE, *BY_SERIES[metric[1]].label_names}
         assert name in labels
+        used = re.findall(r"(\w+)=~", variable["definition"])
+        assert set(used) <= labels, "what has no such label is not found by it"
 
 
 def test_dashboard_is_found_by_its_uid_and_not_edited_in_place() -> None:

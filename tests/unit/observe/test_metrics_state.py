@@ -74,9 +74,9 @@ def counters(**values: int) -> array[int]:
     return found
 
 
-def state_after(rows: RecordRows) -> MetricsState:
+def state_after(rows: RecordRows, state: MetricsState | None = None) -> MetricsState:
     operations = OperationTable(small_plan())
-    state = MetricsState("r1")
+    state = state or MetricsState("r1")
     state.set_plan(small_plan())
     state.add_collectives(CollectiveJoiner(operations, warmup=1).add(rows))
     state.add_ranks(rank_records(rows.iterations, operations, warmup=1))
@@ -254,9 +254,50 @@ def test_a_preflight_counts_pairs_once_for_each_check() -> None:
     assert found[name, ("rate", "failed")] == found[name, ("dscp", "unproven")] == 0
 
 
+RUN_LABELS = {
+    "name": "quickstart",
+    "case": "",
+    "world": "namespaces",
+    "congestion_control": "dcqcn",
+    "size_scale": "1/64",
+    "dilation": "100",
+}
+
+
+def test_what_a_run_is_stands_in_its_labels() -> None:
+    state = MetricsState("r1", info=RUN_LABELS)
+    name = "chakram_run_info"
+    (labels,) = (
+        sample.labels
+        for family in parse_text(exposition(state))
+        for sample in family.samples
+        if sample.name == name
+    )
+    assert labels == {"run_id": "r1", **RUN_LABELS}
+    assert all(found != "chakram_build_info" for found, _ in samples(state))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {name: text for name, text in RUN_LABELS.items() if name != "dilation"},
+        {**RUN_LABELS, "transport": "RC"},
+        {},
+    ],
+    ids=["missing", "unknown", "none"],
+)
+def test_labels_that_are_missing_or_unknown_are_refused(labels: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="chakram_run_info has the labels name, case"):
+        MetricsState("r1", info=labels)
+    with pytest.raises(ValueError, match="chakram_build_info has the labels version"):
+        MetricsState("r1", build=labels)
+
+
 def full_state(agents: int) -> MetricsState:
     """Return a state that has said everything a run can say."""
-    state = state_after(two_iterations())
+    build = {"version": "1", "python": "3", "compiled": "true"}
+    state = MetricsState("r1", info=RUN_LABELS, build=build)
+    state_after(two_iterations(), state)
     state.set_start_time(1.0)
     state.set_end_time(2.0)
     state.set_link_bytes("leaf1-spine1", "up", 10)
