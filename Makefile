@@ -20,6 +20,12 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 # Succeeds if the virtual environment is whole; one may have been left half made.
 HAS_PIP = $(BIN)/python -m pip --version >/dev/null 2>&1
 
+# Tests of pure code share the cores; those that touch the system, of which many look at
+# the time, have the machine for themselves.
+PURE_TESTS := tests/unit tests/property tests/golden
+SYSTEM_TESTS := tests/integration tests/interop tests/netns tests/e2e
+IN_PARALLEL := -n auto --dist worksteal
+
 # The tests that say something about hot modules run a second time, uncompiled.
 HOT_TESTS := $(wildcard tests/unit/roce tests/unit/replay tests/unit/switch \
 	tests/unit/simulate tests/property)
@@ -44,11 +50,16 @@ build: $(INSTALLED) ## Compile the hot modules in place (only what changed)
 .PHONY: test
 test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modules uncompiled
 	@if $(CAN_COMPILE); then set -x; \
-		CHAKRAM_COMPILED=require $(BIN)/python -m pytest $(PYTEST_ARGS); \
-		CHAKRAM_COMPILED=off $(BIN)/python -m pytest $(PYTEST_ARGS) $(HOT_TESTS); \
+		export CHAKRAM_COMPILED=require; \
+		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(PURE_TESTS); \
+		$(BIN)/python -m pytest $(PYTEST_ARGS) $(SYSTEM_TESTS); \
+		export CHAKRAM_COMPILED=off; \
+		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(HOT_TESTS); \
 	else \
 		echo "no C compiler, or no Python headers: testing the plain modules only"; \
-		CHAKRAM_COMPILED=auto $(BIN)/python -m pytest $(PYTEST_ARGS); \
+		export CHAKRAM_COMPILED=auto; \
+		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(PURE_TESTS); \
+		$(BIN)/python -m pytest $(PYTEST_ARGS) $(SYSTEM_TESTS); \
 	fi
 
 .PHONY: lint

@@ -30,6 +30,7 @@ OFF_BY_DEFAULT = frozenset({"bench", "soak"})
 FOLDERS = PURE | {"golden", "interop"} | TOUCHING_THE_SYSTEM | OFF_BY_DEFAULT
 
 without_data = pytest.StashKey[int]()
+LEFT_OUT = "tests without data"
 
 # How fast a law is checked is up to the machine.
 TIMELESS = hypothesis.settings(
@@ -92,6 +93,20 @@ def pytest_collection_modifyitems(
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that prints the summary what a worker has left out."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[LEFT_OUT] = session.config.stash.get(without_data, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take what a worker has left out; each of them collects all tests."""
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[without_data] = output.get(LEFT_OUT, 0)
 
 
 def pytest_terminal_summary(

@@ -131,6 +131,11 @@ def test_data_that_is_there_is_used(tmp_path: Path) -> None:
     assert found["test_reads_data"] == "PASSED"
 
 
+def test_what_lacks_data_is_told_where_tests_share_cores(tmp_path: Path) -> None:
+    output = outcomes(tmp_path, "-n", "2", "tests/golden", "tests/unit")["output"]
+    assert "1 tests deselected: they read real traces and captures" in output
+
+
 def test_what_is_off_by_default_can_be_asked_for(tmp_path: Path) -> None:
     found = outcomes(tmp_path, "-m", "soak")
     assert found.pop("output")
