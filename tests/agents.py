@@ -42,7 +42,9 @@ async def serving(
     """
     stop = asyncio.Event()
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    options = ServeOptions(listen=listen, tls=tls, policy=policy or Policy())
+    options = ServeOptions(
+        listen=listen, tls=tls, policy=policy or Policy(), insecure=tls is None
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "TRAFFIC_LEASE_NS", int(TIMEOUT_S * 1e9))
         task = asyncio.create_task(serve(options, ready=address.set_result, stop=stop))

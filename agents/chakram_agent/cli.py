@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import chakram
 from chakram.control.service import TlsFiles
-from chakram.errors import ChakramError, ConfigError
+from chakram.errors import ChakramError, ConfigError, PrivilegeError
 from chakram.fabric.process import die_with_parent
+from chakram.fabric.state import prepare_root, state_root
 from chakram.units import parse_rate
 from chakram_agent.policy import DEFAULT_ALLOW, Policy, parse_prefix
 from chakram_agent.shell import ServeOptions, serve
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-LISTEN = "127.0.0.1:7411"
+
+def default_listen() -> str:
+    """Return where an agent listens that is not told: only its owner gets there."""
+    return f"unix:{state_root()}/agent.sock"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,16 +47,25 @@ def parser() -> argparse.ArgumentParser:
         help="wait for a controller and do what it says",
         description="Wait for a controller and do what it says. Prints a line "
         "'ready ADDRESS' once controllers can connect.",
+        epilog="Whoever reaches an agent commands it, with the agent's rights. So it "
+        "listens on a Unix socket that its owner alone may open, or on TCP with "
+        "certificates on both sides: chakram-agent serve --listen 192.0.2.11:7411 "
+        "--tls-ca ca.pem --tls-cert h1.pem --tls-key h1.key",
     )
     verb.add_argument(
         "--listen",
-        default=LISTEN,
         metavar="ADDRESS",
-        help=f"unix:/path or host:port (default {LISTEN})",
+        help=f"unix:/path, or host:port with certificates (default {default_listen()})",
     )
     verb.add_argument("--tls-ca", type=Path, metavar="FILE", help="who signs")
     verb.add_argument("--tls-cert", type=Path, metavar="FILE", help="our certificate")
     verb.add_argument("--tls-key", type=Path, metavar="FILE", help="its key")
+    verb.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen on a loopback address without certificates: every local user can "
+        "then command the agent",
+    )
     verb.add_argument(
         "--allow",
         action="append",
@@ -70,6 +83,15 @@ def parser() -> argparse.ArgumentParser:
         "--pin",
         action="store_true",
         help="keep each data-plane process on a core of its own",
+    )
+    verb.add_argument(
+        "--nice",
+        type=int,
+        choices=range(-20, 20),
+        metavar="N",
+        help="niceness of the agent and its data-plane processes, -20 to 19; below 0 "
+        "they go before everything else on this host, also before a controller that "
+        "runs here with less (default: that of whoever starts the agent)",
     )
     verb.add_argument(
         "--die-with-parent",
@@ -93,14 +115,23 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
             "only some of them are given",
             "all three or none",
         )
-    listen: str = arguments.listen
+    listen: str = arguments.listen or default_listen()
     if not listen.startswith("unix:") and not listen.rpartition(":")[2].isdigit():
         raise ConfigError(
             "--listen", f"{listen!r} is no address", "unix:/path or host:port"
         )
+    if all(files) and listen.startswith("unix:"):
+        raise ConfigError(
+            f"--listen {listen}",
+            "certificates are for TCP: who may use a Unix socket says its file",
+            "give --listen HOST:PORT, or no certificates",
+        )
+    if all(files) and arguments.insecure:
+        raise ConfigError("--insecure", "certificates are given too", "leave it out")
     return ServeOptions(
         listen=listen,
         tls=TlsFiles(ca=files[0], cert=files[1], key=files[2]) if all(files) else None,
+        insecure=arguments.insecure,
         pin=arguments.pin,
         policy=Policy(
             allow=tuple(
@@ -114,6 +145,25 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
             ),
         ),
     )
+
+
+def be_nice(nice: int) -> None:
+    """Take a niceness, which data-plane processes inherit.
+
+    They never go before the agent: where they take all cores, its heartbeats would be
+    late though nobody is gone.
+
+    Raises:
+        PrivilegeError: If this user may not have it.
+    """
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    except PermissionError:
+        raise PrivilegeError(
+            f"--nice {nice}",
+            "this user may not go before others",
+            "be root, or leave it out",
+        ) from None
 
 
 async def run(options: ServeOptions, metrics: str | None) -> None:
@@ -163,8 +213,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if parsed.die_with_parent:
             die_with_parent(os.getppid(), signal_number=signal.SIGTERM)
+        options = serve_options(parsed)
+        if parsed.nice is not None:
+            be_nice(parsed.nice)
+        if parsed.listen is None:
+            prepare_root(state_root())
         with suppress(KeyboardInterrupt):
-            asyncio.run(run(serve_options(parsed), parsed.metrics))
+            asyncio.run(run(options, parsed.metrics))
     except ChakramError as error:
         print(f"chakram-agent: {error}", file=sys.stderr)
         return error.exit_code

@@ -79,6 +79,8 @@ class ServeOptions:
     Attributes:
         listen: ``unix:/path`` or ``host:port``; port 0 takes a free one.
         tls: Certificates; None only where nobody from outside can connect.
+        insecure: Whether every local user may command it: TCP on loopback without
+            certificates.
         policy: What the agent allows.
         pin: Whether each data-plane process keeps to one core.
     """
@@ -86,6 +88,7 @@ class ServeOptions:
     listen: str
     tls: TlsFiles | None
     policy: Policy
+    insecure: bool = False
     pin: bool = False
 
 
@@ -248,16 +251,12 @@ async def serve(
         metrics: Where the counters go; None: to the controller alone.
 
     Raises:
-        ConfigError: If it would listen to the world without certificates.
+        ConfigError: If it would listen to the world without certificates, or to all
+            local users without having been told to.
         PortInUse: If somebody else listens there.
         EnvironmentProblem: If it cannot listen there for another reason.
     """
-    if options.tls is None and not is_local(options.listen):
-        raise ConfigError(
-            f"--listen {options.listen}",
-            "without certificates an agent listens on Unix sockets and loopback only",
-            "give --tls-ca, --tls-cert and --tls-key (chakram certs makes them)",
-        )
+    _refuse_strangers(options)
     server = grpc.aio.server(options=SERVER_OPTIONS)
     address = bind(server, options)
     try:
@@ -277,6 +276,33 @@ async def serve(
         _remove_unix_socket(address)
 
 
+def _refuse_strangers(options: ServeOptions) -> None:
+    """Listen only where those can connect who may command the agent.
+
+    Raises:
+        ConfigError: If others could as well.
+    """
+    if options.tls is not None or options.listen.startswith("unix:"):
+        return
+    where = f"--listen {options.listen}"
+    if not is_local(options.listen):
+        raise ConfigError(
+            where,
+            "without certificates an agent listens on Unix sockets and loopback only",
+            "give --tls-ca, --tls-cert and --tls-key (chakram certs makes them)",
+        )
+    if not options.insecure:
+        raise ConfigError(
+            where,
+            "without certificates every local user could command the agent there",
+            "listen on unix:/path, give --tls-ca, --tls-cert and --tls-key (chakram "
+            "certs makes them), or say --insecure",
+        )
+    log.warning(
+        "%s: there are no certificates: every local user can command this agent", where
+    )
+
+
 def bind(server: grpc.aio.Server, options: ServeOptions) -> str:
     """Open the listening socket; return its address, with the port that it got.
 
@@ -293,7 +319,7 @@ def bind(server: grpc.aio.Server, options: ServeOptions) -> str:
             port = server.add_secure_port(listen, server_credentials(options.tls))
         else:
             # Whoever can open the socket can command the agent: the owner alone.
-            before = os.umask(0o077)
+            before = os.umask(0o177)
             try:
                 port = server.add_insecure_port(listen)
             finally:

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import stat
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from chakram.errors import AgentError, ConfigError, EnvironmentProblem, PortInUs
 from tests.agents import TIMEOUT_S, serving
 
 pytestmark = pytest.mark.asyncio
+
+FEW_DESCRIPTORS, MANY_CONNECTIONS = 256, 350
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +137,36 @@ async def test_the_world_is_served_with_certificates_only(listen: str) -> None:
             pass
 
 
+async def test_who_shows_no_certificate_keeps_nobody_out(
+    certificates: Path, tmp_path: Path
+) -> None:
+    """More connections than the agent has descriptors, and nothing said on them."""
+    lab = certificates / "lab"
+    agent = await asyncio.create_subprocess_exec(
+        *("prlimit", f"--nofile={FEW_DESCRIPTORS}", "--"),
+        *(sys.executable, "-m", "chakram_agent", "serve", "--listen", "127.0.0.1:0"),
+        *("--tls-ca", lab / "ca.pem", "--tls-cert", lab / "h1.pem"),
+        *("--tls-key", lab / "h1.key"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert agent.stdout is not None
+    target = (await agent.stdout.readline()).decode().split()[1]
+    host, _, port = target.rpartition(":")
+    try:
+        with ExitStack() as idle:
+            for _ in range(MANY_CONNECTIONS):
+                idle.enter_context(socket.create_connection((host, int(port))))
+            async with asyncio.timeout(TIMEOUT_S):
+                client = await AgentClient.connect(
+                    target, name="h1", tls=tls(lab, "controller"), timeout_s=TIMEOUT_S
+                )
+            await client.attach()
+            await client.close()
+    finally:
+        agent.terminate()
+        await agent.wait()
+
+
 async def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="nobody listens there"):
         await connect(f"unix:{tmp_path}/a", None)
@@ -141,7 +174,7 @@ async def test_nobody_listens(tmp_path: Path) -> None:
 
 async def test_only_the_owner_opens_the_socket(tmp_path: Path) -> None:
     async with serving(f"unix:{tmp_path}/a"):
-        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) & 0o077 == 0
+        assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600
     assert not (tmp_path / "a").exists()
 
 
@@ -178,11 +211,13 @@ async def test_a_port_in_use_is_said_by_the_command(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        code, complaint = await run_agent("--listen", listen)
+        code, complaint = await run_agent("--listen", listen, "--insecure")
     assert code == PortInUse.exit_code
-    assert complaint == (
+    warning, sentence = complaint.splitlines()
+    assert "every local user can command this agent" in warning
+    assert sentence == (
         f"chakram-agent: {listen}: another program listens there "
-        "(end it, or choose another port)\n"
+        "(end it, or choose another port)"
     )
 
 
@@ -193,6 +228,11 @@ async def test_a_port_in_use_is_said_by_the_command(tmp_path: Path) -> None:
         (["--max-rate", "fast"], "--max-rate: 'fast' is not a rate"),
         (["--tls-ca", "ca.pem"], "--tls-ca, --tls-cert, --tls-key: only some"),
         (["--listen", "here"], "--listen: 'here' is no address"),
+        (
+            ["--listen", "127.0.0.1:0"],
+            "--listen 127.0.0.1:0: without certificates every local user could "
+            "command the agent there",
+        ),
         (["--metrics", "here"], "metrics.listen: 'here' is no address and port"),
     ],
 )

@@ -65,6 +65,10 @@ SERVER_OPTIONS: list[tuple[str, int]] = [
     *_SIZES,
     # Two agents on one port would answer in turn, unnoticed.
     ("grpc.so_reuseport", 0),
+    # Whoever connects and does not show a certificate must not use up the descriptors:
+    # a controller tries again for longer than such a connection lasts.
+    ("grpc.server_handshake_timeout_ms", 3000),
+    ("grpc.max_allowed_incoming_connections", 128),
 ]
 
 

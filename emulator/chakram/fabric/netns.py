@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import threading
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ __all__ = [
     "CLONE_NEWUSER",
     "enter_namespace",
     "in_namespace",
+    "open_namespace",
     "run_in_namespace",
     "setns",
     "unshare",
@@ -34,6 +36,10 @@ __all__ = [
 
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
+
+# linux/magic.h and linux/nsfs.h.
+_NSFS_MAGIC = 0x6E736673
+_NS_GET_NSTYPE = 0xB703
 
 _OWN_NAMESPACE = "/proc/thread-self/ns/net"
 
@@ -77,7 +83,7 @@ def enter_namespace(target: str | int) -> None:
     if isinstance(target, int):
         _enter(target, f"descriptor {target}")
         return
-    descriptor = _open(target)
+    descriptor = open_namespace(target)
     try:
         _enter(descriptor, target)
     finally:
@@ -161,21 +167,102 @@ def _may_enter(target: str | int) -> bool:
     return True
 
 
-def _open(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+def open_namespace(path: str, *, timeout_s: float = 5.0) -> int:
+    """Return a descriptor of the network namespace at *path*; the caller closes it.
+
+    Paths come from plans, so nothing else is opened, and nothing is waited for: not
+    even that a file system which does not answer finds what the path names.
+
+    Raises:
+        FabricError: If there is no network namespace, or none in time.
+        PrivilegeError: If this process may not look at it.
+    """
+    outcome: list[int | BaseException] = []
+    lock = threading.Lock()
+    waits = True
+
+    def body() -> None:
+        found: int | BaseException
+        try:
+            found = _open(path)
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
+            found = error
+        with lock:
+            if waits:
+                outcome.append(found)
+            elif isinstance(found, int):
+                os.close(found)  # too late: nobody wants it any more
+
+    # A thread that hangs in the kernel cannot be ended, so nobody may wait for it.
+    thread = threading.Thread(target=body, name="chakram-open-netns", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    with lock:
+        waits = False
+    if not outcome:
         raise FabricError(
             f"network namespace {path}",
+            f"its file system did not answer within {timeout_s:g} s",
+            "network namespaces are in /run/netns and /proc/PID/ns/net",
+        )
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _open(path: str) -> int:
+    """Open *path* once it is known to be a network namespace."""
+    where = f"network namespace {path}"
+    try:
+        # What is only named (O_PATH) is not opened: no FIFO waits for a writer, no
+        # device does anything.
+        named = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+        raise FabricError(
+            where,
             "it does not exist",
             "has its lab ended? see: chakram fabric status",
         ) from None
     except PermissionError:
-        raise PrivilegeError(
-            f"network namespace {path}",
-            "this process may not look at it",
-            "be the user who made the lab, or root",
-        ) from None
+        raise _may_not_look(where) from None
+    except (OSError, ValueError) as error:
+        raise FabricError(where, f"that is no path ({error})") from None
+    try:
+        if _file_system_of(named) != _NSFS_MAGIC:
+            raise _no_namespace(where)
+        try:
+            # The very file that was looked at, whatever the path names by now.
+            descriptor = os.open(
+                f"/proc/thread-self/fd/{named}",
+                os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC,
+            )
+        except PermissionError:
+            raise _may_not_look(where) from None
+        if fcntl.ioctl(descriptor, _NS_GET_NSTYPE) != CLONE_NEWNET:
+            os.close(descriptor)
+            raise _no_namespace(where)
+    finally:
+        os.close(named)
+    return descriptor
+
+
+def _file_system_of(descriptor: int) -> int:
+    """Return the type of the file system that a file is in (statfs system call)."""
+    status = (ctypes.c_long * 64)()  # struct statfs begins with f_type
+    _check(_libc.fstatfs(descriptor, status), "fstatfs")
+    return int(status[0])
+
+
+def _no_namespace(where: str) -> FabricError:
+    return FabricError(where, "it is something else", "ip netns lists them")
+
+
+def _may_not_look(where: str) -> PrivilegeError:
+    return PrivilegeError(
+        where,
+        "this process may not look at it",
+        "be the user who made the lab, or root",
+    )
 
 
 def _enter(descriptor: int, where: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 import chakram
 from chakram.control.service import TlsFiles
 from chakram.errors import ConfigError
+from chakram.fabric.state import STATE_ROOT_VARIABLE
 from chakram_agent.cli import main, parser, serve_options
 from chakram_agent.policy import Policy
 from chakram_agent.shell import ServeOptions
@@ -17,8 +18,13 @@ def options(*arguments: str) -> ServeOptions:
     return serve_options(parser().parse_args(["serve", *arguments]))
 
 
-def test_an_agent_listens_on_loopback_by_default() -> None:
-    assert options() == ServeOptions(listen="127.0.0.1:7411", tls=None, policy=Policy())
+def test_only_its_owner_reaches_an_agent_by_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(STATE_ROOT_VARIABLE, "/run/own")
+    assert options() == ServeOptions(
+        listen="unix:/run/own/agent.sock", tls=None, policy=Policy()
+    )
 
 
 def test_all_options_are_taken() -> None:
@@ -44,6 +50,7 @@ def test_all_options_are_taken() -> None:
         ("--allow", "0.0.0.0/0"),
         ("--max-rate", "10"),
         ("--listen", "h1"),
+        ("--tls-ca", "ca.pem", "--tls-cert", "h1.pem", "--tls-key", "h1.key"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(arguments: tuple[str, str]) -> None:
