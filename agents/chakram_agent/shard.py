@@ -54,7 +54,6 @@ STALLED_NS = 1_000_000_000
 LONGEST_WAIT_NS = 50_000_000
 GARBAGE_THRESHOLD = 100_000
 """Objects that may come, more than go, before somebody looks for cycles."""
-_NICE = -20
 GOODBYE_S = 1.0
 """How long the last words may take."""
 
@@ -314,9 +313,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--core", type=int)
     options = parser.parse_args(arguments)
     die_with_parent(options.parent)
-    # Whatever else runs on the host must not make the generator the bottleneck.
-    with suppress(PermissionError):
-        os.nice(_NICE)
     if options.core is not None:
         with suppress(OSError):  # it may have been taken away since
             os.sched_setaffinity(0, {options.core})

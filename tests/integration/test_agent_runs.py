@@ -246,6 +246,35 @@ async def test_a_missing_interface_is_named(tmp_path: Path) -> None:
             await client.prepare(ring_plan(open_spec="udp:nonesuch0"))
 
 
+@pytest.mark.parametrize("shards", [1, 2], ids=["by-the-shard", "by-the-agent"])
+async def test_what_is_no_namespace_holds_nobody_up(
+    tmp_path: Path, shards: int
+) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    plan = ring_plan(shards=shards, netns=(str(fifo), None))
+    if shards > 1:  # both ranks at one port: the agent opens it for its shards
+        plan = replace(
+            plan,
+            ports=plan.ports[:1],
+            ranks=tuple(replace(rank, port=0) for rank in plan.ranks),
+        )
+    async with agent_in(tmp_path) as client:
+        with pytest.raises(FabricError, match="it is something else"):
+            await client.prepare(plan)
+        await client.reset()
+        assert (await client.describe()).phase == "IDLE"
+
+
+async def test_shards_do_not_go_before_their_agent(tmp_path: Path) -> None:
+    async with agent_in(tmp_path) as client:
+        await client.prepare(ring_plan(shards=2))
+        shards = children_of(os.getpid(), "chakram_agent.shard")
+        assert len(shards) == 2
+        ours = os.getpriority(os.PRIO_PROCESS, 0)
+        assert {os.getpriority(os.PRIO_PROCESS, pid) for pid in shards} == {ours}
+
+
 async def test_a_cap_is_said(tmp_path: Path) -> None:
     async with agent_in(tmp_path, policy=Policy(max_rate_bps=200_000_000)) as client:
         assert client.description.max_rate_bps == 200_000_000
