@@ -87,6 +87,10 @@ coverage: $(TOOLS) ## Say which lines and branches the quick tests miss
 proto: $(TOOLS) ## Generate the code for protobuf messages and services anew
 	$(BIN)/python tools/generate_proto.py
 
+.PHONY: reference
+reference: $(INSTALLED) ## Generate the reference and the schema of the experiment file anew
+	$(BIN)/python tools/generate_reference.py
+
 .PHONY: packages
 packages:
 	@deploy/install-packages.sh

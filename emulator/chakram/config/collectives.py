@@ -37,12 +37,21 @@ __all__ = ["AlgorithmChoice", "check_collectives"]
 
 _EXAMPLE = "e.g. ring, or {ring: {channels: 2}}"
 _USERS = {
-    "msccl": "{msccl: ring8.xml}",
-    "mscclpp": "{mscclpp: plan.json}",
-    "chakra": "{chakra: ring8/custom}",
-    "python": "{python: mine.py:my_ring}",
+    "msccl": "ring8.xml",
+    "mscclpp": "plan.json",
+    "chakra": "ring8/custom",
+    "python": "mine.py:my_ring",
 }
-"""Forms of users' algorithms, with an example each."""
+"""Forms of users' algorithms, with an example of a place each."""
+
+_USER_DESCRIPTIONS = {
+    "msccl": "An algorithm of yours: a file of MSCCL's XML.",
+    "mscclpp": "An algorithm of yours: a JSON execution plan of MSCCL++.",
+    "chakra": "An algorithm of yours: Chakra traces of its body, one for each position "
+    "of the group; a folder, or folder/PREFIX.",
+    "python": "An algorithm of yours: FILE.py:FUNCTION, run with all rights of whoever "
+    "runs chakram.",
+}
 
 _FUNCTION = re.compile(r"(.+):([A-Za-z_][A-Za-z0-9_]*)")
 _RULE_EXAMPLE = "e.g. {up_to: 64KiB, algorithm: tree}"
@@ -60,7 +69,7 @@ def _algorithm(value: object, info: ValidationInfo) -> str | UserAlgorithm:
 
 
 def _user_algorithm(kind: str, place: object, info: ValidationInfo) -> UserAlgorithm:
-    example = f"e.g. {_USERS[kind]}"
+    example = f"e.g. {{{kind}: {_USERS[kind]}}}"
     if not isinstance(place, str) or not place or "\0" in place:
         raise problem(f"{_shown(place)} is no place of an algorithm", example)
     function = None
@@ -175,21 +184,41 @@ _NAME_SCHEMA = {
     "pattern": r"^[a-z][a-z0-9_]*(\([^()]+\))?$",
     "examples": ["ring", "ring(channels=2,chunks=4)"],
 }
-_WHOLE_SCHEMA = {"type": "integer", "minimum": 1}
+
+
+def _whole_schema(description: str, example: int) -> dict[str, Any]:
+    return {
+        "type": "integer",
+        "minimum": 1,
+        "description": description,
+        "examples": [example],
+    }
+
+
 _ORDER_SCHEMA = {
+    "description": "Order of the positions round a ring; a list of orders has one for "
+    "each channel.",
+    "examples": ["interleaved"],
     "anyOf": [
         {"enum": ["ascending", "descending", "interleaved"]},
         {"type": "array", "items": {"type": ["integer", "string", "array"]}},
         {"type": "string"},
-    ]
+    ],
 }
 _PARAMETERS_SCHEMA = {
     "type": ["object", "null"],
     "properties": {
-        "channels": _WHOLE_SCHEMA,
-        "chunks": _WHOLE_SCHEMA,
+        "channels": _whole_schema(
+            "Rings side by side, each with queue pairs of its own.", 2
+        ),
+        "chunks": _whole_schema(
+            "Slices of what moves in one step: one travels on while the next arrives.",
+            4,
+        ),
         "order": _ORDER_SCHEMA,
-        "ranks_per_node": _WHOLE_SCHEMA,
+        "ranks_per_node": _whole_schema(
+            "How many positions of a group are one node.", 8
+        ),
     },
     "additionalProperties": False,
 }
@@ -201,7 +230,12 @@ _ALGORITHM_SCHEMA = {
             "minProperties": 1,
             "maxProperties": 1,
             "properties": {
-                kind: {"type": "string", "minLength": 1, "examples": [example]}
+                kind: {
+                    "type": "string",
+                    "minLength": 1,
+                    "description": _USER_DESCRIPTIONS[kind],
+                    "examples": [example],
+                }
                 for kind, example in _USERS.items()
             },
             "additionalProperties": _PARAMETERS_SCHEMA,
@@ -215,9 +249,24 @@ _RULES_SCHEMA = {
     "items": {
         "type": "object",
         "properties": {
-            "up_to": {"type": "string", "examples": ["64KiB"]},
-            "up_to_ranks": {"type": "integer", "minimum": 2},
-            "algorithm": _ALGORITHM_SCHEMA,
+            "up_to": {
+                "type": "string",
+                "description": "Largest size that the rule is for, as nccl-tests has "
+                "it, before size_scale; without it any.",
+                "examples": ["64KiB"],
+            },
+            "up_to_ranks": {
+                "type": "integer",
+                "minimum": 2,
+                "description": "Largest group that the rule is for; without it any.",
+                "examples": [16],
+            },
+            "algorithm": {
+                "description": "What these take: a name, a name with parameters, or "
+                "one of yours.",
+                "examples": ["tree"],
+                **_ALGORITHM_SCHEMA,
+            },
         },
         "required": ["algorithm"],
         "additionalProperties": False,

@@ -116,9 +116,9 @@ class DcqcnKnobs(Model):
     recovery_stages: Whole | None = Field(default=None, ge=1, le=1_000)
     """F: increases of fast recovery."""
     additive_increase: LineRate | None = None
-    """R_AI."""
+    """R_AI: what an increase adds to the target after fast recovery."""
     hyper_increase: LineRate | None = None
-    """R_HAI."""
+    """R_HAI: what a hyper increase adds to the target."""
     hyper_scaled: bool | None = None
     """Whether the i-th hyper increase adds i x R_HAI."""
     min_rate: LineRate | None = None
@@ -135,20 +135,24 @@ class DcqcnKnobs(Model):
     cnp_interval: Time | None = None
     """At most one notification is sent in this time; 0us: no limit."""
     cnp_scope: Literal["queue_pair", "destination", "port"] | None = None
-    """For what the interval is counted."""
+    """What has an interval of its own: each queue pair, destination or port."""
 
 
 class DcqcnSettings(Model):
     """A profile, and what is different here."""
 
     profile: ProfileName = DEFAULT_PROFILE
+    """Named set of parameters, with a value for every knob."""
     scaled_from: Rate | None = None
     """Line rate that the profile's rates are meant for: they are multiplied by the
-    port's over it.  None: they are as they stand there, whatever the port's rate."""
+    port's over it. Without it they are as they stand there."""
     overrides: DcqcnKnobs = DcqcnKnobs()
-    vendor: dict[str, VendorNumber] = Field(default={}, max_length=32)
-    """Numbers by a vendor's names, e.g. ``rpg_ai_rate: 5``; they go before the
-    profile, and `overrides` before them."""
+    """Single knobs that differ from the profile."""
+    vendor: dict[str, VendorNumber] = Field(
+        default={}, max_length=32, examples=[{"rpg_ai_rate": 5}]
+    )
+    """Numbers by a vendor's names; they go before the profile, and overrides before
+    them."""
 
     def describe(self) -> str:
         """Return profile and what differs from it, in a few words."""

@@ -49,10 +49,14 @@ class Iterations(Model):
     """How often the trace is replayed."""
 
     warmup: Whole = Field(default=2, ge=0, le=1_000_000)
+    """Iterations before the measured ones; they are recorded, but in no figure."""
     measured: Whole = Field(default=20, ge=1, le=1_000_000)
+    """Iterations that figures are made of."""
     sync: Literal["barrier", "free", "gap"] = "barrier"
-    """What lies between two iterations."""
-    gap_ns: Time = Field(default=0, alias="gap")
+    """What lies between two iterations of a rank. barrier: a barrier of all ranks of
+    its job; free: nothing; gap: a time."""
+    gap_ns: Time = Field(default=0, alias="gap", examples=["10ms"])
+    """Time between two iterations; must be given with sync gap, and only then."""
 
     @property
     def total(self) -> int:
@@ -64,19 +68,22 @@ class Arrivals(Model):
     """When jobs begin, one after the other."""
 
     order: Literal["listed", "random"] | tuple[Name, ...] = "listed"
-    """``listed``: as in ``jobs``; ``random``: by ``seed``; or the names in order."""
-    gap_ns: Time = Field(alias="gap")
+    """Which job begins first. listed: as in jobs; random: drawn from seed; or the names
+    of all jobs in order."""
+    gap_ns: Time = Field(alias="gap", examples=["50ms"])
     """Time between two arrivals."""
     spacing: Literal["even", "exponential"] = "even"
-    """``exponential``: the gaps are random, by ``seed``, with this mean."""
+    """even: every gap is that long; exponential: gaps are drawn from seed, with that
+    mean."""
 
 
 class AgentSettings(Model):
     """What agents use of their machine."""
 
     shards: Whole | None = Field(default=None, ge=1, le=64)
-    """Data-plane processes per agent; None: one less than its cores. With more than it
-    has ports with ranks, the ranks of a port live in several of them."""
+    """Data-plane processes per agent. Without it, those of this machine are as many as
+    its cores leave, and another host has one per port. With more than an agent has
+    ports with ranks, the ranks of a port live in several of them."""
 
 
 class Records(Model):
@@ -92,13 +99,16 @@ class Metrics(Model):
     """Where Prometheus finds the run."""
 
     listen: ListenAddress | None = None
-    """None: no metrics are served."""
+    """Address and port that Prometheus scrapes; off, or nothing: no metrics are
+    served."""
 
 
 class StopIf(Model):
     """When a run ends before its work is done."""
 
-    duration_ns: Time | None = Field(default=None, alias="duration")
+    duration_ns: Time | None = Field(default=None, alias="duration", examples=["10min"])
+    """Time after which the run is ended, and its results marked as partial; real time,
+    whatever the dilation. Without it there is no such limit."""
 
 
 def _metrics(value: object) -> object:
@@ -117,19 +127,32 @@ class Experiment(Model):
     # stretched by the fabric's dilation; ``written`` has them as the file does.
 
     version: Literal[1]
+    """Version of this form of file."""
     name: Name
-    description: str | None = Field(default=None, max_length=10_000)
-    lab: LabName | None = None
-    """Prefix of everything that the run creates; None: from ``name``."""
+    """Name of the experiment: in tables, metrics and the names of run directories."""
+    description: str | None = Field(
+        default=None, max_length=10_000, examples=["Does the new leaf hold its rate?"]
+    )
+    """What it is for, in your words; nothing reads it."""
+    lab: LabName | None = Field(default=None, examples=["night-run"])
+    """Prefix of all namespaces and interfaces that the run creates; without it what
+    name gives. Two runs at the same time need two."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
+    """What runs: one trace each, with its place on the fabric."""
     arrivals: Arrivals | None = None
-    """None: every job begins at its own ``start``."""
-    collectives: dict[CollectiveOp, AlgorithmChoice] = Field(default_factory=dict)
-    """Algorithms by collective; ``auto`` for those that are not named."""
+    """Lets jobs begin one after the other; without it each begins at its own start."""
+    collectives: dict[CollectiveOp, AlgorithmChoice] = Field(
+        default_factory=dict, examples=[{"all_reduce": "ring"}]
+    )
+    """Algorithms by collective; auto for those that are not named."""
     iterations: Iterations = Iterations()
+    """How often the traces are replayed."""
     fabric: Fabric
+    """Where the packets run: one of three kinds."""
     transport: Transport = Transport()
+    """Settings of all queue pairs."""
     faults: Faults = Faults()
+    """Packets that are disturbed on purpose."""
     preflight: Annotated[
         Preflight,
         BeforeValidator(
@@ -137,20 +160,29 @@ class Experiment(Model):
             json_schema_input_type=Preflight | Literal["off", "warn", "require"],
         ),
     ] = Preflight(action="off")
-    """What every pair of ports must show before the run."""
+    """What every pair of ports must show before the run: off, warn, require, or the
+    tests one by one; without it off."""
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
+    """Start of all random numbers: placement, arrivals, equal-cost paths, faults, marks
+    of simulated switches."""
     predict: tuple[Literal["ideal", "simulate"], ...] = ("ideal",)
-    """What the measured times are compared with."""
+    """What measured times are compared with. ideal: each schedule alone on the fabric;
+    simulate: the whole job in virtual time, once, before the run."""
     agents: AgentSettings = AgentSettings()
+    """What agents use of their machines."""
     metrics: Annotated[
         Metrics, BeforeValidator(_metrics, json_schema_input_type=Metrics | str)
     ] = Metrics()
+    """Where Prometheus finds the run: an address, off, or a section."""
     records: Records = Records()
+    """What is recorded beside flows and collectives."""
     runs: WorkingPath = Path("runs")
-    """Folder of the run directories."""
+    """Folder of the run directories; relative to where the command runs."""
     hang_timeout_ns: Time = Field(default=30 * 10**9, alias="hang_timeout", ge=10**8)
-    """Without progress for so long, the run has failed."""
+    """Without progress for so long, the run has failed. Unless the file names it, a
+    dilated run waits for four of its timeouts at least."""
     stop_if: StopIf = StopIf()
+    """What ends a run before its work is done."""
     _written: Experiment | None = PrivateAttr(default=None)
 
     @property

@@ -55,15 +55,19 @@ Addressing = Literal["ipv4", "ipv6"]
 class SingleSwitchShape(Model):
     """Hosts on one switch."""
 
-    hosts: Whole = Field(ge=1, le=MAX_HOSTS)
+    hosts: Whole = Field(ge=1, le=MAX_HOSTS, examples=[8])
+    """Number of hosts, with one port each."""
 
 
 class ClosShape(Model):
     """Leaves and spines, each leaf with one link to each spine."""
 
-    leaves: Whole = Field(ge=1, le=1024)
-    spines: Whole = Field(ge=1, le=1024)
-    hosts_per_leaf: Whole = Field(ge=1, le=1024)
+    leaves: Whole = Field(ge=1, le=1024, examples=[2])
+    """Number of leaf switches."""
+    spines: Whole = Field(ge=1, le=1024, examples=[2])
+    """Number of spine switches; every leaf has one link to each."""
+    hosts_per_leaf: Whole = Field(ge=1, le=1024, examples=[4])
+    """Hosts of each leaf, with one port each."""
 
     @property
     def hosts(self) -> int:
@@ -75,7 +79,9 @@ class TopologySettings(Model):
     """The shape of a fabric: exactly one of its keys."""
 
     single_switch: SingleSwitchShape | None = None
+    """All hosts on one switch."""
     clos: ClosShape | None = None
+    """A leaf-spine fabric of two tiers."""
 
     @property
     def hosts(self) -> int:
@@ -88,11 +94,11 @@ class EcnSettings(Model):
     """From which queue on a switch marks packets."""
 
     kmin_bytes: ZeroableSize = Field(alias="kmin")
-    """Up to this queue, none."""
+    """Queue up to which no packet is marked."""
     kmax_bytes: ZeroableSize = Field(alias="kmax")
-    """Beyond this queue, all."""
-    pmax: Number = Field(ge=0.0, le=1.0)
-    """Share that is marked at ``kmax``; from ``kmin`` it rises linearly."""
+    """Queue beyond which every packet is marked."""
+    pmax: Number = Field(ge=0.0, le=1.0, examples=[0.2])
+    """Share of the packets that is marked at kmax; from kmin on it rises linearly."""
 
 
 _ECN_EXAMPLE = "e.g. 400KB/1600KB/0.2 or {kmin: 400KB, kmax: 1600KB, pmax: 0.2}"
@@ -119,38 +125,50 @@ class LinkSettings(Model):
     """One kind of link; each direction has this rate, delay and queue."""
 
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """None: as fast as it goes."""
+    """Rate of each direction; without it as fast as it goes."""
     delay_ns: Time = Field(default=0, alias="delay")
-    """Propagation; only the simulator has it, kernel fabrics add none."""
+    """Propagation delay; fabrics of this machine add none, and say so."""
     queue_bytes: Size | None = Field(default=None, alias="queue")
+    """Longest queue of a switch before this link: what finds it full is dropped.
+    Without it 2 MiB. Simulated queues have no limit."""
     ecn: Annotated[
         EcnSettings | None,
         BeforeValidator(_ecn_parts, json_schema_input_type=EcnSettings | str | None),
         AfterValidator(_ecn_in_order),
     ] = None
-    """When switches mark what they send into it; only the simulator does."""
+    """From which queue on switches mark packets: a section, or Kmin/Kmax/Pmax. Without
+    it they mark nothing; switches of this machine's kernel never do."""
 
 
 class LinksSettings(Model):
     """The links of hosts and those between switches."""
 
     host: LinkSettings = LinkSettings()
+    """Links between hosts and their switch."""
     uplink: LinkSettings = LinkSettings()
+    """Links between leaves and spines."""
 
 
 class NamespaceFabric(Model):
     """Hosts and switches as network namespaces of this machine."""
 
     kind: Literal["namespaces"]
+    """Hosts and switches are network namespaces of this machine."""
     dilation: Dilation = 1
     """Factor by which time is stretched; the file says what it was before."""
     switch: Literal["kernel"] = "kernel"
-    topology: TopologySettings
+    """What switches: the kernel's bridges and routes."""
+    topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
+    """Shape of the fabric: exactly one of its keys."""
     links: LinksSettings = LinksSettings()
+    """Rates and queues of the links."""
     addressing: Addressing = "ipv4"
+    """Address family of all ports."""
     mtu: Whole = Field(default=4200, ge=576, le=65_535)
+    """Largest IP packet of every interface, in bytes; over IPv6 at least 1280."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
-    capture: tuple[Name, ...] = Field(default=(), max_length=64)
+    """UDP port that all ports receive on."""
+    capture: tuple[Name, ...] = Field(default=(), max_length=64, examples=[["h0"]])
     """Hosts whose packets are captured into the run directory."""
 
 
@@ -158,67 +176,85 @@ class LoopbackFabric(Model):
     """Ports are addresses of this machine's loopback interface."""
 
     kind: Literal["loopback"]
+    """Ports are addresses of this machine's loopback interface."""
     dilation: Dilation = 1
     """Factor by which time is stretched; the file says what it was before."""
-    ports: Whole | None = Field(default=None, ge=1, le=MAX_HOSTS)
-    """None: as many as the jobs need."""
+    ports: Whole | None = Field(default=None, ge=1, le=MAX_HOSTS, examples=[8])
+    """Number of ports; without it as many as the jobs need."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate that each port paces itself to."""
+    """Rate that each port paces itself to; without it as fast as it goes."""
     addressing: Addressing = "ipv4"
-    """IPv6 has one loopback address, so ports have the UDP ports from ``udp_port`` on
-    there."""
+    """Address family of all ports. IPv6 has one loopback address, so ports have the UDP
+    ports from udp_port on there."""
     mtu: Whole = Field(default=65_535, ge=576, le=65_535)
+    """Largest IP packet, in bytes."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
+    """UDP port that all ports receive on; over IPv6 that of the first."""
 
 
 class PortSettings(Model):
     """One port of a host."""
 
     open: PortSpecification
-    """``udp:ens1f0``, ``packet:ens1f0``, ``verbs:mlx5_0`` or ``memory:``."""
+    """How the port is opened: kind and interface. Agents of today open udp."""
     address: InterfaceAddress
-    """Of IPv4 or of IPv6, like those of all ports."""
-    netns: FilePath | None = None
-    """Network namespace that the interface lies in; None: the agent's own."""
+    """Address of the interface with its prefix length; all ports of a fabric are of one
+    family."""
+    netns: FilePath | None = Field(default=None, examples=["/run/netns/port0"])
+    """Network namespace that the interface lies in; without it that of the agent."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    mtu: Whole | None = Field(default=None, ge=576, le=65_535)
+    """Rate of the port; without it that of defaults."""
+    mtu: Whole | None = Field(default=None, ge=576, le=65_535, examples=[9000])
+    """Largest IP packet of the port, in bytes; without it that of defaults."""
 
 
 class HostSettings(Model):
     """A host under an agent's control."""
 
     name: Name
+    """Name of the host, in all results."""
     agent: AgentAddress
-    """``address:port`` or ``unix:/path``."""
+    """Where its agent listens: address:port, or unix:/path on this machine."""
     ports: tuple[PortSettings, ...] = Field(min_length=1, max_length=64)
+    """Its ports under test, in the order in which ranks are placed on them."""
 
 
 class PortDefaults(Model):
     """What ports have that do not say otherwise."""
 
     rate_bps: Rate | None = Field(default=None, alias="rate")
+    """Rate that each port paces itself to; without it as fast as it goes."""
     mtu: Whole = Field(default=1500, ge=576, le=65_535)
+    """Largest IP packet of a port, in bytes."""
     isolate: Literal["none", "namespace"] = "none"
-    """``namespace``: every port names the network namespace it lies in."""
+    """namespace: every port must name the network namespace that it lies in, so that
+    ports of one server reach each other through the fabric only."""
     udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
+    """UDP port that all ports receive on."""
 
 
 class TlsSettings(Model):
     """Certificates for mutual TLS with the agents."""
 
-    ca: FilePath
-    cert: FilePath
-    key: FilePath
+    ca: FilePath = Field(examples=["certs/ca.pem"])
+    """Certificate of the authority that signed those of the agents."""
+    cert: FilePath = Field(examples=["certs/controller.pem"])
+    """The controller's certificate, signed by the same authority."""
+    key: FilePath = Field(examples=["certs/controller.key"])
+    """Key of the controller's certificate."""
 
 
 class ExternalFabric(Model):
     """Real hosts, real NICs, real switches."""
 
     kind: Literal["external"]
+    """Real hosts, real NICs, real switches."""
     dilation: NoDilation = 1
-    """1: real switches and NICs run at their own speed."""
+    """Always 1: real switches and NICs run at their own speed."""
     defaults: PortDefaults = PortDefaults()
+    """Settings of all ports that do not say otherwise."""
     hosts: tuple[HostSettings, ...] = Field(min_length=1, max_length=MAX_HOSTS)
+    """The hosts, with an agent each; ranks are placed on their ports in this order."""
     allow: tuple[Prefix, ...] = Field(
         default=tuple(
             map(prefix, ("198.18.0.0/15", "127.0.0.0/8", "2001:2::/48", "::1/128"))
@@ -226,12 +262,16 @@ class ExternalFabric(Model):
         min_length=1,
         max_length=64,
     )
-    """Prefixes that hold every port; the agents must allow them as well."""
+    """Prefixes that hold every port; agents must allow them as well, with --allow."""
     tls: TlsSettings | None = None
-    topology: TopologySettings | None = None
-    """Shape of the fabric under test, for predictions; ports in order are its hosts."""
+    """Certificates for mutual TLS; agents on TCP addresses of other hosts need them."""
+    topology: TopologySettings | None = Field(
+        default=None, examples=[{"single_switch": {"hosts": 8}}]
+    )
+    """Shape of the fabric under test, for ideal times and simulation; ports in order
+    are its hosts. Without it there are neither."""
     links: LinksSettings = LinksSettings()
-    """Links of ``topology``."""
+    """Links of that topology."""
 
     @property
     def udp_port(self) -> int:

@@ -105,37 +105,52 @@ class TraceFiles(Model):
     """A trace set that lies in files."""
 
     path: FilePath
-    """Folder, prefix, archive, or one of the files."""
-    bytes_per_element: Whole | None = Field(default=None, ge=1, le=64)
-    """What one unit of a stored size is worth; None: the sizes are bytes."""
-    comm_groups: FilePath | None = None
-    """Group file, where it does not lie beside the traces."""
-    kineto: FilePath | None = None
+    """Where the trace lies: folder, prefix, archive, or one of the files."""
+    bytes_per_element: Whole | None = Field(default=None, ge=1, le=64, examples=[2])
+    """Bytes of one unit of a stored size; without it the sizes are bytes. Traces of
+    STAGE need it."""
+    comm_groups: FilePath | None = Field(
+        default=None, examples=["traces/mixtral/comm_group.json"]
+    )
+    """File of process groups, where it does not lie beside the traces."""
+    kineto: FilePath | None = Field(default=None, examples=["traces/kineto/"])
     """Profiles of PyTorch host traces, where they are not found beside them."""
-    unnamed_group: Name | None = None
+    unnamed_group: Name | None = Field(default=None, examples=["world"])
     """Process group of operations that name none: gloo's in PyTorch host traces."""
     dependencies: Literal["auto", "data", "control", "both"] = "auto"
-    """Which edges of the trace order its nodes."""
+    """Which edges of the trace order its nodes. auto: data dependencies, and control
+    dependencies in a file that has no others."""
     drop_missing_dependencies: bool = Field(default=False, strict=True)
     """Go on where a dependency names a node that the file does not have."""
-    duration_unit_ns: Time | None = Field(default=None, alias="duration_unit")
-    """What one unit of the trace's durations is worth; None: a microsecond, or what
-    its producer is known to write."""
-    uncorrected: tuple[Correction, ...] = ()
-    """What is left as the trace has it, of what its producer is known to write
+    duration_unit_ns: Time | None = Field(
+        default=None, alias="duration_unit", examples=["1ns"]
+    )
+    """What one unit of the trace's durations is worth; without it a microsecond, or
+    what its producer is known to write."""
+    uncorrected: tuple[Correction, ...] = Field(
+        default=(), examples=[["self-control-dependency"]]
+    )
+    """Corrections that are not made, of what the trace's producer is known to write
     differently."""
 
-    replicate: Whole | None = Field(default=None, ge=2, le=MAX_RANKS)
-    """So many ranks do what the trace of one says; None: every rank has its own."""
+    replicate: Whole | None = Field(default=None, ge=2, le=MAX_RANKS, examples=[64])
+    """So many ranks do what the trace of one says; without it every rank has a trace of
+    its own."""
     rank: Whole = Field(default=0, ge=0, le=MAX_RANKS)
-    """The one that is replicated."""
+    """Rank whose trace is replicated."""
     dimensions: dict[Name, Annotated[Whole, Field(ge=1, le=MAX_RANKS)]] = Field(
-        default_factory=dict
+        default_factory=dict, examples=[{"tp": 8, "dp": 8}]
     )
-    """Sizes of the dimensions of replicated ranks, innermost first."""
-    groups: GroupDimensions = Field(default_factory=dict)
-    """By process group of a replicated trace: a dimension, several, or ``all``."""
-    peer_offset: int | None = Field(default=None, ge=-MAX_RANKS, le=MAX_RANKS)
+    """Sizes of the dimensions of replicated ranks, innermost first; their product is
+    replicate."""
+    groups: GroupDimensions = Field(
+        default_factory=dict, examples=[{"1": "tp", "2": ["tp", "dp"]}]
+    )
+    """By process group of a replicated trace: a dimension, several, or all. Without it
+    a group becomes on every rank what it is on the recorded one."""
+    peer_offset: int | None = Field(
+        default=None, ge=-MAX_RANKS, le=MAX_RANKS, examples=[1]
+    )
     """How many ranks further go messages of a replicated trace that name no rank."""
 
 
@@ -176,12 +191,15 @@ class Compute(Model):
     """How compute nodes become delays."""
 
     source: Literal["none", "trace", "roofline"] = Field(default="trace", alias="from")
-    """``none``: no delay; ``trace``: its durations; ``roofline``: operations over
-    ``peak`` or bytes over ``memory``, whichever takes longer."""
+    """What a compute node takes. none: nothing; trace: its duration; roofline: its
+    operations over peak or its bytes over memory, whichever is longer."""
     scale: Ratio = Fraction(1)
     """Factor on every delay."""
     peak_flops: ComputeRate | None = Field(default=None, alias="peak")
+    """Operations per second of a rank; roofline needs it."""
     memory_bytes_per_s: ByteRate | None = Field(default=None, alias="memory")
+    """Memory rate of a rank, for roofline; without it memory is never slower than
+    computing."""
 
 
 def _order(value: object) -> str | tuple[int, ...]:
@@ -281,40 +299,51 @@ class Placement(Model):
     """Which rank uses which port."""
 
     order: Order = "linear"
-    """Ranks in the order of the ports; ``linear``: ascending."""
+    """Ranks in the order in which they get ports. linear: ascending; or a list of all
+    ranks."""
     ranks_per_port: Whole = Field(default=1, ge=1, le=1024)
-    first_port: Whole | None = Field(default=None, ge=0)
-    """Port of the first rank; None: the first one that no earlier job uses."""
+    """How many ranks share a port."""
+    first_port: Whole | None = Field(default=None, ge=0, examples=[4])
+    """Port where packed begins; without it the first one that no earlier job uses."""
     pattern: Literal["packed", "striped", "random"] = "packed"
-    """``packed``: one port after the other; ``striped``: in turns from every switch;
-    ``random``: any, by ``seed``."""
-    ports: Ports | None = None
-    """Ports that may be taken, in order; None: all that no earlier job uses."""
+    """Which ports are taken. packed: one after the other; striped: in turns from every
+    switch; random: any, drawn from seed."""
+    ports: Ports | None = Field(default=None, examples=[[0, 1, "h4", "h5"]])
+    """Ports that may be taken, by number or by name of their host; without it all that
+    no earlier job uses."""
     same_host: Literal["fabric", "skip"] = "fabric"
-    """``skip``: messages between ranks of one host do not go through its ports."""
+    """How messages between ranks of one host go. fabric: through its ports; skip: not
+    over the fabric at all."""
     local_rate_bps: Rate | None = Field(default=None, alias="local_rate")
-    """What each rank sends within its host, with ``skip``; None: it takes no time."""
+    """Rate of each rank's messages within its host, with skip; without it they take no
+    time."""
 
 
 class Job(Model):
     """One trace with its place on the fabric."""
 
     name: Name
+    """Name of the job, in all results."""
     trace: Trace
+    """What it does: files of a trace set (path), or a made-up trace (synth)."""
     compute: Compute = Compute()
+    """How long compute nodes take."""
     size_scale: Ratio = Fraction(1)
     """Factor on the size of every message."""
     placement: Placement = Placement()
+    """Where its ranks are on the fabric."""
     ordering: Literal["serial", "overlap"] = "serial"
-    """Whether collectives of one process group run one at a time."""
+    """Collectives of one process group: serial, one at a time in one order, as NCCL
+    does it; or overlap, as soon as each is ready."""
     order: Literal["dependencies", "start_times"] = "dependencies"
-    """``start_times``: nodes start at their recorded times instead of after others."""
+    """When nodes start: after those that they depend on, or at their recorded times."""
     policy: Literal["fifo", "start_time", "communication_first"] = "fifo"
-    """Which of several ready nodes goes first."""
-    start_ns: Time = Field(default=0, alias="start")
+    """Which of several ready nodes goes first: the one that became ready first, the one
+    that was recorded first, or the one that leads to communication soonest."""
+    start_ns: Time = Field(default=0, alias="start", examples=["200ms"])
     """When the job begins, from the start of the run."""
-    repeat: Repeat | None = None
-    """Its measured iterations; None: those of the run."""
+    repeat: Repeat | None = Field(default=None, examples=[20, "until_others_end"])
+    """Its measured iterations, or until_others_end; without it those of the run."""
 
     @property
     def is_background(self) -> bool:

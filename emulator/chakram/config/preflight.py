@@ -21,9 +21,11 @@ class Preflight(Model):
     """Tests of every pair of ports before a run."""
 
     action: Literal["off", "warn", "require"] = "require"
-    """What a run does: no test, a warning in its results, or no run if one fails."""
+    """What a run does. off: no test; warn: a warning in its results if one fails;
+    require: no run if one fails."""
     pairs: Literal["rate", "latency", "none"] = "rate"
-    """What is measured with messages: latency and rate, latency, or nothing."""
+    """What is measured with messages. rate: latency and rate; latency: latency only;
+    none: nothing."""
     mtu: bool = True
     """Whether packets of all path MTUs are sent, unfragmented."""
     dscp_ecn_echo: bool = True
@@ -31,23 +33,28 @@ class Preflight(Model):
     permutation: bool = True
     """Whether the rate is measured while all ports send, too."""
     path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
-    """The path MTU that must pass; None: that of ``transport``."""
+    """The path MTU that must pass; without it that of transport."""
     min_rate: Number = Field(default=0.9, ge=0.0, le=1.0)
     """Part of what the links state that a pair must reach."""
-    min_permutation_rate: Number | None = Field(default=None, ge=0.0, le=1.0)
-    """Likewise while all ports send; None: it is only told."""
-    max_latency_ns: Time | None = Field(default=None, alias="max_latency")
-    """The longest median round trip; None: any."""
+    min_permutation_rate: Number | None = Field(
+        default=None, ge=0.0, le=1.0, examples=[0.8]
+    )
+    """Likewise while all ports send; without it the rate is told, and nothing is
+    demanded."""
+    max_latency_ns: Time | None = Field(
+        default=None, alias="max_latency", examples=["50us"]
+    )
+    """The longest median round trip; without it any is accepted."""
     max_loss: Number = Field(default=0.001, ge=0.0, le=1.0)
     """Part of the packets of a pair that may have to be sent again."""
     duration_ns: Time = Field(
         default=100_000_000, alias="duration", ge=10**6, le=60 * 10**9
     )
-    """How long each pair sends to measure its rate."""
-    paths: Whole | None = Field(default=None, ge=1, le=64)
-    """UDP source ports that are probed; None: one where there is one way, else 8."""
-    rounds: Whole | None = Field(default=None, ge=1)
-    """Rounds of disjoint pairs, spread over all; None: every pair is tested."""
+    """How long each pair sends to measure its rate; real time, not stretched."""
+    paths: Whole | None = Field(default=None, ge=1, le=64, examples=[8])
+    """UDP source ports that are probed; without it 8, or 1 where there is one way."""
+    rounds: Whole | None = Field(default=None, ge=1, examples=[16])
+    """Rounds of disjoint pairs, spread over all; without it every pair is tested."""
 
 
 def preflight_section(value: object) -> object:

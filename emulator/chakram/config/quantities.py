@@ -36,10 +36,14 @@ BASE_DIRECTORY = "base_directory"
 class Model(BaseModel):
     """Base of all sections: unknown keys are mistakes, nothing changes once read.
 
-    A field whose Python name carries a unit has its name in the file as alias.
+    A field whose Python name carries a unit has its name in the file as alias.  The
+    text below a field describes its key to users: in the JSON Schema, and in
+    ``docs/reference/experiment.md``.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
 
 
 class Stretches(Enum):
@@ -228,7 +232,9 @@ def resolved_path(value: str, info: ValidationInfo) -> Path:
 
 
 FilePath = Annotated[
-    Path, PlainValidator(_path), WithJsonSchema({"type": "string", "minLength": 1})
+    Path,
+    PlainValidator(_path),
+    WithJsonSchema({"type": "string", "minLength": 1, "examples": ["traces/mixtral"]}),
 ]
 """A path; a relative one starts at the folder of the experiment file."""
 
@@ -242,7 +248,7 @@ def _working_path(value: object) -> Path:
 WorkingPath = Annotated[
     Path,
     PlainValidator(_working_path),
-    WithJsonSchema({"type": "string", "minLength": 1}),
+    WithJsonSchema({"type": "string", "minLength": 1, "examples": ["runs"]}),
 ]
 """A path; a relative one starts at the folder that the command runs in."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from chakram.config.experiment import Experiment
+from chakram.config.worlds import WORLDS, worlds_of
 
 if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
@@ -37,14 +38,24 @@ class _Generator(GenerateJsonSchema):
         return result
 
 
-def schema_text() -> str:
-    """Return the schema as JSON."""
-    schema = {
+def experiment_schema() -> dict[str, Any]:
+    """Return the schema; keys that some worlds do not use say so."""
+    schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Experiment.model_json_schema(by_alias=True, schema_generator=_Generator),
         "title": "Chakram experiment",
     }
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    for name, section in {Experiment.__name__: schema, **schema["$defs"]}.items():
+        for key, entry in section.get("properties", {}).items():
+            worlds = worlds_of(name, key)
+            if worlds != WORLDS:
+                entry["description"] += f" (used in: {', '.join(worlds)})"
+    return schema
+
+
+def schema_text() -> str:
+    """Return the schema as JSON."""
+    return json.dumps(experiment_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

@@ -65,15 +65,22 @@ class FixedRateSettings(Model):
     """Every queue pair sends at one rate."""
 
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """None: the rate of the port."""
+    """Rate of each queue pair; without it that of the port."""
 
 
 class CongestionSettings(Model):
     """A congestion control with its parameters: exactly one key."""
 
-    none: dict[str, Any] | None = Field(default=None, max_length=0)
-    fixed_rate: FixedRateSettings | None = None
-    dcqcn: DcqcnSettings | None = None
+    none: dict[str, Any] | None = Field(default=None, max_length=0, examples=[{}])
+    """No congestion control: the window and the port's rate are the only limits."""
+    fixed_rate: FixedRateSettings | None = Field(
+        default=None, examples=[{"rate": "10Gbit"}]
+    )
+    """Every queue pair sends at one rate, whatever the network does."""
+    dcqcn: DcqcnSettings | None = Field(
+        default=None, examples=[{"profile": "dcqcn-nvidia"}]
+    )
+    """DCQCN, as RoCE adapters have it: reacts to marks of switches."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,8 +115,11 @@ class Dscp(Model):
     """DSCP of the packets."""
 
     data: Whole = Field(default=26, ge=0, le=63)
+    """Of data packets."""
     ack: Whole = Field(default=26, ge=0, le=63)
+    """Of acknowledgements and NAKs."""
     cnp: Whole = Field(default=48, ge=0, le=63)
+    """Of congestion notifications."""
 
 
 class AdaptiveRetransmission(Model):
@@ -129,11 +139,13 @@ class QueuePairs(Model):
     count: Whole = Field(default=1, ge=1, le=64)
     """Queue pairs for each of these."""
     split: Literal["round_robin", "even"] = "round_robin"
-    """Whether a message goes over the next of them, or is divided among all."""
+    """How a message uses them. round_robin: it goes over the next one; even: it is
+    divided among all."""
     message_size_bytes: Size | None = Field(
         default=None, alias="message_size", ge=256, le=1 << 31
     )
-    """Messages are posted in pieces of at most so much; None: whole."""
+    """Longer messages are posted in pieces of at most so much, which needs verb write;
+    without it messages are posted whole."""
 
 
 SourcePorts = Annotated[
@@ -144,12 +156,18 @@ SourcePorts = Annotated[
 _ALIASES = {"qps_per_rankpair": "count", "rdma_message_size": "message_size"}
 """Names that others have for keys of ``queue_pairs``."""
 
+_ALIAS_TYPES: dict[str, dict[str, Any]] = {
+    "qps_per_rankpair": {"type": "integer", "examples": [4]},
+    "rdma_message_size": {"type": "string", "examples": ["64KiB"]},
+}
+
 
 def _describe_aliases(schema: dict[str, Any]) -> None:
     """Let editors know the other names, too."""
     for alias, name in _ALIASES.items():
         schema["properties"][alias] = {
-            "description": f"Another name for queue_pairs.{name}."
+            "description": f"Another name for queue_pairs.{name}.",
+            **_ALIAS_TYPES[alias],
         }
 
 
@@ -190,75 +208,96 @@ class Transport(Model):
             | Literal["none", "fixed_rate", "dcqcn"],
         ),
     ] = CongestionSettings()
+    """What decides about the rate of a queue pair: none, fixed_rate, dcqcn, or one of
+    them with its parameters; without it none."""
     window_bytes: Size | None = Field(default=None, alias="window", le=1 << 40)
-    """Bytes that a queue pair may have unacknowledged; None: four bursts, at least
+    """Bytes that a queue pair may have unacknowledged; without it four bursts, at least
     64 KiB."""
-    path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = None
-    """Payload of a full packet; None: the largest that the MTU has room for."""
+    path_mtu: Literal[256, 512, 1024, 2048, 4096] | None = Field(
+        default=None, examples=[4096]
+    )
+    """Payload of a full packet, in bytes; without it the largest that the fabric's MTU
+    has room for."""
     verb: Literal["write", "send"] = "write"
+    """Operation that carries messages: RDMA WRITE, the last packet with immediate data,
+    or SEND."""
     dscp: Dscp = Dscp()
+    """DSCP of packets by what they are."""
     ecn: Literal["off", "ect0", "ect1"] = "ect0"
-    ack_interval: Whole | None = Field(default=None, ge=1, le=1024)
-    """Packets after which an acknowledgement is asked for; None: two bursts."""
+    """ECN field of data packets and CNPs; with off switches mark nothing."""
+    ack_interval: Whole | None = Field(default=None, ge=1, le=1024, examples=[32])
+    """Packets after which an acknowledgement is asked for; without it two bursts."""
     retransmit_timeout_ns: Time = Field(
         default=67_108_864, alias="retransmit_timeout", ge=10_000, le=600 * 10**9
     )
-    """Default: local ACK timeout 14, which is 4.096 us x 2**14."""
-    local_ack_timeout: Whole | None = Field(default=None, ge=0, le=31)
+    """How long an acknowledgement is waited for before packets are sent again. The
+    default is local_ack_timeout 14."""
+    local_ack_timeout: Whole | None = Field(default=None, ge=0, le=31, examples=[14])
     """The same as verbs have it: t stands for 4.096 us x 2**t, 0 for no timeout. Only
     one of the two."""
     retry_limit: Whole = Field(default=7, ge=0, le=1_000)
+    """Timeouts, or NAKs for one packet, in a row before a queue pair gives up, and the
+    run with it."""
     rnr_retry_limit: Whole = Field(default=7, ge=0, le=7)
     """Retries in a row for a receiver that is not ready; 7: no limit."""
     rnr_timer: Whole = Field(default=12, ge=0, le=31)
     """Code of the time that a peer is asked to wait then; 12 is 0.64 ms."""
-    adaptive_retransmission: AdaptiveRetransmission | None = None
-    """Timeouts that begin low and rise, in place of retransmit_timeout; None: off."""
+    adaptive_retransmission: AdaptiveRetransmission | None = Field(
+        default=None, examples=[{"low": "1ms", "tries": 2}]
+    )
+    """Timeouts that begin low and rise, in place of retransmit_timeout."""
     icrc: Literal["table", "full", "off"] = "table"
     """How the ICRC is made: by table, over every byte, or not at all (zeros)."""
     icrc_check: Whole = Field(default=0, ge=0, le=1_000_000_000)
     """One in so many packets received has its ICRC checked; 0: none."""
     source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
-    """UDP source ports: as adapters choose them, or a list that is used in turn."""
+    """UDP source ports of queue pairs, which decide about equal-cost paths: as adapters
+    derive them from the two queue pair numbers, or a list that is used in turn."""
     queue_pairs: QueuePairs = QueuePairs()
-    credits: Whole | None = Field(default=None, ge=1, le=64)
+    """Queue pairs of two ranks, and what goes over which."""
+    credits: Whole | None = Field(default=None, ge=1, le=64, examples=[4])
     """Messages of a collective that a rank may send to a peer, on one channel, before
-    the peer has taken them up; None: any number."""
-    burst: Whole | None = Field(default=None, ge=1, le=64)
+    the peer has taken them up; without it any number."""
+    burst: Whole | None = Field(default=None, ge=1, le=64, examples=[8])
     """Packets that leave as one, in one send of UDP: of path MTU 4096 at most 15, of
-    2048 at most 31; None: chosen by the rate of the ports."""
+    2048 at most 31; without it chosen by the rate of the ports."""
 
 
 class PacketFaultSettings(Model):
     """Something that ports do to packets on purpose."""
 
     action: Literal["drop", "delay", "duplicate", "reorder", "mark", "not_ready"]
-    """What: mark is "congestion experienced", not_ready a receiver-not-ready NAK."""
+    """What is done. drop; delay: others overtake it; duplicate; reorder: a few of its
+    queue pair overtake it; mark: "congestion experienced"; not_ready: answered with a
+    receiver-not-ready NAK."""
     at: Literal["receive", "send"] = "receive"
     """Which of the two ports does it."""
     packets: Literal[
         "any", "data", "first", "middle", "last", "only", "ack", "nak", "cnp"
     ] = "data"
     """Which class of packets, by opcode."""
-    job: Name | None = None
+    job: Name | None = Field(default=None, examples=["moe"])
     """Only packets of this job."""
-    source: Whole | None = Field(default=None, ge=0, lt=1 << 17)
+    source: Whole | None = Field(default=None, ge=0, lt=1 << 17, examples=[0])
     """Only packets that this rank sends."""
-    destination: Whole | None = Field(default=None, ge=0, lt=1 << 17)
+    destination: Whole | None = Field(default=None, ge=0, lt=1 << 17, examples=[5])
     """Only packets to this rank."""
-    group: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Only packets of this process group, as ``chakram trace show`` names it."""
-    channel: Whole | None = Field(default=None, ge=0, lt=1 << 10)
+    group: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None, examples=["p2p"]
+    )
+    """Only packets of this process group, as "chakram trace show" names it; p2p: of
+    messages between two ranks."""
+    channel: Whole | None = Field(default=None, ge=0, lt=1 << 10, examples=[0])
     """Only packets of this channel of an algorithm, from 0."""
-    queue_pair: Whole | None = Field(default=None, ge=0, lt=64)
-    """Only packets of this one of ``transport.queue_pairs.count``, from 0."""
-    nth: Whole | None = Field(default=None, ge=1, lt=1 << 53)
+    queue_pair: Whole | None = Field(default=None, ge=0, lt=64, examples=[0])
+    """Only packets of this one of transport.queue_pairs.count, from 0."""
+    nth: Whole | None = Field(default=None, ge=1, lt=1 << 53, examples=[3])
     """The packet that it happens to, counted from 1 at each port."""
     count: Whole = Field(default=1, ge=1, lt=1 << 53)
     """How many in a row."""
-    every: Whole | None = Field(default=None, ge=1, lt=1 << 53)
+    every: Whole | None = Field(default=None, ge=1, lt=1 << 53, examples=[1000])
     """And again, each time after so many packets."""
-    probability: Number | None = Field(default=None, gt=0.0, le=1.0)
+    probability: Number | None = Field(default=None, gt=0.0, le=1.0, examples=[0.01])
     """Share of the packets that it happens to, at random; in place of nth."""
     by_ns: Time = Field(default=1_000_000, alias="by", ge=1, le=10 * 10**9)
     """How much a delay is; how long a reordered packet waits for others at most."""
@@ -294,7 +333,11 @@ class PacketFaultSettings(Model):
 class Faults(Model):
     """Declared disturbances."""
 
-    drop: Number = Field(default=0.0, ge=0.0, lt=1.0)
+    drop: Number = Field(default=0.0, ge=0.0, lt=1.0, examples=[0.001])
     """Share of the packets that ports drop at random when they receive them."""
-    packets: tuple[PacketFaultSettings, ...] = Field(default=(), max_length=64)
+    packets: tuple[PacketFaultSettings, ...] = Field(
+        default=(),
+        max_length=64,
+        examples=[[{"action": "drop", "packets": "last", "nth": 3}]],
+    )
     """What else ports do to packets, one by one."""

@@ -266,9 +266,7 @@ def test_the_lab_is_named_after_the_experiment_unless_it_has_a_name() -> None:
 
 def test_the_published_schema_is_that_of_the_models() -> None:
     published = REPO_ROOT / "configs/schema/experiment.schema.json"
-    assert published.read_text(encoding="utf-8") == schema_text(), (
-        "run: python -m chakram.config.schema > configs/schema/experiment.schema.json"
-    )
+    assert published.read_text(encoding="utf-8") == schema_text(), "run: make reference"
 
 
 TRANSPORT = """

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from chakram.chakra.synth.models import MODELS, ModelShape
 from chakram.config.quantities import (
@@ -42,8 +42,6 @@ class SynthProblem:
 class SynthTrace(Model):
     """A made-up trace."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
     synth: str
     """What is made up."""
 
@@ -73,8 +71,6 @@ ModelName = Annotated[
 
 class Routing(Model):
     """How tokens find experts."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     law: Literal[
         "balanced",

@@ -25,6 +25,7 @@ class InferenceTrace(ModelTrace):
     """Steps of a model that is served, in prefill or decode."""
 
     synth: Literal["inference"]
+    """Kind of the made-up trace."""
     phase: Literal["prefill", "decode"] = "decode"
     """prefill: a step takes whole prompts; decode: one token of each sequence."""
     tp: Degree = 1
@@ -44,7 +45,7 @@ class InferenceTrace(ModelTrace):
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
     routing: Routing = Routing()
-    """How tokens find experts."""
+    """How tokens find experts; balanced unless it says otherwise."""
 
     @property
     def nranks(self) -> int:
@@ -108,6 +109,7 @@ class KvCacheTrace(ModelTrace):
     """Prefill and decode on ranks of their own: the hand-over of KV caches."""
 
     synth: Literal["kv_cache"]
+    """Kind of the made-up trace."""
     prefill: Degree = 1
     """Prefill instances; their ranks come first."""
     prefill_tp: Degree = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
 from chakram.chakra.synth.patterns import SIZE_DISTRIBUTIONS
 from chakram.config.quantities import Model, Size, Time, Whole
@@ -62,6 +62,7 @@ class IncastTrace(PatternTrace):
     """Several ranks send to one at the same time."""
 
     synth: Literal["incast"]
+    """Kind of the made-up trace."""
     fan_in: Annotated[int, Field(strict=True, ge=1)] | None = None
     """Senders; all other ranks if it is not given."""
     receiver: _Rank = 0
@@ -98,6 +99,7 @@ class PermutationTrace(PatternTrace):
     """Every rank sends to one other and receives from one."""
 
     synth: Literal["permutation"]
+    """Kind of the made-up trace."""
     order: Literal["random", "shift"] = "random"
     """random: drawn, and drawn anew each repeat; shift: by so many ranks."""
     shift: Whole = Field(default=1, ge=1, le=MAX_RANKS)
@@ -125,6 +127,7 @@ class AllToAllTrace(PatternTrace):
     """Every rank sends a message to every other, point to point."""
 
     synth: Literal["all_to_all"]
+    """Kind of the made-up trace."""
     one_at_a_time: Annotated[bool, Field(strict=True)] = False
     """Whether a rank posts a message when its last one is done."""
 
@@ -138,6 +141,7 @@ class OneToAllTrace(PatternTrace):
     """One rank sends a message to every other."""
 
     synth: Literal["one_to_all"]
+    """Kind of the made-up trace."""
     sender: _Rank = 0
     """Rank that sends."""
     one_at_a_time: Annotated[bool, Field(strict=True)] = False
@@ -152,6 +156,7 @@ class RandomPairsTrace(SynthTrace):
     """Messages between ranks drawn at random."""
 
     synth: Literal["random_pairs"]
+    """Kind of the made-up trace."""
     ranks: _Ranks
     """Number of ranks."""
     messages: Count = 16
@@ -200,8 +205,6 @@ class RandomPairsTrace(SynthTrace):
 class StreamSettings(Model):
     """Collectives of one kind, one after another."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
     op: Literal["all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast"]
     """The collective."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
@@ -227,12 +230,17 @@ class CollectivesTrace(SynthTrace):
     """Streams of collectives that run beside one another, each on groups of its own."""
 
     synth: Literal["collectives"]
+    """Kind of the made-up trace."""
     ranks: _Ranks
     """Number of ranks."""
     streams: Annotated[
         tuple[StreamSettings, ...],
         BeforeValidator(_one_or_more),
-        Field(min_length=1, max_length=64),
+        Field(
+            min_length=1,
+            max_length=64,
+            examples=[{"op": "all_reduce", "size": "64MiB", "count": 10}],
+        ),
     ]
     """The streams, e.g. {op: all_reduce, size: 64MiB, count: 10, members: 8}."""
 

@@ -245,12 +245,14 @@ class DenseTrace(TrainingTrace):
     """One training iteration of a dense model."""
 
     synth: Literal["dense"]
+    """Kind of the made-up trace."""
 
 
 class MoeTrace(TrainingTrace):
     """One training iteration of a mixture-of-experts model."""
 
     synth: Literal["moe"]
+    """Kind of the made-up trace."""
     ep: Degree = 4
     """Ranks over which the experts of a layer are spread (expert parallelism)."""
     experts: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
@@ -258,7 +260,7 @@ class MoeTrace(TrainingTrace):
     top_k: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
     """Experts that each token is sent to; without a model 2."""
     routing: Routing = Routing()
-    """How tokens find experts."""
+    """How tokens find experts; balanced unless it says otherwise."""
     all_to_all_bytes: Size | None = Field(default=None, alias="all_to_all")
     """Send buffer of one rank in one all-to-all, instead of what the model gives."""
     all_reduce_bytes: Size | None = Field(default=None, alias="all_reduce")
