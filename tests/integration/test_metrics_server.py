@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import socket
+import threading
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 
 import pytest
 
 from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
 from chakram.observe.exporter import MetricsServer, open_listener
 from chakram.observe.metrics_state import MetricsState
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 @pytest.fixture
@@ -55,6 +57,53 @@ def test_a_silent_client_disturbs_nobody(server: MetricsServer) -> None:
 
 def test_a_server_that_never_started_can_be_closed(server: MetricsServer) -> None:
     server.close()
+
+
+def waiting(server: MetricsServer, timeout_s: float) -> Future[bool]:
+    """Let a thread of its own wait for the last scrape."""
+    future: Future[bool] = Future()
+
+    def wait() -> None:
+        future.set_result(server.wait_for_last_scrape(timeout_s))
+
+    threading.Thread(target=wait, daemon=True).start()
+    return future
+
+
+def test_the_end_is_served_until_it_has_been_scraped(server: MetricsServer) -> None:
+    with server:
+        fetch(server.url)
+        waited = waiting(server, PATIENCE_S)
+        wait_until(lambda: has_taken_the_end(server, waited), "the last scrape")
+        assert waited.result(PATIENCE_S)
+
+
+def has_taken_the_end(server: MetricsServer, waited: Future[bool]) -> bool:
+    """Scrape; tell whether that was what somebody waits for."""
+    fetch(server.url)
+    return waited.done()
+
+
+def test_nobody_waits_for_who_has_never_scraped(server: MetricsServer) -> None:
+    with server:
+        fetch(server.url.removesuffix("metrics"))
+        assert not server.wait_for_last_scrape(PATIENCE_S)
+
+
+def test_a_last_scrape_is_waited_for_no_longer_than_allowed(
+    server: MetricsServer,
+) -> None:
+    with server:
+        fetch(server.url)
+        assert not server.wait_for_last_scrape(0.0)
+
+
+def test_a_wait_for_a_scrape_can_be_ended(server: MetricsServer) -> None:
+    with server:
+        fetch(server.url)
+        waited = waiting(server, PATIENCE_S)
+        server.stop_waiting()
+        assert waited.result(PATIENCE_S)
 
 
 def test_a_port_that_is_taken_is_said_before_anything_starts() -> None:

@@ -45,6 +45,7 @@ KEPT: Mapping[tuple[str, str], str] = {
     "where they become parameters",
     ("Preflight", "duration_ns"): "how long a rate is measured, of the time that "
     "people wait; what is sent in it follows from the stretched rate",
+    ("Metrics", "linger_ns"): "how long somebody waits who scrapes by the clock",
     ("StopIf", "duration_ns"): "a limit on the time that people wait",
     ("Experiment", "hang_timeout_ns"): "likewise; without one in the file it is at "
     "least four stretched timeouts",

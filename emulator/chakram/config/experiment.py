@@ -101,6 +101,9 @@ class Metrics(Model):
     listen: ListenAddress | None = None
     """Address and port that Prometheus scrapes; off, or nothing: no metrics are
     served."""
+    linger_ns: Time = Field(default=15 * 10**9, alias="linger", ge=0, le=3600 * 10**9)
+    """How long they are served after the end of the run, at most: until they have been
+    scraped once more.  Not at all where nobody had scraped them before."""
 
 
 class StopIf(Model):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from chakram.observe.run_results import open_run
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from chakram.config.experiment import Experiment
@@ -156,33 +158,64 @@ async def _run(
         alone=alone,
         iterations=max(plan.iterations_of().values()),
     )
-    server = None
-    if listener is not None and live is not None:
-        server = MetricsServer(metrics, listener, live.pages())
-    try:
-        if server is not None:
-            server.start()
+    async with AsyncExitStack() as stack:
+        if listener is not None and live is not None:
+            server = MetricsServer(metrics, listener, live.pages())
             progress.note(f"metrics: {server.url}")
-        await run.execute(lab_name)
-    except asyncio.CancelledError:
-        run.finish(RunInterrupted("run", "interrupted before it had ended"))
-        raise
-    except ChakramError as error:
-        run.finish(error)
-        if not run.began:
+            linger_ns = experiment.metrics.linger_ns
+            await stack.enter_async_context(
+                _serving(server, linger_ns, interrupts, progress)
+            )
+        try:
+            await run.execute(lab_name)
+        except asyncio.CancelledError:
+            run.finish(RunInterrupted("run", "interrupted before it had ended"))
             raise
-    else:
-        run.finish(None)
-    finally:
-        if server is not None:
-            await asyncio.to_thread(server.close)
-    summary = open_run(directory.path).summary()
+        except ChakramError as error:
+            run.finish(error)
+            if not run.began:
+                raise
+        else:
+            run.finish(None)
+        summary = await asyncio.to_thread(open_run(directory.path).summary)
     return RunOutcome(
         directory=directory.path,
         summary=summary,
         table=render_table(summary),
         error=run.error,
     )
+
+
+@asynccontextmanager
+async def _serving(
+    server: MetricsServer, linger_ns: int, interrupts: Interrupts, progress: Progress
+) -> AsyncIterator[None]:
+    """Serve metrics while the block runs, and then until its end has been scraped.
+
+    Whoever interrupts the run, or this wait, does not want to wait.
+    """
+
+    async def linger() -> None:
+        if interrupts.name is not None:
+            return
+        progress.phase("waiting for the last scrape of the metrics (Ctrl-C ends it)")
+        interrupts.listener = lambda _: server.stop_waiting()
+        try:
+            await asyncio.to_thread(server.wait_for_last_scrape, linger_ns * 1e-9)
+        finally:
+            interrupts.listener = None
+            server.stop_waiting()
+
+    server.start()
+    try:
+        yield
+    except ChakramError:
+        await linger()
+        raise
+    else:
+        await linger()
+    finally:
+        await asyncio.to_thread(server.close)
 
 
 def _metrics_of(experiment: Experiment, directory: RunDirectory) -> MetricsState:

@@ -146,6 +146,34 @@ def open_listener(listen: str) -> socket.socket:
     return listener
 
 
+class _Scrapes:
+    """Who has scraped, as far as it matters at the end; used by several threads."""
+
+    def __init__(self) -> None:
+        self._is_end = threading.Event()
+        self._some = threading.Event()
+        self._last = threading.Event()
+
+    def is_end(self) -> bool:
+        """Tell whether what is scraped from now on is the end."""
+        return self._is_end.is_set()
+
+    def add(self, *, is_end: bool) -> None:
+        """Note that somebody has got everything; *is_end* is as when it was taken."""
+        self._some.set()
+        if is_end:
+            self._last.set()
+
+    def wait_for_last(self, timeout_s: float) -> bool:
+        """See ``MetricsServer.wait_for_last_scrape``."""
+        self._is_end.set()
+        return self._some.is_set() and self._last.wait(timeout_s)
+
+    def leave(self) -> None:
+        """Let whoever waits go on."""
+        self._last.set()
+
+
 class MetricsServer:
     """Serves ``/metrics`` in threads of its own until it is closed.
 
@@ -164,10 +192,12 @@ class MetricsServer:
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(SnapshotCollector(state))
+        self._scrapes = taken = _Scrapes()
 
         class Handler(_Handler):
             served = registry
             documents = pages or {}
+            scrapes = taken
 
         self._server = _Server(listener, Handler)
         self._thread = threading.Thread(
@@ -188,8 +218,27 @@ class MetricsServer:
         """Begin to answer."""
         self._thread.start()
 
+    def wait_for_last_scrape(self, timeout_s: float) -> bool:
+        """Return once somebody has scraped what there is now, but wait for nobody new.
+
+        Who scrapes by the clock gets the end of a run only if it is still there when
+        the next scrape comes.
+
+        Args:
+            timeout_s: How long to wait, where somebody has ever scraped.
+
+        Returns:
+            Whether there is nobody left to wait for.
+        """
+        return self._scrapes.wait_for_last(timeout_s)
+
+    def stop_waiting(self) -> None:
+        """Let ``wait_for_last_scrape`` return, now or when it is called."""
+        self._scrapes.leave()
+
     def close(self) -> None:
         """Stop answering and close the socket; returns at once if never started."""
+        self.stop_waiting()
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -226,13 +275,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     timeout = REQUEST_TIMEOUT_S
     served: CollectorRegistry
+    scrapes: _Scrapes
     documents: Mapping[str, Callable[[Mapping[str, str]], object]]
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path == "/metrics":
+            is_end = self.scrapes.is_end()
             encode, content_type = choose_encoder(self.headers.get("Accept", ""))
             self._answer(200, content_type, encode(self.served))
+            if self.command == "GET":
+                self.scrapes.add(is_end=is_end)
         elif path in self.documents:
             document = self.documents[path](dict(parse_qsl(query)))
             self._answer(200, "application/json", json.dumps(document).encode())

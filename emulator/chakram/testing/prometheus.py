@@ -55,13 +55,18 @@ class Prometheus:
 
     url: str
 
-    def query(self, expr: str) -> list[dict[str, Any]]:
+    def query(self, expr: str, *, time_s: float | None = None) -> list[dict[str, Any]]:
         """Return the result of an instant query: one item per series.
+
+        Args:
+            expr: What is asked for.
+            time_s: Of when, as Unix time; None: of now.
 
         Raises:
             ValueError: If the server refuses the query.
         """
-        result = self._get("query", query=expr)
+        moment = {} if time_s is None else {"time": str(time_s)}
+        result = self._get("query", query=expr, **moment)
         found: list[dict[str, Any]] = result["result"]
         return found
 
