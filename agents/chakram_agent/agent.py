@@ -39,6 +39,7 @@ from chakram_agent.events import (
     StopShards,
     Tick,
 )
+from chakram_agent.lease import LEASE_SENTENCE
 from chakram_agent.metering import Metering
 from chakram_agent.session import Session
 from chakram_agent.shards import Shards
@@ -188,12 +189,17 @@ class Agent:
         await self._wait_until(lambda: self.state.phase is Phase.IDLE)
 
     async def keep_time(self) -> None:
-        """Tell the machine the time, and the controller the counters, for ever."""
+        """Tell shards and machine the time, and the controller the counters, for ever.
+
+        Where this is held up, the shards fall silent.
+        """
         next_snapshot_s = 0.0
         while True:
             before_ns = time.monotonic_ns()
             await asyncio.sleep(TICK_S)
             now_ns = time.monotonic_ns()
+            if not self._shards.show_life(now_ns):
+                self._dispatch(Abort(reason=LEASE_SENTENCE))
             if now_ns - before_ns > HELD_UP_NS:
                 continue  # heartbeats may have come meanwhile: hear them first
             if now_ns >= self.state.next_deadline_ns():

@@ -3,7 +3,8 @@
 A shard writes plain 64-bit integers; the agent copies them whenever somebody asks.
 Neither waits for the other: an aligned 64-bit store is seen whole or not at all.  The
 first ``TOTAL_SLOTS`` have the layout of ``chakram.core.counters``; what describes the
-load of the shard follows, and then a row for each of its queue pairs and each of its
+load of the shard follows, then the one number that the agent writes and the shard reads
+(``chakram_agent.lease``), and then a row for each of its queue pairs and each of its
 ports, with the columns of ``QUEUE_PAIR_FIELDS`` and ``PORT_FIELDS``.
 
 A row has a version before it, which is odd while the row is written.  A reader that
@@ -30,7 +31,9 @@ __all__ = ["SharedCounters"]
 
 _LOAD = tuple(each.name for each in fields(ShardLoad) if each.name != "shard")
 _LOAD_SLOT = {name: TOTAL_SLOTS + index for index, name in enumerate(_LOAD)}
-_QUEUE_PAIRS, _PORTS, _FIRST_ROW = (TOTAL_SLOTS + len(_LOAD) + n for n in range(3))
+_QUEUE_PAIRS, _PORTS, _STAMP, _FIRST_ROW = (
+    TOTAL_SLOTS + len(_LOAD) + n for n in range(4)
+)
 _PAIR_ROW = 1 + len(QUEUE_PAIR_FIELDS)
 _PORT_ROW = 1 + len(PORT_FIELDS)
 _TRIES = 100
@@ -68,11 +71,20 @@ class SharedCounters:
             os.ftruncate(descriptor, 8 * slots)
             with mmap.mmap(descriptor, 8 * _FIRST_ROW) as head:
                 counts = array("q", (queue_pairs, ports)).tobytes()
-                head[8 * _QUEUE_PAIRS : 8 * _FIRST_ROW] = counts
+                head[8 * _QUEUE_PAIRS : 8 * _STAMP] = counts
             return cls(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
+
+    @property
+    def stamp_ns(self) -> int:
+        """When the agent lived last, as it has written."""
+        return self.values[_STAMP]
+
+    @stamp_ns.setter
+    def stamp_ns(self, stamp_ns: int) -> None:
+        self.values[_STAMP] = stamp_ns
 
     def snapshot(self) -> array[int]:
         """Return a copy of the counters that ``chakram.core.counters`` describes."""

@@ -86,22 +86,28 @@ def probe(
     prober: Prober,
     pipe: ShardPipe,
     next_command: Callable[[], pb.ShardCommand | None],
+    *,
+    arm_lease: Callable[[], None],
+    check_lease: Callable[[int], None],
 ) -> bool:
     """Send and receive until the agent says stop; tell whether it did.
 
     Raises:
         PeerError: If the agent says something else.
+        RunFailed: If it gives no sign of life any more.
     """
     prober.watch(pipe.fileno())
     armed = finished = False
     next_report_ns = 0
     while not pipe.closed:
         now_ns = time.monotonic_ns()
+        check_lease(now_ns)
         prober.turn(now_ns)
         while (command := next_command()) is not None:
             match command.WhichOneof("command"):
                 case "arm":
                     prober.arm(command.arm.start_ns)
+                    arm_lease()
                     armed = True
                 case "stop":
                     return True

@@ -30,6 +30,7 @@ from chakram.core.records import RecordRows
 from chakram.errors import ChakramError, PeerError, RunFailed
 from chakram.fabric.process import die_with_parent
 from chakram_agent.counters import SharedCounters
+from chakram_agent.lease import LEASE_SENTENCE, Lease
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
@@ -76,6 +77,7 @@ class Shard:
         self._sampler: Sampler | None = None
         self._prober: Prober | None = None
         self._armed = False
+        self._lease = Lease()
         self._stopping = False
         self._finished = False
         self._goes_on = False
@@ -152,20 +154,37 @@ class Shard:
 
     def _work(self) -> None:
         if self._prober is not None:
-            self._stopping = probe(self._prober, self._pipe, self._next_command)
+            self._stopping = probe(
+                self._prober,
+                self._pipe,
+                self._next_command,
+                arm_lease=self._lease.arm,
+                check_lease=self._check_lease,
+            )
         plane = self._plane
         if plane is None:
             return
         next_chores_ns = 0
         while not self._stopping and not self._pipe.closed:
-            plane.round()
+            # Before packets: whoever was stopped meanwhile sends none any more.
             now_ns = time.monotonic_ns()
             if now_ns >= next_chores_ns:
                 self._do_chores(plane, now_ns)
                 next_chores_ns = time.monotonic_ns() + CHORES_NS
+            plane.round()
             plane.wait(LONGEST_WAIT_NS)
 
+    def _check_lease(self, now_ns: int) -> None:
+        """Go on only as long as the agent lives.
+
+        Raises:
+            RunFailed: If it has given no sign of life for too long.
+        """
+        if not self._lease.holds(stamp_ns=self._counters.stamp_ns, now_ns=now_ns):
+            raise RunFailed("shard", LEASE_SENTENCE)
+
     def _do_chores(self, plane: DataPlane, now_ns: int) -> None:
+        self._check_lease(now_ns)
         while (command := self._next_command()) is not None:
             self._obey(command, plane)
         self._pipe.flush()
@@ -203,6 +222,7 @@ class Shard:
             case "arm":
                 plane.arm(command.arm.start_ns)
                 self._armed = True
+                self._lease.arm()
                 self._start_ns = command.arm.start_ns
                 self._progress_ns = command.arm.start_ns
             case "stop":

@@ -23,6 +23,7 @@ from chakram_agent.events import (
     ShardReady,
     ShardStopped,
 )
+from chakram_agent.lease import LAPSED, Lease
 from chakram_agent.shard_process import ShardProcess
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Shards:
         self._processes: dict[int, ShardProcess] = {}
         self._divided = DividedPorts()
         self._called_off = False
+        self._lease = Lease()
         self.failure: ChakramError | None = None
         self.waiting_for: list[str] = []
         self._progress: dict[int, Progress] = {}
@@ -109,9 +111,27 @@ class Shards:
             )
 
     def arm(self, start_ns: int) -> None:
-        """Let all of them start at *start_ns*."""
+        """Let all of them start at *start_ns*; they live on our signs of life then."""
+        self._stamp(time.monotonic_ns())
+        self._lease.arm()
         for shard in self._processes.values():
             shard.tell(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
+
+    def show_life(self, now_ns: int) -> bool:
+        """Let them go on, unless they have been left alone for too long.
+
+        Returns:
+            False if they have been, and are not to go on.
+        """
+        stamps_ns = [shard.counters.stamp_ns for shard in self._processes.values()]
+        if stamps_ns:
+            self._lease.holds(stamp_ns=min(stamps_ns), now_ns=now_ns)
+        self._stamp(LAPSED if self._lease.lapsed else now_ns)
+        return not self._lease.lapsed
+
+    def _stamp(self, stamp_ns: int) -> None:
+        for shard in self._processes.values():
+            shard.counters.stamp_ns = stamp_ns
 
     def stop(self) -> None:
         """End them, also those whose processes only start."""
@@ -120,7 +140,8 @@ class Shards:
             shard.stop()
 
     def forget(self) -> None:
-        """Forget what they have said."""
+        """Forget what they have said, and whether they lived on our signs of life."""
+        self._lease = Lease()
         self.failure = None
         self.waiting_for = []
         self._progress = {}

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished
 from chakram.errors import AgentError
+from chakram_agent.lease import LEASE_SENTENCE
 from chakram_agent.state import TRAFFIC_LEASE_NS
 from tests.agents import (
     TIMEOUT_S,
@@ -62,6 +64,31 @@ async def test_without_heartbeats_the_traffic_ends_in_time(tmp_path: Path) -> No
     finally:
         controller.kill()
         await controller.wait()
+        await end(agent)
+
+
+async def test_an_agent_that_was_stopped_has_no_traffic_and_says_so(
+    tmp_path: Path,
+) -> None:
+    target = socket_in(tmp_path)
+    agent = await agent_process(target)
+    try:
+        async with await AgentClient.connect(target, name="a") as client:
+            await start(client, endless_plan())
+            await wait_for_traffic(client)
+            (shard,) = children_of(agent.pid, "chakram_agent.shard")
+            agent.send_signal(signal.SIGSTOP)
+            silent = wait_until_silent(shard)
+            assert await seconds_of(silent, processes=(shard,)) < 2
+            agent.send_signal(signal.SIGCONT)
+            failed = (await until_the_end(client))[-1]
+            assert isinstance(failed, Failed)
+            assert failed.reason == LEASE_SENTENCE
+            await client.reset()
+            await start(client, ring_plan())
+            assert isinstance((await until_the_end(client))[-1], Finished)
+    finally:
+        agent.send_signal(signal.SIGCONT)
         await end(agent)
 
 
@@ -115,6 +142,21 @@ async def wait_until_gone(process_id: int) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while is_running(process_id):  # noqa: ASYNC110 - nobody could tell us
             await asyncio.sleep(0.01)
+
+
+async def wait_until_silent(shard: int) -> None:
+    """Wait until a shard has no socket left but that to its agent."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while number_of_sockets(shard) > 1:  # noqa: ASYNC110 - nobody could tell us
+            await asyncio.sleep(0.01)
+
+
+def number_of_sockets(process_id: int) -> int:
+    found = 0
+    for descriptor in Path(f"/proc/{process_id}/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile
+            found += os.readlink(descriptor).startswith("socket:")
+    return found
 
 
 def is_running(process_id: int) -> bool:

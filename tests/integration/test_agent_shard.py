@@ -24,12 +24,15 @@ from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram_agent import pipe as pipe_module
 from chakram_agent import shard as shard_module
 from chakram_agent.counters import SharedCounters
+from chakram_agent.lease import LAPSED, LEASE_NS, LEASE_SENTENCE
 from chakram_agent.pipe import ShardPipe
 from chakram_agent.shard import Shard
+from tests.integration.test_agent_probes import probes as probe_plan
 from tests.plans import ring_plan
 from tests.waiting import PATIENCE_S, Stopwatch, wait_until
 
 ALLOW = ("127.0.0.0/8",)
+HOUR_NS = 3600 * 10**9
 WEIGHTY = ("grpc", "asyncio", "pyroute2", "prometheus_client", "pyarrow", "pydantic")
 
 
@@ -61,6 +64,7 @@ class Talk:
         self.say(pb.ShardCommand(setup=setup))
 
     def arm(self) -> None:
+        self.counters.stamp_ns = time.monotonic_ns() + HOUR_NS  # we live
         start_ns = time.monotonic_ns() + 5_000_000
         self.say(pb.ShardCommand(arm=pb.ShardArm(start_ns=start_ns)))
 
@@ -137,6 +141,41 @@ def test_a_shard_works_and_lingers_until_it_is_told_to_stop() -> None:
         assert 0 < load.measured_busy_ns <= load.measured_ns < load.wall_ns
         talk.stop()
         talk.wait_for("stopped")
+
+
+def test_traffic_ends_without_a_sign_of_life_and_never_resumes() -> None:
+    plan = memory_plan(settings=RunSettings(warmup=0, measured=10**6))
+    sent = PORT_FIELDS.index("tx_bytes")
+    with running() as talk:
+        talk.set_up(plan)
+        talk.wait_for("ready")
+        # Nothing can be sent yet, so nobody minds how long the agent takes.
+        talk.counters.stamp_ns = 0
+        talk.arm()
+        talk.wait_for("progress", lambda report: report.progress.counter > 100)
+
+        talk.counters.stamp_ns = time.monotonic_ns() - LEASE_NS
+
+        failed = talk.wait_for("failed").failed
+        assert failed.error.found == LEASE_SENTENCE
+        talk.counters.stamp_ns = time.monotonic_ns() + HOUR_NS
+        before = talk.counters.port_rows()[sent]
+        talk.pipe.wait(0.2)  # in vain: it has nothing more to say
+        assert talk.counters.port_rows()[sent] == before
+        talk.stop()
+        talk.wait_for("stopped")
+
+
+def test_probes_end_without_a_sign_of_life() -> None:
+    with running() as talk:
+        talk.set_up(probe_plan())
+        talk.wait_for("ready")
+        talk.arm()
+        talk.wait_for("progress")
+
+        talk.counters.stamp_ns = LAPSED
+
+        assert talk.wait_for("failed").failed.error.found == LEASE_SENTENCE
 
 
 def test_what_arrives_after_the_work_is_done_is_counted_until_the_end() -> None:
