@@ -174,6 +174,7 @@ def port_row(line: Line, shard: int, counters: PortStatistics) -> tuple[int, ...
         counters.malformed,
         counters.partition_key_errors,
         counters.unknown_queue_pair,
+        counters.foreign_address,
         counters.unsupported,
         counters.icrc_errors,
     )

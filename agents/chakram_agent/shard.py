@@ -252,6 +252,9 @@ class Shard:
                 for replay in line.endpoint.replays
             ),
             waiting_for=self._waiting_for() if stalled else (),
+            foreign=tuple(
+                sentence for line in plane.lines for sentence in line.endpoint.foreign()
+            ),
         )
         self._tell(pb.ShardReport(progress=encode_progress(progress)))
 

@@ -261,6 +261,7 @@ class Shards:
                 waiting_for=tuple(
                     sentence for part in parts for sentence in part.waiting_for
                 ),
+                foreign=tuple(sentence for part in parts for sentence in part.foreign),
             )
         )
 

@@ -56,6 +56,7 @@ _PORT_COUNTERS = (
     ("malformed", "invalid_header"),
     ("partition_key_errors", "invalid_partition_key"),
     ("unknown_queue_pair", "invalid_queue_pair"),
+    ("foreign_address", "invalid_address"),
     ("unsupported", "invalid_opcode"),
     ("icrc_errors", "invalid_icrc"),
     ("faults_dropped", "injected_drops"),

@@ -66,6 +66,8 @@ def test_what_is_sent_again_to_a_rank_at_its_end_is_counted(tmp_path: Path) -> N
 
     results = completed(experiment).results
 
+    # Drawn for this run, and told now that it is over.
+    assert (results.manifest.psn_seed or 1) > 1
     sent, received = sorted(
         results.queue_pair_metrics().to_pylist(), key=lambda row: -row["message_tx"]
     )

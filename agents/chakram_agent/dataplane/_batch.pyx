@@ -9,7 +9,7 @@ apart what here lies ready.  Also here: a poll whose timeout is exact.
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport EAGAIN, ECONNREFUSED, EINTR, EIO, errno
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from chakram_agent.dataplane.burst_port cimport Port
@@ -95,6 +95,7 @@ cdef extern from "netinet/in.h" nogil:
     int UDP_GRO
     uint16_t htons(uint16_t value)
     uint16_t ntohs(uint16_t value)
+    uint32_t ntohl(uint32_t value)
     struct in_addr:
         uint32_t s_addr
     struct sockaddr_in:
@@ -107,6 +108,9 @@ cdef extern from "netinet/in.h" nogil:
         uint16_t sin6_family
         uint16_t sin6_port
         in6_addr sin6_addr
+
+cdef extern from "endian.h" nogil:
+    uint64_t be64toh(uint64_t value)
 
 cdef extern from "sys/epoll.h" nogil:
     ctypedef union epoll_data_t:
@@ -399,6 +403,7 @@ cdef class BatchPort(Port):
         """
         cdef int index
         cdef int32_t value
+        cdef uint64_t halves[2]
         cdef msghdr *header
         cdef cmsghdr *cmsg
         if self._taken >= self._arrived and not self._refill():
@@ -419,6 +424,12 @@ cdef class BatchPort(Port):
         self.segment_size = 0
         self.marked = False
         self.source_port = ntohs(self._sources[index].ipv4.sin_port)
+        if self._is_ipv6:
+            memcpy(halves, &self._sources[index].ipv6.sin6_addr, 16)
+            self.source_high = be64toh(halves[0])
+            self.source_low = be64toh(halves[1])
+        else:
+            self.source_low = ntohl(self._sources[index].ipv4.sin_addr.s_addr)
         header = &self._incoming[index].msg_hdr
         cmsg = CMSG_FIRSTHDR(header)
         while cmsg != NULL:

@@ -6,6 +6,8 @@ cdef class Port:
     cdef public Py_ssize_t segment_size
     cdef public bint marked
     cdef public int source_port
+    cdef public unsigned long long source_high
+    cdef public unsigned long long source_low
     cdef public bint segments
     cdef public long long send_retries
     cdef public long long socket_drops

@@ -23,6 +23,9 @@ class Port:
         segment_size: Length of each packet in them but the last; 0: it is one packet.
         marked: Whether they are marked "congestion experienced".
         source_port: UDP port that they were sent from.
+        source_high: Address that they were sent from, as two numbers: see
+            ``chakram.core.addresses.address_halves``.
+        source_low: Likewise.
         send_retries: How often there was no room to send, or the interface was down.
         segments: Whether the packets of one send stay together until the kernel or the
             interface takes them apart, and numbers them in the IPv4 identification.
@@ -39,6 +42,8 @@ class Port:
         "segments",
         "send_retries",
         "socket_drops",
+        "source_high",
+        "source_low",
         "source_port",
     )
 
@@ -48,6 +53,8 @@ class Port:
         self.segment_size = 0
         self.marked = False
         self.source_port = 0
+        self.source_high = 0
+        self.source_low = 0
         self.segments = True
         self.send_retries = 0
         self.socket_drops = 0

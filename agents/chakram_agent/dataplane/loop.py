@@ -127,6 +127,8 @@ class Line:
                 now_ns,
                 port.marked,
                 port.source_port,
+                port.source_high,
+                port.source_low,
             )
             received = True
         return received

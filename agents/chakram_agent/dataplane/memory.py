@@ -10,6 +10,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import address_halves
 from chakram_agent.dataplane.port import Port, PortCapabilities
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class MemoryPort(Port):
         self._network = network
         self._address = (options.address, options.udp_port)
         self._destinations = list(options.destinations)
-        self._arrived: deque[tuple[bytes, int, int, bool]] = deque()
+        self._halves = address_halves(options.address)
+        self._arrived: deque[tuple[bytes, int, int, bool, tuple[int, int]]] = deque()
         # Counts what waits, so that a shell can poll this port like any other.
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC | os.EFD_SEMAPHORE)
         network.ports[self._address] = self
@@ -72,7 +74,9 @@ class MemoryPort(Port):
         if len(receiver._arrived) >= _QUEUED_BURSTS:
             self.send_retries += 1
             return False
-        receiver._arrived.append((bytes(view), segment_size, source_port, marked))
+        receiver._arrived.append(
+            (bytes(view), segment_size, source_port, marked, self._halves)
+        )
         os.eventfd_write(receiver._event, 1)
         return True
 
@@ -81,7 +85,10 @@ class MemoryPort(Port):
         if not self._arrived:
             return False
         os.eventfd_read(self._event)
-        data, self.segment_size, self.source_port, self.marked = self._arrived.popleft()
+        data, self.segment_size, self.source_port, self.marked, source = (
+            self._arrived.popleft()
+        )
+        self.source_high, self.source_low = source
         self.length = len(data)
         self._bytes[: len(data)] = data
         return True

@@ -6,8 +6,10 @@ import errno
 import socket
 import struct
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import address_halves
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import Port
 from chakram_agent.dataplane.udp_sockets import (
@@ -35,6 +37,9 @@ _ANCILLARY_BYTES = 3 * socket.CMSG_SPACE(4)
 _CE = 3
 _DATA = int(BurstKind.DATA)
 _IP_LEVELS = (socket.IPPROTO_IP, socket.IPPROTO_IPV6)
+
+# Of strangers as well, so it is bounded.
+_halves = lru_cache(maxsize=4096)(address_halves)
 
 _Ancillary = list[tuple[int, int, bytes]]
 _NOTHING: _Ancillary = []
@@ -140,6 +145,7 @@ class UdpPort(Port):
         self.segment_size = 0
         self.marked = False
         self.source_port = sender[1]
+        self.source_high, self.source_low = _halves(sender[0])
         for level, kind, data in ancillary:
             if level == SOL_UDP:
                 self.segment_size = int.from_bytes(data[:4], "little")

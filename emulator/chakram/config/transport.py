@@ -250,6 +250,9 @@ class Transport(Model):
     """How the ICRC is made: by table, over every byte, or not at all (zeros)."""
     icrc_check: Whole = Field(default=0, ge=0, le=1_000_000_000)
     """One in so many packets received has its ICRC checked; 0: none."""
+    psn_seed: Whole | None = Field(default=None, ge=0, lt=1 << 63, examples=[1])
+    """Seed of the first packet sequence numbers; without it a run draws one from the
+    system's entropy, and a simulation takes seed."""
     source_ports: Literal["flow_label"] | SourcePorts = "flow_label"
     """UDP source ports of queue pairs, which decide about equal-cost paths: as adapters
     derive them from the two queue pair numbers, or a list that is used in turn."""

@@ -119,6 +119,7 @@ def encode_progress(progress: Progress) -> pb.Progress:
             for rank, iterations in progress.iterations
         ],
         waiting_for=_sentences(progress.waiting_for),
+        foreign=_sentences(progress.foreign),
     )
 
 
@@ -129,6 +130,7 @@ def decode_progress(message: pb.Progress, *, time_ns: int) -> Progress:
         counter=message.counter,
         iterations=tuple((row.rank, row.iterations) for row in message.ranks),
         waiting_for=_sentences(message.waiting_for),
+        foreign=_sentences(message.foreign),
     )
 
 

@@ -80,12 +80,15 @@ class Progress:
         iterations: (number of the rank in the plan, iterations done) of every rank.
         waiting_for: What each unfinished rank waits for, as sentences; only while
             nothing moves, empty otherwise.
+        foreign: Which queue pairs got packets from other addresses than their peer's,
+            and none from there, as sentences.
     """
 
     time_ns: int
     counter: int
     iterations: tuple[tuple[int, int], ...]
     waiting_for: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

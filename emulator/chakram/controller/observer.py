@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.controller.state import Phase
-from chakram.core.counters import INJECTED, fault_slot, slot
+from chakram.core.counters import INJECTED, INVALID, fault_slot, slot
 from chakram.core.generator_health import GeneratorHealth, ShardHealth, agent_health
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Observer:
         banners: What agents said that belongs on top of the results.
         samples_dropped: By agent, records that were lost on the way.
         injected: By agent and fault, packets that ports disturbed on purpose.
+        invalid: By agent and reason, packets that were not taken.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Observer:
         self.banners: list[str] = []
         self.samples_dropped: dict[str, int] = {}
         self.injected: dict[str, dict[str, int]] = {}
+        self.invalid: dict[str, dict[str, int]] = {}
         self._counters: dict[str, Sequence[int]] = {}
         self._shards: dict[str, dict[int, ShardHealth]] = {}
         self._directory = directory
@@ -149,6 +151,9 @@ class Observer:
         self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
         self.injected[agent] = {
             name: snapshot.values[slot(f"injected_{name}")] for name in INJECTED
+        }
+        self.invalid[agent] = {
+            name: snapshot.values[slot(f"invalid_{name}")] for name in INVALID
         }
 
     def generator(self) -> dict[str, GeneratorHealth]:

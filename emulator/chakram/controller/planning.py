@@ -202,6 +202,7 @@ def build_plan(
     *,
     shards: Mapping[str, int] | None = None,
     alone: str | None = None,
+    psn_seed: int | None = None,
 ) -> Plan:
     """Return the plan of a run over *ports*.
 
@@ -213,6 +214,7 @@ def build_plan(
         shards: Data-plane processes by agent; None: as ``shards_of`` has them.
         alone: The one job that has the fabric to itself, where it is placed beside the
             others; None: all.
+        psn_seed: Of the first PSNs; None: the experiment's, or else its seed.
 
     Raises:
         PlanError: If the ranks do not fit onto the ports.
@@ -228,6 +230,7 @@ def build_plan(
         layout=queue_pair_layout(experiment),
         near=_near(experiment, len(ports)),
         host_of=_host_of(experiment),
+        psn_seed=experiment.transport.psn_seed if psn_seed is None else psn_seed,
     )
     _check_faults(experiment, jobs)
     if alone is not None:

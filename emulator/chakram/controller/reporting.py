@@ -35,8 +35,9 @@ __all__ = [
     "describe_transport",
     "faults_disturbed",
     "injected_banners",
+    "invalid_banners",
     "manifest_of",
-    "sum_injected",
+    "sum_counts",
 ]
 
 
@@ -149,8 +150,8 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
     return tuple(banners)
 
 
-def sum_injected(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return by fault how many packets were disturbed; faults without any left out."""
+def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return the sums of counts by name, without those that are 0."""
     totals: dict[str, int] = {}
     for each in counts:
         for name, count in each.items():
@@ -185,6 +186,21 @@ def injected_banners(
             if not each["packets"]
             and (alone is None or faults.packets[index].job in (None, alone))
         ),
+    )
+
+
+def invalid_banners(invalid: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what is to be said of packets that were not taken, by reason.
+
+    What a fault has made of packets is told of the fault.
+    """
+    foreign = invalid.get("address", 0)
+    if not foreign:
+        return ()
+    return (
+        f"{foreign} packet(s) came from other addresses than the plan has for their "
+        "queue pairs, and were dropped: somebody else sends to these ports, or "
+        "addresses are translated on the way",
     )
 
 

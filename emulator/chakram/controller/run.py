@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
@@ -25,7 +26,8 @@ from chakram.controller.reporting import (
     Reference,
     faults_disturbed,
     injected_banners,
-    sum_injected,
+    invalid_banners,
+    sum_counts,
 )
 from chakram.controller.session import Session
 from chakram.controller.worlds import open_world
@@ -51,9 +53,20 @@ if TYPE_CHECKING:
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
 
-__all__ = ["Run"]
+__all__ = ["Run", "psn_seed_of"]
 
 _LINKS_INTERVAL_S = 2
+_PSN_SEED_BITS = 53
+"""As many as every reader of JSON keeps."""
+
+
+def psn_seed_of(experiment: Experiment) -> int:
+    """Return the seed of the first PSNs of a run.
+
+    Nobody who only knows the experiment shall know which PSNs are under way.
+    """
+    psn_seed = experiment.transport.psn_seed
+    return secrets.randbits(_PSN_SEED_BITS) if psn_seed is None else psn_seed
 
 
 class Run:
@@ -81,6 +94,7 @@ class Run:
         self._jobs = jobs
         self._directory = directory
         self._run_id = run_id
+        self._psn_seed = psn_seed_of(experiment)
         self._metrics = metrics
         self._progress = progress
         self._observer = Observer(
@@ -122,6 +136,7 @@ class Run:
                 world.ports,
                 run_id=self._run_id,
                 alone=self._alone,
+                psn_seed=self._psn_seed,
             )
             await self._predict(plan, world)
             agents = {agent.agent for agent in plan.agents}
@@ -296,7 +311,7 @@ class Run:
         captures = self._world.captures if self._world is not None else None
         links = link_records(topology, before, after) if topology else []
         faults = self._experiment.faults
-        injected = sum_injected(self._observer.injected.values())
+        injected = sum_counts(self._observer.injected.values())
         disturbed = self._observer.disturbed(len(faults.packets))
         self._directory.finish(
             COMPLETE if error is None else PARTIAL if self.began else FAILED,
@@ -316,10 +331,13 @@ class Run:
                     if self.began
                     else ()
                 ),
+                *invalid_banners(sum_counts(self._observer.invalid.values())),
                 *(captures.banners() if captures is not None else ()),
             ),
             samples_dropped=sum(self._observer.samples_dropped.values()),
             injected=injected,
+            invalid=sum_counts(self._observer.invalid.values()),
+            psn_seed=self._psn_seed,
             packet_faults=faults_disturbed(disturbed, faults),
             generator=self._observer.generator(),
         )

@@ -266,6 +266,7 @@ class Session:
                         counter=event.counter,
                         iterations=self._iterations_done(event),
                         waiting_for=event.waiting_for,
+                        foreign=event.foreign,
                     )
                 )
             case agent_events.CountersSnapshot():

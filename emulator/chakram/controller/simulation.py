@@ -19,7 +19,7 @@ from chakram.controller.reporting import (
     faults_disturbed,
     injected_banners,
     manifest_of,
-    sum_injected,
+    sum_counts,
 )
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.shell import RunOutcome
@@ -122,7 +122,7 @@ def simulate_experiment(
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
         raise stopped from None
     directory.add(result.records)
-    injected = sum_injected([result.injected])
+    injected = sum_counts([result.injected])
     directory.finish(
         COMPLETE,
         ended=datetime.now(UTC),

@@ -23,6 +23,9 @@ from enum import Enum, auto
 
 from chakram.errors import UnexpectedEvent
 
+_FOREIGN_NAMED = 2
+"""Of what is alike for every pair of two ports, more says nothing more."""
+
 
 class Phase(Enum):
     """Where a run is."""
@@ -70,7 +73,7 @@ class AgentProgress:
 
     ``counter`` grows whenever a message or an iteration ends; ``iterations`` are those
     that all of its ranks have done; ``waiting_for`` says for each unfinished rank
-    what it waits for.
+    what it waits for; ``foreign`` which queue pairs only strangers wrote to.
     """
 
     agent: str
@@ -78,6 +81,7 @@ class AgentProgress:
     counter: int
     iterations: int
     waiting_for: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +204,7 @@ class ControllerState:
     _counters: dict[str, int] = field(default_factory=dict)
     _iterations_of: dict[str, int] = field(default_factory=dict)
     _waiting_for: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _foreign: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _progress_ns: int | None = None
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -282,6 +287,7 @@ class ControllerState:
 
     def _progress(self, event: AgentProgress) -> list[Instruction]:
         self._waiting_for[event.agent] = event.waiting_for
+        self._foreign[event.agent] = event.foreign
         if event.counter > self._counters.get(event.agent, -1):
             self._counters[event.agent] = event.counter
             self._progress_ns = event.now_ns
@@ -305,12 +311,27 @@ class ControllerState:
         seconds = self.hang_timeout_ns / 1e9
         listed = "; ".join(sentences[:4]) or "no agent says what it waits for"
         more = f"; and {len(sentences) - 4} more" if len(sentences) > 4 else ""
-        return self._stop(f"no progress for {seconds:g} s: {listed}{more}")
+        return self._stop(
+            self._with_foreign(f"no progress for {seconds:g} s: {listed}{more}")
+        )
 
     def _failed(self, event: AgentFailed) -> list[Instruction]:
         if self.phase in (Phase.ENDING, Phase.STOPPING):
             return self._gone(event.agent)
-        return self._stop(f"agent {event.agent}: {event.reason}")
+        return self._stop(self._with_foreign(f"agent {event.agent}: {event.reason}"))
+
+    def _with_foreign(self, reason: str) -> str:
+        """Add to a reason whose packets came from elsewhere than the plan says.
+
+        Who sends them hears nothing, and fails; who gets them and may not take them is
+        another agent.
+        """
+        sentences = [
+            sentence
+            for agent in sorted(self._foreign)
+            for sentence in self._foreign[agent]
+        ]
+        return "; ".join((reason, *sentences[:_FOREIGN_NAMED]))
 
     def _lost(self, event: AgentLost) -> list[Instruction]:
         if self.phase in (Phase.ENDING, Phase.STOPPING):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 __all__ = [
     "FAMILIES",
@@ -10,6 +10,8 @@ __all__ = [
     "IPV6",
     "IPV6_EXTRA_BYTES",
     "LOOPBACK_IPV6",
+    "address_halves",
+    "address_of_halves",
     "family_of",
     "is_ipv6",
     "socket_text",
@@ -36,6 +38,20 @@ def is_ipv6(address: str) -> bool:
 def family_of(address: str) -> str:
     """Return ``ipv4`` or ``ipv6``, whichever *address* is of."""
     return IPV6 if is_ipv6(address) else IPV4
+
+
+def address_halves(address: str) -> tuple[int, int]:
+    """Return an address as two numbers of 64 bits; the first one of IPv4 is 0.
+
+    So two addresses of one family are compared without making an object of either.
+    """
+    number = int(ip_address(address.partition("%")[0]))
+    return number >> 64, number & 0xFFFFFFFFFFFFFFFF
+
+
+def address_of_halves(high: int, low: int, *, is_ipv6: bool) -> str:
+    """Return the address of two numbers that `address_halves` has made."""
+    return str(IPv6Address(high << 64 | low) if is_ipv6 else IPv4Address(low))
 
 
 def socket_text(address: str, port: int) -> str:

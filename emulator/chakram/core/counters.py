@@ -46,9 +46,10 @@ COUNTER_NAMES: tuple[str, ...] = (
     "retransmitted_packets_rnr",  # sent again because the receiver was not ready
     "out_of_sequence_packets",  # arrived ahead of the expected number
     "duplicate_packets",  # arrived again
-    "invalid_header",  # no packet, or of another version: dropped, as the next four
+    "invalid_header",  # no packet, or of another version: dropped, as the next five
     "invalid_partition_key",  # of another partition
     "invalid_queue_pair",  # to one that is not here
+    "invalid_address",  # from another address than that of the queue pair's peer
     "invalid_opcode",  # of an operation that is not served
     "invalid_icrc",  # wrong checksum, where it was looked at
     "invalid_request",  # a request that nobody may send: answered with a NAK
@@ -89,6 +90,7 @@ INVALID = (
     "header",
     "partition_key",
     "queue_pair",
+    "address",
     "opcode",
     "icrc",
     "request",

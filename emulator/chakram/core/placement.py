@@ -73,6 +73,7 @@ def place(
     layout: QueuePairLayout | None = None,
     near: Callable[[PortPlan], str] = lambda port: port.agent,
     host_of: Callable[[PortPlan], str] = lambda port: str(port.number),
+    psn_seed: int | None = None,
 ) -> Plan:
     """Return the plan of a run.
 
@@ -87,6 +88,7 @@ def place(
         layout: Queue pairs between two ranks; None: the usual.
         near: What a port hangs on, for patterns.
         host_of: The host that a port belongs to, for messages that stay within it.
+        psn_seed: Of the first PSNs; None: that of *settings*.
 
     Raises:
         PlanError: If a rank stands in two places or in none, or there are too few
@@ -124,7 +126,7 @@ def place(
     queue_pairs = connect(
         programs_by_job,
         places,
-        seed=settings.seed,
+        psn_seed=settings.seed if psn_seed is None else psn_seed,
         layout=layout,
         local_rate=lambda job, a, b: (
             rates_bps.get(job) if host_of(a) == host_of(b) else None

@@ -2,7 +2,8 @@
 
 Every (job, group, channel, pair of peers) that some schedule of the job uses gets a
 queue pair of its own, so that its flow is told apart on the wire and its congestion
-state is its own.  The same input gives the same numbers, to the last PSN.
+state is its own.  The same input gives the same numbers; the first PSNs have a seed of
+their own, which a real run keeps to itself.
 
 The low bits of a queue pair number are the shard that owns it.  Where the ranks of a
 port live in several, the kernel gives each what arrives for its queue pairs: it reads
@@ -102,7 +103,7 @@ def connect(
     programs_by_job: Mapping[str, Sequence[RankProgram]],
     places: Mapping[tuple[str, int], Place],
     *,
-    seed: int,
+    psn_seed: int,
     layout: QueuePairLayout | None = None,
     local_rate: Callable[[str, PortPlan, PortPlan], int | None] | None = None,
 ) -> dict[tuple[str, int], list[QueuePairPlan]]:
@@ -111,7 +112,7 @@ def connect(
     Args:
         programs_by_job: The programs of all ranks of every job.
         places: Where every (job, rank) is.
-        seed: Of the first PSNs.
+        psn_seed: Of the first PSNs: who does not know it cannot tell them.
         layout: How many for each two peers, and their source ports; None: the usual.
         local_rate: Of a job and two ports, the rate of messages that stay within a
             host (0: no time), None if they do not; None: none do.
@@ -148,7 +149,7 @@ def connect(
                 continue  # nothing is divided where there is no fabric
             a_qpn, b_qpn = next_qpn(a), next_qpn(b)
             source_port = source_ports.choose(a, b, (a_qpn, b_qpn))
-            name = f"{seed}/{job}/{group}/{channel}"
+            name = f"{psn_seed}/{job}/{group}/{channel}"
             if index:
                 name += f"/{index}"
             a_psn = _initial_psn(f"{name}/{low}/{high}")

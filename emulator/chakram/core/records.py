@@ -112,6 +112,7 @@ PORT_FIELDS = (
     "invalid_header",
     "invalid_partition_key",
     "invalid_queue_pair",
+    "invalid_address",
     "invalid_opcode",
     "invalid_icrc",
     "injected_drops",

@@ -53,6 +53,8 @@ class RunManifest:
         family: Address family of all ports: ``ipv4`` or ``ipv6``.
         transport: The transport in one line.
         seed: Seed of everything that is random.
+        psn_seed: Seed of the first PSNs; None in a simulation, which takes them from
+            ``seed``, and until a run has ended: who knows it could forge packets.
         size_scale: Factor of all message sizes, as a fraction such as ``1/64``.
         dilation: Factor by which time was stretched; records hold raw time.
         warmup: Iterations before the measured ones.
@@ -71,6 +73,7 @@ class RunManifest:
         banners: Warnings that belong on top of every report.
         samples_dropped: Records lost on the way.
         injected: By what was done, how many packets ports have disturbed on purpose.
+        invalid: By what was wrong with them, how many packets ports have not taken.
         packet_faults: By entry of ``faults.packets``, what it is (``fault``, in words)
             and how many packets it has disturbed (``packets``).
         rows: By table, how many rows it has.
@@ -90,6 +93,7 @@ class RunManifest:
     family: str = IPV4
     transport: str = ""
     seed: int = 1
+    psn_seed: int | None = None
     size_scale: str = "1"
     dilation: int = 1
     warmup: int = 0
@@ -106,6 +110,7 @@ class RunManifest:
     banners: tuple[str, ...] = ()
     samples_dropped: int = 0
     injected: Mapping[str, int] = field(default_factory=dict)
+    invalid: Mapping[str, int] = field(default_factory=dict)
     packet_faults: tuple[Mapping[str, Any], ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     preflight: Mapping[str, Any] = field(default_factory=dict)

@@ -33,6 +33,7 @@ _OF_PORTS = (
     "invalid_header",
     "invalid_partition_key",
     "invalid_queue_pair",
+    "invalid_address",
     "invalid_opcode",
     "invalid_icrc",
     "injected_drops",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.core.addresses import address_halves
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.notification_scopes import limiter_key, notification_scope
 from chakram.roce import congestion
@@ -180,7 +181,7 @@ def make_queue_pair(
     verb = _VERBS.get(transport.verb)
     if verb is None:
         raise ValueError(f"verb {transport.verb!r} is not one of {', '.join(_VERBS)}")
-    return QueuePair(
+    queue_pair = QueuePair(
         qpn=pair.qpn,
         remote_qpn=pair.remote_qpn,
         source_port=pair.source_port,
@@ -207,3 +208,5 @@ def make_queue_pair(
         remote_key=remote_key,
         memory=memory,
     )
+    queue_pair.bind_to(*address_halves(pair.remote_address))
+    return queue_pair

@@ -20,7 +20,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import family_of
+from chakram.core.addresses import address_of_halves, family_of, is_ipv6
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.records import RecordRows
@@ -35,7 +35,7 @@ from chakram.replay.assembly import (
 from chakram.replay.bundle import bundles_of
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
-from chakram.replay.words import failure_words
+from chakram.replay.words import failure_words, foreign_words
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.turns import SendOrder
@@ -416,6 +416,32 @@ class Endpoint:
                 for replay in self._awaited
             )
         )
+
+    def foreign(self) -> list[str]:
+        """Return a sentence for every rank's queue pair that only strangers wrote to.
+
+        That is how it looks where addresses are translated between two ports.
+        """
+        engine = self.engine
+        if not engine.foreign_packets():
+            return []
+        address = self.port.address
+        return [
+            foreign_words(
+                *self._peer_of_qpn[pair.qpn],
+                packets=pair.foreign_packets,
+                expected=address_of_halves(
+                    pair.peer_high, pair.peer_low, is_ipv6=is_ipv6(address)
+                ),
+                seen=address_of_halves(
+                    pair.foreign_high, pair.foreign_low, is_ipv6=is_ipv6(address)
+                ),
+            )
+            for pair in engine.queue_pairs()
+            if pair.foreign_packets
+            and not pair.is_heard
+            and pair.qpn in self._peer_of_qpn
+        ]
 
     def waiting_for(self) -> list[str]:
         """Return for every unfinished rank what it waits for, as sentences."""

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from chakram.core.program import Operation
     from chakram.replay.progress import ActiveOperation, Flow
 
-__all__ = ["failure_words", "missing_words", "operation_words", "waiting_words"]
+__all__ = [
+    "failure_words",
+    "foreign_words",
+    "missing_words",
+    "operation_words",
+    "waiting_words",
+]
 
 _LOOK_AT = {
     "no ACK for PSN": "packets or their ACKs were lost so often: see drops of ports "
@@ -55,6 +61,18 @@ def failure_words(job: str, rank: int, peer: int, reason: str) -> str:
         if said in reason:
             return f"{text} ({hint})"
     return text
+
+
+def foreign_words(
+    job: str, rank: int, peer: int, *, packets: int, expected: str, seen: str
+) -> str:
+    """Return that a queue pair got packets, but none from its peer's address."""
+    return (
+        f"job {job} rank {rank}: nothing came from {expected}, where rank {peer} is, "
+        f"but {packets} packet(s) to its queue pair from {seen}, which were dropped "
+        "(does something between them translate addresses? they must arrive as they "
+        "were sent)"
+    )
 
 
 def missing_words(missing: Sequence[tuple[int, int]]) -> str:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FaultyPort"]
 
+_NOBODY = (-1, 0)
+"""Queue pair and class of a packet that is none of the peer's: both match nothing."""
+
 
 class _Held:
     """A packet that is let go later."""
@@ -107,12 +110,25 @@ class FaultyPort(PortEngine):
         now_ns: int,
         ce: bool = False,
         source_port: int = 0,
+        source_high: int = 0,
+        source_low: int = 0,
     ) -> None:
         """Take what a UDP socket has received; see `PortEngine`."""
-        take = super().receive_datagrams
+        receive = super().receive_datagrams
+        source = (source_port, source_high, source_low)
+
+        def take(
+            data: bytes | bytearray | memoryview,
+            length: int,
+            segment_size: int,
+            now_ns: int,
+            ce: bool,
+        ) -> None:
+            receive(data, length, segment_size, now_ns, ce, *source)
+
         length = min(length, len(buffer))
         if length <= 0 or not self._at_receive:
-            take(buffer, length, segment_size, now_ns, ce, source_port)
+            take(buffer, length, segment_size, now_ns, ce)
             return
         size = segment_size if 0 < segment_size < length else length
         view = memoryview(buffer)
@@ -121,15 +137,17 @@ class FaultyPort(PortEngine):
             at = position * size
             rest = min(size, length - at)
             qpn = int.from_bytes(view[at + 5 : at + 8], "big") if rest > 8 else -1
+            if self.is_foreign(qpn, source_high, source_low):
+                return _NOBODY  # no rule sees it, and it overtakes nothing
             return qpn, class_of_datagram(view, at, rest)
 
         def forward(first: int, end: int, is_marked: bool = False) -> None:
             part = view[first * size : min(end * size, length)]
-            take(part, len(part), size, now_ns, ce or is_marked, source_port)
+            take(part, len(part), size, now_ns, ce or is_marked)
 
         def hold(position: int) -> Callable[[int], None]:
             kept = bytes(view[position * size : min((position + 1) * size, length)])
-            return lambda later_ns: take(kept, len(kept), 0, later_ns, ce, source_port)
+            return lambda later_ns: take(kept, len(kept), 0, later_ns, ce)
 
         def refuse(position: int) -> bool:
             at = position * size
@@ -139,7 +157,7 @@ class FaultyPort(PortEngine):
         packets = -(-length // size)
         verdicts = self._judge(self._at_receive, packets, describe)
         if verdicts is None and not self._overtaken:
-            take(buffer, length, segment_size, now_ns, ce, source_port)
+            take(buffer, length, segment_size, now_ns, ce)
             return
         self._disturb(
             verdicts or [None] * packets, False, describe, forward, hold, refuse, now_ns

@@ -37,4 +37,9 @@ cdef class PortEngine:
                             int ce=*) except -1
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
-                                   long long now_ns, bint ce=*, int source_port=*)
+                                   long long now_ns, bint ce=*, int source_port=*,
+                                   unsigned long long source_high=*,
+                                   unsigned long long source_low=*)
+    cpdef bint is_foreign(self, object qpn, unsigned long long high,
+                          unsigned long long low) except -1
+    cpdef long long foreign_packets(self) except? -1

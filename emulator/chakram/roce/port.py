@@ -172,6 +172,7 @@ class PortEngine:
             control_sent=sent.control_sent,
             packets_received=received.packets_received,
             unknown_queue_pair=received.unknown_queue_pair,
+            foreign_address=received.foreign_address,
             malformed=received.malformed,
             partition_key_errors=received.partition_key_errors,
             unsupported=received.unsupported,
@@ -267,6 +268,8 @@ class PortEngine:
         now_ns: int,
         ce: bool = False,
         source_port: int = 0,
+        source_high: int = 0,
+        source_low: int = 0,
     ) -> None:
         """Take what a UDP socket has received: one datagram, or equal segments.
 
@@ -281,7 +284,27 @@ class PortEngine:
             ce: Whether they are marked "congestion experienced": all of them, as the
                 kernel does not join packets that differ in that.
             source_port: UDP port of the sender; 0: not known, so no ICRC is checked.
+            source_high: The address that it came from, see `QueuePair.bind_to`.
+            source_low: Likewise.
         """
         self._receiver.receive_datagrams(
-            buffer, length, segment_size, now_ns, ce, source_port
+            buffer,
+            length,
+            segment_size,
+            now_ns,
+            ce,
+            source_port,
+            source_high,
+            source_low,
         )
+
+    def is_foreign(self, qpn: int, high: int, low: int) -> bool:
+        """Tell whether queue pair *qpn* is there, and not for what that address sends.
+
+        The address is in the form of `QueuePair.bind_to`.
+        """
+        return self._receiver.is_foreign(qpn, high, low)
+
+    def foreign_packets(self) -> int:
+        """Return how many packets came from other addresses than their peers'."""
+        return self._receiver.foreign_address

@@ -29,6 +29,13 @@ cdef class QueuePair:
     cdef readonly Responder responder
     cdef readonly Arrivals arrivals
     cdef readonly object memory
+    cdef readonly bint is_bound
+    cdef readonly unsigned long long peer_high
+    cdef readonly unsigned long long peer_low
+    cdef public bint is_heard
+    cdef readonly long long foreign_packets
+    cdef readonly unsigned long long foreign_high
+    cdef readonly unsigned long long foreign_low
     cdef public bint is_in_ring
     cdef public object send_order
     cdef public long long order
@@ -42,6 +49,11 @@ cdef class QueuePair:
     cdef public long long ready_entry_ns
 
     cpdef object redirect_events(self, object events)
+    cpdef object bind_to(self, unsigned long long peer_high,
+                         unsigned long long peer_low)
+    cpdef bint takes_from(self, unsigned long long high,
+                          unsigned long long low) except -1
+    cpdef object note_foreign(self, unsigned long long high, unsigned long long low)
     cpdef object post_send(self, long long message_id, long long size_bytes,
                            long long now_ns, bytes contents=*,
                            unsigned long long remote_offset=*)

@@ -62,6 +62,13 @@ class QueuePair:
         source_port: UDP source port of what it sends.
         destination: Index of the peer's address, for the edge alone.
         memory: Where what arrives is kept; None: nowhere.
+        is_bound: Whether packets must come from one address: see `bind_to`.
+        peer_high: That address as `core.addresses.address_halves` has it.
+        peer_low: Likewise.
+        is_heard: Whether anything came from there.
+        foreign_packets: Packets to this queue pair that came from elsewhere.
+        foreign_high: Where the last of them came from.
+        foreign_low: Likewise.
     """
 
     __slots__ = (
@@ -73,12 +80,19 @@ class QueuePair:
         "control_entry_ns",
         "deficit_bytes",
         "destination",
+        "foreign_high",
+        "foreign_low",
+        "foreign_packets",
         "is_answering",
+        "is_bound",
+        "is_heard",
         "is_in_ring",
         "memory",
         "order",
         "overhead_bytes",
         "path_mtu",
+        "peer_high",
+        "peer_low",
         "qpn",
         "ready_entry_ns",
         "ready_since_ns",
@@ -247,6 +261,13 @@ class QueuePair:
             responder=self.responder,
             memory=memory,
         )
+        self.is_bound = False
+        self.peer_high = 0
+        self.peer_low = 0
+        self.is_heard = False
+        self.foreign_packets = 0
+        self.foreign_high = 0
+        self.foreign_low = 0
         # What follows is the port's: `PortEngine` alone uses it.
         self.is_in_ring = False
         self.send_order: SendOrder | None = None
@@ -266,6 +287,25 @@ class QueuePair:
         self._events = events
         self.requester.redirect_events(events)
         self.responder.redirect_events(events)
+
+    def bind_to(self, peer_high: int, peer_low: int) -> None:
+        """Take, of what arrives as bytes, only what comes from one address.
+
+        The UDP source port is a peer's choice and is not looked at.
+        """
+        self.is_bound = True
+        self.peer_high = peer_high
+        self.peer_low = peer_low
+
+    def takes_from(self, high: int, low: int) -> bool:
+        """Tell whether a packet from an address is the peer's, as far as that tells."""
+        return not self.is_bound or (self.peer_high == high and self.peer_low == low)
+
+    def note_foreign(self, high: int, low: int) -> None:
+        """Count a packet that came from another address than the peer's."""
+        self.foreign_packets += 1
+        self.foreign_high = high
+        self.foreign_low = low
 
     # The user.
 

@@ -18,6 +18,7 @@ cdef class Receiver:
     cdef Run _run
     cdef readonly long long packets_received
     cdef readonly long long unknown_queue_pair
+    cdef readonly long long foreign_address
     cdef readonly long long malformed
     cdef readonly long long partition_key_errors
     cdef readonly long long unsupported
@@ -34,7 +35,15 @@ cdef class Receiver:
                    size="Py_ssize_t", qpn="long long")
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
-                                   long long now_ns, bint ce, int source_port)
+                                   long long now_ns, bint ce, int source_port,
+                                   unsigned long long source_high,
+                                   unsigned long long source_low)
+    @cython.locals(queue_pair=QueuePair)
+    cpdef bint is_foreign(self, object qpn, unsigned long long high,
+                          unsigned long long low) except -1
+    @cython.locals(queue_pair=QueuePair)
+    cdef QueuePair _addressed(self, long long qpn, unsigned long long high,
+                              unsigned long long low)
     cdef bint _admits(self, const unsigned char[::1] buffer, Py_ssize_t offset,
                       Py_ssize_t size, int source_port) except -1
     cdef object _deliver(self, QueuePair queue_pair, Run run, bint ce, long long now_ns)

@@ -31,6 +31,7 @@ class Receiver:
     Attributes:
         packets_received: As the others, see `PortStatistics`.
         unknown_queue_pair: Likewise.
+        foreign_address: Likewise.
         malformed: Likewise.
         partition_key_errors: Likewise.
         unsupported: Likewise.
@@ -44,6 +45,7 @@ class Receiver:
         "_run",
         "_scheduler",
         "_verifier",
+        "foreign_address",
         "icrc_checked",
         "icrc_errors",
         "malformed",
@@ -75,6 +77,7 @@ class Receiver:
         self._run = Run()
         self.packets_received = 0
         self.unknown_queue_pair = 0
+        self.foreign_address = 0
         self.malformed = 0
         self.partition_key_errors = 0
         self.unsupported = 0
@@ -116,6 +119,8 @@ class Receiver:
         now_ns: int,
         ce: bool,
         source_port: int,
+        source_high: int,
+        source_low: int,
     ) -> None:
         """See `PortEngine.receive_datagrams`."""
         run = self._run
@@ -137,9 +142,9 @@ class Receiver:
                     if queue_pair is not None:
                         self._deliver(queue_pair, run, ce, now_ns)
                         self._scheduler.update(queue_pair, now_ns, now_ns)
-                    queue_pair = self._queue_pairs.get(qpn)
+                    queue_pair = self._addressed(qpn, source_high, source_low)
                 if queue_pair is None:
-                    self.unknown_queue_pair += 1
+                    pass  # it has been counted
                 elif queue_pair.memory is not None and self._parser.is_data:
                     self._keep(queue_pair, buffer, ce, now_ns)
                 elif not run.extend(self._parser):
@@ -152,6 +157,28 @@ class Receiver:
         if queue_pair is not None:
             self._deliver(queue_pair, run, ce, now_ns)
             self._scheduler.update(queue_pair, now_ns, now_ns)
+
+    def is_foreign(self, qpn: int, high: int, low: int) -> bool:
+        """See `PortEngine.is_foreign`."""
+        queue_pair = self._queue_pairs.get(qpn)
+        return queue_pair is not None and not queue_pair.takes_from(high, low)
+
+    def _addressed(self, qpn: int, high: int, low: int) -> QueuePair | None:
+        """Return the queue pair of a packet from that address; None: it gets nothing.
+
+        All that one receive hands over comes from one address, so this is asked once
+        for every receive, and again where the queue pair changes.
+        """
+        queue_pair = self._queue_pairs.get(qpn)
+        if queue_pair is None:
+            self.unknown_queue_pair += 1
+            return None
+        if not queue_pair.takes_from(high, low):
+            self.foreign_address += 1
+            queue_pair.note_foreign(high, low)
+            return None
+        queue_pair.is_heard = True
+        return queue_pair
 
     def _admits(
         self,

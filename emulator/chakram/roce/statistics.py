@@ -142,6 +142,8 @@ class PortStatistics:
         control_sent: ACKs, NAKs and CNPs among the packets.
         packets_received: Of all kinds; those that a fault took are included.
         unknown_queue_pair: Packets to a QPN that is not here.
+        foreign_address: Packets from another address than that of their queue pair's
+            peer, dropped.
         malformed: Datagrams, or segments of one, that are no packets.
         partition_key_errors: Packets of another partition, dropped.
         unsupported: Packets with an opcode that is not served here.
@@ -168,6 +170,7 @@ class PortStatistics:
     control_sent: int
     packets_received: int
     unknown_queue_pair: int
+    foreign_address: int
     malformed: int
     partition_key_errors: int
     unsupported: int

@@ -59,6 +59,7 @@ INVALID = {
     "invalid_header": "malformed",
     "invalid_partition_key": "partition_key_errors",
     "invalid_queue_pair": "unknown_queue_pair",
+    "invalid_address": "foreign_address",
     "invalid_opcode": "unsupported",
     "invalid_icrc": "icrc_errors",
 }

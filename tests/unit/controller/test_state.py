@@ -141,6 +141,21 @@ def test_no_progress_names_who_waits_for_whom() -> None:
     assert stop.reason == "no progress for 5 s: rank 0 waits for rank 1"
 
 
+def test_a_failure_names_packets_that_came_from_elsewhere() -> None:
+    """Who sends behind a NAT fails; who knows the addresses is another agent."""
+    state = running("a", "b")
+    state.handle(
+        AgentProgress(
+            agent="b", now_ns=1, counter=0, iterations=0, foreign=("came from x",)
+        )
+    )
+    state.handle(AgentFailed(agent="a", reason="no ACK"))
+    state.handle(AgentStopped(agent="a"))
+    assert state.handle(AgentStopped(agent="b")) == [
+        Finish(reason="agent a: no ACK; came from x")
+    ]
+
+
 def test_progress_of_any_agent_is_progress() -> None:
     state = running("a", "b", hang_timeout_ns=5 * SECOND_NS)
     for second in range(20):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.planning import queue_pair_layout, run_settings, transport_plan
+from chakram.controller.run import psn_seed_of
 from tests.unit.controller.experiments import EXPERIMENT
 
 
@@ -92,6 +93,14 @@ def test_run_settings_are_those_of_the_experiment() -> None:
     assert settings.drop_ratio == 0.01
     assert settings.seed == 9
     assert settings.hang_timeout_ns == 7 * 10**9
+
+
+def test_first_psns_of_runs_are_drawn_unless_the_experiment_sets_their_seed() -> None:
+    usual = parse_experiment(EXPERIMENT)
+    drawn = {psn_seed_of(usual) for _ in range(9)}
+    assert len(drawn) == 9
+    assert all(0 <= seed < 2**53 for seed in drawn)
+    assert psn_seed_of(with_transport("psn_seed: 12")) == 12
 
 
 def test_a_timeout_below_the_time_of_a_window_is_warned_of() -> None:

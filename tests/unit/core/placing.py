@@ -37,6 +37,7 @@ def make_plan(
     shards: int = 1,
     seed: int = 1,
     layout: QueuePairLayout | None = None,
+    psn_seed: int | None = None,
 ) -> Plan:
     return place(
         jobs,
@@ -47,6 +48,7 @@ def make_plan(
         shards={port.agent: shards for port in ports},
         run_id="r",
         layout=layout,
+        psn_seed=psn_seed,
     )
 
 

@@ -13,6 +13,7 @@ from chakram.core.algorithms import algorithm_names
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.placement import PlacementOptions
+from chakram.core.plan import Plan
 from chakram.core.plan_check import check_plan
 from chakram.core.queue_pairs import FIRST_QUEUE_PAIR
 from chakram.errors import PlanError
@@ -127,6 +128,20 @@ def test_the_same_input_gives_the_same_plan_and_another_seed_other_psns() -> Non
 
     assert len(set(psns(1))) == 12
     assert not set(psns(1)) & set(psns(2))
+
+
+def test_first_psns_may_have_a_seed_of_their_own() -> None:
+    jobs = {"job": make_job(4, ALL_TO_ALL)}
+
+    def plan(psn_seed: int | None, seed: int = 1) -> Plan:
+        return make_plan(jobs, make_ports(4), seed=seed, psn_seed=psn_seed)
+
+    def psns(plan: Plan) -> list[int]:
+        return [pair.send_psn for rank in plan.ranks() for pair in rank.queue_pairs]
+
+    assert not set(psns(plan(7))) & set(psns(plan(8)))
+    assert psns(plan(7, seed=1)) == psns(plan(7, seed=2))
+    assert plan(1) == plan(None)
 
 
 @pytest.mark.parametrize(

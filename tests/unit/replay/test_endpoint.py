@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from chakram.core.addresses import address_halves
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import world_group
 from chakram.core.plan import JobSettings, RunSettings, TransportPlan
@@ -29,6 +30,7 @@ from chakram.testing.plans import (
     share_rows,
     world_plan,
 )
+from tests.forgery import FORGERIES, Way, sealed
 
 
 def pair_of(
@@ -280,6 +282,28 @@ def test_who_waits_for_a_silent_rank_says_for_which_message() -> None:
         "job job rank 0: all_gather 0 of group 'world' in iteration 0 waits for "
         "the message of step 0 from rank 1"
     ]
+
+
+def test_queue_pairs_that_only_strangers_write_to_name_both_addresses() -> None:
+    left, right = pair_of([collective("all_gather", 8)])
+    (pair,) = left.engine.queue_pairs()
+    stranger = "198.51.100.7"
+    data = sealed(FORGERIES["cnp"](pair.qpn, 0), Way(stranger, left.port.address))
+
+    def arrive(source: str) -> None:
+        left.engine.receive_datagrams(
+            data, len(data), 0, 0, False, 0xC000, *address_halves(source)
+        )
+
+    assert left.foreign() == []
+    arrive(stranger)
+    (sentence,) = left.foreign()
+    assert sentence.startswith(
+        f"job job rank 0: nothing came from {right.port.address}, where rank 1 is, but "
+        f"1 packet(s) to its queue pair from {stranger}, which were dropped"
+    )
+    arrive(right.port.address)
+    assert left.foreign() == []
 
 
 def test_a_queue_pair_that_gives_up_fails_its_endpoint() -> None:
