@@ -47,6 +47,9 @@ are runs by the kind of their fabric. Empty: everywhere. Where *Default* is empt
 meaning says what holds without the key. The algorithms of `collectives` stand in
 [algorithms](algorithms.md).
 
+A letter alone counts in 1024 in sizes, as in nccl-tests (`64K`), and in 1000 in rates,
+as in iperf3 (`25G`): see [the command line](command-line.md#sizes-rates-times).
+
 | Type | Written as | Units |
 |---|---|---|
 """

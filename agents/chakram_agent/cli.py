@@ -34,11 +34,22 @@ def default_listen() -> str:
     return f"unix:{state_root()}/agent.sock"
 
 
+_EXAMPLES = """\
+examples:
+  chakram-agent serve
+  chakram-agent serve --listen unix:/run/chakram/agent.sock
+  chakram-agent serve --listen 192.0.2.11:7411 --allow 198.18.0.0/15 --max-rate 25G \\
+      --tls-ca certs/ca.pem --tls-cert certs/h1.pem --tls-key certs/h1.key
+"""
+
+
 def parser() -> argparse.ArgumentParser:
     """Return what the command understands."""
     top = argparse.ArgumentParser(
         prog="chakram-agent",
         description="Replays the ranks that a chakram controller places on this host.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=chakram.__version__)
     verbs = top.add_subparsers(dest="verb", required=True)
@@ -47,10 +58,10 @@ def parser() -> argparse.ArgumentParser:
         help="wait for a controller and do what it says",
         description="Wait for a controller and do what it says. Prints a line "
         "'ready ADDRESS' once controllers can connect.",
-        epilog="Whoever reaches an agent commands it, with the agent's rights. So it "
-        "listens on a Unix socket that its owner alone may open, or on TCP with "
-        "certificates on both sides: chakram-agent serve --listen 192.0.2.11:7411 "
-        "--tls-ca ca.pem --tls-cert h1.pem --tls-key h1.key",
+        epilog="Whoever reaches an agent commands it, with the agent's rights. So it\n"
+        "listens on a Unix socket that its owner alone may open, or on TCP with\n"
+        f"certificates on both sides.\n\n{_EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.add_argument(
         "--listen",

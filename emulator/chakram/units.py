@@ -20,15 +20,27 @@ _RATIO = re.compile(rf"[+-]?{_DIGITS}(?:/[0-9]{{1,30}})?\Z")
 _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
+_LETTERS = "KMGT"
+
+# A letter alone is what the tools mean by it whose options look like that: 1024 in the
+# sizes of nccl-tests, 1000 in the rates of iperf3.  Both take small letters as well.
 SIZE_UNITS: dict[str, int] = {
     **{f"{prefix}B": factor for prefix, factor in _DECIMAL.items()},
     **{f"{prefix}B": factor for prefix, factor in _BINARY.items()},
+    **_BINARY,
+    **{letter: _BINARY[f"{letter}i"] for letter in _LETTERS},
+    **{letter.lower(): _BINARY[f"{letter}i"] for letter in _LETTERS},
 }
+# ``gbit`` is how tc writes it.  Not so ``gbps``, which is bytes there.
 RATE_UNITS: dict[str, int] = {
     **{f"{prefix}bit": factor for prefix, factor in _DECIMAL.items()},
     **{f"{prefix}bps": factor for prefix, factor in _DECIMAL.items()},
     **{f"{prefix}bit/s": factor for prefix, factor in _DECIMAL.items()},
     **{f"{prefix}b/s": factor for prefix, factor in _DECIMAL.items()},
+    **{f"{letter.lower()}bit": _DECIMAL[letter] for letter in _LETTERS},
+    **{f"{letter.lower()}bit/s": _DECIMAL[letter] for letter in _LETTERS},
+    **{letter: _DECIMAL[letter] for letter in _LETTERS},
+    **{letter.lower(): _DECIMAL[letter] for letter in _LETTERS},
 }
 TIME_UNITS: dict[str, int] = {
     "ns": 1,

@@ -11,6 +11,7 @@ from chakram.chakra.p2p import P2P_COLUMNS
 from chakram.chakra.summary import summarize
 from chakram.chakra.synth_set import synthesized_trace_set
 from chakram.chakra.synthesize import synthesize
+from chakram.cli.options import DOCUMENTS
 from chakram.config.synth import MoeTrace
 from chakram.observe.report.trace_document import trace_document
 from tests.support import REPO_ROOT
@@ -69,3 +70,10 @@ def test_the_reference_has_every_rule_of_lint_as_it_stands_in_the_code() -> None
         ]
     keys = {field.name for field in fields(Finding)}
     assert first_cells(page, heading="\nOf a finding:") == keys
+
+
+def test_every_document_of_json_is_in_the_reference_with_its_version() -> None:
+    written = first_cells("command-line.md", heading="| `schema` |")
+    assert written == {
+        f"chakram.{kind}/{version}" for kind, version in DOCUMENTS.items()
+    }

@@ -258,7 +258,11 @@ def test_the_fabric_of_an_experiment_goes_up_and_down(tmp_path: Path) -> None:
     assert ended.stdout == f"ended: {small}\n"
     assert isinstance(again.exception, NoLab)
     assert f"there are: {other}" in str(again.exception)
-    assert json.loads(rest.stdout) == {"ended": [other], "in_use": []}
+    assert json.loads(rest.stdout) == {
+        "schema": "chakram.labs-ended/1",
+        "ended": [other],
+        "in_use": [],
+    }
     assert nothing.stdout == "there is no lab\n"
     assert status() == []
 

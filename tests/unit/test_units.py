@@ -31,6 +31,16 @@ from chakram.units import (
         (parse_size, "64KiB", 65_536),
         (parse_size, " 1.5 MB ", 1_500_000),
         (parse_size, "0B", 0),
+        # A letter alone: 1024 in sizes as in nccl-tests, 1000 in rates as in iperf3.
+        (parse_size, "64K", 65_536),
+        (parse_size, "1M", 2**20),
+        (parse_size, "8g", 2**33),
+        (parse_size, "64KB", 64_000),
+        (parse_size, "1Ti", 2**40),
+        (parse_rate, "25G", 25 * 10**9),
+        (parse_rate, "100m", 10**8),
+        (parse_rate, "25gbit", 25 * 10**9),
+        (parse_rate, "1kbit/s", 1000),
         (parse_rate, "250Mbit", 250_000_000),
         (parse_rate, "400Gbit/s", 400 * 10**9),
         (parse_rate, "1e2 bps", 100),
@@ -50,6 +60,9 @@ def test_units_are_understood(parse, text: str, wanted: int) -> None:
     [
         (parse_rate, "400", "x: '400' has no unit (e.g. 400Gbit)"),
         (parse_size, "4KB/s", "x: '4KB/s' has an unknown unit 'KB/s' (e.g. 64KiB)"),
+        # Bytes to tc and to people, respectively.
+        (parse_rate, "1gbps", "x: '1gbps' has an unknown unit 'gbps' (e.g. 400Gbit)"),
+        (parse_rate, "1GBps", "x: '1GBps' has an unknown unit 'GBps' (e.g. 400Gbit)"),
         (parse_time, "soon", "x: 'soon' is not a time (e.g. 10us)"),
         (parse_time, "-1s", "x: '-1s' is not a time (e.g. 10us)"),
         (parse_size, "1e999999999B", "x: '1e999999999B' is not a size (e.g. 64KiB)"),

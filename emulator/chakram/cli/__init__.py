@@ -25,6 +25,7 @@ from chakram.cli.algorithms import app as algorithms_app
 from chakram.cli.certs import certs
 from chakram.cli.dcqcn import dcqcn
 from chakram.cli.doctor import doctor
+from chakram.cli.examples import add_examples
 from chakram.cli.fabric import app as fabric_app
 from chakram.cli.interference import interference
 from chakram.cli.plan import plan
@@ -69,6 +70,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(run)
 app.command()(simulate)
@@ -82,6 +84,7 @@ app.add_typer(algorithms_app)
 app.command()(dcqcn)
 app.command()(certs)
 app.command()(doctor)
+add_examples(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -69,12 +69,11 @@ def list_(op: Op = None, as_json: Json = False) -> None:
         for name in algorithm_names(each)
     ]
     if as_json:
-        print_json(
-            [
-                {"op": each, "algorithm": name, "parameters": parameters}
-                for each, name, parameters in rows
-            ]
-        )
+        listed = [
+            {"op": each, "algorithm": name, "parameters": parameters}
+            for each, name, parameters in rows
+        ]
+        print_json("algorithms", {"algorithms": listed})
         return
     table = Table("collective", "algorithm", "parameters", box=SIMPLE, pad_edge=False)
     last = None
@@ -211,7 +210,7 @@ def _check_root(root: int, nranks: int) -> None:
 
 def _print(summary: AlgorithmSummary, *, as_json: bool) -> None:
     if as_json:
-        print_json(asdict(summary))
+        print_json("algorithm", asdict(summary))
         return
     console = Console()
     table = Table(

@@ -119,6 +119,7 @@ def dcqcn(
     }
     if as_json:
         print_json(
+            "dcqcn",
             {
                 "profile": settings.describe(),
                 "line_rate_bps": line_rate_bps,
@@ -126,7 +127,7 @@ def dcqcn(
                 "in_percent": shares,
                 "vendors": named,
                 "sources": list(load_profile(settings.profile).sources),
-            }
+            },
         )
         return
     console = Console(highlight=False)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from chakram.cli.options import Json, print_json
 from chakram.errors import EnvironmentProblem
 
 __all__ = ["doctor"]
 
 
 def doctor(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of a table.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Try out what runs need of this machine.
 
@@ -29,7 +26,7 @@ def doctor(
     probes = probe_all()
     missing = [probe for probe in probes if probe.needed and not probe.ok]
     if as_json:
-        print(json.dumps({"probes": [asdict(probe) for probe in probes]}, indent=2))
+        print_json("doctor", {"probes": [asdict(probe) for probe in probes]})
     else:
         table = Table("probe", "", "finding")
         for probe in probes:

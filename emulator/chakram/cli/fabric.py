@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError, NoLab
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
 
 @app.command()
 def up(
@@ -39,7 +38,7 @@ def up(
         str | None,
         typer.Option(help="Name of the lab, instead of the experiment's."),
     ] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Build the fabric of an experiment and let it stand."""
     from chakram.config.experiment import load_experiment
@@ -68,7 +67,7 @@ def up(
         )
     )
     if as_json:
-        _print_json(_state_fields(handle.state))
+        print_json("lab", _state_fields(handle.state))
     else:
         _print_state(handle.state)
 
@@ -82,7 +81,7 @@ def down(
     force: Annotated[
         bool, typer.Option("--force", help="With --all: also labs that runs use.")
     ] = False,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """End a lab and remove all it made, also after a crash."""
     from chakram.fabric import lab as labs
@@ -102,7 +101,7 @@ def down(
         known = ", ".join(each.name for each in labs.status()) or "none"
         raise NoLab(f"lab {lab}", "there is none of this name", f"there are: {known}")
     if as_json:
-        _print_json({"ended": ended, "in_use": in_use})
+        print_json("labs-ended", {"ended": ended, "in_use": in_use})
         return
     if ended:
         print(f"ended: {', '.join(ended)}")
@@ -116,13 +115,13 @@ def down(
 
 
 @app.command()
-def status(as_json: _Json = False) -> None:
+def status(as_json: Json = False) -> None:
     """Show the labs of this user, also left-over ones."""
     from chakram.fabric import lab as labs
 
     found = labs.status()
     if as_json:
-        _print_json({"labs": [_status_fields(each) for each in found]})
+        print_json("labs", {"labs": [_status_fields(each) for each in found]})
         return
     if not found:
         print("there is no lab")
@@ -162,10 +161,6 @@ def _status_fields(status: LabStatus) -> dict[str, object]:
         "state": None if status.state is None else _state_fields(status.state),
         "processes": [{"pid": one.pid, "role": one.role} for one in status.processes],
     }
-
-
-def _print_json(fields: object) -> None:
-    print(json.dumps(fields, indent=2))
 
 
 def _print_state(state: LabState) -> None:

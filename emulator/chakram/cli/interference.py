@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from chakram.cli.options import Json
+from chakram.cli.options import Json, json_text
 from chakram.errors import ConfigError, RunDirectoryError
 from chakram.units import about_size, format_time
 
@@ -132,7 +131,7 @@ def _show(
         "jobs": [asdict(job) for job in found],
         "notes": _notes(found),
     }
-    text = json.dumps(document, indent=2)
+    text = json_text("interference", document)
     (together / FILE).write_text(text + "\n", encoding="utf-8")
     if as_json:
         print(text)

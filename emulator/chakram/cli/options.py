@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chakram.config.experiment import Experiment
 
 __all__ = [
+    "DOCUMENTS",
     "ExperimentPath",
     "Json",
     "Overrides",
     "PlanFile",
     "Runs",
+    "json_text",
     "print_json",
     "read_experiment",
 ]
@@ -73,6 +77,8 @@ def read_experiment(
             raise ConfigError(
                 f"--set {override}", "is not KEY=VALUE", "e.g. iterations.measured=3"
             )
+        # What was said last holds, also over what it is a part of.
+        values.pop(key.strip(), None)
         values[key.strip()] = value
     options = {key: f"--{key} {value}" for key, value in named.items() if value}
     values |= {key: value for key, value in named.items() if value is not None}
@@ -83,6 +89,42 @@ def read_experiment(
     return experiment, "".join([*changes, text])
 
 
-def print_json(document: object) -> None:
+DOCUMENTS = {
+    "algorithm": 1,
+    "algorithms": 1,
+    "astra-collective": 1,
+    "dcqcn": 1,
+    "doctor": 1,
+    "interference": 1,
+    "lab": 1,
+    "labs": 1,
+    "labs-ended": 1,
+    "plan": 1,
+    "ports": 1,
+    "preflight": 1,
+    "queue-pairs": 1,
+    "run": 1,
+    "trace": 1,
+    "trace-cut": 1,
+    "trace-lint": 1,
+    "trace-messages": 1,
+    "trace-synth": 1,
+    "trace-written": 1,
+}
+"""What ``--json`` prints, each with its version: it grows when a key goes or changes
+its meaning, not when one is added.  docs/reference/command-line.md describes them."""
+
+
+def json_text(kind: str, document: Mapping[str, Any]) -> str:
+    """Return a document of ``--json``; its first key says which and in which version.
+
+    Raises:
+        KeyError: If nobody has declared such a document.
+    """
+    schema = f"chakram.{kind}/{DOCUMENTS[kind]}"
+    return json.dumps({"schema": schema, **document}, indent=2)
+
+
+def print_json(kind: str, document: Mapping[str, Any]) -> None:
     """Print what ``--json`` promises, on standard output."""
-    print(json.dumps(document, indent=2))
+    print(json_text(kind, document))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
+
+from chakram.cli.options import print_json
 
 if TYPE_CHECKING:
     from chakram.controller.shell import RunOutcome
@@ -27,7 +28,7 @@ def show_outcome(outcome: RunOutcome, *, as_json: bool) -> None:
             "error": None if outcome.error is None else str(outcome.error),
             **(summary_document(summary) if summary is not None else {}),
         }
-        print(json.dumps(document, indent=2))
+        print_json("run", document)
     else:
         print(outcome.table)
     if outcome.error is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,13 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
-from chakram.cli.options import ExperimentPath, Json, Overrides, read_experiment
+from chakram.cli.options import (
+    ExperimentPath,
+    Json,
+    Overrides,
+    print_json,
+    read_experiment,
+)
 from chakram.cli.progress import ProgressReporter
 from chakram.core.addresses import IPV6
 from chakram.units import about_size, format_time
@@ -47,7 +52,7 @@ def plan(
         progress.phase("reading traces")
         summary = _summary(settings, progress, save)
     if as_json:
-        print(json.dumps(asdict(summary), indent=2))
+        print_json("plan", asdict(summary))
         return
     _show(summary)
 

@@ -61,11 +61,12 @@ def show_preflight(
         from chakram.observe.preflight import preflight_document
 
         print_json(
+            "preflight",
             {
                 "directory": str(folder),
                 "dilation": dilation,
                 **preflight_document(report),
-            }
+            },
         )
         return
     from chakram.cli.preflight_tables import print_report

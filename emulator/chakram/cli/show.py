@@ -30,20 +30,30 @@ def show(
     ports: Annotated[
         bool, typer.Option("--ports", help="Instead, those of every port.")
     ] = False,
+    preflight: Annotated[
+        bool,
+        typer.Option(
+            "--preflight", help="Instead, what a run's preflight found before it."
+        ),
+    ] = False,
 ) -> None:
-    """Print the results of a run or preflight that was."""
+    """Print the results of a run or preflight that was.
+
+    Of a run that its preflight ended, those of the preflight.
+    """
     from pyarrow.csv import write_csv
 
     from chakram.observe.console import render_table
     from chakram.observe.document import summary_document
-    from chakram.observe.preflight import read_preflight
+    from chakram.observe.preflight import ended_by_preflight, read_preflight
     from chakram.observe.run_results import open_run
 
-    if queue_pairs and ports:
-        raise typer.BadParameter("--queue-pairs or --ports, not both")
-    if _is_preflight(directory):
-        if queue_pairs or ports:
-            raise typer.BadParameter("a preflight has neither queue pairs nor ports")
+    if queue_pairs + ports + preflight > 1:
+        raise typer.BadParameter("one of --queue-pairs, --ports and --preflight")
+    alone = _is_preflight(directory)
+    if alone and (queue_pairs or ports):
+        raise typer.BadParameter("a preflight has neither queue pairs nor ports")
+    if alone or preflight:
         report, dilation = read_preflight(directory)
         show_preflight(report, directory, dilation=dilation, as_json=as_json)
         return
@@ -59,7 +69,8 @@ def show(
                 else "the run had no plan yet, or is older than that table",
             )
         if as_json:
-            print_json(table.to_pylist())
+            kind = "queue_pairs" if queue_pairs else "ports"
+            print_json(kind.replace("_", "-"), {kind: table.to_pylist()})
         else:
             write_csv(table, sys.stdout.buffer)
         if table["tx_bytes"].null_count == table.num_rows:
@@ -70,8 +81,15 @@ def show(
             )
         return
     summary = results.summary()
+    if not as_json and ended_by_preflight(results.manifest) and not summary.rows:
+        # A table without a row says nothing; what was measured are the pairs.
+        for banner in summary.banners[:1]:
+            print(f"!! {banner}")
+        report, dilation = read_preflight(directory)
+        show_preflight(report, directory, dilation=dilation, as_json=False)
+        return
     if as_json:
-        print_json(summary_document(summary))
+        print_json("run", summary_document(summary))
     else:
         print(render_table(summary))
 

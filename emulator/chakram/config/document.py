@@ -7,6 +7,7 @@ A key that stands twice in one mapping is a mistake, not an overwritten value.
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,25 @@ class Document:
     lines: dict[Location, int] = field(default_factory=dict)
     options: dict[Location, str] = field(default_factory=dict)
     mistakes: list[Mistake] = field(default_factory=list)
+
+    def put(self, location: Location, option: str) -> None:
+        """Note that *option* said what is at *location*: nothing below it is left."""
+        depth = len(location)
+        for known in [each for each in self.options if each[:depth] == location]:
+            del self.options[known]
+        self.mistakes[:] = [
+            each for each in self.mistakes if each.location[:depth] != location
+        ]
+        self.options[location] = option
+
+    def copy(self) -> Document:
+        """Return a document that may be changed without changing this one."""
+        return Document(
+            data=deepcopy(self.data),
+            lines=self.lines,
+            options=dict(self.options),
+            mistakes=list(self.mistakes),
+        )
 
     def option(self, location: Location) -> tuple[Location, str] | None:
         """Return the option that said what is at *location*, and where it put it."""
@@ -145,6 +165,11 @@ def parse_document(text: bytes, *, source: str) -> Document:
     return Document(data=data, lines=reader.lines, mistakes=reader.mistakes)
 
 
+def option_text(path: str, value: str) -> str:
+    """Return ``--set path=value``, as a user wrote it."""
+    return f"--set {path}={value}"
+
+
 def override(
     document: Document, path: str, value: str, *, option: str | None = None
 ) -> None:
@@ -159,8 +184,12 @@ def override(
     Raises:
         ConfigError: If the path leads nowhere or the value is not YAML.
     """
-    where = option or f"--set {path}={value}"
-    parsed = parse_document(f"value: {value}".encode(), source=where)
+    where = option or option_text(path, value)
+    try:
+        parsed = parse_document(f"value: {value}".encode(), source=where)
+    except ConfigError as error:
+        # There are no lines to name in an option.
+        raise ConfigError(where, error.found, "put it in quotes") from error
     parts: list[str | int] = [
         int(part) if part.isdecimal() else part
         for part in re.sub(r"\[([0-9]{1,6})\]", r".\1", path).split(".")
@@ -172,6 +201,7 @@ def override(
             # What a user sets need not stand in the file.
             if not last and not isinstance(here.get(part), dict | list):
                 here[part] = {}
+                document.put(tuple(parts[: number + 1]), where)
         elif not (isinstance(here, list) and isinstance(part, int)):
             raise ConfigError(
                 where, f"{path!r} leads nowhere", "e.g. iterations.warmup"
@@ -182,7 +212,7 @@ def override(
             )
         if last:
             here[part] = parsed.data["value"]
-            document.options[tuple(parts)] = where
+            document.put(tuple(parts), where)
         else:
             here = here[part]
 

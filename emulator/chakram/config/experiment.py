@@ -20,7 +20,7 @@ from chakram.config.collectives import AlgorithmChoice
 from chakram.config.dilation import stretched_sections
 from chakram.config.fabric import Fabric
 from chakram.config.jobs import Job
-from chakram.config.mistakes import from_validation, report
+from chakram.config.mistakes import Location, Mistake, from_validation, report
 from chakram.config.preflight import Preflight, preflight_section
 from chakram.config.quantities import (
     BASE_DIRECTORY,
@@ -286,9 +286,38 @@ def _experiment(
     overrides: Mapping[str, str] | None,
     options: Mapping[str, str] | None = None,
 ) -> Experiment:
-    for key, value in (overrides or {}).items():
-        documents.override(document, key, value, option=(options or {}).get(key))
+    said = {
+        key: (value, (options or {}).get(key) or documents.option_text(key, value))
+        for key, value in (overrides or {}).items()
+    }
+    written = document.copy() if said else document
+    for key, (value, option) in said.items():
+        documents.override(document, key, value, option=option)
     context = {} if path is None else {BASE_DIRECTORY: path.parent}
+    experiment, mistakes = _validated(document, context)
+    if mistakes or experiment is None:
+        blamed = _blamed(written, said, context)
+        order = [option for _, option in said.values()]
+
+        def option_of(mistake: Mistake) -> tuple[Location, str] | None:
+            option = blamed.get((mistake.location, mistake.found))
+            there = document.option(mistake.location)
+            # Who said what is there, unless somebody made it wrong after that.
+            if there is None or (
+                option and order.index(option) > order.index(there[1])
+            ):
+                return None if option is None else ((), option)
+            return there
+
+        raise report(source, mistakes, document.line, option_of)
+    # Here and nowhere else, so that whoever has an experiment has the stretched one.
+    return experiment.stretched()
+
+
+def _validated(
+    document: documents.Document, context: dict[str, Any]
+) -> tuple[Experiment | None, list[Mistake]]:
+    """Return the experiment that a document is, and all that is wrong with it."""
     mistakes = list(document.mistakes)
     experiment: Experiment | None = None
     try:
@@ -301,10 +330,33 @@ def _experiment(
     for needed, check in CHECKS:
         if all(name in sections for name in needed):
             mistakes += check(*(sections[name] for name in needed))
-    if mistakes or experiment is None:
-        raise report(source, mistakes, document.line, document.option)
-    # Here and nowhere else, so that whoever has an experiment has the stretched one.
-    return experiment.stretched()
+    return experiment, mistakes
+
+
+def _blamed(
+    written: documents.Document,
+    said: Mapping[str, tuple[str, str]],
+    context: dict[str, Any],
+) -> dict[tuple[Location, str], str]:
+    """Return by mistake the option that made it: the file has none of them.
+
+    What an option says may be right by itself and wrong beside something that stands in
+    the file, or that another option said.  The last of them made the mistake.
+    """
+    document = written.copy()
+
+    def found() -> set[tuple[Location, str]]:
+        _, mistakes = _validated(document, context)
+        return {(each.location, each.found) for each in mistakes}
+
+    before = found() if said else set()
+    blamed: dict[tuple[Location, str], str] = {}
+    for key, (value, option) in said.items():
+        documents.override(document, key, value, option=option)
+        after = found()
+        blamed |= dict.fromkeys(after - before, option)
+        before = after
+    return blamed
 
 
 def _sound_sections(data: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:

@@ -91,13 +91,13 @@ def report(
     source: str,
     mistakes: Sequence[Mistake],
     line_of: Callable[[Location], int | None],
-    option_of: Callable[[Location], tuple[Location, str] | None] = lambda _: None,
+    option_of: Callable[[Mistake], tuple[Location, str] | None] = lambda _: None,
 ) -> ConfigError:
     """Return the one error that tells all *mistakes* of the file *source*.
 
     A single mistake is a single line; several are a line each below the file's name.
-    What an option of the command line has put there is that option's mistake, not the
-    file's.
+    What an option of the command line has brought about is that option's mistake, not
+    the file's: ``option_of`` says which one, and where it put its value.
     """
     # One mistake may be found twice, as a key's and as its value's.
     unique = {
@@ -108,7 +108,7 @@ def report(
     if len(ordered) == 1:
         mistake, line = ordered[0]
         place = f"{source}:{line}" if line else source
-        if (option := option_of(mistake.location)) is not None:
+        if (option := option_of(mistake)) is not None:
             return ConfigError(_place_in(option, mistake), mistake.found, mistake.hint)
         where = f"{place}: {mistake.path}" if mistake.path else place
         return ConfigError(where, mistake.found, mistake.hint)
@@ -117,7 +117,7 @@ def report(
         place = f"line {line}: " if line else ""
         path = f"{mistake.path}: " if mistake.path else ""
         hint = f" ({mistake.hint})" if mistake.hint else ""
-        if (option := option_of(mistake.location)) is not None:
+        if (option := option_of(mistake)) is not None:
             place, path = "", f"{_place_in(option, mistake)}: "
         rows.append(f"\n  - {place}{path}{mistake.found}{hint}")
     if len(ordered) > _SHOWN:

@@ -12,15 +12,18 @@ import pyarrow.parquet as pq
 from chakram.core.preflight.report import Finding, PairReport, PreflightReport
 from chakram.core.preflight.settings import PreflightSettings
 from chakram.errors import NoRunDirectory, RunDirectoryError
-from chakram.observe.manifest import SCHEMA_VERSION
+from chakram.observe.manifest import FAILED, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from chakram.observe.manifest import RunManifest
+
 __all__ = [
     "PREFLIGHT",
     "PREFLIGHT_SCHEMA",
+    "ended_by_preflight",
     "preflight_document",
     "preflight_summary",
     "read_preflight",
@@ -69,6 +72,11 @@ def preflight_document(report: PreflightReport) -> dict[str, Any]:
     }
 
 
+def ended_by_preflight(manifest: RunManifest) -> bool:
+    """Tell whether a run came to nothing because its preflight failed."""
+    return manifest.status == FAILED and manifest.preflight.get("passed") is False
+
+
 def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
     """Return the report in *folder*, and the dilation of its times and rates.
 
@@ -97,6 +105,10 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
         )
         # Reports of before it was noted have none.
         return report, int(document.get("dilation", 1))
+    except FileNotFoundError as error:
+        raise NoRunDirectory(
+            str(folder), "holds no results of a preflight", "none was made, or it ended"
+        ) from error
     except OSError as error:
         raise NoRunDirectory(str(path), f"cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -33,12 +33,16 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return printed(capsys, "list", *arguments)["algorithms"]
+
+
 def test_list_names_every_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {(row["op"], row["algorithm"]) for row in printed(capsys, "list")}
+    found = {(row["op"], row["algorithm"]) for row in listed(capsys)}
     assert found == {
         (op.value, name) for op in CollectiveOp for name in algorithm_names(op)
     }
-    (only,) = printed(capsys, "list", "--op", "barrier")
+    (only,) = listed(capsys, "--op", "barrier")
     assert only["parameters"] == {}
 
 

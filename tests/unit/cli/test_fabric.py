@@ -41,7 +41,8 @@ def test_all_leaves_labs_in_use_alone_and_says_so(labs: Path) -> None:
     assert "a run uses them: alive (end one: chakram fabric down NAME" in text
     assert [path.name for path in labs.iterdir() if path.is_dir()] == ["alive"]
     fields = json.loads(run("down", "--all", "--json"))
-    assert fields == {"ended": [], "in_use": ["alive"]}
+    assert (fields["ended"], fields["in_use"]) == ([], ["alive"])
+    assert fields["schema"] == "chakram.labs-ended/1"
 
 
 def test_a_lab_that_is_not_there_is_the_users_mistake(labs: Path) -> None:

@@ -201,6 +201,10 @@ def test_the_public_names_are_those_that_scripts_use() -> None:
     assert cli.__all__ == ["app", "main"]
 
 
+def sets(*values: str) -> list[str]:
+    return [word for value in values for word in ("--set", value)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -218,6 +222,40 @@ def test_the_public_names_are_those_that_scripts_use() -> None:
             "  - --set seed=-1: -1 is too small (must be at least 0)\n"
             "  - --set jobs[0].size_scale=x: ",
         ),
+        (
+            ["plan", "FILE", *sets("transport.path_mtu=4096", "fabric.mtu=1000")],
+            "error: --set fabric.mtu=1000: transport.path_mtu: 4096 and 80 bytes of",
+        ),
+        (
+            ["plan", "FILE", *sets("fabric.kind=external")],
+            "error: --set fabric.kind=external: fabric.hosts: is missing",
+        ),
+        (
+            [
+                "plan",
+                "FILE",
+                *sets("fabric.topology.clos.x=1", "fabric.topology={clos: {}}"),
+            ],
+            "\n  - --set fabric.topology={clos: {}}: fabric.topology.clos.leaves: is",
+        ),
+        (
+            [
+                "plan",
+                "FILE",
+                *sets("fabric.topology=3", "fabric.topology.single_switch.hosts=0"),
+            ],
+            "error: --set fabric.topology.single_switch.hosts=0: 0 is too small",
+        ),
+        (
+            [
+                "plan",
+                "FILE",
+                *sets("seed=x", "iterations={}", "iterations.measured=y", "seed=1"),
+            ],
+            "error: --set iterations.measured=y: 'y' is not a whole number",
+        ),
+        (["plan", "FILE", "--set", "nosuch.key=3"], "error: --set nosuch.key=3: "),
+        (["plan", "FILE", "--set", "name=@"], "error: --set name=@: is not YAML: "),
         (["run", "FILE", "--lab", "x y"], "--lab x y: 'x y' is not a name"),
         (["run", "FILE", "--metrics", "x"], "--metrics x: "),
         (["preflight", "FILE", "--lab", "x y"], "--lab x y: 'x y' is not a name"),
@@ -231,3 +269,16 @@ def test_a_mistake_in_an_option_is_not_blamed_on_the_file(
 ) -> None:
     assert main([small if each == "FILE" else each for each in arguments]) == 2
     assert expected.replace("FILE", small) in capsys.readouterr().err
+
+
+def test_a_mistake_of_the_file_is_not_blamed_on_an_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(SMALL.replace("measured: 1", "measured: 0"))
+    with file.open("a") as more:
+        more.write("transport: {path_mtu: 4096}\n")
+    assert main(["plan", str(file), "--set", "fabric.mtu=1000"]) == 2
+    told = capsys.readouterr().err
+    assert "line 6: iterations.measured: 0 is too small" in told
+    assert "--set fabric.mtu=1000: transport.path_mtu" in told

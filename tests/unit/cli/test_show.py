@@ -83,10 +83,12 @@ def test_queue_pairs_and_ports_are_shown_as_csv_and_as_json(
         assert row["port_rx"] == "h0"
         assert int(row["flow_completion_time_ns"]) > 0
     assert main(["show", str(directory), "--queue-pairs", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == len(rows)
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "chakram.queue-pairs/1"
+    assert len(document["queue_pairs"]) == len(rows)
 
     assert main(["show", str(directory), "--ports", "--json"]) == 0
-    ports = json.loads(capsys.readouterr().out)
+    ports = json.loads(capsys.readouterr().out)["ports"]
     assert [port["name"] for port in ports] == ["h0", "h1", "h2"]
     assert main(["show", str(directory), "--ports", "--queue-pairs"]) == 2
 

@@ -16,7 +16,9 @@ from chakram.core.preflight.report import (
 )
 from chakram.core.preflight.settings import PreflightSettings
 from chakram.errors import NoRunDirectory
+from chakram.observe.manifest import FAILED as FAILED_RUN
 from chakram.observe.preflight import read_preflight, save_preflight
+from tests.unit.observe.small_runs import begin
 
 REPORT = PreflightReport(
     ports=("h0", "h1"),
@@ -94,3 +96,30 @@ def test_what_is_no_preflight_is_refused(
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(NoRunDirectory, match=told):
         read_preflight(folder)
+
+
+def test_a_run_that_its_preflight_ended_shows_the_preflight(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = begin(
+        tmp_path,
+        status=FAILED_RUN,
+        reason="preflight: failed",
+        preflight={"passed": False, "pairs": 2, "findings": []},
+    )
+    save_preflight(directory.path, REPORT, run_id="r1", dilation=1)
+    assert main(["show", str(directory.path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("!! FAILED: preflight: failed\n")
+    assert "rate: h0 -> h1: is slow (look at the cable)" in printed
+    assert "#wrong" not in printed
+    assert main(["show", str(directory.path), "--preflight", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "chakram.preflight/1"
+
+
+def test_a_run_without_a_preflight_has_none_to_show(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = begin(tmp_path)
+    assert main(["show", str(directory.path), "--preflight"]) == 2
+    assert "holds no results of a preflight" in capsys.readouterr().err

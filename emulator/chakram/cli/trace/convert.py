@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,7 +118,7 @@ def to_messages(
             file.write(line)
             rows += 1
     if as_json:
-        print_json({"written": [str(out)], "messages": rows})
+        print_json("trace-messages", {"written": [str(out)], "messages": rows})
     else:
         print(f"wrote {rows} messages to {out}")
 
@@ -152,10 +153,13 @@ def to_collective(
         written = new.written()
     entry = {ASTRA_KEYS[collective]: [str(out / prefix)]}
     if as_json:
-        print_json({"written": [str(path) for path in written], "system": entry})
+        print_json(
+            "astra-collective",
+            {"written": [str(path) for path in written], "system": entry},
+        )
     else:
         print(f"wrote {len(written)} files; in the system file of ASTRA-sim say")
-        print_json(entry)
+        print(json.dumps(entry, indent=2))
 
 
 def _convert(
@@ -180,10 +184,11 @@ def _convert(
         )
     if as_json:
         print_json(
+            "trace-written",
             {
                 "written": [str(path) for path in converted.written],
                 "lost": converted.lost,
-            }
+            },
         )
         return
     for line in converted.lost:

@@ -108,13 +108,14 @@ def cut(
         written = write_cut(path, out, traces, options, force=force, on_rank=on_rank)
     if as_json:
         print_json(
+            "trace-cut",
             {
                 "written": [str(each) for each in written.written],
                 "ranks": [asdict(each) for each in written.ranks],
                 "groups": written.groups,
                 "notes": written.notes,
                 "warnings": [asdict(warning) for warning in traces.warnings],
-            }
+            },
         )
         return
     for line in warning_lines(traces):

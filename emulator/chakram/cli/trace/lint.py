@@ -80,12 +80,13 @@ def lint(
     others = report.of(Severity.WARNING, Severity.CORRECTION)
     if as_json:
         print_json(
+            "trace-lint",
             {
                 "name": report.name,
                 "ranks": report.ranks,
                 "nodes": report.nodes,
                 "findings": [asdict(each) for each in (*problems, *others)],
-            }
+            },
         )
     else:
         for line in _merged(others, _same_oddity):

@@ -68,7 +68,10 @@ def show(
     if as_json:
         from chakram.observe.report.trace_document import trace_document
 
-        print_json(trace_document(traces, summary, bytes_per_element=bytes_per_element))
+        print_json(
+            "trace",
+            trace_document(traces, summary, bytes_per_element=bytes_per_element),
+        )
         return
     from chakram.cli.trace.summary_tables import print_summary
 

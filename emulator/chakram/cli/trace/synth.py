@@ -17,6 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 from typer.core import TyperGroup
 
+from chakram.cli.examples import examples_text
 from chakram.cli.options import Json, print_json
 from chakram.cli.trace.loading import Force
 
@@ -62,9 +63,11 @@ class _Kinds(TyperGroup):
         if kind not in KINDS:
             return None
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name=cmd_name, help=KINDS[kind].__doc__)(
-            _verb(kind, KINDS[kind])
-        )
+        single.command(
+            name=cmd_name,
+            help=KINDS[kind].__doc__,
+            epilog=examples_text(f"trace synth {cmd_name}"),
+        )(_verb(kind, KINDS[kind]))
         return typer.main.get_command(single)
 
 
@@ -253,6 +256,7 @@ def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
         )
     if as_json:
         print_json(
+            "trace-synth",
             {
                 "written": [str(path) for path in written],
                 "ranks": synthesis.nranks,
@@ -263,7 +267,7 @@ def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
                     }
                     for group in synthesis.groups
                 },
-            }
+            },
         )
         return
     if synthesis.groups:

@@ -1,0 +1,166 @@
+"""The examples at the end of every ``--help``: one place, so that none is forgotten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["EXAMPLES", "add_examples", "examples_text"]
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "": (
+        "chakram run configs/quickstart.yaml",
+        "chakram simulate configs/incast.yaml --set jobs[0].trace.size=64K",
+        "chakram show runs/20260131T101500Z-quickstart",
+    ),
+    "run": (
+        "chakram run configs/quickstart.yaml",
+        "chakram run configs/incast.yaml --set fabric.links.host.rate=1G",
+        "chakram run configs/quickstart.yaml --metrics 127.0.0.1:9464",
+        "chakram run configs/two-jobs.yaml --interference",
+        "chakram run configs/quickstart-small.yaml --json > result.json",
+    ),
+    "simulate": (
+        "chakram simulate configs/quickstart.yaml",
+        "chakram simulate configs/incast.yaml --set jobs[0].trace.fan_in=3",
+        "chakram simulate configs/two-jobs.yaml --alone training",
+    ),
+    "show": (
+        "chakram show runs/20260131T101500Z-quickstart",
+        "chakram show runs/20260131T101500Z-quickstart --queue-pairs > pairs.csv",
+    ),
+    "interference": ("chakram interference runs/TOGETHER runs/ALONE-1 runs/ALONE-2",),
+    "plan": (
+        "chakram plan configs/quickstart.yaml",
+        "chakram plan configs/dense-3d.yaml --save dense.plan",
+    ),
+    "preflight": (
+        "chakram preflight configs/single-switch.yaml",
+        "chakram preflight configs/external.yaml --json > preflight.json",
+    ),
+    "dcqcn": (
+        "chakram dcqcn dcqcn-nvidia --rate 400G",
+        "chakram dcqcn dcqcn-paper --scaled-from 40Gbit --rate 25gbit",
+        "chakram dcqcn --set min_rate=0.5% --as mlx5",
+    ),
+    "certs": (
+        "chakram certs configs/external.yaml",
+        "chakram certs --agent h1=192.0.2.11 --agent h2=192.0.2.12,h2.lab",
+    ),
+    "doctor": ("chakram doctor", "chakram doctor --json"),
+    "trace": (
+        "chakram trace show traces/mixtral",
+        "chakram trace lint traces/mixtral --strict",
+    ),
+    "trace show": (
+        "chakram trace show traces/mixtral",
+        "chakram trace show traces.tar.gz/mixtral --html mixtral.html",
+    ),
+    "trace lint": (
+        "chakram trace lint traces/mixtral",
+        "chakram trace lint traces/stage --bytes-per-element 2 --strict",
+    ),
+    "trace cut": (
+        "chakram trace cut traces/mixtral small --ranks 0-3",
+        "chakram trace cut traces/mixtral shared --communication-only --anonymise",
+    ),
+    "trace convert": (
+        "chakram trace convert json traces/mixtral readable",
+        "chakram trace convert p2p traces/mixtral messages.csv",
+    ),
+    "trace convert json": ("chakram trace convert json traces/mixtral readable",),
+    "trace convert et": ("chakram trace convert et traces/json binary --gzip",),
+    "trace convert p2p": (
+        "chakram trace convert p2p traces/mixtral messages.csv.gz",
+        "chakram trace convert p2p traces/mixtral ring.csv --algorithm all_reduce=ring",
+    ),
+    "trace convert collective": (
+        "chakram trace convert collective --op all_reduce --ranks 8 --size 1M ring8",
+    ),
+    "trace synth": ("chakram trace synth moe --ranks 8 --ep 4 --out moe",),
+    "trace synth moe": (
+        "chakram trace synth moe --ranks 8 --ep 4 --out moe",
+        "chakram trace synth moe --model mixtral-8x7b --ranks 64 --ep 8 --out mixtral",
+    ),
+    "trace synth dense": (
+        "chakram trace synth dense --ranks 8 --tp 2 --pp 2 --out dense",
+        "chakram trace synth dense --model llama-3-8b --ranks 64 --tp 8 --out llama",
+    ),
+    "trace synth inference": (
+        "chakram trace synth inference --model llama-3-8b --tp 8 --out serve",
+    ),
+    "trace synth kv-cache": (
+        "chakram trace synth kv-cache --model llama-3-8b --out hand-over",
+    ),
+    "trace synth collectives": (
+        "chakram trace synth collectives --ranks 8 --stream "
+        "'{op: all_reduce, size: 64M, count: 10, members: 8}' --out streams",
+    ),
+    "trace synth incast": (
+        "chakram trace synth incast --ranks 8 --fan-in 7 --size 256K --out incast",
+    ),
+    "trace synth permutation": (
+        "chakram trace synth permutation --ranks 16 --size 1M --repeats 10 --out shift",
+    ),
+    "trace synth all-to-all": (
+        "chakram trace synth all-to-all --ranks 8 --size 64K --out mesh",
+    ),
+    "trace synth one-to-all": (
+        "chakram trace synth one-to-all --ranks 8 --size 1M --out fan-out",
+    ),
+    "trace synth random-pairs": (
+        "chakram trace synth random-pairs --ranks 16 --size 64K --out random",
+    ),
+    "fabric": (
+        "chakram fabric up configs/quickstart.yaml --lab lab1",
+        "chakram fabric status",
+        "chakram fabric down lab1",
+    ),
+    "fabric up": ("chakram fabric up configs/quickstart.yaml --lab lab1",),
+    "fabric down": ("chakram fabric down lab1", "chakram fabric down --all"),
+    "fabric status": ("chakram fabric status", "chakram fabric status --json"),
+    "algorithms": (
+        "chakram algorithms list --op all_reduce",
+        "chakram algorithms show ring --op all_reduce --size 1G --rate 400G",
+    ),
+    "algorithms list": (
+        "chakram algorithms list",
+        "chakram algorithms list --op all_reduce",
+    ),
+    "algorithms show": (
+        "chakram algorithms show ring --op all_reduce --ranks 4",
+        "chakram algorithms show tree --op all_reduce --size 1G --rate 400G",
+    ),
+    "algorithms check": (
+        "chakram algorithms check mine.xml",
+        "chakram algorithms check mine.py:schedule --op all_reduce --ranks 8",
+    ),
+}
+"""By verb, commands that it is good for."""
+
+
+def examples_text(verb: str) -> str:
+    """Return the end of the help of a verb, e.g. ``trace show``; empty: of all."""
+    # \b keeps lines as they are.
+    return "\n".join(["\b", "Examples:", *(f"  {each}" for each in EXAMPLES[verb])])
+
+
+def add_examples(app: typer.Typer, verb: str = "") -> None:
+    """Put the examples into the help of *app* and of all that is below it.
+
+    Args:
+        app: The command, or a group of verbs.
+        verb: The group's name; that of a group in it comes behind, and a blank.
+    """
+    app.info.epilog = examples_text(verb)
+    for command in app.registered_commands:
+        callback = command.callback
+        assert callback is not None, "typer registers no verb without a function"
+        name = command.name or callback.__name__.replace("_", "-")
+        command.epilog = examples_text(f"{verb} {name}".strip())
+    for group in app.registered_groups:
+        inner = group.typer_instance
+        assert inner is not None, "add_typer was given one"
+        add_examples(inner, f"{verb} {inner.info.name}".strip())
