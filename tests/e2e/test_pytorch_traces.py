@@ -16,6 +16,7 @@ import pytest
 
 from tests.e2e.accounts import check_complete
 from tests.e2e.runs import completed, fabric, star, write_experiment
+from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
 RANKS = 8
+SIX = REPO_ROOT / "tests/data/gloo_moe_6r.tar.xz"
 MOE = "pytorch_moe_gloo_8r/host_et_json.tar.gz"
 DLRM = "pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz"
 
@@ -61,6 +63,37 @@ def moe_bytes(path: Path) -> Bytes:
             copy = rank // 4
             add(found, rank, list(range(4 * copy, 4 * copy + 4)), sent, in_splits)
     return found
+
+
+def six_ranks() -> dict[int, list[dict[str, Any]]]:
+    """Return by rank the nodes of the recorded set of six."""
+    with tarfile.open(SIX) as archive:
+        files = {member.name: archive.extractfile(member) for member in archive}
+        return {
+            rank: json.load(files[f"host_{rank}.json"])["nodes"]  # type: ignore[arg-type]
+            for rank in range(6)
+        }
+
+
+def six_ranks_bytes() -> Bytes:
+    """Its all_to_alls are among the even ranks, and among the odd ones."""
+    found: Bytes = Counter()
+    for rank, its_nodes in six_ranks().items():
+        for node in its_nodes:
+            if node["name"] == "c10d::alltoall_base_":
+                _, sent, _, _, in_splits, *_ = node["inputs"]["values"]
+                add(found, rank, list(range(rank % 2, 6, 2)), sent, in_splits)
+    return found
+
+
+def check_six_ranks(results: RunResults) -> None:
+    check_complete(results, ranks=6)
+    assert carried(results) == six_ranks_bytes()
+    # Two steps, each with one gradient of 64 x 256 floats.
+    assert reduced(results) == Counter({("world", 65_536): 2})
+    assert "leave: 2 all_reduce in '0', 4 all_to_all_v in '1'" in " ".join(
+        results.manifest.banners
+    )
 
 
 def dlrm_bytes(path: Path) -> Bytes:
@@ -145,6 +178,21 @@ def test_a_simulated_mixture_of_experts_does_so_too(
         key = record.identity.key
         if record.identity.op == "all_to_all_v":
             assert ideals_ns[key] <= record.duration_ns * 1.001
+
+
+def test_two_expert_groups_of_gloo_are_told_apart(tmp_path: Path, kind: str) -> None:
+    path = experiment(tmp_path, SIX, fabric(kind, 6))
+    check_six_ranks(completed(path).results)
+
+
+def test_two_simulated_expert_groups_compute_while_they_reduce(tmp_path: Path) -> None:
+    path = experiment(tmp_path, SIX, star(6, rate="1Gbit"))
+    results = completed(path, verb="simulate").results
+    check_six_ranks(results)
+    # The gradient is reduced asynchronously, 0.9 ms at this rate; the host goes on.
+    for rank in results.ranks():
+        assert rank.compute_ns > 0
+        assert rank.exposed_ns < rank.communication_ns
 
 
 def test_a_simulated_dlrm_sends_its_recorded_splits(

@@ -83,7 +83,7 @@ def outcome(content: bytes) -> None:
             io.BytesIO(content),
             rank=0,
             source="host.0.json",
-            options=ReadOptions(unnamed_group="7"),
+            options=ReadOptions(unnamed_groups={"any": "7"}),
         ).trace
     except TraceError:
         return

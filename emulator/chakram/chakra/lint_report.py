@@ -18,7 +18,7 @@ from chakram.chakra.lint_rules import RULES, Severity
 from chakram.chakra.options import CORRECTIONS, ReadOptions, WarningKind
 from chakram.chakra.producers import ONE_RANK_PER_FILE
 from chakram.chakra.profiles import Profiles
-from chakram.chakra.reader import read_stream
+from chakram.chakra.reader import open_stream, settle
 from chakram.chakra.trace_set import load_trace_set
 from chakram.chakra.traffic_doubts import check_traffic
 from chakram.errors import (
@@ -211,13 +211,16 @@ def _unreadable(
             for rank, name in files.files.items():
                 try:
                     with files.store.open(name) as stream:
-                        read_stream(
+                        opened = open_stream(
                             stream,
                             rank=rank,
                             source=f"{files.store.place}/{name}",
                             options=options,
                             profile_of=profiles.read,
                         )
+                        # What ranks tell together only is no fault of one of them.
+                        if opened.unnamed is None:
+                            settle({rank: opened})
                 except TraceError as other:
                     found[other.where] = _of_error(other, rank=rank)
     except TraceError as other:

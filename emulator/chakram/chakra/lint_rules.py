@@ -165,8 +165,8 @@ RULES: Final[dict[str, Rule]] = {
         ),
         (
             "group-inferred",
-            "operations name no group; they have those whose threads did them",
-            "--unnamed-group says which it is",
+            "operations name no group; what they and other ranks did leaves only one",
+            "nothing to do; --unnamed-group states it instead",
         ),
         (
             "unknown-communication",

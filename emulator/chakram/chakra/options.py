@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.framing import DEFAULT_RECORD_LIMIT_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 
 class DependencyPolicy(StrEnum):
@@ -85,8 +85,11 @@ class ReadOptions:
             1000, as the name says, but 1 in files of the text converter.
         uncorrected: What is left as the file has it, of what producers are known to
             write differently; see ``CORRECTIONS``.
-        unnamed_group: Process group of operations that name none, as those of gloo in
-            host traces of PyTorch.
+        unnamed_groups: Process groups of operations that name none, as those of gloo
+            in host traces of PyTorch: by operation (``all_reduce``, ``send``, ...;
+            ``ANY_OPERATION`` for all others) the name of a group, or a pattern of what
+            it is for.  An all_to_all_v is an ``all_to_all`` where it is not named
+            itself.
         record_limit_bytes: Length of a record above which a file is refused.
         node_limit: Number of nodes of one rank above which a file is refused.
     """
@@ -96,7 +99,7 @@ class ReadOptions:
     drop_missing_dependencies: bool = False
     duration_unit_ns: int | None = None
     uncorrected: frozenset[WarningKind] = frozenset()
-    unnamed_group: str | None = None
+    unnamed_groups: Mapping[str, str] = field(default_factory=dict)
     record_limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES
     node_limit: int = 10_000_000
 

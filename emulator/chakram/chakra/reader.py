@@ -24,11 +24,14 @@ from chakram.chakra.linked import linked_records
 from chakram.chakra.options import ReadOptions
 from chakram.chakra.pytorch.kineto import Profile, read_profile
 from chakram.chakra.pytorch.reader import read_host_trace
+from chakram.chakra.pytorch.unnamed import infer_groups
 from chakram.errors import GarbageTrace, TraceError, TruncatedTrace, UnsupportedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from chakram.chakra.pytorch.unnamed import RankOperations
 
 _CHUNK_BYTES = 256 * 1024
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -97,7 +100,7 @@ def read_stream(
     zero_is_a_group: bool = False,
     profile_of: Callable[[int], ReadProfile | None] | None = None,
 ) -> ReadTrace:
-    """Return the trace of one rank from a stream of bytes.
+    """Return the trace of one rank from a stream of bytes, without other ranks.
 
     Args:
         stream: The bytes, gzipped or not.
@@ -108,6 +111,46 @@ def read_stream(
         profile_of: Gives the profile of a rank; only asked for a PyTorch host trace.
 
     Raises:
+        TraceError: If it is no trace that is read, or does not say which group an
+            operation belongs to.
+    """
+    opened = open_stream(
+        stream,
+        rank=rank,
+        source=source,
+        options=options,
+        zero_is_a_group=zero_is_a_group,
+        profile_of=profile_of,
+    )
+    return settle({rank: opened})[rank]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTrace:
+    """One rank's trace as far as it can be told without the other ranks'.
+
+    Attributes:
+        unnamed: The operations whose process groups the ranks tell together; None:
+            nothing is open.
+        finish: Gives the trace, from the names of the groups of *unnamed*.
+    """
+
+    unnamed: RankOperations | None
+    finish: Callable[[Sequence[str]], ReadTrace]
+
+
+def open_stream(
+    stream: ByteSource,
+    *,
+    rank: int,
+    source: str,
+    options: ReadOptions | None = None,
+    zero_is_a_group: bool = False,
+    profile_of: Callable[[int], ReadProfile | None] | None = None,
+) -> OpenTrace:
+    """Return the trace of one rank, for ``settle``; arguments as for ``read_stream``.
+
+    Raises:
         TraceError: If it is no trace that is read.
     """
     options = options or ReadOptions()
@@ -115,7 +158,7 @@ def read_stream(
     form, chunks = _recognised(_plain(_chunks(stream), source))
     if form is Form.PYTORCH_HOST:
         profile = None if profile_of is None else profile_of(rank)
-        trace = read_host_trace(
+        host = read_host_trace(
             _hashed(chunks, digest),
             rank=rank,
             source=source,
@@ -125,14 +168,36 @@ def read_stream(
         )
         if profile is not None:
             digest.update(profile.sha256.encode())
-        return ReadTrace(trace=trace, sha256=digest.hexdigest())
+        return OpenTrace(
+            unnamed=host.unnamed,
+            finish=lambda names: ReadTrace(
+                trace=host.finish(names), sha256=digest.hexdigest()
+            ),
+        )
     decoder = RankDecoder(
         rank=rank, source=source, options=options, zero_is_a_group=zero_is_a_group
     )
     records = _records(form, _hashed(chunks, digest), source, options, decoder)
     for offset, body in records:
         decoder.take(offset, body)
-    return ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest())
+    read = ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest())
+    return OpenTrace(unnamed=None, finish=lambda _: read)
+
+
+def settle(opened: Mapping[int, OpenTrace]) -> dict[int, ReadTrace]:
+    """Return the traces of ranks, with the groups that they tell together.
+
+    Raises:
+        TraceError: If they do not tell the group of an operation.
+    """
+    inferred = infer_groups(
+        {
+            rank: each.unnamed
+            for rank, each in opened.items()
+            if each.unnamed is not None
+        }
+    )
+    return {rank: each.finish(inferred.get(rank, ())) for rank, each in opened.items()}
 
 
 def records_of(

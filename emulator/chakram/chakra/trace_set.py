@@ -12,7 +12,7 @@ from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
 from chakram.chakra.options import ReadOptions, TraceWarning, WarningKind
 from chakram.chakra.profiles import Profiles
-from chakram.chakra.reader import ReadTrace, read_stream
+from chakram.chakra.reader import OpenTrace, ReadTrace, open_stream, read_stream, settle
 from chakram.core.groups import WORLD, ProcessGroup, ranks_text, world_group
 from chakram.core.replication import replicate
 from chakram.errors import TraceError
@@ -97,10 +97,10 @@ def load_trace_set(
         Profiles(found, Path(kineto) if kineto else None) as profiles,
     ):
         file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
-        traces: dict[int, ReadTrace] = {}
+        opened: dict[int, OpenTrace] = {}
         for rank, name in found.files.items():
             with found.store.open(name) as stream:
-                traces[rank] = read_stream(
+                opened[rank] = open_stream(
                     stream,
                     rank=rank,
                     source=f"{found.store.place}/{name}",
@@ -109,9 +109,11 @@ def load_trace_set(
                     profile_of=profiles.read,
                 )
             if on_rank is not None:
-                on_rank(len(traces), len(found.files))
+                on_rank(len(opened), len(found.files))
         profiles.require_use()
-        return assemble(name=found.place, traces=traces, file_groups=file_groups)
+        return assemble(
+            name=found.place, traces=settle(opened), file_groups=file_groups
+        )
 
 
 def load_replicated(

@@ -42,6 +42,14 @@ from chakram.config.synth import (
     RandomPairsTrace,
     SynthTrace,
 )
+from chakram.core.groups import ANY_OPERATION
+
+UNNAMED_OPERATIONS = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",
+    "broadcast", "reduce", "gather", "scatter", "barrier", "send", "recv",
+    ANY_OPERATION,
+)  # fmt: skip
+"""Operations of a PyTorch host trace that may name no process group."""
 
 MAX_RANKS = 65_536
 """Of a replicated trace."""
@@ -101,6 +109,54 @@ GroupDimensions = Annotated[
 """Names of dimensions by the name of a process group."""
 
 
+def _unnamed_groups(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    stated = value if isinstance(value, dict) else {ANY_OPERATION: value}
+    groups: dict[str, str] = {}
+    for operation, group in stated.items():
+        if operation not in UNNAMED_OPERATIONS:
+            raise problem(
+                f"{operation!r} is no operation",
+                f"{', '.join(UNNAMED_OPERATIONS)} are",
+            )
+        if not isinstance(group, str) or not 1 <= len(group) <= 64:
+            raise problem(f"{group!r} is no name of a group", "e.g. '0', dp")
+        groups[operation] = group
+    return groups
+
+
+def _unnamed_stated(groups: dict[str, str]) -> dict[str, str] | str | None:
+    if groups.keys() == {ANY_OPERATION}:
+        return groups[ANY_OPERATION]
+    return groups or None
+
+
+UnnamedGroups = Annotated[
+    dict[str, str],
+    PlainValidator(_unnamed_groups),
+    PlainSerializer(_unnamed_stated),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1, "maxLength": 64},
+                {
+                    "type": "object",
+                    "propertyNames": {"enum": list(UNNAMED_OPERATIONS)},
+                    "additionalProperties": {
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": 64,
+                    },
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+"""Names of process groups by operation."""
+
+
 class TraceFiles(Model):
     """A trace set that lies in files."""
 
@@ -115,8 +171,12 @@ class TraceFiles(Model):
     """File of process groups, where it does not lie beside the traces."""
     kineto: FilePath | None = Field(default=None, examples=["traces/kineto/"])
     """Profiles of PyTorch host traces, where they are not found beside them."""
-    unnamed_group: Name | None = Field(default=None, examples=["world"])
-    """Process group of operations that name none: gloo's in PyTorch host traces."""
+    unnamed_group: UnnamedGroups = Field(
+        default_factory=dict, examples=["world", {"all_reduce": "0"}]
+    )
+    """Process group of operations that name none, as gloo's in PyTorch host traces: one
+    for all, or by operation; its name, or what it is for, where * stands for any
+    text."""
     dependencies: Literal["auto", "data", "control", "both"] = "auto"
     """Which edges of the trace order its nodes. auto: data dependencies, and control
     dependencies in a file that has no others."""

@@ -152,7 +152,7 @@ def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> Trac
         drop_missing_dependencies=trace.drop_missing_dependencies,
         duration_unit_ns=trace.duration_unit_ns,
         uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
-        unnamed_group=trace.unnamed_group,
+        unnamed_groups=trace.unnamed_group,
     )
     if trace.replicate is None:
         return load_trace_set(

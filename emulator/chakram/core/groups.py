@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 WORLD = "world"
 """Name of the group of all ranks of a job, where the trace gives it none."""
 
+ANY_OPERATION = "any"
+"""Stands for all operations where process groups are stated by operation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGroup:

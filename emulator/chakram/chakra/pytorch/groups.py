@@ -3,22 +3,29 @@
 Since schema 1.0.3 a transfer names its group.  In 1.0.2 it has a pointer, which the
 node ``process_group:init`` explains; in 1.0.1 nothing explains it, so that only where
 there is one pointer it can be taken: for all ranks.  gloo's operations name none at
-all; there the user says it, or the profile does (see ``gloo_groups``).
+all; there the user says it, or what all ranks recorded does (see ``unnamed``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from chakram.chakra.groups import ALL_RANKS_NAMES, InitialGroup, normal_name
 from chakram.chakra.options import WarningKind
-from chakram.chakra.pytorch.gloo_groups import Done, assign_groups
 from chakram.chakra.pytorch.operations import WAIT, Communication
+from chakram.chakra.pytorch.unnamed import (
+    RankOperations,
+    UnnamedOperation,
+    operations_in_groups,
+)
+from chakram.core.collectives import CollectiveOp
+from chakram.core.groups import ANY_OPERATION
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from chakram.chakra.pytorch.host import HostNode
     from chakram.chakra.pytorch.kineto import Profile
@@ -38,13 +45,21 @@ class Transfer:
     label: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The name of a group; None: all ranks."""
+
+    name: str | None
+
+
 class GroupFinder:
     """Finds the groups of one rank's transfers.
 
     Args:
         rank: The rank.
         initial: The groups that its trace defines, in the order of their making.
-        unnamed_group: The group of transfers that name none, if the user said so.
+        unnamed_groups: The groups of transfers that name none, by operation, by name
+            or purpose, as far as the user said so; see ``ReadOptions``.
         zero_is_a_group: Whether a group file defines a group ``0``.
         profile: The profile of that rank.
 
@@ -58,13 +73,13 @@ class GroupFinder:
         *,
         rank: int,
         initial: Sequence[InitialGroup],
-        unnamed_group: str | None,
+        unnamed_groups: Mapping[str, str],
         zero_is_a_group: bool,
         profile: Profile | None,
     ) -> None:
         self._rank = rank
         self._initial = initial
-        self._unnamed_group = unnamed_group
+        self._unnamed_groups = unnamed_groups
         self._all_ranks = frozenset() if zero_is_a_group else ALL_RANKS_NAMES
         self._profile = profile
         self.members = {
@@ -74,8 +89,14 @@ class GroupFinder:
         }
         self.warnings: list[tuple[WarningKind, str, str]] = []
 
-    def names_of(self, transfers: Sequence[Transfer]) -> list[str | None]:
+    def names_of(
+        self, transfers: Sequence[Transfer], inferred: Sequence[str]
+    ) -> list[str | None]:
         """Return the group of every transfer: its name, None for all ranks.
+
+        Args:
+            transfers: All of the rank's, in order.
+            inferred: The groups of what ``open_operations`` returned.
 
         Raises:
             TraceError: If that cannot be told.
@@ -102,7 +123,7 @@ class GroupFinder:
                     "groups are named by pointers; the only one is taken for all ranks",
                 )
             )
-        unnamed = iter(self._unnamed_groups(transfers))
+        unnamed = iter(self._groups_of_unnamed(transfers, inferred))
         groups: list[str | None] = []
         for each in transfers:
             name = each.what.group
@@ -119,56 +140,96 @@ class GroupFinder:
             self.members.pop(name, None)
         return groups
 
-    def _unnamed_groups(self, transfers: Sequence[Transfer]) -> Sequence[str | None]:
-        """Return the groups of the transfers that name none, in their order."""
-        unnamed = [
-            each
-            for each in transfers
-            if each.what.group is None and each.what.op != WAIT
-        ]
-        if not unnamed:
-            return ()
-        if self._unnamed_group is not None:
-            return [self._unnamed_group] * len(unnamed)
-        if len(self._initial) <= 1:
-            return [self._initial[0].name if self._initial else None] * len(unnamed)
-        inferred = self._inferred(unnamed)
-        if inferred is None:
-            raise TraceError(
-                unnamed[0].node.where,
-                f"names no process group, and rank {self._rank} is in "
-                f"{len(self._initial)}",
-                "give the profile of the run (kineto), which tells, or say "
-                "unnamed_group",
-            )
-        self.warnings.append(
-            (
-                WarningKind.GROUP_INFERRED,
-                unnamed[0].node.where,
-                f"{len(unnamed)} operations name no process group; they have those "
-                "whose threads did them",
-            )
-        )
-        return inferred
-
-    def _inferred(self, unnamed: Sequence[Transfer]) -> list[str] | None:
-        if self._profile is None:
+    def open_operations(self, transfers: Sequence[Transfer]) -> RankOperations | None:
+        """Return the transfers whose groups have to be inferred; None if none have."""
+        found = [each for each in _unnamed(transfers) if self._settled(each) is None]
+        if not found:
             return None
-        done: list[Done] = []
-        for each in unnamed:
-            # The label is what a group's thread did; the operation is the host's.
-            label = -1 if each.label is None else each.label
-            thread = self._profile.threads.get(label)
-            if thread is None:
-                return None
-            splits = each.what.splits
-            done.append(
-                Done(
-                    thread=thread,
-                    splits=None if splits is None else len(splits.sent_bytes),
+        return RankOperations(
+            rank=self._rank,
+            groups=tuple(self._initial),
+            operations=tuple(map(self._operation, found)),
+        )
+
+    def _groups_of_unnamed(
+        self, transfers: Sequence[Transfer], inferred: Sequence[str]
+    ) -> Sequence[str | None]:
+        """Return the groups of the transfers that name none, in their order."""
+        following = iter(inferred)
+        groups: list[str | None] = []
+        settled_by_user = 0
+        for each in _unnamed(transfers):
+            settled = self._settled(each)
+            if settled is None:
+                groups.append(next(following))
+                # Where the user left one group, nothing was inferred.
+                settled_by_user += len(self._stated(each)) == 1
+            else:
+                groups.append(settled.name)
+        opened = self.open_operations(transfers)
+        if opened is not None and settled_by_user < len(inferred):
+            self.warnings.append(
+                (
+                    WarningKind.GROUP_INFERRED,
+                    opened.operations[0].where,
+                    f"{len(inferred)} operations name no process group; members, other "
+                    f"ranks{'' if self._profile is None else ' and threads'} leave: "
+                    f"{operations_in_groups(opened, inferred)}",
                 )
             )
-        return assign_groups(done, [(each.name, each.size) for each in self._initial])
+        return groups
+
+    def _settled(self, transfer: Transfer) -> _Settled | None:
+        """Return the group of a transfer that names none, if it needs no inference."""
+        stated = self._said_of(transfer)
+        if stated is not None and not self._stated(transfer):
+            return _Settled(stated)  # a group that only a group file defines, perhaps
+        if len(self._initial) <= 1:
+            return _Settled(self._initial[0].name if self._initial else None)
+        return None
+
+    def _said_of(self, transfer: Transfer) -> str | None:
+        """Return what the user said of the group of an operation."""
+        op = str(transfer.what.op)
+        names = [op]
+        if op == CollectiveOp.ALL_TO_ALL_V:
+            names.append(CollectiveOp.ALL_TO_ALL)
+        for name in (*names, ANY_OPERATION):
+            if name in self._unnamed_groups:
+                return self._unnamed_groups[name]
+        return None
+
+    def _stated(self, transfer: Transfer) -> tuple[str, ...]:
+        """Return the rank's groups whose name, or else purpose, is the stated one."""
+        stated = self._said_of(transfer)
+        if stated is None:
+            return ()
+        by_name = [each.name for each in self._initial if each.name == stated]
+        # Purposes count on from group to group: a pattern covers those of all ranks.
+        return tuple(
+            by_name
+            or [
+                each.name
+                for each in self._initial
+                if each.purpose and fnmatchcase(each.purpose, stated)
+            ]
+        )
+
+    def _operation(self, transfer: Transfer) -> UnnamedOperation:
+        what = transfer.what
+        # The label is what a group's thread did; the operation is the host's.
+        label = -1 if transfer.label is None else transfer.label
+        return UnnamedOperation(
+            where=transfer.node.where,
+            op=str(what.op),
+            size_bytes=what.size_bytes,
+            members=what.members,
+            splits=what.splits,
+            position=what.rank,
+            tag=what.tag,
+            thread=None if self._profile is None else self._profile.threads.get(label),
+            stated=self._stated(transfer),
+        )
 
     def size(self, what: Communication, group: str | None, where: str) -> int:
         """Return the number of ranks of a transfer's group.
@@ -204,3 +265,10 @@ class GroupFinder:
                 "a peer is counted within its group, from 0",
             )
         return ranks[position]
+
+
+def _unnamed(transfers: Sequence[Transfer]) -> list[Transfer]:
+    """Return those that name no group although they have one."""
+    return [
+        each for each in transfers if each.what.group is None and each.what.op != WAIT
+    ]

@@ -73,7 +73,8 @@ class Communication:
 
     ``op`` is a collective, ``send``, ``recv`` or ``wait``.  ``rank`` is the root's or
     the peer's position in the group, where it is known.  ``ranks`` are the members,
-    where the node states them.  ``size_bytes`` of a scatter is the part of one member.
+    where the node states them; ``members`` is how many take part, where its splits or
+    its buffers tell.  ``size_bytes`` of a scatter is the part of one member.
     ``is_async`` is None where only a later wait tells.
     """
 
@@ -82,6 +83,7 @@ class Communication:
     splits: Splits | None
     group: GroupName
     ranks: tuple[int, ...]
+    members: int | None
     rank: int | None
     tag: int
     sequence: object
@@ -207,6 +209,7 @@ def _communication(
     per_peer: bool,
 ) -> Communication:
     size_bytes = total_bytes(sent, node.where)
+    members = _members(op, size_bytes, total_bytes(received, node.where))
     splits: Splits | None = None
     if op is CollectiveOp.ALL_TO_ALL:
         if in_splits or out_splits:
@@ -214,7 +217,9 @@ def _communication(
                 _side(in_splits, out_splits, sent, node.where),
                 _side(out_splits, in_splits, received, node.where),
             )
-        elif per_peer and len({*sent, *received}) > 1:
+        elif per_peer:
+            members = len(sent)
+        if splits is None and per_peer and len({*sent, *received}) > 1:
             splits = Splits(
                 tuple(each.size_bytes for each in sent),
                 tuple(each.size_bytes for each in received),
@@ -222,6 +227,7 @@ def _communication(
         if splits is not None:
             op = CollectiveOp.ALL_TO_ALL_V
             size_bytes = sum(splits.sent_bytes)
+            members = len(splits.sent_bytes)
     elif op is CollectiveOp.SCATTER:
         # Only the root has an input; what all have is the part that they receive.
         size_bytes = total_bytes(received, node.where)
@@ -235,11 +241,28 @@ def _communication(
         splits=splits,
         group=group,
         ranks=ranks,
+        members=members,
         rank=rank if op in ROOTED or op in ("send", "recv") else None,
         tag=tag if type(tag) is int and 0 <= tag < _MOST_TAG else 0,
         sequence=sequence,
         is_async=is_async,
     )
+
+
+def _members(
+    op: CollectiveOp | str, sent_bytes: int, received_bytes: int
+) -> int | None:
+    """Return how many ranks take part, by the sizes of the buffers.
+
+    Of gather and scatter only the root has the larger one.
+    """
+    if op in (CollectiveOp.ALL_GATHER, CollectiveOp.GATHER):
+        whole, part = received_bytes, sent_bytes
+    elif op in (CollectiveOp.REDUCE_SCATTER, CollectiveOp.SCATTER):
+        whole, part = sent_bytes, received_bytes
+    else:
+        return None
+    return whole // part if whole and part and whole % part == 0 else None
 
 
 def _side(

@@ -7,7 +7,7 @@ communication, and the profile, not the file.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.decode import RankTrace
@@ -35,12 +35,28 @@ from chakram.chakra.pytorch.operations import (
 from chakram.errors import TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chakram.chakra.pytorch.kineto import Profile
+    from chakram.chakra.pytorch.unnamed import RankOperations
     from chakram.core.trace import TraceGraph
 
 _LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTrace:
+    """What one file holds, before the groups of all its operations are known.
+
+    Attributes:
+        unnamed: The operations whose groups have to be inferred, with those of other
+            ranks; None: there are none.
+        finish: Gives the trace, from the names of the groups of *unnamed*.  To be
+            called once.
+    """
+
+    unnamed: RankOperations | None
+    finish: Callable[[Sequence[str]], RankTrace]
 
 
 def read_host_trace(
@@ -51,8 +67,8 @@ def read_host_trace(
     options: ReadOptions,
     zero_is_a_group: bool = False,
     profile: Profile | None = None,
-) -> RankTrace:
-    """Return the trace of one rank.
+) -> HostTrace:
+    """Return the trace of one rank, whose operations may still lack their groups.
 
     Args:
         chunks: The bytes of the file.
@@ -64,8 +80,7 @@ def read_host_trace(
         profile: What the profile of that rank says; without it nothing takes time.
 
     Raises:
-        TraceError: If the file is damaged, contradicts itself, or does not say which
-            group an operation belongs to.
+        TraceError: If the file is damaged, or contradicts itself.
     """
     reader = _Reader(
         rank=rank,
@@ -100,7 +115,7 @@ class _Reader:
         self._initial: list[InitialGroup] = []
         self._warnings: dict[WarningKind, TraceWarning] = {}
 
-    def read(self, chunks: Iterable[bytes]) -> RankTrace:
+    def read(self, chunks: Iterable[bytes]) -> HostTrace:
         scanner = JsonScanner(chunks, source=self._source)
         for number, (offset, raw) in enumerate(scanner.elements("nodes")):
             if number == self._options.node_limit:
@@ -120,12 +135,26 @@ class _Reader:
         groups = GroupFinder(
             rank=self._rank,
             initial=self._initial,
-            unnamed_group=self._options.unnamed_group,
+            unnamed_groups=self._options.unnamed_groups,
             zero_is_a_group=self._zero_is_a_group,
             profile=self._profile,
         )
         self._check_process(scanner.members.get("pid"))
-        graph = self._build(self._transfers(), groups)
+        transfers = self._transfers()
+
+        def finish(inferred: Sequence[str]) -> RankTrace:
+            return self._finished(schema, groups, transfers, inferred)
+
+        return HostTrace(unnamed=groups.open_operations(transfers), finish=finish)
+
+    def _finished(
+        self,
+        schema: str,
+        groups: GroupFinder,
+        transfers: Sequence[Transfer],
+        inferred: Sequence[str],
+    ) -> RankTrace:
+        graph = self._build(transfers, groups, inferred)
         self._say_what_takes_no_time()
         for kind, where, found in groups.warnings:
             self._warn(kind, where, found)
@@ -254,12 +283,17 @@ class _Reader:
                 at += 1
             yield own
 
-    def _build(self, transfers: Sequence[Transfer], groups: GroupFinder) -> TraceGraph:
+    def _build(
+        self,
+        transfers: Sequence[Transfer],
+        groups: GroupFinder,
+        inferred: Sequence[str],
+    ) -> TraceGraph:
         """Return the graph of what was sorted out."""
         graph = HostGraph(
             rank=self._rank, source=self._source, groups=groups, profile=self._profile
         )
-        names = groups.names_of(transfers)
+        names = groups.names_of(transfers, inferred)
         items: list[tuple[int, Work | tuple[Transfer, str | None]]] = [
             (each.node_id, each) for each in self._work
         ]

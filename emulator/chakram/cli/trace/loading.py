@@ -13,7 +13,7 @@ from rich.progress import Progress
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from chakram.chakra.options import ReadOptions
     from chakram.chakra.trace_set import TraceSet
@@ -73,10 +73,11 @@ Kineto = Annotated[
     ),
 ]
 UnnamedGroup = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         help="Process group of operations that name none (gloo's, in PyTorch host "
-        "traces)."
+        "traces), by name or purpose; or of one kind: all_reduce=dp. May be given "
+        "several times."
     ),
 ]
 Uncorrected = Annotated[
@@ -94,7 +95,7 @@ def read_options(
     drop_missing_dependencies: bool,
     duration_unit: str | None,
     uncorrected: list[str] | None,
-    unnamed_group: str | None,
+    unnamed_group: list[str] | None,
 ) -> ReadOptions:
     """Return how the options of a verb say to read.
 
@@ -130,8 +131,32 @@ def read_options(
         if duration_unit is None
         else parse_time(duration_unit, where="--duration-unit"),
         uncorrected=frozenset(map(WarningKind, uncorrected or ())),
-        unnamed_group=unnamed_group,
+        unnamed_groups=_unnamed_groups(unnamed_group or ()),
     )
+
+
+def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
+    """Return process groups by operation.
+
+    Raises:
+        ConfigError: If there is no such operation.
+    """
+    from chakram.config.jobs import UNNAMED_OPERATIONS
+    from chakram.core.groups import ANY_OPERATION
+
+    groups: dict[str, str] = {}
+    for text in stated:
+        operation, equals, group = text.partition("=")
+        if not equals:
+            operation, group = ANY_OPERATION, text
+        if operation not in UNNAMED_OPERATIONS or not group:
+            raise ConfigError(
+                "--unnamed-group",
+                f"{text!r} is neither a group nor OPERATION=GROUP",
+                f"operations are {', '.join(UNNAMED_OPERATIONS)}",
+            )
+        groups[operation] = group
+    return groups
 
 
 def load(
@@ -143,7 +168,7 @@ def load(
     duration_unit: str | None = None,
     uncorrected: list[str] | None = None,
     kineto: Path | None = None,
-    unnamed_group: str | None = None,
+    unnamed_group: list[str] | None = None,
 ) -> TraceSet:
     """Return the trace set that the options of a verb name."""
     from chakram.chakra.trace_set import load_trace_set

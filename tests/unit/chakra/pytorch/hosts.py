@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chakram.chakra.decode import RankTrace
@@ -192,7 +192,7 @@ def read(
     rank: int = 0,
     schema: str = "1.1.1-chakra.0.0.4",
     profiled: Profile | None = None,
-    unnamed_group: str | None = None,
+    unnamed_groups: Mapping[str, str] | None = None,
 ) -> RankTrace:
     """Read a trace of these nodes behind the root and its thread."""
     given = None if profiled is None else ReadProfile(profile=profiled, sha256="x")
@@ -200,7 +200,7 @@ def read(
         io.BytesIO(text(*nodes, schema=schema)),
         rank=rank,
         source="host.0.json",
-        options=ReadOptions(unnamed_group=unnamed_group),
+        options=ReadOptions(unnamed_groups=unnamed_groups or {}),
         profile_of=None if given is None else lambda _: given,
     ).trace
 

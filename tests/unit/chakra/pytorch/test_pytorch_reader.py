@@ -152,7 +152,7 @@ def test_transfers_without_a_group_are_refused_where_there_are_several() -> None
     rows = (groups(WORLD, PAIR), all_reduce(5, 1))
     with pytest.raises(TraceError, match=r"node 5 .*names no process group.*kineto"):
         read(*rows)
-    assert nodes_of(*rows, unnamed_group="7")[0].group == "7"
+    assert nodes_of(*rows, unnamed_groups={"any": "7"})[0].group == "7"
 
 
 def test_messages_go_to_the_rank_at_a_position_of_the_group() -> None:
