@@ -13,6 +13,9 @@ from chakram.chakra.synth_set import synthesized_trace_set
 from chakram.chakra.synthesize import synthesize
 from chakram.cli.options import DOCUMENTS
 from chakram.config.synth import MoeTrace
+from chakram.core.summarise import summarise
+from chakram.core.summary import Measurements, RunFacts
+from chakram.observe.console import render_table
 from chakram.observe.report.trace_document import trace_document
 from tests.support import REPO_ROOT
 
@@ -77,3 +80,12 @@ def test_every_document_of_json_is_in_the_reference_with_its_version() -> None:
     assert written == {
         f"chakram.{kind}/{version}" for kind, version in DOCUMENTS.items()
     }
+
+
+def test_every_column_of_the_table_of_a_run_is_in_the_reference() -> None:
+    facts = RunFacts(run_id="r", name="n", world="namespaces")
+    text = render_table(summarise(Measurements(facts=facts, collectives=[])))
+    (heading,) = (line for line in text.splitlines() if "#wrong" in line)
+    columns = set(heading.removeprefix("#").replace("FCT ", "").split())
+    written = first_cells("table.md", heading="## Collectives")
+    assert columns == {name.removeprefix("FCT ") for name in written}

@@ -17,7 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "run": (
         "chakram run configs/quickstart.yaml",
-        "chakram run configs/incast.yaml --set fabric.links.host.rate=1G",
+        "chakram run configs/incast.yaml --set fabric.links.host.rate=1G --wide",
         "chakram run configs/quickstart.yaml --metrics 127.0.0.1:9464",
         "chakram run configs/two-jobs.yaml --interference",
         "chakram run configs/quickstart-small.yaml --json > result.json",
@@ -29,6 +29,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "show": (
         "chakram show runs/20260131T101500Z-quickstart",
+        "chakram show runs/20260131T101500Z-quickstart --wide",
         "chakram show runs/20260131T101500Z-quickstart --queue-pairs > pairs.csv",
     ),
     "interference": ("chakram interference runs/TOGETHER runs/ALONE-1 runs/ALONE-2",),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.options import Json, json_text
+from chakram.cli.outcome import print_table
 from chakram.errors import ConfigError, RunDirectoryError
 from chakram.units import about_size, format_time
 
@@ -78,6 +79,7 @@ def run_apart_and_together(
     run_one: Callable[[str | None], RunOutcome],
     *,
     as_json: bool,
+    wide: bool,
 ) -> None:
     """Run every job alone and then all of them; print how they got in each other's way.
 
@@ -85,6 +87,7 @@ def run_apart_and_together(
         experiment: Its jobs.
         run_one: Runs one job, or all where it is None.
         as_json: Print JSON instead of tables.
+        wide: Print every column of the table.
 
     Raises:
         ChakramError: Why one of the runs is not complete.
@@ -102,7 +105,7 @@ def run_apart_and_together(
     if outcome.error is not None:
         raise outcome.error
     if not as_json:
-        print(outcome.table)
+        print_table(outcome.summary, wide=wide)
     _show(outcome.directory, directories, as_json=as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +23,9 @@ __all__ = [
     "Overrides",
     "PlanFile",
     "Runs",
+    "Wide",
     "json_text",
+    "output_width",
     "print_json",
     "read_experiment",
 ]
@@ -51,6 +54,9 @@ PlanFile = Annotated[
         help="Take the programs from a saved plan (`chakram plan --save`), "
         "not from the traces.",
     ),
+]
+Wide = Annotated[
+    bool, typer.Option("--wide", help="Print every column, however wide the table.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -87,6 +93,15 @@ def read_experiment(
     # The file alone would not tell what was run.
     changes = [f"# --set {key}={value}\n" for key, value in values.items()]
     return experiment, "".join([*changes, text])
+
+
+PIPE_WIDTH = 120
+"""Columns of characters where nobody knows how many there are."""
+
+
+def output_width(*, wide: bool) -> int | None:
+    """Return how wide tables on standard output may be; None: any width."""
+    return None if wide else shutil.get_terminal_size((PIPE_WIDTH, 24)).columns
 
 
 DOCUMENTS = {

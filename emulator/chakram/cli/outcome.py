@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.cli.options import print_json
+from chakram.cli.options import output_width, print_json
 
 if TYPE_CHECKING:
     from chakram.controller.shell import RunOutcome
+    from chakram.core.summary import Summary
 
-__all__ = ["show_outcome"]
+__all__ = ["print_table", "show_outcome"]
 
 
-def show_outcome(outcome: RunOutcome, *, as_json: bool) -> None:
+def show_outcome(outcome: RunOutcome, *, as_json: bool, wide: bool = False) -> None:
     """Print the results of a run; they say where they are kept.
 
     Raises:
@@ -21,15 +22,21 @@ def show_outcome(outcome: RunOutcome, *, as_json: bool) -> None:
     if as_json:
         from chakram.observe.document import summary_document
 
-        summary = outcome.summary
         document = {
             "directory": str(outcome.directory),
             "complete": outcome.error is None,
             "error": None if outcome.error is None else str(outcome.error),
-            **(summary_document(summary) if summary is not None else {}),
+            **summary_document(outcome.summary),
         }
         print_json("run", document)
     else:
-        print(outcome.table)
+        print_table(outcome.summary, wide=wide)
     if outcome.error is not None:
         raise outcome.error
+
+
+def print_table(summary: Summary, *, wide: bool) -> None:
+    """Print the table of a run on standard output."""
+    from chakram.observe.console import render_table
+
+    print(render_table(summary, width=output_width(wide=wide)))

@@ -14,6 +14,7 @@ from chakram.cli.options import (
     Overrides,
     PlanFile,
     Runs,
+    Wide,
     read_experiment,
 )
 from chakram.cli.outcome import show_outcome
@@ -45,6 +46,7 @@ def run(
     alone: Alone = None,
     interference: Interference = False,
     overrides: Overrides = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Replay an experiment on its fabric."""
@@ -56,9 +58,9 @@ def run(
             return asyncio.run(_run(settings, text, folder, plan, progress, job))
 
     if interference:
-        run_apart_and_together(settings, run_one, as_json=as_json)
+        run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)
     else:
-        show_outcome(run_one(alone), as_json=as_json)
+        show_outcome(run_one(alone), as_json=as_json, wide=wide)
 
 
 async def _run(

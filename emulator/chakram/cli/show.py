@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from chakram.cli.options import Json, print_json
+from chakram.cli.options import Json, Wide, print_json
+from chakram.cli.outcome import print_table
 from chakram.cli.preflight import show_preflight
 from chakram.errors import RunDirectoryError
 
@@ -20,6 +21,7 @@ def show(
     directory: Annotated[
         Path, typer.Argument(metavar="RUN", help="Run directory, e.g. runs/20260131...")
     ],
+    wide: Wide = False,
     as_json: Json = False,
     queue_pairs: Annotated[
         bool,
@@ -43,7 +45,6 @@ def show(
     """
     from pyarrow.csv import write_csv
 
-    from chakram.observe.console import render_table
     from chakram.observe.document import summary_document
     from chakram.observe.preflight import ended_by_preflight, read_preflight
     from chakram.observe.run_results import open_run
@@ -91,7 +92,7 @@ def show(
     if as_json:
         print_json("run", summary_document(summary))
     else:
-        print(render_table(summary))
+        print_table(summary, wide=wide)
 
 
 def _is_preflight(directory: Path) -> bool:

@@ -11,6 +11,7 @@ from chakram.cli.options import (
     Overrides,
     PlanFile,
     Runs,
+    Wide,
     read_experiment,
 )
 from chakram.cli.outcome import show_outcome
@@ -29,6 +30,7 @@ def simulate(
     alone: Alone = None,
     interference: Interference = False,
     overrides: Overrides = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Replay an experiment in virtual time, without a network."""
@@ -47,6 +49,6 @@ def simulate(
             )
 
     if interference:
-        run_apart_and_together(settings, run_one, as_json=as_json)
+        run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)
     else:
-        show_outcome(run_one(alone), as_json=as_json)
+        show_outcome(run_one(alone), as_json=as_json, wide=wide)

@@ -17,7 +17,6 @@ from chakram.controller.reporting import manifest_of
 from chakram.controller.run import Run
 from chakram.controller.saved_plans import jobs_of
 from chakram.errors import ChakramError, RunInterrupted
-from chakram.observe.console import render_table
 from chakram.observe.exporter import MetricsServer
 from chakram.observe.live_rows import LiveRows
 from chakram.observe.metrics_state import MetricsState
@@ -44,8 +43,7 @@ class RunOutcome:
     """
 
     directory: Path
-    summary: Summary | None
-    table: str
+    summary: Summary
     error: ChakramError | None
 
     @property
@@ -181,7 +179,6 @@ async def _run(
     return RunOutcome(
         directory=directory.path,
         summary=summary,
-        table=render_table(summary),
         error=run.error,
     )
 

@@ -24,9 +24,9 @@ from chakram.controller.reporting import (
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.shell import RunOutcome
 from chakram.core.run_records import LinkRecord
+from chakram.core.summary import SIMULATE
 from chakram.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.fabric.from_config import topology_from_config
-from chakram.observe.console import render_table
 from chakram.observe.manifest import COMPLETE, FAILED
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.run_directory import RunDirectory
@@ -92,7 +92,7 @@ def simulate_experiment(
             transport,
             run_id=run_id,
             started=started,
-            world="simulate",
+            world=SIMULATE,
             alone=alone,
         ),
         started=started,
@@ -144,7 +144,6 @@ def simulate_experiment(
     return RunOutcome(
         directory=directory.path,
         summary=summary,
-        table=render_table(summary),
         error=None,
     )
 

@@ -9,14 +9,18 @@ busy period
     ready, and those of their messages that never met do not share a port.
 goodput
     Payload over the time of the busy periods; as a share of the port's rate also with
-    all headers (``wire``), each packet counted once.
+    all headers (``wire``), each packet counted once.  A port that was more than 5 %
+    faster than its rate has no shares of it: busy periods so short are what a shaper
+    lets pass as a burst, or the rate is not the port's.
 ideal, % of ideal
     A message is due after its fair time (``chakram.core.fair_time``), or when it was
     done if that was sooner: what it gained, others lost, and it shows there.  The ideal
     of a busy period is from its first message posted to the last one due, and no less
     than its bytes take at the port's rate.  Messages that were posted together are due
-    when the bytes of all have crossed the port, plus latency.  Of a pair the ideal is
-    the mean time until its messages were due.  Over the measured time it is the share.
+    when the bytes of all have crossed the port, plus latency.  Where the period was
+    shorter than that its ideal is the period: the port was faster than its rate.  Of a
+    pair the ideal is the mean time until its messages were due.  Over the measured time
+    it is the share.
 fan
     The most messages that were under way at once.
 fairness
@@ -128,6 +132,7 @@ class PortSummary:
 
     ``ranks`` are those at the port that took part, ``peers`` how many there were at the
     other end.  ``busy_ns`` is the sum of the busy periods, ``time_ns`` their mean.
+    ``is_faster``: the port was so much faster than its rate that there are no shares.
     ``marked`` counts packets that came with a congestion mark, ``cnp`` what their
     senders were told of it, ``drops`` packets that the queue of the port's link dropped
     in the whole run, whatever they belonged to; None where nobody counts them.
@@ -148,6 +153,7 @@ class PortSummary:
     goodput_bps: float | None
     goodput_share: float | None
     wire_share: float | None
+    is_faster: bool
     time_ns: float
     ideal_ns: float | None
     ideal_share: float | None

@@ -4,7 +4,8 @@ What a ``CollectiveRecord`` states:
 
 * Its *time* is first start to last end over the ranks of its group, on the clock of the
   controller (offsets of the agents' clocks are added).  For a point-to-point message it
-  starts when the sender starts: the receiver may have been waiting for long.
+  starts when the sender starts: the receiver may have been waiting for long.  For a
+  barrier it starts when the last rank starts: before that there is nothing to do.
 * Its *critical flow* is the one that was acknowledged last.
 * Its *generator wait* is how long the data plane kept its slowest rank from sending
   what was due (``chakram.core.joining``).
@@ -13,12 +14,9 @@ What a ``CollectiveRecord`` states:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from chakram.core.collectives import nccl_size_bytes
-
-if TYPE_CHECKING:
-    from chakram.core.collectives import CollectiveOp
+from chakram.core.collectives import CollectiveOp, nccl_size_bytes
 
 __all__ = [
     "GENERATOR_BOUND_PERCENT",
@@ -130,7 +128,9 @@ class CollectiveRecord(NamedTuple):
 
     @property
     def duration_ns(self) -> int:
-        """First start to last end over the ranks."""
+        """First start to last end over the ranks; of a barrier from the last start."""
+        if self.identity.op is CollectiveOp.BARRIER:
+            return self.end_ns - self.start_ns - self.start_spread_ns
         return self.end_ns - self.start_ns
 
     @property

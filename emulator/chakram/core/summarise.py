@@ -20,6 +20,7 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.generator_health import summarise_health
 from chakram.core.summarise_messages import summarise_messages
 from chakram.core.summary import (
+    SIMULATE,
     Balance,
     CompletionTimes,
     IterationSummary,
@@ -71,10 +72,10 @@ def summarise(
     judged = [row for row in rows if row.op is not CollectiveOp.BARRIER]
     unfinished = sum(not record.complete for record in measurements.collectives)
     uplinks = [link.bytes for link in measurements.links if link.kind == "uplink"]
-    bound, verdicts = (
-        sum(row.generator_bound for row in judged),
-        sum(row.samples for row in judged),
-    )
+    bound = sum(row.generator_bound for row in judged)
+    # Nobody generates anything in a simulation.
+    simulated = facts.world == SIMULATE
+    verdicts = 0 if simulated else sum(row.samples for row in judged)
     generator = summarise_health(measurements.generator, dilation=facts.dilation)
     return Summary(
         facts=facts,
@@ -160,7 +161,8 @@ def _row(
     durations_ns = [record.duration_ns for record in records]
     mean_ns = _mean(durations_ns)
     algbw = busbw = None
-    if first.op is not CollectiveOp.BARRIER and first.nranks > 1:
+    is_barrier = first.op is CollectiveOp.BARRIER
+    if not is_barrier and first.nranks > 1:
         elapsed_ns = max(1, round(mean_ns))
         raw = algorithm_bandwidth(size_bytes=first.size_bytes, elapsed_ns=elapsed_ns)
         algbw = raw * dilation
@@ -171,7 +173,7 @@ def _row(
         if (time_ns := ideal(identity)) is not None
     }
     against_ideal = (
-        _compared(records, ideals)
+        _against_ideal(records, ideals)
         if first.op is not CollectiveOp.SEND_RECV or not measurements.messages
         else _against_due(records, due_ns)
     )
@@ -180,7 +182,8 @@ def _row(
         pair = _compared(records, times_ns)
         if pair is not None:
             predicted[source] = Prediction(
-                time_ns=pair[1] / dilation, deviation=pair[0] / pair[1] - 1
+                time_ns=pair[1] / dilation,
+                deviation=None if is_barrier else pair[0] / pair[1] - 1,
             )
     return SummaryRow(
         job=first.key.job,
@@ -200,10 +203,15 @@ def _row(
         max_ns=max(durations_ns) / dilation,
         mean_over_ranks_ns=_mean([r.mean_duration_ns for r in records]) / dilation,
         cv=coefficient_of_variation(durations_ns),
+        skew_ns=None
+        if first.op is CollectiveOp.SEND_RECV
+        else _mean([record.start_spread_ns for record in records]) / dilation,
         algbw=algbw,
         busbw=busbw,
         ideal_ns=against_ideal[1] / dilation if against_ideal else None,
-        ideal_share=against_ideal[1] / against_ideal[0] if against_ideal else None,
+        ideal_share=against_ideal[1] / against_ideal[0]
+        if against_ideal and not is_barrier
+        else None,
         predictions=predicted,
         completion=_completion(identities, measurements),
         packets=sum(record.packets for record in records),
@@ -225,6 +233,24 @@ def _compared(
     if not pairs or not any(measured_ns for measured_ns, _ in pairs):
         return None
     return _mean([pair[0] for pair in pairs]), _mean([pair[1] for pair in pairs])
+
+
+def _against_ideal(
+    records: Sequence[CollectiveRecord], ideals_ns: Mapping[CollectiveKey, int]
+) -> tuple[float, float] | None:
+    """Return mean measured time, and mean time until the collectives were due.
+
+    None is due later than it was done.
+    """
+    found = _compared(records, ideals_ns)
+    if found is None:
+        return None
+    dues_ns = [
+        min(ideals_ns[record.identity.key], record.duration_ns)
+        for record in records
+        if ideals_ns.get(record.identity.key)
+    ]
+    return found[0], _mean(dues_ns)
 
 
 def _due_times(

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BusyPeriod", "busy_periods", "summarise_messages"]
 
+FASTER_SHARE = 1.05
+"""Of its rate: what is above that is no port of that rate."""
+
 PAIRS_EXPLAINED = 8
 """Of so many of the slowest pairs it is told whom they met on their paths."""
 
@@ -176,6 +179,8 @@ class _Maker:
         ideal_ns = sum(known_ns) if len(known_ns) == len(periods) else None
         fairness, skews_ns = _among_peers(periods, receives=receives)
         goodput_bps, goodput_share = self._rate(payload_bytes, busy_ns, port)
+        _, wire_share = self._rate(wire, busy_ns, port)
+        is_faster = wire_share is not None and wire_share > FASTER_SHARE
         return PortSummary(
             job=job,
             port=port.number,
@@ -190,8 +195,9 @@ class _Maker:
             wire_bytes=wire,
             busy_ns=busy_ns / dilation,
             goodput_bps=goodput_bps,
-            goodput_share=goodput_share,
-            wire_share=self._rate(wire, busy_ns, port)[1],
+            goodput_share=None if is_faster else goodput_share,
+            wire_share=None if is_faster else wire_share,
+            is_faster=is_faster,
             time_ns=busy_ns / len(periods) / dilation,
             ideal_ns=None if ideal_ns is None else ideal_ns / len(periods) / dilation,
             ideal_share=ideal_ns / busy_ns if ideal_ns and busy_ns else None,
@@ -231,7 +237,9 @@ class _Maker:
             payload_bytes=payload_bytes,
             rate_bps=self._undilated_rate(slower.rate_bps),
             goodput_bps=goodput_bps,
-            goodput_share=goodput_share,
+            goodput_share=None
+            if goodput_share is not None and goodput_share > FASTER_SHARE
+            else goodput_share,
             fct=self._percentiles(messages),
             mean_ns=taken_ns / len(messages) / self._dilation,
             ideal_ns=None
@@ -253,7 +261,7 @@ class _Maker:
             if each.due_ns is None:
                 return None
             longest_ns = max(longest_ns, each.posted_ns + each.due_ns - period.begin_ns)
-        return longest_ns
+        return min(longest_ns, period.end_ns - period.begin_ns)
 
     def _wire(self, size_bytes: int) -> int:
         found = self._wire_bytes.get(size_bytes)

@@ -5,18 +5,29 @@ Definitions:
 time
     First start to last end over the ranks of the group; the mean over the measured
     iterations and over all collectives of the row.  Warm-up iterations and collectives
-    that not every rank has finished are left out.
+    that not every rank has finished are left out.  That of a barrier is from its last
+    start: how long ranks wait for the last one says nothing of how it works.
+skew
+    First start to last start, the mean likewise; None for point-to-point messages,
+    which one rank starts.
 algbw, busbw
     Of that time, as nccl-tests has them (``chakram.core.bandwidth``).
 cv
     Coefficient of variation of the times of the row.
-% of ideal
-    Ideal time over measured time: 100 % is as fast as this schedule can be.  The ideal
-    of point-to-point messages is the mean time until they were due
-    (``chakram.core.message_summary``): their ideals alone know nothing of those with
+ideal, % of ideal
+    A collective is due after its ideal time (``chakram.core.ideal``), or when it was
+    done if that was sooner: there a port sends whole messages in the order in which
+    they become ready, and packets of several messages that take turns, or another
+    order, can end a tree sooner; and a shaper lets short bursts pass.  The ideal of a
+    row is the mean time until its collectives were due, and the share is that over
+    measured time, so that none is above 100 %: what one collective gained makes up for
+    no other's delay.  Point-to-point messages are due as in
+    ``chakram.core.message_summary``: their ideals alone know nothing of those with
     which they share ports.
 deviation
-    Measured over predicted time, minus 1.
+    Measured over predicted time, minus 1.  Neither it nor the share of the ideal is
+    known of barriers: hosts take longer for an empty packet than a network, and a model
+    of the network says nothing of hosts.
 completion times
     Of the row's flows in measured iterations; nearest-rank percentiles.
 
@@ -48,6 +59,9 @@ if TYPE_CHECKING:
         LinkRecord,
         RankRecord,
     )
+
+SIMULATE = "simulate"
+"""World of a run in virtual time."""
 
 COMPLETE = "complete"
 """Status of a run whose ranks have all done all their work."""
@@ -97,10 +111,13 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Mean predicted time of a row, and what was measured over it, minus 1."""
+    """Mean predicted time of a row, and what was measured over it, minus 1.
+
+    ``deviation`` is None for barriers.
+    """
 
     time_ns: float
-    deviation: float
+    deviation: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +160,7 @@ class SummaryRow:
     max_ns: float
     mean_over_ranks_ns: float
     cv: float
+    skew_ns: float | None
     algbw: float | None
     busbw: float | None
     ideal_ns: float | None
@@ -219,7 +237,8 @@ class Summary:
         banners: What a reader must know before any number, most important first.
         rows: By job, collective, group size and size.
         average_busbw: Mean over the rows, as nccl-tests prints it; None without rows.
-        generator_bound: Collectives that were generator-bound, of ``verdicts``.
+        generator_bound: Collectives that were generator-bound, of ``verdicts``: those
+            that a generator has sent, so none in a simulation.
         unfinished: Collectives that not all of their ranks have finished.
         uplinks: Balance of the links between switches, None where there are none.
         messages: What is said of point-to-point messages, None where there are none.

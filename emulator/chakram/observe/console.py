@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
 from chakram.observe.message_tables import message_lines
+from chakram.observe.text_table import Column, fitted
 from chakram.observe.texts import MISSING, percent_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.core.generator_health import GeneratorSummary
-    from chakram.core.summary import RankSummary, RunFacts, Summary, SummaryRow
+    from chakram.core.summary import (
+        Prediction,
+        RankSummary,
+        RunFacts,
+        Summary,
+        SummaryRow,
+    )
 
 ROOTLESS = "-1"
 SUMMED = frozenset(
@@ -41,58 +48,82 @@ DIVIDED = frozenset(
 GENERATOR_BOUND_MARK = " *"
 """Ends the line of a row that holds generator-bound collectives."""
 
+LARGEST_DEVIATION = 9.99
+"""Above 999 % no digit of a deviation says anything: what was predicted is not what
+took the time."""
+
 RANKS_LISTED = 16
 LINKS_LISTED = 16
 
+_MEASURED = "out-of-place"
+_EXPECTED = "expected"
+_FLOWS = "flows"
 _COLUMNS = (
-    # (width, heading, unit)
-    (12, "size", "(B)"),
-    (12, "count", "(elements)"),
-    (6, "type", ""),
-    (6, "redop", ""),
-    (5, "root", ""),
-    (9, "time", "(us)"),
-    (8, "algbw", "(GB/s)"),
-    (8, "busbw", "(GB/s)"),
-    (7, "#wrong", ""),
-    (10, "ideal", "(us)"),
-    (7, "%ideal", "(%)"),
-    (10, "simulated", "(us)"),
-    (7, "dev", "(%)"),
-    (10, "FCT p50", "(us)"),
-    (9, "p99", "(us)"),
-    (9, "p100", "(us)"),
-    (7, "retx", "(pkts)"),
-    (6, "n", ""),
-    (6, "cv", "(%)"),
+    # Those of nccl-tests; together: who reads them counts columns.
+    Column(heading="size", unit="(B)"),
+    Column(heading="count", unit="(elements)", order=5),
+    Column(heading="type", order=5, width=5),
+    Column(heading="redop", order=5),
+    Column(heading="root", order=5),
+    Column(heading="time", unit="(us)", block=_MEASURED),
+    Column(heading="algbw", unit="(GB/s)", block=_MEASURED, width=7),
+    Column(heading="busbw", unit="(GB/s)", block=_MEASURED, width=7),
+    Column(heading="#wrong", block=_MEASURED),
+    # Ours.
+    Column(heading="skew", unit="(us)", order=4),
+    Column(heading="ideal", unit="(us)", block=_EXPECTED, order=6),
+    Column(heading="%ideal", unit="(%)", block=_EXPECTED, order=1),
+    Column(heading="simulated", unit="(us)", block=_EXPECTED, order=7),
+    Column(heading="dev", unit="(%)", block=_EXPECTED, order=2),
+    Column(heading="FCT p50", unit="(us)", block=_FLOWS, order=9),
+    Column(heading="FCT p99", unit="(us)", block=_FLOWS, order=9),
+    Column(heading="FCT p100", unit="(us)", block=_FLOWS, order=9),
+    Column(heading="retx", unit="(pkts)", order=3),
+    Column(heading="n", order=3),
+    Column(heading="cv", unit="(%)", order=8),
+)
+"""docs/reference/table.md says what each is."""
+
+_RANK_COLUMNS = (
+    Column(heading="rank", width=10),
+    *(
+        Column(heading=heading, width=12)
+        for heading in ("iteration", "compute", "communication", "exposed", "idle")
+    ),
 )
 
 
-_BLOCKS = ((5, ""), (4, " out-of-place "), (4, " expected "), (3, " flows "), (3, ""))
-"""How many columns belong together, and what the line above them says."""
-
-
-def render_table(summary: Summary, *, simulated: str = "simulate") -> str:
+def render_table(
+    summary: Summary, *, simulated: str = "simulate", width: int | None = None
+) -> str:
     """Return the whole table with its header and footer, without a last newline.
 
     Args:
         summary: What to print.
         simulated: The source of predictions that the two columns show.
+        width: Columns of characters that tables may take; None: any number.  Sentences
+            are not broken.
     """
     lines = [f"# !! {banner}" for banner in summary.banners]
     lines += _header(summary)
-    bound = [row for row in summary.rows if row.generator_bound and row.busbw]
+    mark_width = len(GENERATOR_BOUND_MARK) if summary.generator_bound else 0
+    heading, rows = fitted(
+        _COLUMNS,
+        [_cells(row, simulated) for row in summary.rows],
+        width=None if width is None else width - mark_width,
+    )
+    lines += [f"#{line[1:]}" for line in heading]
     kind: tuple[object, ...] = ()
     several = len({row.job for row in summary.rows}) > 1
-    for row in summary.rows:
+    for row, line in zip(summary.rows, rows, strict=True):
         if kind != (row.job, row.op, row.algorithm, row.nranks, row.groups):
             kind = (row.job, row.op, row.algorithm, row.nranks, row.groups)
             lines.append(_headline(row, job=f"job {row.job}: " if several else ""))
-        mark = GENERATOR_BOUND_MARK if row in bound else ""
-        lines.append(_line(_cells(row, simulated)) + mark)
+        bound = row.generator_bound and row.busbw
+        lines.append(line + GENERATOR_BOUND_MARK if bound else line)
     if not summary.rows:
         lines.append("# no collective was measured")
-    lines += _footer(summary)
+    lines += _footer(summary, width)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -108,12 +139,14 @@ def _header(summary: Summary) -> list[str]:
         f"# fabric     {_fabric(facts)}",
         *([f"# transport  {facts.transport}"] if facts.transport else []),
         f"# iterations {facts.measured} measured{warmup}, sync {facts.sync}",
-        "# time       first start to last end over the ranks, mean over the n "
+        "# time       first start to last end over the ranks, mean of the n "
         f"collectives measured{clock}",
+        *(
+            ["#            of a barrier: last start to last end"]
+            if any(row.op is CollectiveOp.BARRIER for row in summary.rows)
+            else []
+        ),
         "#",
-        "#" + _over_columns()[1:],
-        "#" + _line([heading for _, heading, _ in _COLUMNS])[1:],
-        "#" + _line([unit for _, _, unit in _COLUMNS])[1:],
     ]
 
 
@@ -122,17 +155,6 @@ def _fabric(facts: RunFacts) -> str:
     if not facts.fabric or facts.fabric.startswith(facts.world):
         return facts.fabric or facts.world
     return f"{facts.world}: {facts.fabric}"
-
-
-def _over_columns() -> str:
-    """Return the line that says what belongs together."""
-    line = ""
-    start = 0
-    for count, title in _BLOCKS:
-        width = sum(width for width, _, _ in _COLUMNS[start : start + count])
-        start += count
-        line += title.center(width - 1, "-").rjust(width) if title else " " * width
-    return line
 
 
 def _headline(row: SummaryRow, *, job: str) -> str:
@@ -159,10 +181,11 @@ def _cells(row: SummaryRow, simulated: str) -> list[str]:
         _gigabytes(row.algbw),
         _gigabytes(row.busbw),
         MISSING,
+        time_text(row.skew_ns),
         time_text(row.ideal_ns),
         percent_text(row.ideal_share),
         time_text(prediction.time_ns if prediction else None),
-        percent_text(prediction.deviation if prediction else None, sign="+"),
+        _deviation(prediction),
         time_text(completion.p50_ns if completion else None),
         time_text(completion.p99_ns if completion else None),
         time_text(completion.p100_ns if completion else None),
@@ -172,12 +195,22 @@ def _cells(row: SummaryRow, simulated: str) -> list[str]:
     ]
 
 
+def _deviation(prediction: Prediction | None) -> str:
+    """Return a deviation in percent, with about three digits."""
+    deviation = None if prediction is None else prediction.deviation
+    if deviation is None or abs(deviation) < 1:
+        return percent_text(deviation, sign="+")
+    if deviation > LARGEST_DEVIATION:
+        return f">+{100 * LARGEST_DEVIATION:.0f}"
+    return f"{100 * deviation:+.0f}"
+
+
 def redop(op: CollectiveOp) -> str:
     """Return what nccl-tests prints as the reduction of a collective."""
     return "sum" if op in SUMMED else "none"
 
 
-def _footer(summary: Summary) -> list[str]:
+def _footer(summary: Summary, width: int | None) -> list[str]:
     facts = summary.facts
     average = _gigabytes(summary.average_busbw)
     lines = []
@@ -207,8 +240,8 @@ def _footer(summary: Summary) -> list[str]:
             f"p99 {time_text(slip.p99_ns)}, max {time_text(slip.max_ns)}"
         )
     if summary.messages is not None:
-        lines += message_lines(summary.messages)
-    lines += _exposed(summary.ranks)
+        lines += message_lines(summary.messages, width=width)
+    lines += _exposed(summary.ranks, width)
     lines.append(
         f"# Packets: {summary.packets} sent, "
         f"{summary.retransmitted} sent again ({_share(summary.retransmitted, summary)}"
@@ -262,7 +295,7 @@ def _bound(health: GeneratorSummary, name: str) -> str:
     return f"{'>' if name in health.beyond else '<='} {time_text(time_ns)}"
 
 
-def _exposed(ranks: Sequence[RankSummary]) -> list[str]:
+def _exposed(ranks: Sequence[RankSummary], width: int | None) -> list[str]:
     if not ranks:
         return []
     exposed_ns = sum(rank.exposed_ns for rank in ranks)
@@ -273,11 +306,7 @@ def _exposed(ranks: Sequence[RankSummary]) -> list[str]:
         listed = sorted(ranks, key=lambda rank: -rank.exposed_ns)[:RANKS_LISTED]
         which = f"; the {RANKS_LISTED} most exposed of {len(ranks)} ranks"
     several = len({rank.job for rank in ranks}) > 1
-    lines = [
-        f"# Exposed communication: {percent_text(share)} % of the iteration, "
-        f"{time_text(exposed_ns / len(ranks))} us per rank (times in us{which})",
-        _rank_line("rank", "iteration", "compute", "communication", "exposed", "idle"),
-    ]
+    rows = []
     for rank in listed:
         times_ns = (
             rank.iteration_ns,
@@ -287,12 +316,13 @@ def _exposed(ranks: Sequence[RankSummary]) -> list[str]:
             rank.idle_ns,
         )
         name = f"{rank.job}:{rank.rank}" if several else str(rank.rank)
-        lines.append(_rank_line(name, *(time_text(time_ns) for time_ns in times_ns)))
-    return lines
-
-
-def _rank_line(name: str, *cells: str) -> str:
-    return f"# {name:>12}" + "".join(f"{cell:>14}" for cell in cells)
+        rows.append([name, *map(time_text, times_ns)])
+    heading, table = fitted(_RANK_COLUMNS, rows, width=width, indent=1)
+    return [
+        f"# Exposed communication: {percent_text(share)} % of the iteration, "
+        f"{time_text(exposed_ns / len(ranks))} us per rank (times in us{which})",
+        *(f"#{line}" for line in (*heading, *table)),
+    ]
 
 
 def _links(summary: Summary) -> list[str]:
@@ -323,13 +353,6 @@ def _links(summary: Summary) -> list[str]:
 
 def _share(count: int, summary: Summary) -> str:
     return f"{100 * count / summary.packets:.3f}" if summary.packets else "0"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "".join(
-        f" {cell:>{width - 1}}"
-        for (width, _, _), cell in zip(_COLUMNS, cells, strict=True)
-    )
 
 
 def _gigabytes(bandwidth: float | None) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from chakram.core.summary import SIMULATE
 from chakram.observe.console import DIVIDED, redop
 
 if TYPE_CHECKING:
@@ -34,10 +35,9 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "links": [{**asdict(link), "bytes": link.bytes} for link in summary.links],
         "uplinks": asdict(summary.uplinks) if summary.uplinks else None,
         "messages": asdict(summary.messages) if summary.messages else None,
-        "generator_bound": {
-            "collectives": summary.generator_bound,
-            "of": summary.verdicts,
-        },
+        "generator_bound": None
+        if summary.facts.world == SIMULATE
+        else {"collectives": summary.generator_bound, "of": summary.verdicts},
         "generator": asdict(summary.generator) if summary.generator else None,
         "unfinished_collectives": summary.unfinished,
         "packets": summary.packets,
@@ -75,6 +75,7 @@ def _result(row: SummaryRow) -> dict[str, Any]:
         "max_ns": row.max_ns,
         "mean_over_ranks_ns": row.mean_over_ranks_ns,
         "cv": row.cv,
+        "skew_ns": row.skew_ns,
         "ideal_ns": row.ideal_ns,
         "ideal_share": row.ideal_share,
         "predictions": {

@@ -6,9 +6,11 @@ Their lines begin with ``#``, so that readers of the table of nccl-tests skip th
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from chakram.core.summarise_messages import PAIRS_EXPLAINED
+from chakram.observe.text_table import Column, fitted
 from chakram.observe.texts import MISSING, percent_text, time_text
 
 if TYPE_CHECKING:
@@ -25,64 +27,79 @@ __all__ = ["message_lines"]
 
 PORTS_LISTED = 16
 
-_TIMES = ((10, "FCT min"), (10, "p50"), (10, "p95"), (10, "p99"), (10, "max"))
+
+def _times_columns() -> tuple[Column, ...]:
+    return (
+        Column(heading="FCT min", order=8, width=9),
+        Column(heading="FCT p50", order=7, width=9),
+        Column(heading="FCT p95", order=9, width=9),
+        Column(heading="FCT p99", order=3, width=9),
+        Column(heading="FCT max", order=5, width=9),
+    )
+
+
 _PORT_COLUMNS = (
-    (8, "rank"),
-    (6, "peers"),
-    (5, "fan"),
-    (7, "n"),
-    (9, "goodput"),
-    (7, "%rate"),
-    (7, "%wire"),
-    (10, "time"),
-    (10, "ideal"),
-    (8, "%ideal"),
-    *_TIMES,
-    (8, "Jain"),
-    (9, "skew"),
-    (6, "retx"),
-    (7, "CE"),
-    (7, "CNP"),
-    (7, "drops"),
+    Column(heading="rank", width=7),
+    Column(heading="peers", order=2),
+    Column(heading="fan"),
+    Column(heading="n", width=6),
+    Column(heading="goodput", width=8),
+    Column(heading="%rate", width=6),
+    Column(heading="%wire", order=9, width=6),
+    Column(heading="time", width=9),
+    Column(heading="ideal", order=7, width=9),
+    Column(heading="%ideal"),
+    *_times_columns(),
+    Column(heading="Jain", order=1, width=7),
+    Column(heading="skew", order=6, width=8),
+    Column(heading="retx", order=2, width=5),
+    Column(heading="CE", order=4, width=6),
+    Column(heading="CNP", order=4, width=6),
+    Column(heading="drops", order=2, width=6),
 )
 _PAIR_COLUMNS = (
-    (12, "pair"),
-    (7, "n"),
-    (9, "goodput"),
-    (7, "%rate"),
-    (10, "mean"),
-    (10, "ideal"),
-    (8, "%ideal"),
-    *_TIMES,
-    (6, "retx"),
-    (7, "CNP"),
+    Column(heading="pair", width=11),
+    Column(heading="n", width=6),
+    Column(heading="goodput", width=8),
+    Column(heading="%rate", order=2, width=6),
+    Column(heading="mean", width=9),
+    Column(heading="ideal", order=4, width=9),
+    Column(heading="%ideal"),
+    *_times_columns(),
+    Column(heading="retx", order=1, width=5),
+    Column(heading="CNP", order=5, width=6),
 )
+"""docs/reference/table.md says what each is."""
+
+_WAY_INDENT = "#" + 14 * " "
 
 
-def message_lines(messages: MessageSummary) -> list[str]:
-    """Return the tables: receivers, senders of several at once, slowest pairs."""
+def message_lines(messages: MessageSummary, *, width: int | None = None) -> list[str]:
+    """Return the tables: receivers, senders of several at once, slowest pairs.
+
+    Args:
+        messages: What to print.
+        width: Columns of characters that they may take; None: any number.
+    """
     rows = (*messages.receivers, *messages.senders)
     several = len({row.job for row in rows}) > 1
-    lines = _port_lines("receiver", messages.receivers, several)
+    lines = _port_lines("receiver", messages.receivers, several, width)
     if any(row.fan > 1 and row.peers > 1 for row in messages.senders):
-        lines += _port_lines("sender", messages.senders, several)
-    return lines + _pair_lines(messages, several)
+        lines += _port_lines("sender", messages.senders, several, width)
+    return lines + _pair_lines(messages, several, width) + _faster_lines(messages)
 
 
-def _port_lines(side: str, rows: Sequence[PortSummary], several: bool) -> list[str]:
+def _port_lines(
+    side: str, rows: Sequence[PortSummary], several: bool, width: int | None
+) -> list[str]:
     listed = rows
     which = ""
     if len(rows) > PORTS_LISTED:
         listed = sorted(rows, key=_slowest_first)[:PORTS_LISTED]
         which = f"; the {PORTS_LISTED} slowest of {len(rows)}"
     periods = sum(row.periods for row in rows)
-    lines = [
-        f"# Messages by {side}: {sum(row.messages for row in rows)} in {periods} busy "
-        f"periods (goodput in Gbit/s, times in us{which})",
-        _line(_PORT_COLUMNS, [heading for _, heading in _PORT_COLUMNS]),
-    ]
-    for row in listed:
-        cells = [
+    cells = [
+        [
             _ranks(row, several),
             str(row.peers),
             str(row.fan),
@@ -101,8 +118,14 @@ def _port_lines(side: str, rows: Sequence[PortSummary], several: bool) -> list[s
             str(row.cnp),
             MISSING if row.drops is None else str(row.drops),
         ]
-        lines.append(_line(_PORT_COLUMNS, cells))
-    return lines
+        for row in listed
+    ]
+    heading, table = fitted(_PORT_COLUMNS, cells, width=width, indent=1)
+    return [
+        f"# Messages by {side}: {sum(row.messages for row in rows)} in {periods} busy "
+        f"periods (goodput in Gbit/s, times in us{which})",
+        *(f"#{line}" for line in (*heading, *table)),
+    ]
 
 
 def _slowest_first(row: PortSummary) -> tuple[float, str, int]:
@@ -110,22 +133,18 @@ def _slowest_first(row: PortSummary) -> tuple[float, str, int]:
     return (1.0 if share is None else share), row.job, row.port
 
 
-def _pair_lines(messages: MessageSummary, several: bool) -> list[str]:
+def _pair_lines(
+    messages: MessageSummary, several: bool, width: int | None
+) -> list[str]:
     ratio = messages.worst_over_median
     listed = messages.pairs[:PAIRS_EXPLAINED]
     count = len(messages.pairs)
     which = (
         f"the {len(listed)} slowest of {count}" if count > len(listed) else f"{count}"
     )
-    lines = [
-        f"# Messages by pair of ranks: {which}"
-        + ("" if ratio is None else f"; worst over median {ratio:.2f}"),
-        _line(_PAIR_COLUMNS, [heading for _, heading in _PAIR_COLUMNS]),
-    ]
-    for row in listed:
-        job = f"{row.job}:" if several else ""
-        cells = [
-            f"{job}{row.src}>{row.dst}",
+    cells = [
+        [
+            f"{f'{row.job}:' if several else ''}{row.src}>{row.dst}",
             str(row.messages),
             _gigabits(row.goodput_bps),
             percent_text(row.goodput_share),
@@ -136,11 +155,32 @@ def _pair_lines(messages: MessageSummary, several: bool) -> list[str]:
             str(row.retransmitted),
             str(row.cnp),
         ]
-        lines.append(_line(_PAIR_COLUMNS, cells) + _way(row, several))
+        for row in listed
+    ]
+    heading, table = fitted(_PAIR_COLUMNS, cells, width=width, indent=1)
+    lines = [
+        f"# Messages by pair of ranks: {which}"
+        + ("" if ratio is None else f"; worst over median {ratio:.2f}"),
+        *(f"#{line}" for line in heading),
+    ]
+    for row, line in zip(listed, table, strict=True):
+        lines += [f"#{line}", *_way(row, several, width)]
     return lines
 
 
-def _way(row: PairSummary, several: bool) -> str:
+def _faster_lines(messages: MessageSummary) -> list[str]:
+    """Return what is said where a port was faster than its rate."""
+    faster = [row for row in (*messages.receivers, *messages.senders) if row.is_faster]
+    if not faster:
+        return []
+    return [
+        f"# No %rate of {len(faster)} ports: messages came faster than the rate that "
+        "the experiment states (a shaper lets short bursts pass, or the port has "
+        "another rate)"
+    ]
+
+
+def _way(row: PairSummary, several: bool, width: int | None) -> list[str]:
     """Return the paths of a pair, and whom it met on them."""
     ways = ", ".join(" ".join(path) for path in row.paths[:2])
     if len(row.paths) > 2:
@@ -151,7 +191,16 @@ def _way(row: PairSummary, several: bool) -> str:
         share = f"{job}{each.src}>{each.dst} {percent_text(each.share)} %"
         met.setdefault(each.at, []).append(share)
     meetings = "; ".join(f"at {at} met {', '.join(who)}" for at, who in met.items())
-    return "  ".join(["", *filter(None, [ways, meetings])])
+    text = "  ".join(filter(None, [ways, meetings]))
+    if width is None:
+        return [f"{_WAY_INDENT}{text}"] if text else []
+    return wrap(
+        text,
+        max(width, 2 * len(_WAY_INDENT)),
+        initial_indent=_WAY_INDENT,
+        subsequent_indent=f"{_WAY_INDENT}  ",
+        break_long_words=False,
+    )
 
 
 def _ranks(row: PortSummary, several: bool) -> str:
@@ -170,9 +219,3 @@ def _gigabits(rate_bps: float | None) -> str:
         return MISSING
     gigabits = rate_bps / 1e9
     return f"{gigabits:.2f}" if gigabits >= 10 else f"{gigabits:.4f}"
-
-
-def _line(columns: Sequence[tuple[int, str]], cells: Sequence[str]) -> str:
-    return "#" + "".join(
-        f" {cell:>{width - 1}}" for (width, _), cell in zip(columns, cells, strict=True)
-    )

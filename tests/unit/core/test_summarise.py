@@ -245,6 +245,57 @@ def test_a_barrier_has_no_bandwidth_and_no_verdict() -> None:
     assert summary.banners == ()
 
 
+def test_a_barrier_lasts_from_its_last_arrival() -> None:
+    found = measurements(run())
+    (row,) = summarise(
+        replace(
+            found,
+            collectives=[
+                record._replace(
+                    identity=replace(record.identity, op=CollectiveOp.BARRIER),
+                    start_ns=1_000,
+                    start_spread_ns=70_000,
+                    end_ns=71_300,
+                )
+                for record in found.collectives
+                if record.identity.key == WORLD
+            ],
+        ),
+        ideal=lambda _: 100,
+        predictions={"simulate": {WORLD: 200}},
+    ).rows
+    assert (row.time_ns, row.skew_ns) == (300, 70_000)
+    # Hosts take that time: what a model says of the network is no yardstick for it.
+    assert (row.ideal_ns, row.ideal_share) == (100, None)
+    assert row.predictions["simulate"].time_ns == 200
+    assert row.predictions["simulate"].deviation is None
+
+
+def test_no_collective_is_due_after_it_was_done() -> None:
+    rows = small_rows(1)
+    rows.extend(small_rows(2, slower_ns=ALL_REDUCE_NS))
+    ideal_ns = ALL_REDUCE_NS * 3 // 2
+    row = row_of(
+        summarise(measurements(rows), ideal=lambda _: ideal_ns),
+        CollectiveOp.ALL_REDUCE,
+    )
+    assert row.ideal_ns == (ALL_REDUCE_NS + ideal_ns) / 2
+    assert row.ideal_share == row.ideal_ns / row.time_ns < 1
+
+
+def test_skew_is_of_collectives_and_not_of_messages() -> None:
+    found = measurements(run())
+    records = [record._replace(start_spread_ns=50) for record in found.collectives]
+    summary = summarise(replace(found, collectives=records, facts=FACTS))
+    assert row_of(summary, CollectiveOp.ALL_REDUCE).skew_ns == 50
+    assert row_of(summary, CollectiveOp.SEND_RECV).skew_ns is None
+
+
+def test_a_simulation_has_no_verdicts() -> None:
+    summary = summarise(measurements(run(), world="simulate"))
+    assert (summary.verdicts, summary.generator_bound) == (0, 0)
+
+
 def test_a_run_without_measured_collectives_has_no_rows() -> None:
     summary = summarise(measurements(small_rows(0)))
     assert (summary.rows, summary.average_busbw, summary.iterations) == ((), None, ())

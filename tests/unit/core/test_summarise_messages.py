@@ -311,8 +311,20 @@ def test_bytes_take_their_time_in_whatever_order_they_end() -> None:
     # A small message that is due early ends last: the port was busy all along.
     messages = [
         message(1, 0, 0, 1000, fair_us=1100),
-        message(2, 0, 0, 1100, size_bytes=12_500, fair_us=200),
+        message(2, 0, 0, 1150, size_bytes=12_500, fair_us=200),
     ]
     (row,) = summary(messages).receivers
     assert row.ideal_ns == pytest.approx(1_120_000, rel=0.01)
-    assert row.ideal_share == pytest.approx(1.0, rel=0.02)
+    assert row.ideal_share == pytest.approx(1_120 / 1_150, rel=0.01)
+
+
+def test_a_port_that_is_faster_than_its_rate_has_no_share_of_it() -> None:
+    # 125 kB in half of the time that they take at 1 Gbit/s, as a burst that a shaper
+    # lets pass.
+    found = summary([message(1, 0, 0, 500, fair_us=1000)])
+    (row,) = found.receivers
+    assert row.is_faster
+    assert row.goodput_bps == pytest.approx(2e9, rel=0.01)
+    assert (row.goodput_share, row.wire_share) == (None, None)
+    assert (row.ideal_ns, row.ideal_share) == (500_000, 1.0)
+    assert found.pairs[0].goodput_share is None

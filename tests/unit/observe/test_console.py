@@ -11,10 +11,13 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.generator_health import GeneratorSummary
 from chakram.core.run_records import LinkRecord
 from chakram.core.summarise import summarise
-from chakram.core.summary import Measurements, RunFacts, Summary
+from chakram.core.summarise_messages import summarise_messages
+from chakram.core.summary import Measurements, Prediction, RunFacts, Summary
 from chakram.observe.console import render_table
 from chakram.observe.document import summary_document
+from tests.golden.test_message_tables import incast
 from tests.unit.core.test_summarise import WORLD, measurements, run
+from tests.unit.core.test_summarise_messages import JOB, transport
 
 HOST = LinkRecord(
     link="leaf1-h1", kind="host", direction="up", bytes_before=0, bytes_after=1, drops=3
@@ -56,12 +59,12 @@ def test_first_columns_are_those_of_nccl_tests() -> None:
 
 def test_our_columns_follow() -> None:
     reduce, exchange, _ = data_lines(render_table(summary()))
-    # ideal %ideal simulated dev, FCT p50 p99 p100, retx n cv
-    assert reduce[9:13] == ["380.00", "95.0", "395.00", "+1.3"]
-    assert reduce[13:16] == ["66.67", "66.67", "66.67"]
-    assert reduce[16:] == ["0", "3", "0.0"]
-    assert exchange[9:13] == ["N/A"] * 4
-    assert exchange[16] == "12"
+    # skew, ideal %ideal simulated dev, FCT p50 p99 p100, retx n cv
+    assert reduce[10:14] == ["380.00", "95.0", "395.00", "+1.3"]
+    assert reduce[14:17] == ["66.67", "66.67", "66.67"]
+    assert reduce[17:] == ["0", "3", "0.0"]
+    assert exchange[10:14] == ["N/A"] * 4
+    assert exchange[17] == "12"
 
 
 def test_lines_are_aligned_and_fit() -> None:
@@ -69,7 +72,67 @@ def test_lines_are_aligned_and_fit() -> None:
     data = [line for line in text.splitlines() if not line.startswith("#")]
     headings = [line for line in text.splitlines() if "#wrong" in line]
     assert len(headings) == 1
-    assert {len(line) for line in data} == {len(headings[0])} == {154}
+    assert {len(line) for line in data} == {len(headings[0])}
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_tables_take_no_more_than_the_width(width: int) -> None:
+    many = [
+        replace(row, job=f"job{number}", generator_bound=1, size_bytes=2**33 + number)
+        for number, row in enumerate(summary().rows * 3)
+    ]
+    messages = summarise_messages(
+        incast(7, 5), transport(8), marked={(JOB, 1, 0): 12}, drops={}
+    )
+    big = replace(
+        summary(), rows=tuple(many), generator_bound=9, messages=messages, banners=()
+    )
+    text = render_table(big, width=width)
+    table = [
+        line
+        for line in text.splitlines()
+        if not line.startswith("# ") or line.startswith("#  ")
+    ]
+    assert len(table) > 30
+    assert max(map(len, table)) <= width
+    assert (" FCT p100" in text) == (width == 200)
+    assert " redop" in text or width < 120
+    # Columns of nccl-tests are all there, or only the first and those of results.
+    for line in text.splitlines():
+        if "#wrong" in line:
+            names = line.removeprefix("#").split()
+            first = ["size", "time", "algbw", "busbw", "#wrong"]
+            whole = ["size", "count", "type", "redop", "root", *first[1:]]
+            assert names[:9] == whole or (names[:5] == first and width < 120)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "text"),
+    [
+        (0.0134, "+1.3"),
+        (-0.5, "-50.0"),
+        (1.842, "+184"),
+        (9.99, "+999"),
+        (29.32, ">+999"),
+        (None, "N/A"),
+    ],
+)
+def test_deviations_have_digits_that_say_something(
+    deviation: float | None, text: str
+) -> None:
+    small = summary()
+    row = replace(
+        small.rows[0],
+        predictions={"simulate": Prediction(time_ns=1.0, deviation=deviation)},
+    )
+    (line,) = data_lines(render_table(replace(small, rows=(row,))))
+    assert line[13] == text
+
+
+def test_a_simulation_has_no_generator() -> None:
+    text = render_table(summary(world="simulate"))
+    assert "Generator" not in text
+    assert summary_document(summary(world="simulate"))["generator_bound"] is None
 
 
 def test_headlines_name_algorithm_and_groups() -> None:
@@ -270,4 +333,4 @@ def test_doubt_about_clocks_and_lost_columns_are_said() -> None:
     assert "collectives measured; clocks agree to 12.30 us\n" in text
     row = replace(small.rows[0], completion=None)
     (line,) = data_lines(render_table(replace(small, rows=(row,))))
-    assert line[13:16] == ["N/A"] * 3
+    assert line[14:17] == ["N/A"] * 3
