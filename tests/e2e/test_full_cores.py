@@ -1,0 +1,39 @@
+"""Agents that get no core, and agents that are stopped: some of what soak does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.full_cores import (
+    check_a_run_on_full_cores,
+    check_frozen_agents,
+    two_cores,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.hosts import Hosts
+
+TIMES = 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _two_cores() -> Iterator[None]:
+    with two_cores():
+        yield
+
+
+@pytest.mark.parametrize("_", range(TIMES))
+def test_nobody_is_missed_on_full_cores(found: Hosts, tmp_path: Path, _: int) -> None:
+    check_a_run_on_full_cores(found, tmp_path)
+
+
+@pytest.mark.parametrize("_", range(TIMES))
+def test_hosts_fall_silent_without_their_agents(
+    found: Hosts, tmp_path: Path, _: int
+) -> None:
+    check_frozen_agents(found, tmp_path)

@@ -1,0 +1,44 @@
+"""Many runs on full cores, and many agents that are stopped in the middle of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.conftest import _own_network, found, state_root  # noqa: F401 - fixtures
+from tests.e2e.full_cores import (
+    check_a_run_on_full_cores,
+    check_frozen_agents,
+    two_cores,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.e2e.hosts import Hosts
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _two_cores() -> Iterator[None]:
+    with two_cores():
+        yield
+
+
+@pytest.mark.parametrize("_", range(20))
+def test_nobody_is_missed_on_full_cores(
+    found: Hosts,  # noqa: F811
+    tmp_path: Path,
+    _: int,
+) -> None:
+    check_a_run_on_full_cores(found, tmp_path)
+
+
+@pytest.mark.parametrize("_", range(10))
+def test_hosts_fall_silent_without_their_agents(
+    found: Hosts,  # noqa: F811
+    tmp_path: Path,
+    _: int,
+) -> None:
+    check_frozen_agents(found, tmp_path)
