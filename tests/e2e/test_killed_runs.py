@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.fabric.lab import read_states
-from chakram.observe.manifest import PARTIAL, RUNNING
+from chakram.observe.manifest import COMPLETE, PARTIAL, RUNNING
 from tests.e2e.endings import (
     check_next_run,
     check_nothing_is_left,
     check_results,
 )
-from tests.e2e.processes import AGENT, HOLDER, SHARD, TRAFFIC_ENDS_S, gone
-from tests.e2e.runs import LAB, chakram
+from tests.e2e.processes import (
+    AGENT,
+    HOLDER,
+    SHARD,
+    TRAFFIC_ENDS_S,
+    RunProcess,
+    gone,
+)
+from tests.e2e.runs import LAB, chakram, moe, star, write_experiment
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.processes import Member, RunProcess
+    from tests.e2e.processes import Member
 
 pytestmark = pytest.mark.usefixtures("netns")
 
@@ -60,6 +67,32 @@ def test_a_killed_controller_takes_everything_with_it(
     (directory,) = going.runs.iterdir()
     check_results(directory, RUNNING)
     check_next_run(endless)
+
+
+def test_a_run_that_was_measured_is_complete_without_the_holder_of_its_lab(
+    tmp_path: Path, state_root: Path
+) -> None:
+    # It computes for long enough for the holder to be killed before it ends.
+    job = moe(4, attention="500ms") | {"compute": {"from": "trace"}}
+    experiment = write_experiment(
+        tmp_path, [job], star(4), iterations={"warmup": 0, "measured": 2}
+    )
+    with RunProcess(experiment) as going:
+        wait_until(lambda: "replaying" in going.errors, "the start of the run")
+        holder = going.member(HOLDER)
+
+        holder.signal(signal.SIGKILL)
+
+        ended = going.wait()
+    assert ended.code == 0, ended.errors
+    manifest = ended.results.manifest
+    assert manifest.status == COMPLETE
+    assert any(
+        text.startswith("what went through the links is not known: lab ")
+        for text in manifest.banners
+    )
+    assert {each.iteration for each in ended.results.ranks()} == {0, 1}
+    check_nothing_is_left(state_root)
 
 
 @pytest.mark.parametrize(

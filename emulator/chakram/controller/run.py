@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -108,6 +108,7 @@ class Run:
         self._counters: tuple[
             Mapping[str, LinkCounters], Mapping[str, LinkCounters]
         ] = ({}, {})
+        self._uncounted: tuple[str, ...] = ()
         self.reference = Reference()
         self.error: ChakramError | None = None
 
@@ -169,17 +170,25 @@ class Run:
             self._interrupts.listener = session.interrupt
             try:
                 await session.run()
-            except BaseException:
-                # Why the run ended counts, not that there is nothing left to count.
-                with suppress(FabricError):
-                    self._counters = (before, await world.link_counters())
-                raise
             finally:
                 self._interrupts.listener = None
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
-            self._counters = (before, await world.link_counters())
+                await self._count_links(world, before)
             self._progress.phase("collecting")
+
+    async def _count_links(
+        self, world: World, before: Mapping[str, LinkCounters]
+    ) -> None:
+        """Note what went through the links.
+
+        How the run ended counts, not that nobody is left who counts: what was measured
+        is there.
+        """
+        try:
+            self._counters = (before, await world.link_counters())
+        except FabricError as error:
+            self._uncounted = (f"what went through the links is not known: {error}",)
 
     async def _preflight(
         self,
@@ -326,6 +335,7 @@ class Run:
             banners=(
                 *self._directory.manifest.banners,
                 *self._observer.banners,
+                *self._uncounted,
                 *(
                     injected_banners(injected, disturbed, faults, alone=self._alone)
                     if self.began
