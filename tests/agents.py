@@ -8,13 +8,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished, RecordBatch
 from chakram.core.plan import RunSettings
 from chakram.errors import AgentError
-from chakram_agent import state
 from chakram_agent.policy import Policy
 from chakram_agent.shell import ServeOptions, serve
 from tests.plans import ring_plan
@@ -35,29 +32,23 @@ SOON_NS = 20_000_000
 async def serving(
     listen: str, *, tls: TlsFiles | None = None, policy: Policy | None = None
 ) -> AsyncIterator[str]:
-    """Serve an agent at *listen* while the body runs; yields its address.
-
-    It shares a thread with its controller, and its shards go before both: where they
-    take all cores, heartbeats are late though nobody is gone.  So it waits for longer.
-    """
+    """Serve an agent at *listen* while the body runs; yields its address."""
     stop = asyncio.Event()
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     options = ServeOptions(
         listen=listen, tls=tls, policy=policy or Policy(), insecure=tls is None
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(state, "TRAFFIC_LEASE_NS", int(TIMEOUT_S * 1e9))
-        task = asyncio.create_task(serve(options, ready=address.set_result, stop=stop))
-        both: list[asyncio.Future[Any]] = [task, address]
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
+    task = asyncio.create_task(serve(options, ready=address.set_result, stop=stop))
+    both: list[asyncio.Future[Any]] = [task, address]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        await task
+    try:
+        yield address.result()
+    finally:
+        stop.set()
+        async with asyncio.timeout(TIMEOUT_S):
             await task
-        try:
-            yield address.result()
-        finally:
-            stop.set()
-            async with asyncio.timeout(TIMEOUT_S):
-                await task
 
 
 @asynccontextmanager

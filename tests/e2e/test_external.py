@@ -105,7 +105,7 @@ REFUSALS = {
         ),
         AGENT_ERROR,
         r"agent h2 \(198\.18\.0\.2:7412\): nobody listens there "
-        r"\(start it: chakram-agent serve --listen ADDRESS --tls-ca FILE "
+        r"\(start it: chakram-agent serve --listen 198\.18\.0\.2:7412 --tls-ca FILE "
         r"--tls-cert FILE --tls-key FILE\)",
     ),
     "wrong-certificate": (

@@ -168,8 +168,11 @@ async def test_who_shows_no_certificate_keeps_nobody_out(
 
 
 async def test_nobody_listens(tmp_path: Path) -> None:
-    with pytest.raises(AgentError, match="nobody listens there"):
+    nobody = r"nobody listens there \(start it: chakram-agent serve --listen "
+    with pytest.raises(AgentError, match=rf"{nobody}unix:{tmp_path}/a\)"):
         await connect(f"unix:{tmp_path}/a", None)
+    with pytest.raises(AgentError, match=rf"{nobody}127\.0\.0\.1:1 --insecure\)"):
+        await connect("127.0.0.1:1", None)
 
 
 async def test_only_the_owner_opens_the_socket(tmp_path: Path) -> None:

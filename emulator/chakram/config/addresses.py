@@ -104,7 +104,7 @@ def _agent(value: object) -> str:
         if not value.startswith("unix:/") or len(value) > _UNIX_LENGTH:
             raise problem(
                 f"{value!r} is not an absolute path of at most 107 characters",
-                "e.g. unix:/run/chakram/h1.sock",
+                "e.g. unix:/run/chakram/agent.sock",
             )
         return value
     try:
@@ -112,7 +112,7 @@ def _agent(value: object) -> str:
     except PydanticCustomError:
         raise problem(
             f"{value!r} is not the address of an agent",
-            "e.g. 192.0.2.11:7411 or unix:/run/chakram/h1.sock",
+            "e.g. 192.0.2.11:7411 or unix:/run/chakram/agent.sock",
         ) from None
 
 

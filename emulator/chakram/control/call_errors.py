@@ -21,8 +21,8 @@ def may_pass(error: AioRpcError) -> bool:
     )
 
 
-def explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
-    """Return what a failed call means, and what to do."""
+def explain(error: AioRpcError, *, target: str, tls: bool) -> tuple[str, str | None]:
+    """Return what a failed call to *target* means, and what to do."""
     code, text = error.code(), error.details() or ""
     lowered = text.lower()
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -50,8 +50,8 @@ def explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
     if "refused" in lowered or "no such file" in lowered or "enoent" in lowered:
         return (
             "nobody listens there",
-            "start it: chakram-agent serve --listen ADDRESS"
-            + (" --tls-ca FILE --tls-cert FILE --tls-key FILE" if tls else ""),
+            f"start it: chakram-agent serve --listen {target}"
+            + _who_may_connect(target, tls=tls),
         )
     if "socket closed" in lowered or "reset" in lowered or "broken pipe" in lowered:
         if tls:
@@ -65,6 +65,13 @@ def explain(error: AioRpcError, *, tls: bool) -> tuple[str, str | None]:
             "the agent has ended, or it wants certificates",
         )
     return f"it cannot be reached ({_last_clause(text)})", None
+
+
+def _who_may_connect(target: str, *, tls: bool) -> str:
+    """Return the options without which an agent does not listen there."""
+    if tls:
+        return " --tls-ca FILE --tls-cert FILE --tls-key FILE"
+    return "" if target.startswith("unix:") else " --insecure"
 
 
 def _last_clause(text: str) -> str:

@@ -474,7 +474,7 @@ class AgentClient:
                 "the connection was lost",
                 "it has ended, or its host cannot be reached any more; see its own log",
             )
-        found, hint = explain(error, tls=self._tls)
+        found, hint = explain(error, target=self.target, tls=self._tls)
         return AgentError(self.where, found, hint)
 
 
