@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -176,6 +176,8 @@ async def _run(
         else:
             run.finish(None)
         summary = await asyncio.to_thread(open_run(directory.path).summary)
+        if summary.keeping_up is not None:
+            directory.update(keeping_up=asdict(summary.keeping_up))
     return RunOutcome(
         directory=directory.path,
         summary=summary,

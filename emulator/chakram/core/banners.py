@@ -5,15 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.core.run_records import GENERATOR_BOUND_PERCENT
-from chakram.core.summary import COMPLETE
+from chakram.core.summary import COMPLETE, EXTERNAL
+from chakram.units import exact_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.core.generator_health import GeneratorSummary
+    from chakram.core.keeping_up import KeepingUp
     from chakram.core.summary import RunFacts, SummaryRow
 
 __all__ = ["banners"]
+
+_RATE_KEYS = {
+    "namespaces": "fabric.links.host.rate",
+    "loopback": "fabric.rate",
+    EXTERNAL: "fabric.defaults.rate",
+}
+"""By world, what states the rate of ports."""
 
 
 def banners(
@@ -21,6 +30,7 @@ def banners(
     judged: Sequence[SummaryRow],
     unfinished: int,
     generator: GeneratorSummary | None,
+    remedy: KeepingUp | None = None,
 ) -> tuple[str, ...]:
     """Return what a reader must know before any number, most important first.
 
@@ -29,6 +39,7 @@ def banners(
         judged: Rows of collectives that move data.
         unfinished: Collectives that not all of their ranks have finished.
         generator: How the generator kept up, None if unknown.
+        remedy: At what it would have kept up, None where it did.
     """
     found = []
     if facts.status != COMPLETE:
@@ -48,7 +59,7 @@ def banners(
             f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
             f"({listed}) waited for this generator for more than "
             f"{GENERATOR_BOUND_PERCENT} % of their time: those times are the "
-            "generator's, not the network's"
+            f"generator's, not the network's{_remedy(remedy, facts)}"
         )
     if generator is not None and generator.saturated:
         busiest = generator.saturated[0]
@@ -58,6 +69,7 @@ def banners(
             f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
             f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
             "communicated: it may be what limits, and not the network"
+            f"{'' if bound else _remedy(remedy, facts)}"
         )
     if facts.samples_dropped:
         found.append(
@@ -75,3 +87,36 @@ def banners(
             "multiplied by it here; records hold raw time"
         )
     return (*found, *facts.banners)
+
+
+def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
+    """Return what to do, as the end of a banner."""
+    if remedy is None:
+        return ""
+    others = ""
+    if remedy.is_crowded and remedy.idle_share is not None:
+        others = (
+            f"; its busiest process was busy for {100 * (1 - remedy.idle_share):.0f} % "
+            "of the time only, so look at what else runs there, too"
+        )
+    rate = None if remedy.port_rate_bps is None else exact_rate(remedy.port_rate_bps)
+    if remedy.slowdown is None:
+        return (
+            f". Ports have no rate: with --set {_RATE_KEYS[facts.world]}={rate} this "
+            f"machine would have kept up{others}"
+        )
+    if remedy.slowdown == 1:
+        return (
+            ". They are few, and a slower fabric would not mend that: look at what "
+            "else this machine does"
+        )
+    share = f". At 1/{remedy.slowdown:g} of its rates"
+    if remedy.dilation is not None:
+        return (
+            f"{share} (ports of {rate}, or --set fabric.dilation={remedy.dilation}) "
+            f"this machine would have kept up{others}"
+        )
+    return (
+        f"{share} (ports of {rate}), or with that many times as many cores, these "
+        f"hosts would have kept up{others}"
+    )

@@ -18,8 +18,10 @@ from chakram.core.bandwidth import (
 from chakram.core.banners import banners
 from chakram.core.collectives import CollectiveOp
 from chakram.core.generator_health import summarise_health
+from chakram.core.keeping_up import keeping_up
 from chakram.core.summarise_messages import summarise_messages
 from chakram.core.summary import (
+    EXTERNAL,
     SIMULATE,
     Balance,
     CompletionTimes,
@@ -77,9 +79,20 @@ def summarise(
     simulated = facts.world == SIMULATE
     verdicts = 0 if simulated else sum(row.samples for row in judged)
     generator = summarise_health(measurements.generator, dilation=facts.dilation)
+    remedy = None
+    if not simulated:
+        transport = measurements.transport
+        remedy = keeping_up(
+            measurements.collectives,
+            ranks=measurements.ranks,
+            ports=() if transport is None else transport.ports.values(),
+            generator=generator,
+            dilation=facts.dilation,
+            stretches=facts.world != EXTERNAL,
+        )
     return Summary(
         facts=facts,
-        banners=banners(facts, judged, unfinished, generator),
+        banners=banners(facts, judged, unfinished, generator, remedy),
         rows=rows,
         average_busbw=sum(bandwidths) / len(bandwidths) if bandwidths else None,
         iterations=_iterations(measurements.ranks, facts.dilation),
@@ -95,6 +108,7 @@ def summarise(
         marked=sum(row.marked for row in rows),
         messages=_messages(measurements, measured),
         generator=generator,
+        keeping_up=remedy,
     )
 
 

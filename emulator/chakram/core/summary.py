@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from chakram.core.collectives import CollectiveOp
     from chakram.core.generator_health import GeneratorHealth, GeneratorSummary
+    from chakram.core.keeping_up import KeepingUp
     from chakram.core.message_summary import (
         MessageSummary,
         MessageTransport,
@@ -62,6 +63,9 @@ if TYPE_CHECKING:
 
 SIMULATE = "simulate"
 """World of a run in virtual time."""
+
+EXTERNAL = "external"
+"""World of a run on real hosts, where time cannot be stretched."""
 
 COMPLETE = "complete"
 """Status of a run whose ranks have all done all their work."""
@@ -243,6 +247,7 @@ class Summary:
         uplinks: Balance of the links between switches, None where there are none.
         messages: What is said of point-to-point messages, None where there are none.
         generator: How the generator kept up, None where nobody noted it.
+        keeping_up: At what it would have kept up, None where it did.
     """
 
     facts: RunFacts
@@ -262,3 +267,4 @@ class Summary:
     marked: int
     messages: MessageSummary | None = None
     generator: GeneratorSummary | None = None
+    keeping_up: KeepingUp | None = None

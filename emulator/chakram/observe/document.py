@@ -39,6 +39,7 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         if summary.facts.world == SIMULATE
         else {"collectives": summary.generator_bound, "of": summary.verdicts},
         "generator": asdict(summary.generator) if summary.generator else None,
+        "keeping_up": asdict(summary.keeping_up) if summary.keeping_up else None,
         "unfinished_collectives": summary.unfinished,
         "packets": summary.packets,
         "retransmitted_packets": summary.retransmitted,

@@ -70,6 +70,8 @@ class RunManifest:
         clocks: By agent.
         generator: By agent, how it kept up; empty while the run goes, and in runs of
             versions that did not note it.
+        keeping_up: At what rate or dilation the generator would have kept up; empty
+            where it did.
         banners: Warnings that belong on top of every report.
         samples_dropped: Records lost on the way.
         injected: By what was done, how many packets ports have disturbed on purpose.
@@ -107,6 +109,7 @@ class RunManifest:
     host: Mapping[str, Any] = field(default_factory=dict)
     clocks: Mapping[str, ClockReading] = field(default_factory=dict)
     generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
+    keeping_up: Mapping[str, Any] = field(default_factory=dict)
     banners: tuple[str, ...] = ()
     samples_dropped: int = 0
     injected: Mapping[str, int] = field(default_factory=dict)
