@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import hypothesis
 import pytest
 
+from tests.documented import Place
 from tests.leaks import Belongings
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 TESTS = REPO_ROOT / "tests"
@@ -131,6 +132,12 @@ def chakram_data() -> Path:
     path = data_folder()
     assert path is not None
     return path
+
+
+@pytest.fixture
+def documented_place() -> Callable[[Path], Place]:
+    """Return what makes a folder a place to run documented commands in."""
+    return lambda folder: Place(folder, data_folder())
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,231 @@
+"""The commands that documentation shows, and a place to run them in as printed.
+
+What stands behind the language of a fence says how its commands are run:
+
+========================  =====================================================
+nothing                   in every check, after the earlier fences of the page
+``soak``                  in ``make soak``: it takes long
+``needs-traces``          where there are real traces (``CHAKRAM_DATA``)
+``generator-bound``       its run may be limited by the generator: the page says so
+``file=NAME``             it is no command, but a file that later commands read
+``not-run: REASON``       never: the reason is told
+========================  =====================================================
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support import REPO_ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = [
+    "COMMANDS",
+    "CONFIGS",
+    "PAGES",
+    "Fence",
+    "Place",
+    "config_fences",
+    "fences",
+    "parsed_fence",
+]
+
+PAGES = sorted(
+    path.relative_to(REPO_ROOT).as_posix()
+    for path in (
+        REPO_ROOT / "README.md",
+        REPO_ROOT / "CONTRIBUTING.md",
+        *(REPO_ROOT / "docs").rglob("*.md"),
+    )
+)
+CONFIGS = sorted(path.name for path in (REPO_ROOT / "configs").glob("*.yaml"))
+
+COMMANDS = ("sh", "console", "python")
+"""Languages of fences that are run."""
+
+_FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_WORDS = {"soak", "needs-traces", "generator-bound"}
+_BANNER = "GENERATOR-BOUND"
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """One fenced block of a page.
+
+    Attributes:
+        page: Path of the page in the repository.
+        line: Its first line, from 1.
+        language: First word of what stands behind the fence.
+        tags: The words after it.
+        file: Name of the file that it is, if it is one.
+        reason: Why it is not run; None: it is.
+        text: What it holds.
+    """
+
+    page: str
+    line: int
+    language: str
+    tags: frozenset[str]
+    file: str | None
+    reason: str | None
+    text: str
+
+    @property
+    def where(self) -> str:
+        """Page and line, as editors take them."""
+        return f"{self.page}:{self.line}"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it holds commands that can be run."""
+        return self.language in COMMANDS and self.reason is None
+
+    def script(self) -> str:
+        """Return the commands, without the prompts and outputs of a console."""
+        if self.language != "console":
+            return self.text
+        return "".join(
+            f"{line[2:]}\n" for line in self.text.splitlines() if line.startswith("$ ")
+        )
+
+
+def parsed_fence(page: str, line: int, info: str, text: str) -> Fence:
+    """Return a fence from what stands behind it and in it.
+
+    Raises:
+        ValueError: If a tag is not known.
+    """
+    told, _, reason = info.partition("not-run:")
+    language, *words = told.split() or [""]
+    files = [word.removeprefix("file=") for word in words if word.startswith("file=")]
+    tags = {word for word in words if not word.startswith("file=")}
+    unknown = tags - _WORDS
+    if unknown:
+        raise ValueError(f"{page}:{line}: {', '.join(unknown)} is no tag of a fence")
+    return Fence(
+        page=page,
+        line=line,
+        language=language,
+        tags=frozenset(tags),
+        file=files[0] if files else None,
+        reason=reason.strip() if "not-run:" in info else None,
+        text=text,
+    )
+
+
+def fences(page: str) -> Iterator[Fence]:
+    """Yield the fences of a page, in order."""
+    text = (REPO_ROOT / page).read_text(encoding="utf-8")
+    for match in _FENCE.finditer(text):
+        indent, info, inside = match.groups()
+        lines = [line.removeprefix(indent) for line in inside.splitlines(True)]
+        line = text.count("\n", 0, match.start()) + 1
+        yield parsed_fence(page, line, info, "".join(lines))
+
+
+def config_fences(config: str) -> list[Fence]:
+    """Return the commands in the head of an experiment, each as a fence.
+
+    They are indented by three spaces; a backslash continues them, and what follows two
+    spaces is a remark.  ``run`` takes long, as does what is tagged so in brackets.
+    """
+    page = f"configs/{config}"
+    found: list[Fence] = []
+    pending = ""
+    lines = (REPO_ROOT / page).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        if not line.startswith("#   ") and not pending:
+            continue
+        command, _, remark = line.removeprefix("#").strip().partition("   ")
+        if command.endswith("\\"):
+            pending += command.removesuffix("\\")
+            continue
+        command, pending = pending + command, ""
+        tag = re.search(r"\[(.*)\]", remark)
+        info = f"sh {tag.group(1) if tag else ''}"
+        if command.startswith("chakram run") and "not-run:" not in info:
+            info = f"sh soak {tag.group(1) if tag else ''}"
+        found.append(parsed_fence(page, number, info, f"{command}\n"))
+    return found
+
+
+class Place:
+    """A folder that looks like the root of the repository; what is written stays in it.
+
+    Args:
+        folder: An empty one.
+        data: Folder of real traces, if there is one.
+    """
+
+    def __init__(self, folder: Path, data: Path | None) -> None:
+        self.folder = folder
+        self._has_traces = data is not None
+        for entry in REPO_ROOT.iterdir():
+            if entry.name not in {"configs", "runs", "traces", "certs", ".git"}:
+                (folder / entry.name).symlink_to(entry)
+        configs = folder / "configs"
+        configs.mkdir()
+        for entry in (REPO_ROOT / "configs").iterdir():
+            (configs / entry.name).symlink_to(entry)
+        if data is not None:
+            # Experiments name them as they stand beside them.
+            for place in (folder, configs):
+                (place / "traces").mkdir()
+                for entry in (data / "traces/stage").iterdir():
+                    (place / "traces" / entry.name).symlink_to(entry)
+
+    def run(self, chosen: Sequence[Fence], *, soak: bool, timeout_s: float) -> int:
+        """Run the commands of fences, in order; return how many fences were run.
+
+        Raises:
+            AssertionError: If one fails, or its run is limited by the generator at
+                every attempt although its page does not say so.
+        """
+        count = 0
+        for fence in chosen:
+            if fence.file is not None:
+                (self.folder / fence.file).write_text(fence.text, encoding="utf-8")
+            if not fence.is_run or ("soak" in fence.tags and not soak):
+                continue
+            if "needs-traces" in fence.tags and not self._has_traces:
+                continue
+            self._run(fence, timeout_s)
+            count += 1
+        return count
+
+    def _run(self, fence: Fence, timeout_s: float) -> None:
+        for _ in range(_ATTEMPTS):
+            command = ["bash", "-euo", "pipefail", "-c", fence.script()]
+            if fence.language == "python":
+                command = [sys.executable, "-c", fence.text]
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=os.environ | {"PATH": self._path()},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=timeout_s,
+                check=False,
+            )
+            assert done.returncode == 0, f"{fence.where}: {done.stdout[-4000:]}"
+            if _BANNER not in done.stdout or "generator-bound" in fence.tags:
+                return
+        raise AssertionError(
+            f"{fence.where}: generator-bound in {_ATTEMPTS} attempts of {_ATTEMPTS}"
+        )
+
+    @staticmethod
+    def _path() -> str:
+        programs = Path(sys.executable).parent
+        return os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])

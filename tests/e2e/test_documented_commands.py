@@ -1,0 +1,43 @@
+"""What documentation shows is what can be typed: every quick command of it is run.
+
+``tests.documented`` says how fences are tagged; the long ones are run by ``make soak``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.documented import CONFIGS, PAGES, Place, config_fences, fences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+QUICK_S = 60.0
+
+QUICK_PAGES = [
+    page
+    for page in PAGES
+    if any(each.is_run and "soak" not in each.tags for each in fences(page))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("netns")
+@pytest.mark.parametrize("page", QUICK_PAGES)
+def test_the_quick_commands_of_a_page_run_as_printed(
+    page: str, tmp_path: Path, documented_place: Callable[[Path], Place]
+) -> None:
+    place = documented_place(tmp_path)
+    assert place.run(list(fences(page)), soak=False, timeout_s=QUICK_S)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_quick_commands_of_a_config_run_as_printed(
+    config: str, tmp_path: Path, documented_place: Callable[[Path], Place]
+) -> None:
+    place = documented_place(tmp_path)
+    place.run(config_fences(config), soak=False, timeout_s=QUICK_S)
