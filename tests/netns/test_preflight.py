@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from chakram.core.intervals import AgentSample
     from chakram.fabric.description import LabState
 
 LAB = own_lab("pft")
@@ -56,6 +57,9 @@ class Silent:
         """Ignore it."""
 
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
+        """Ignore it."""
+
+    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
         """Ignore it."""
 
     def note(self, text: str) -> None:

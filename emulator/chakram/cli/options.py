@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DOCUMENTS",
     "ExperimentPath",
+    "Interval",
     "Json",
     "Overrides",
     "PlanFile",
@@ -53,6 +54,17 @@ PlanFile = Annotated[
         metavar="FILE",
         help="Take the programs from a saved plan (`chakram plan --save`), "
         "not from the traces.",
+    ),
+]
+Interval = Annotated[
+    float,
+    typer.Option(
+        "--interval",
+        "-i",
+        metavar="SECONDS",
+        min=0,
+        max=3600,
+        help="Time between lines of progress on stderr, as of iperf3; 0: none.",
     ),
 ]
 Wide = Annotated[

@@ -1,6 +1,7 @@
 """Tells a person how far a run is: a bar on a terminal, plain lines elsewhere.
 
-All of it goes to stderr; stdout is for results.
+All of it goes to stderr; stdout is for results.  While a run goes there is a line per
+interval of what its agents count (``chakram.core.intervals``).
 """
 
 from __future__ import annotations
@@ -20,10 +21,15 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from chakram.core.intervals import HEADING, Intervals
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
-__all__ = ["ProgressReporter"]
+    from chakram.core.intervals import AgentSample
+
+__all__ = ["ProgressReporter", "phases_line"]
 
 _LINE_EVERY_NS = 2 * 10**9
 
@@ -34,10 +40,23 @@ class ProgressReporter:
     Args:
         quiet: Show nothing, as for ``--json``.
         console: Where to; None: stderr.
+        interval_ns: Time between two lines of counters; 0: none.
+        clock_ns: What time it is.
     """
 
-    def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        quiet: bool = False,
+        console: Console | None = None,
+        interval_ns: int = 0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._quiet = quiet
+        self._interval_ns = interval_ns
+        self._clock_ns = clock_ns
+        self._intervals: Intervals | None = None
+        self._phases: list[tuple[str, int]] = []
         self._console = console or Console(file=sys.stderr)
         self._bar: Progress | None = None
         self._task = None if quiet or not self._console.is_terminal else self._make()
@@ -68,14 +87,18 @@ class ProgressReporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave nothing on the terminal."""
+        """Leave nothing on the terminal but how long it all took."""
         if self._bar is not None:
             self._bar.stop()
+        if len(self._phases) > 1:
+            self._print(phases_line(self._phases, self._clock_ns()))
 
     def phase(self, text: str) -> None:
         """Say that a phase has begun."""
         self._phase = text
         self._next_line_ns = 0
+        self._intervals = None
+        self._phases.append((text, self._clock_ns()))
         if self._bar is not None and self._task is not None:
             # ``reset`` alone would keep an old total.
             self._bar.update(self._task, description=text, completed=0, total=None)
@@ -87,10 +110,27 @@ class ProgressReporter:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=done, total=total)
             return
-        now_ns = time.monotonic_ns()
+        now_ns = self._clock_ns()
         if done == total or now_ns >= self._next_line_ns:
             self._next_line_ns = now_ns + _LINE_EVERY_NS
             self._print(f"{self._phase}: {unit} {done} of {total}")
+
+    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
+        """Say what happened in the last interval, if that is over."""
+        if not self._interval_ns or not self._phases:
+            return
+        now_ns = self._clock_ns()
+        if self._intervals is None:
+            _, begin_ns = self._phases[-1]
+            self._intervals = Intervals(every_ns=self._interval_ns, begin_ns=begin_ns)
+            self._print(HEADING)
+        line = self._intervals.take(
+            agent, sample, now_ns=now_ns, done=done, total=total
+        )
+        if line is not None:
+            # It says how many iterations are done, too.
+            self._next_line_ns = now_ns + 2 * max(self._interval_ns, _LINE_EVERY_NS)
+            self._print(line)
 
     def note(self, text: str) -> None:
         """Say something that stays to be read."""
@@ -99,3 +139,21 @@ class ProgressReporter:
     def _print(self, text: str) -> None:
         if not self._quiet:
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def phases_line(phases: Sequence[tuple[str, int]], end_ns: int) -> str:
+    """Return how long phases took, and all of them.
+
+    Args:
+        phases: What each is called and when it began, in order; one that comes again
+            is told once.
+        end_ns: When the last one ended.
+    """
+    took_ns: dict[str, int] = {}
+    ends_ns = [begin_ns for _, begin_ns in phases[1:]]
+    for (name, begin_ns), after_ns in zip(phases, [*ends_ns, end_ns], strict=True):
+        took_ns[name] = took_ns.get(name, 0) + after_ns - begin_ns
+    parts = ", ".join(
+        f"{name} {time_ns / 1e9:.1f} s" for name, time_ns in took_ns.items()
+    )
+    return f"{parts}; {(end_ns - phases[0][1]) / 1e9:.1f} s in all"

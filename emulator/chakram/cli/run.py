@@ -10,6 +10,7 @@ import typer
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
 from chakram.cli.options import (
     ExperimentPath,
+    Interval,
     Json,
     Overrides,
     PlanFile,
@@ -46,6 +47,7 @@ def run(
     alone: Alone = None,
     interference: Interference = False,
     overrides: Overrides = None,
+    interval: Interval = 1.0,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +56,9 @@ def run(
     folder = runs or settings.runs
 
     def run_one(job: str | None) -> RunOutcome:
-        with ProgressReporter(quiet=as_json) as progress:
+        with ProgressReporter(
+            quiet=as_json, interval_ns=round(interval * 1e9)
+        ) as progress:
             return asyncio.run(_run(settings, text, folder, plan, progress, job))
 
     if interference:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 from chakram.controller.state import Phase
 from chakram.core.counters import INJECTED, INVALID, fault_slot, slot
 from chakram.core.generator_health import GeneratorHealth, ShardHealth, agent_health
+from chakram.core.intervals import agent_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.control.events import CountersSnapshot
+    from chakram.core.intervals import AgentSample
     from chakram.core.records import RecordRows
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
@@ -37,6 +39,9 @@ class Progress(Protocol):
 
     def iterations(self, done: int, total: int, unit: str = "iteration") -> None:
         """So many iterations, or other *unit*, are done."""
+
+    def sample(self, agent: str, sample: AgentSample, *, done: int, total: int) -> None:
+        """An agent has sent its counters, after so many iterations of all ranks."""
 
     def note(self, text: str) -> None:
         """Something to read."""
@@ -83,6 +88,7 @@ class Observer:
         self._metrics = metrics
         self._progress = progress
         self._total = total
+        self._iterations = 0
         self._live = live
         self._flushed_ns = time.monotonic_ns()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="records")
@@ -100,6 +106,7 @@ class Observer:
 
     def iterations_done(self, iterations: int) -> None:
         """All ranks have done so many iterations."""
+        self._iterations = iterations
         self._progress.iterations(iterations, self._total)
 
     def rows_arrived(self, rows: RecordRows) -> None:
@@ -125,6 +132,12 @@ class Observer:
     def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
         """An agent has sent its counters."""
         self._metrics.set_counters(agent, snapshot.values)
+        if self.began:
+            busy_ns = {load.shard: load.busy_ns for load in snapshot.loads}
+            sample = agent_sample(snapshot.values, busy_ns)
+            self._progress.sample(
+                agent, sample, done=self._iterations, total=self._total
+            )
         if snapshot.loads:
             self._metrics.set_load(
                 agent,
