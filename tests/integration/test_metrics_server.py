@@ -7,11 +7,16 @@ import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import Future
+from contextlib import ExitStack
 
 import pytest
 
 from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
-from chakram.observe.exporter import MetricsServer, open_listener
+from chakram.observe.exporter import (
+    MOST_CONNECTIONS,
+    MetricsServer,
+    open_listener,
+)
 from chakram.observe.metrics_state import MetricsState
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -53,6 +58,31 @@ def test_a_silent_client_disturbs_nobody(server: MetricsServer) -> None:
             (address[0], int(address[1])), timeout=PATIENCE_S
         ):
             assert "chakram_run_state" in fetch(server.url)[1]
+
+
+def test_silent_clients_do_not_use_up_threads_and_descriptors(
+    server: MetricsServer,
+) -> None:
+    with server, ExitStack() as silent:
+        host, _, port = server.url.split("/")[2].rpartition(":")
+
+        def connect() -> socket.socket:
+            return silent.enter_context(
+                socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+            )
+
+        kept = [connect() for _ in range(MOST_CONNECTIONS)]
+        assert connect().recv(1) == b""
+        for one in kept:
+            one.close()
+        wait_until(lambda: _is_served(server.url), "room for a client")
+
+
+def _is_served(url: str) -> bool:
+    try:
+        return "chakram_run_state" in fetch(url)[1]
+    except OSError:  # sent away
+        return False
 
 
 def test_a_server_that_never_started_can_be_closed(server: MetricsServer) -> None:

@@ -14,7 +14,7 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S = 5.0
 """A client that says nothing for so long is left."""
+
+MOST_CONNECTIONS = 64
+"""At a time; whoever comes then is sent away.  Each has a thread and a descriptor, and
+those of a run, or of an agent, are for its traffic."""
 
 _BOUNDS = (
     *(repr(bound_ns / 1e9) for bound_ns in FCT_BUCKET_BOUNDS_NS),
@@ -265,6 +269,25 @@ class _Server(ThreadingHTTPServer):
         self.socket.close()
         self.socket = listener
         self.server_address = listener.getsockname()
+        self._room = threading.Semaphore(MOST_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, if there is room for one more."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there was no thread to be had
+            self._room.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Let a client that hangs up in the middle go; it concerns nobody else."""
