@@ -50,8 +50,8 @@ meaning says what holds without the key. The algorithms of `collectives` stand i
 A letter alone counts in 1024 in sizes, as in nccl-tests (`64K`), and in 1000 in rates,
 as in iperf3 (`25G`): see [the command line](command-line.md#sizes-rates-times).
 
-| Type | Written as | Units |
-|---|---|---|
+| Type | Written as | Bounds | Units |
+|---|---|---|---|
 """
 
 QUANTITIES: tuple[tuple[str, Any, str, dict[str, int]], ...] = (
@@ -112,7 +112,8 @@ class Reference:
         lines = [HEAD.rstrip("\n")]
         for name, _, example, known in QUANTITIES:
             listed = ", ".join(f"`{unit}`" for unit in known)
-            lines.append(f"| {name} | {example} | {listed} |")
+            bounds = quantities.BOUNDS[name]
+            lines.append(f"| {name} | {example} | {bounds} | {listed} |")
         lines += ["", "## The whole file", ""]
         lines += self._table(Experiment.__name__, self._schema)
         for name in self._places:

@@ -148,7 +148,8 @@ def parse_fraction(text: str, *, where: str) -> Fraction:
 
 def format_size(size_bytes: int) -> str:
     """Return a size in the largest binary unit that divides it, e.g. ``64KiB``."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    units = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+    for unit, factor in units:
         if size_bytes and size_bytes % factor == 0:
             return f"{size_bytes // factor}{unit}"
     return f"{size_bytes}B"

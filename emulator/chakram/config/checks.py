@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from chakram.config.collectives import check_collectives
-from chakram.config.dilation import check_dilation
+from chakram.config.dilation import check_dilated_times, check_dilation
 from chakram.config.fabric import ExternalFabric, Fabric
 from chakram.config.fabric_checks import (
     available_ports,
@@ -309,6 +309,13 @@ def check_predictions(predict: tuple[str, ...], fabric: Fabric) -> list[Mistake]
     return []
 
 
+_STRETCHED = ("iterations", "arrivals", "faults", "preflight", "records")
+
+
+def _check_stretched(fabric: Fabric, *sections: Any) -> list[Mistake]:
+    return check_dilated_times(fabric, **dict(zip(_STRETCHED, sections, strict=True)))
+
+
 CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("jobs",), check_jobs),
     (("arrivals", "jobs"), check_arrivals),
@@ -318,6 +325,7 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("transport",), check_transport_itself),
     (("transport", "fabric"), check_transport),
     (("fabric", "jobs", "transport"), check_dilation),
+    (("fabric", *_STRETCHED), _check_stretched),
     (("preflight", "fabric"), check_preflight),
     (("transport", "jobs"), check_credits),
     (("faults", "jobs"), check_faults),

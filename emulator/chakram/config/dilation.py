@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from chakram.config.fabric import ExternalFabric, LoopbackFabric
 from chakram.config.jobs import Compute, Job
 from chakram.config.mistakes import Mistake
-from chakram.config.quantities import Model, Stretches
+from chakram.config.quantities import LEAST_RATE_BPS, Model, Stretches
 from chakram.config.transport import Transport
+from chakram.core.limits import LONGEST_TIME_NS
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.units import exact_time, format_rate
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEPT",
+    "check_dilated_times",
     "check_dilation",
     "rnr_timer",
     "stretched",
@@ -55,10 +57,8 @@ KEPT: Mapping[tuple[str, str], str] = {
 _PATIENCE = 4
 """Timeouts that a message may take before a run counts as hung."""
 
-_LEAST_RATE_BPS = 1_000
-_LONGEST_ADAPTIVE_NS = 10**12
-# Eleven days and a half: longer than any run, and far below what engines count to.
-_LONGEST_TIMEOUT_NS = 10**15
+# A timeout doubles a few times from there.
+_LONGEST_NS: Mapping[Location, int] = {("adaptive_retransmission", "low"): 10**12}
 
 
 def stretches(field: FieldInfo) -> Stretches | None:
@@ -153,43 +153,47 @@ def check_dilation(
         *((("jobs", index), job) for index, job in enumerate(jobs)),
     ]
     for where, section in sections:
-        for location, rate_bps in _rates(section, where):
-            if rate_bps < dilation * _LEAST_RATE_BPS:
+        for location, rate_bps in _quantities(section, Stretches.RATE, where):
+            if rate_bps < dilation * LEAST_RATE_BPS:
                 mistakes.append(
                     Mistake(
                         location=location,
                         found=f"{format_rate(rate_bps)} is less than 1 kbit/s once "
                         f"divided by the dilation of {dilation}",
-                        hint=_hint(rate_bps // _LEAST_RATE_BPS),
+                        hint=_hint(rate_bps // LEAST_RATE_BPS),
                     )
                 )
-    timeout_ns = transport.retransmit_timeout_ns
-    if transport.local_ack_timeout:
-        timeout_ns = local_ack_timeout_ns(transport.local_ack_timeout)
-    if timeout_ns * dilation > _LONGEST_TIMEOUT_NS:
-        named = transport.local_ack_timeout is not None
-        mistakes.append(
-            Mistake(
-                location=(
-                    "transport",
-                    "local_ack_timeout" if named else "retransmit_timeout",
-                ),
-                found=f"{exact_time(timeout_ns)} is more than "
-                f"{exact_time(_LONGEST_TIMEOUT_NS)} once multiplied with the dilation "
-                f"of {dilation}",
-                hint=_hint(_LONGEST_TIMEOUT_NS // timeout_ns),
+    return mistakes + [
+        mistake
+        for where, section in sections
+        for mistake in _check_times(section, where, dilation)
+    ]
+
+
+def check_dilated_times(fabric: Fabric, **sections: Any) -> list[Mistake]:
+    """Check that the times of other sections can be stretched, too."""
+    return [
+        mistake
+        for name, section in sections.items()
+        if section is not None
+        for mistake in _check_times(section, (name,), fabric.dilation)
+    ]
+
+
+def _check_times(section: Model, where: Location, dilation: int) -> list[Mistake]:
+    mistakes = []
+    for location, time_ns in _times(section, where):
+        longest_ns = _LONGEST_NS.get(location[-2:], LONGEST_TIME_NS)
+        if dilation > 1 and time_ns * dilation > longest_ns:
+            mistakes.append(
+                Mistake(
+                    location=location,
+                    found=f"{exact_time(time_ns)} is more than "
+                    f"{exact_time(longest_ns)} once multiplied with the dilation of "
+                    f"{dilation}",
+                    hint=_hint(longest_ns // time_ns),
+                )
             )
-        )
-    adaptive = transport.adaptive_retransmission
-    if adaptive is not None and adaptive.low_ns * dilation > _LONGEST_ADAPTIVE_NS:
-        mistakes.append(
-            Mistake(
-                location=("transport", "adaptive_retransmission", "low"),
-                found=f"is more than 1000 s once multiplied with the dilation of "
-                f"{dilation}",
-                hint=_hint(_LONGEST_ADAPTIVE_NS // adaptive.low_ns),
-            )
-        )
     return mistakes
 
 
@@ -216,14 +220,30 @@ def _check_own_rate(fabric: Fabric) -> list[Mistake]:
     ]
 
 
-def _rates(section: Model, where: Location) -> Iterator[tuple[Location, int]]:
-    """Yield the rates of a section that would be divided, with their places."""
+def _quantities(
+    section: Model, kind: Stretches, where: Location
+) -> Iterator[tuple[Location, int]]:
+    """Yield what a dilation changes in a section, of one kind, with its place."""
     for name, field in type(section).model_fields.items():
         if (type(section).__name__, name) in KEPT:
             continue
         value = getattr(section, name)
         location = (*where, field.alias or name)
         if isinstance(value, Model):
-            yield from _rates(value, location)
-        elif stretches(field) is Stretches.RATE and value is not None:
+            yield from _quantities(value, kind, location)
+        elif isinstance(value, tuple):
+            for index, each in enumerate(value):
+                if isinstance(each, Model):
+                    yield from _quantities(each, kind, (*location, index))
+        elif stretches(field) is kind and value is not None:
             yield location, value
+
+
+def _times(section: Model, where: Location) -> Iterator[tuple[Location, int]]:
+    """Yield the times of a section that would be multiplied, with their places."""
+    exponent = section.local_ack_timeout if isinstance(section, Transport) else None
+    for location, time_ns in _quantities(section, Stretches.TIME, where):
+        if exponent and location[-1] == "retransmit_timeout":
+            yield (*where, "local_ack_timeout"), local_ack_timeout_ns(exponent)
+        else:
+            yield location, time_ns

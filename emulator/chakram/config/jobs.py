@@ -273,9 +273,15 @@ def _order(value: object) -> str | tuple[int, ...]:
     return tuple(value)
 
 
+def _order_written(order: str | tuple[int, ...]) -> str | list[int]:
+    return order if isinstance(order, str) else list(order)
+
+
 Order = Annotated[
     Literal["linear"] | tuple[int, ...],
     PlainValidator(_order),
+    # A union with text is more than the usual serializer takes.
+    PlainSerializer(_order_written),
     WithJsonSchema(
         {
             "anyOf": [

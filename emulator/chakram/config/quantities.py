@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -22,6 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from chakram import units
+from chakram.core.limits import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -108,13 +109,32 @@ _FLOPS_TEXT = _text_of(units.FLOPS_UNITS, "TFLOPS", "GFLOPS", "MFLOPS", "kFLOPS"
 _BYTE_RATE_TEXT = _text_of(units.BYTE_RATE_UNITS, "GB/s", "MB/s", "kB/s", "B/s")
 
 
+LEAST_RATE_BPS = 1_000
+_LARGEST_RATE_BPS = 10**14
+_LARGEST_FLOPS = 10**21
+_LARGEST_BYTE_RATE = 10**17
+_LARGEST_RATIO = 10**9
+
+BOUNDS: Mapping[str, str] = {
+    "size": f"at most {units.format_size(LARGEST_SIZE_BYTES)}",
+    "rate": f"{units.exact_rate(LEAST_RATE_BPS)} to "
+    f"{units.exact_rate(_LARGEST_RATE_BPS)}",
+    "time": f"at most {units.exact_time(LONGEST_TIME_NS)}",
+    "compute rate": f"at most {units.exact_flops(_LARGEST_FLOPS)}",
+    "byte rate": f"at most {units.exact_byte_rate(_LARGEST_BYTE_RATE)}",
+    "ratio": f"above 0, at most {_LARGEST_RATIO}",
+}
+"""How large quantities may be, by their kind."""
+
+
 def _schema(kind: str, units_of: dict[str, int]) -> WithJsonSchema:
     ordered = sorted(units_of, key=lambda unit: (units_of[unit], unit))
     return WithJsonSchema(
         {
             "type": "string",
             "pattern": rf"^\s*{_NUMBER}\s*({'|'.join(ordered)})\s*$",
-            "description": f"A {kind} with its unit, e.g. {_EXAMPLES[kind]}",
+            "description": f"A {kind} with its unit, e.g. {_EXAMPLES[kind]}; "
+            f"{BOUNDS[kind]}",
             "examples": [_EXAMPLES[kind]],
         }
     )
@@ -126,16 +146,10 @@ def _positive(value: int, kind: str) -> int:
     return value
 
 
-_LARGEST_RATE_BPS = 10**14
-
-
 def _positive_rate(value: object) -> int:
     rate_bps = _positive(_with_units(units.parse_rate, "rate")(value), "rate")
-    if rate_bps > _LARGEST_RATE_BPS:
-        raise problem(
-            f"{value} is no rate of a network",
-            f"at most {units.exact_rate(_LARGEST_RATE_BPS)}",
-        )
+    if not LEAST_RATE_BPS <= rate_bps <= _LARGEST_RATE_BPS:
+        raise problem(f"{value} is no rate of a network", BOUNDS["rate"])
     return rate_bps
 
 
@@ -156,34 +170,38 @@ Rate = Annotated[
 Size = Annotated[
     int,
     BeforeValidator(_positive_size),
+    Field(le=LARGEST_SIZE_BYTES),
     _SIZE_TEXT,
     _schema("size", units.SIZE_UNITS),
     Shown(units.format_size),
 ]
-"""Bytes, above 0."""
+"""Bytes, above 0, at most 1 PiB."""
 
 ZeroableSize = Annotated[
     int,
     BeforeValidator(_with_units(units.parse_size, "size")),
+    Field(le=LARGEST_SIZE_BYTES),
     _SIZE_TEXT,
     _schema("size", units.SIZE_UNITS),
     Shown(units.format_size),
 ]
-"""Bytes; 0 means something."""
+"""Bytes, at most 1 PiB; 0 means something."""
 
 Time = Annotated[
     int,
     BeforeValidator(_with_units(units.parse_time, "time")),
+    Field(le=LONGEST_TIME_NS),
     _TIME_TEXT,
     _schema("time", units.TIME_UNITS),
     Stretches.TIME,
     Shown(units.exact_time),
 ]
-"""Nanoseconds."""
+"""Nanoseconds, at most 10**15 of them."""
 
 ComputeRate = Annotated[
     int,
     PlainValidator(_with_units(units.parse_flops, "compute rate")),
+    Field(le=_LARGEST_FLOPS),
     _FLOPS_TEXT,
     _schema("compute rate", units.FLOPS_UNITS),
     Stretches.RATE,
@@ -194,6 +212,7 @@ ComputeRate = Annotated[
 ByteRate = Annotated[
     int,
     PlainValidator(_with_units(units.parse_byte_rate, "byte rate")),
+    Field(le=_LARGEST_BYTE_RATE),
     _BYTE_RATE_TEXT,
     _schema("byte rate", units.BYTE_RATE_UNITS),
     Stretches.RATE,
@@ -201,9 +220,17 @@ ByteRate = Annotated[
 ]
 """Bytes per second."""
 
+
+def _ratio(value: object) -> Fraction:
+    ratio: Fraction = _with_units(units.parse_fraction, "ratio")(value)
+    if ratio > _LARGEST_RATIO:
+        raise problem(f"{value} is too large", f"must be at most {_LARGEST_RATIO}")
+    return ratio
+
+
 Ratio = Annotated[
     Fraction,
-    PlainValidator(_with_units(units.parse_fraction, "ratio")),
+    PlainValidator(_ratio),
     PlainSerializer(str, return_type=str, when_used="json"),
     WithJsonSchema(
         {
@@ -211,12 +238,12 @@ Ratio = Annotated[
                 {"type": "string", "pattern": r"^\s*[0-9.]+\s*(/\s*[0-9]+)?\s*$"},
                 {"type": "number", "exclusiveMinimum": 0},
             ],
-            "description": "A positive ratio, e.g. 1/64",
+            "description": f"A ratio, e.g. 1/64; {BOUNDS['ratio']}",
             "examples": ["1/64"],
         }
     ),
 ]
-"""A positive ratio."""
+"""A positive ratio, at most 10**9."""
 
 
 def _path(value: object, info: ValidationInfo) -> Path:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from chakram.control.fault_codec import MAX_FAULTS, decode_fault
 from chakram.control.fields import (
     MAX_NAMES,
-    MAX_SIZE_BYTES,
     MAX_TEXT,
     MAX_TIME_NS,
     Fault,
@@ -32,6 +31,7 @@ from chakram.control.program_decoding import (
     decode_program,
 )
 from chakram.core.addresses import is_ipv6
+from chakram.core.limits import LARGEST_SIZE_BYTES
 from chakram.core.plan import (
     ORDERS,
     POINT_TO_POINT,
@@ -181,7 +181,9 @@ def _transport(message: pb.TransportPlan) -> TransportPlan:
     check_count("congestion_parameters", message.congestion_parameters, 100)
     return TransportPlan(
         path_mtu=message.path_mtu,
-        window_bytes=between("window_bytes", message.window_bytes, 1, MAX_SIZE_BYTES),
+        window_bytes=between(
+            "window_bytes", message.window_bytes, 1, LARGEST_SIZE_BYTES
+        ),
         congestion_control=name_text("congestion_control", message.congestion_control),
         congestion_parameters=tuple(
             (name_text("congestion_parameters", parameter.name), parameter.value)
@@ -207,7 +209,7 @@ def _transport(message: pb.TransportPlan) -> TransportPlan:
         adaptive_tries=between("adaptive_tries", message.adaptive_tries, 1, 2**16),
         split=one_of("split", message.split, _SPLITS),
         message_bytes=between(
-            "message_bytes", message.message_bytes, 0, MAX_SIZE_BYTES
+            "message_bytes", message.message_bytes, 0, LARGEST_SIZE_BYTES
         ),
         icrc=one_of("icrc", message.icrc, ICRC_MODES),
         icrc_check=between("icrc_check", message.icrc_check, 0, 2**31),

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chakram.core.addresses import why_unusable
 from chakram.core.collectives import CollectiveOp
+from chakram.core.limits import LARGEST_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 __all__ = [
     "MAX_NAMES",
-    "MAX_SIZE_BYTES",
     "MAX_TEXT",
     "MAX_TIME_NS",
     "Fault",
@@ -36,7 +36,6 @@ __all__ = [
 
 MAX_TEXT = 1024
 """Characters of a name or a path."""
-MAX_SIZE_BYTES = 2**50
 MAX_TIME_NS = 2**62
 MAX_NAMES = 2**17
 """Ranks, or addresses, of a whole plan."""
@@ -107,7 +106,7 @@ def between(name: str, value: int, least: int, most: int) -> int:
 
 def size(name: str, value: int) -> int:
     """Return a size in bytes."""
-    return between(name, value, 0, MAX_SIZE_BYTES)
+    return between(name, value, 0, LARGEST_SIZE_BYTES)
 
 
 def text(name: str, value: str) -> str:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from chakram.control.fields import (
     MAX_NAMES,
-    MAX_SIZE_BYTES,
     MAX_TEXT,
-    MAX_TIME_NS,
     Fault,
     check_count,
     collective_op,
@@ -26,6 +24,7 @@ from chakram.control.fields import (
 )
 from chakram.control.messages import plan_pb
 from chakram.core.algorithms.listed import MAX_PARTS
+from chakram.core.limits import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.core.operation_table import (
     NO_SPLITS,
     CollectiveColumns,
@@ -225,7 +224,7 @@ def decode_columns(
     if message.starts_ns:
         starts_ns = _column("starts_ns", "q", message.starts_ns, count)
         given = array("q", (each for each in starts_ns if each != NO_VALUE))
-        _check_within("starts_ns", given, 0, MAX_TIME_NS)
+        _check_within("starts_ns", given, 0, LONGEST_TIME_NS)
     computes = inside("computes", message.computes, _decode_computes)
     collectives = inside(
         "collectives",
@@ -259,7 +258,7 @@ def read_places(data: bytes, count: int) -> Column:
 
 def _decode_computes(message: plan_pb.SavedComputes) -> ComputeColumns:
     durations_ns = _column("durations_ns", "q", message.durations_ns)
-    _check_within("durations_ns", durations_ns, 0, MAX_TIME_NS)
+    _check_within("durations_ns", durations_ns, 0, LONGEST_TIME_NS)
     return ComputeColumns(
         durations_ns=durations_ns,
         streams=(
@@ -336,7 +335,7 @@ def _decode_messages(message: plan_pb.SavedMessages) -> MessageColumns:
 
 def _sizes(name: str, data: bytes, count: int) -> Column:
     column = _column(name, "q", data, count)
-    _check_within(name, column, 0, MAX_SIZE_BYTES)
+    _check_within(name, column, 0, LARGEST_SIZE_BYTES)
     return column
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from chakram.control.fields import (
     MAX_NAMES,
-    MAX_TIME_NS,
     Fault,
     between,
     check_count,
@@ -19,6 +18,7 @@ from chakram.control.fields import (
 from chakram.core.algorithms.listed import MAX_PARTS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
+from chakram.core.limits import LONGEST_TIME_NS
 from chakram.core.program import (
     CollectiveOperation,
     ComputeOperation,
@@ -98,7 +98,7 @@ def decode_operation(message: pb.Operation) -> Operation:
     name = text("name", message.name)
     dependencies = tuple(message.dependencies)
     start_ns = (
-        between("start_ns", message.start_ns, 0, MAX_TIME_NS)
+        between("start_ns", message.start_ns, 0, LONGEST_TIME_NS)
         if message.HasField("start_ns")
         else None
     )
@@ -132,7 +132,7 @@ def decode_operation(message: pb.Operation) -> Operation:
             name=name,
             dependencies=dependencies,
             duration_ns=between(
-                "compute.duration_ns", compute.duration_ns, 0, MAX_TIME_NS
+                "compute.duration_ns", compute.duration_ns, 0, LONGEST_TIME_NS
             ),
             stream=compute.stream if compute.HasField("stream") else None,
             start_ns=start_ns,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
+from chakram.core.limits import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.core.uneven import passed_pairs
 
 if TYPE_CHECKING:
@@ -145,19 +146,17 @@ def check_program(program: RankProgram) -> list[str]:
                 problems.append(f"{where}: not a member of {operation.group!r}")
             elif not 0 <= operation.root < len(group.ranks):
                 problems.append(f"{where}: root {operation.root} is not in the group")
-            if operation.input_bytes < 0:
-                problems.append(f"{where}: negative size {operation.input_bytes}")
+            problems += _check_size(operation.input_bytes, where)
             if group is not None:
                 problems += _check_splits(operation, group, program, where)
         elif isinstance(operation, SendOperation | ReceiveOperation):
             if operation.peer == program.rank:
                 problems.append(f"{where}: sends to itself")
-            if operation.size_bytes < 0:
-                problems.append(f"{where}: negative size {operation.size_bytes}")
-        if operation.start_ns is not None and operation.start_ns < 0:
-            problems.append(f"{where}: negative start {operation.start_ns}")
-        if isinstance(operation, ComputeOperation) and operation.duration_ns < 0:
-            problems.append(f"{where}: negative duration {operation.duration_ns}")
+            problems += _check_size(operation.size_bytes, where)
+        if operation.start_ns is not None:
+            problems += _check_time("start", operation.start_ns, where)
+        if isinstance(operation, ComputeOperation):
+            problems += _check_time("duration", operation.duration_ns, where)
     for name, group_numbers in numbers.items():
         if sorted(group_numbers) != list(range(len(group_numbers))):
             problems.append(
@@ -177,6 +176,28 @@ def check_program(program: RankProgram) -> list[str]:
             f"job {program.job} rank {program.rank}: dependencies form a cycle"
         )
     return problems
+
+
+def _check_size(size_bytes: int, where: str) -> list[str]:
+    if size_bytes < 0:
+        return [f"{where}: negative size {size_bytes}"]
+    if size_bytes <= LARGEST_SIZE_BYTES:
+        return []
+    return [
+        f"{where}: a size of {size_bytes} bytes is more than {LARGEST_SIZE_BYTES}: "
+        "lower size_scale, or the sizes of the trace"
+    ]
+
+
+def _check_time(what: str, time_ns: int, where: str) -> list[str]:
+    if time_ns < 0:
+        return [f"{where}: negative {what} {time_ns}"]
+    if time_ns <= LONGEST_TIME_NS:
+        return []
+    return [
+        f"{where}: a {what} of {time_ns} ns is more than {LONGEST_TIME_NS}: lower "
+        "compute.scale, or the times of the trace"
+    ]
 
 
 def _check_splits(

@@ -12,6 +12,8 @@ cdef int _DATA
 cdef long long _BITS_PER_BYTE_NS
 cdef long long _LARGEST
 cdef long long _EVENTS_PER_REPORT
+cdef long long _LAST_NS
+cdef long long _YEAR_NS
 
 
 cdef class Wire:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from chakram.core.limits import LAST_INSTANT_NS
+from chakram.errors import RunFailed
 from chakram.roce.constants import NEVER, BurstKind
 
 if TYPE_CHECKING:
@@ -30,6 +32,16 @@ _DATA = int(BurstKind.DATA)
 _BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _LARGEST = (1 << 63) - 1
 _EVENTS_PER_REPORT = 20_000
+_LAST_NS = LAST_INSTANT_NS
+_YEAR_NS = 365 * 24 * 3600 * 10**9
+
+
+def _out_of_time() -> RunFailed:
+    return RunFailed(
+        "simulation",
+        f"would take more than {_LAST_NS // _YEAR_NS} years of virtual time",
+        "raise the rates of links, or lower delays, gaps, starts and compute.scale",
+    )
 
 
 class Wire:
@@ -86,6 +98,8 @@ class Wire:
         work = wire_bytes * _BITS_PER_BYTE_NS + self._remainder
         self._free_ns += work // self.rate_bps
         self._remainder = work % self.rate_bps
+        if self._free_ns > _LAST_NS:
+            raise _out_of_time()
         if self._remainder:
             return self._free_ns + 1 + self.delay_ns
         return self._free_ns + self.delay_ns
@@ -185,6 +199,8 @@ class VirtualFabric:
             if self._wake_ns[index] != time_ns:
                 return True  # woken earlier meanwhile
             self._wake_ns[index] = _NEVER
+        if time_ns > _LAST_NS:
+            raise _out_of_time()
         self.now_ns = time_ns
         self.events += 1
         if burst is None:

@@ -279,7 +279,7 @@ EXTERNAL = (
         ),
         (
             {"transport": "{adaptive_retransmission: {low: 10s}}"},
-            "is more than 1000 s once multiplied",
+            "is more than 1000s once multiplied",
         ),
         (
             {

@@ -323,7 +323,7 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
         ("{window: 9TiB}", "transport.window"),
         (
             "{congestion_control: {fixed_rate: {rate: 1e99Gbit}}}",
-            "1e99Gbit is no rate of a network (at most 100Tbit)",
+            "1e99Gbit is no rate of a network (1kbit to 100Tbit)",
         ),
         ("{adaptive_retransmission: {low: 1us}}", "adaptive_retransmission.low"),
     ],

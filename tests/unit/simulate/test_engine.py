@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from chakram.core.groups import world_group
+from chakram.core.limits import LAST_INSTANT_NS
 from chakram.core.plan import RunSettings
 from chakram.core.program import Operation
+from chakram.errors import RunFailed
 from chakram.fabric.shapes import single_switch
 from chakram.replay.endpoint import Endpoint
 from chakram.simulate.engine import VirtualFabric, Wire
@@ -53,6 +55,13 @@ def test_a_wire_never_carries_more_than_its_rate_nor_much_less() -> None:
     arrivals = [link.enter(62, 0) for _ in range(1_000)]
     assert arrivals[:4] == [2, 3, 4, 5]
     assert arrivals[-1] == 1_240
+
+
+def test_virtual_time_ends_before_its_numbers_do() -> None:
+    slow = wire(1_000)
+    assert slow.enter(1, LAST_INSTANT_NS - 8 * 10**6) == LAST_INSTANT_NS
+    with pytest.raises(RunFailed, match="more than 126 years of virtual time"):
+        slow.enter(1, 0)
 
 
 def test_an_idle_wire_saves_no_fractions_up() -> None:

@@ -20,8 +20,8 @@ from chakram.config.quantities import (
 )
 
 MAX_RANKS = 65_536
-MAX_MESSAGES = 5_000_000
-"""Messages of a pattern: more would not fit a controller."""
+MAX_MESSAGES = 300_000
+"""Messages of a pattern: so many take a minute and a gigabyte to plan."""
 
 Degree = Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)]
 """Length of one parallel dimension."""

@@ -19,9 +19,8 @@ from chakram.config.synth.base import (
     SynthProblem,
     head_problems,
 )
+from chakram.core.limits import LARGEST_SIZE_BYTES
 from chakram.units import about_size
-
-_MAX_BYTES = 2**50
 
 
 def _rank_order(value: Any) -> tuple[str, ...]:
@@ -219,12 +218,12 @@ class TrainingTrace(ModelTrace):
         )
         element = max(self.bytes_per_element, self.gradient_bytes_per_element or 0)
         largest = max(tokens * token_bytes * max(1, shape.top_k), weights * element)
-        if largest > _MAX_BYTES:
+        if largest > LARGEST_SIZE_BYTES:
             found.append(
                 SynthProblem(
                     "hidden",
                     f"a buffer comes out as {about_size(largest)}",
-                    f"at most {about_size(_MAX_BYTES)} fits a trace",
+                    f"at most {about_size(LARGEST_SIZE_BYTES)} fits a trace",
                 )
             )
         nodes = self.nranks * self.micro_batches * 30 * max(1, shape.layers // self.pp)

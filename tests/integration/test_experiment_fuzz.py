@@ -1,0 +1,17 @@
+"""A slice of the broken experiments of ``tests/soak``, always the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.experiment_fuzzing import fuzz
+
+
+@pytest.mark.slow
+def test_whatever_experiments_say_they_run_or_are_refused(tmp_path: Path) -> None:
+    fuzzed = fuzz(seed=7, inputs=40, folder=tmp_path)
+    # They are not all alike: some can be run, others have many different mistakes.
+    assert fuzzed.ends[0] > 2
+    assert len(fuzzed.said) > 20
