@@ -93,17 +93,18 @@ def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
     """Return what to do, as the end of a banner."""
     if remedy is None:
         return ""
-    others = ""
-    if remedy.is_crowded and remedy.idle_share is not None:
-        others = (
-            f"; its busiest process was busy for {100 * (1 - remedy.idle_share):.0f} % "
-            "of the time only, so look at what else runs there, too"
+    if remedy.port_rate_bps is None:
+        busy_share = 1 - (remedy.idle_share or 0.0)
+        return (
+            f". Its busiest process was busy for {100 * busy_share:.0f} % of the time "
+            "only: it waited for processors that others had, and no rate says how much "
+            "slower the fabric should be; look at what else runs there"
         )
-    rate = None if remedy.port_rate_bps is None else exact_rate(remedy.port_rate_bps)
+    rate = exact_rate(remedy.port_rate_bps)
     if remedy.slowdown is None:
         return (
             f". Ports have no rate: with --set {_RATE_KEYS[facts.world]}={rate} this "
-            f"machine would have kept up{others}"
+            f"machine would have kept up"
         )
     if remedy.slowdown == 1:
         return (
@@ -114,9 +115,9 @@ def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
     if remedy.dilation is not None:
         return (
             f"{share} (ports of {rate}, or --set fabric.dilation={remedy.dilation}) "
-            f"this machine would have kept up{others}"
+            f"this machine would have kept up"
         )
     return (
         f"{share} (ports of {rate}), or with that many times as many cores, these "
-        f"hosts would have kept up{others}"
+        f"hosts would have kept up"
     )

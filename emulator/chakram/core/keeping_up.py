@@ -16,8 +16,10 @@ Where ports have no rate all that may be sent is due, and there is no network's 
 Then it is the rate at which the busiest process would have been busy for half of the
 time: what a rank sent per second while it communicated, by half over the busy share.
 
-It is an estimate.  Waits that come from others on the machine do not shrink with the
-rate; those of queues that a full processor builds shrink faster.
+It is an estimate.  Waits of queues that a full processor builds shrink faster.  Those
+that come from others on the machine do not shrink with the rate at all: where even the
+busiest process had nothing to do for more than half of the time, and the factor came
+out above 10 nevertheless, it would mean nothing, and there is none.
 """
 
 from __future__ import annotations
@@ -46,6 +48,9 @@ _ENOUGH_PERCENT = 95
 _ROOMY_SHARE = 0.5
 """Of its time that a process without a rate to keep may be busy for."""
 
+_CREDIBLE_SLOWDOWN = 10.0
+"""More than that is no matter of rates where the processes had little to do."""
+
 _MOST_SLOWDOWN = 100_000.0
 """That of the largest dilation."""
 
@@ -57,10 +62,11 @@ class KeepingUp:
     Attributes:
         slowdown: Factor by which the fabric would have had to be slower, with two
             digits; 1: no slower, what held it up was not the fabric's rate; None:
-            its ports have no rate.
+            its ports have no rate, or nothing can be said.
         dilation: The whole factor of time, that of the run included, which comes to
             the same; None where time runs as it does, or ports have no rate.
-        port_rate_bps: The rate of the slowest port that comes to the same, undilated.
+        port_rate_bps: The rate of the slowest port that comes to the same, undilated;
+            None if nothing can be said.
         idle_share: Part of the time in which the busiest process had nothing to do,
             and waits came nevertheless; None if it is unknown.
     """
@@ -69,11 +75,6 @@ class KeepingUp:
     dilation: int | None
     port_rate_bps: int | None
     idle_share: float | None = None
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether others on the machine may be what held it up."""
-        return self.idle_share is not None and self.idle_share > _ROOMY_SHARE
 
 
 def slowdown_needed(
@@ -151,6 +152,11 @@ def keeping_up(
             idle_share=idle_share,
         )
     slowdown = slowdown_needed(judged, busy_share=busy_share if is_saturated else 0.0)
+    is_crowded = idle_share is not None and idle_share > _ROOMY_SHARE
+    if is_crowded and slowdown > _CREDIBLE_SLOWDOWN:
+        return KeepingUp(
+            slowdown=None, dilation=None, port_rate_bps=None, idle_share=idle_share
+        )
     return KeepingUp(
         slowdown=slowdown,
         dilation=ceil(dilation * slowdown) if stretches else None,
