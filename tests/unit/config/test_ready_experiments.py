@@ -68,5 +68,5 @@ def test_the_mixtral_experiment_fits_the_trace_of_stage(chakram_data: Path) -> N
     largest = max(line.trace_bytes for line in summary.collectives)
     # 131,072,000 elements of two bytes, as the trace states its all-reduces.
     assert largest == 262_144_000
-    assert max(line.size_bytes for line in summary.collectives) == 1_024_000
+    assert max(line.size_bytes for line in summary.collectives) == 2_621_440
     assert summary.jobs[0].ranks == 8
