@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import os
+import resource
 import sys
 import tempfile
 import traceback
@@ -40,6 +41,7 @@ from chakram.errors import (
     InputError,
     RunInterrupted,
 )
+from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +49,20 @@ if TYPE_CHECKING:
 __all__ = ["app", "main"]
 
 _INTERNAL_ERROR = 1
+
+_LEAST_ADDRESS_SPACE_BYTES = {
+    **dict.fromkeys(("run", "preflight"), 2 << 30),
+    **dict.fromkeys(("simulate", "plan", "show", "interference"), 1 << 30),
+}
+"""By verb, what it needs under a limit (``ulimit -v``): it loads libraries of half a
+gigabyte, some of which have threads and end the process where they get no memory."""
+
+_SHORT_OF = {
+    errno.ENOMEM: "give it more memory, or run something smaller",
+    errno.EMFILE: "raise the limit of open files: ulimit -n",
+    errno.ENFILE: "the whole machine has too many open files",
+}
+"""By error of the system, what to do about it."""
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Without a file's name: of standard output.  Files of ours explain their errors."""
@@ -119,6 +135,21 @@ def _before_the_verb(
     )
     if isinstance(context.obj, _Invocation):
         context.obj.debug = debug
+    least_bytes = _LEAST_ADDRESS_SPACE_BYTES.get(context.invoked_subcommand or "")
+    if least_bytes is not None:
+        _check_address_space(least_bytes)
+
+
+def _check_address_space(least_bytes: int) -> None:
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit_bytes == resource.RLIM_INFINITY or limit_bytes >= least_bytes:
+        return
+    raise EnvironmentProblem(
+        "the address space of processes",
+        f"is limited to {about_size(limit_bytes)}, and this needs "
+        f"{format_size(least_bytes)}",
+        f"ulimit -v {least_bytes >> 10}, or unlimited",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -149,7 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone, as in ``chakram ... | head``.
         _discard_output()
         return _INTERNAL_ERROR
+    except MemoryError:
+        return _tell(_short_of(errno.ENOMEM), invocation)
     except OSError as error:
+        if error.errno in _SHORT_OF:
+            return _tell(_short_of(error.errno), invocation)
         if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
             return _tell_unexpected(error, invocation)
         _discard_output()
@@ -164,6 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == RunInterrupted.exit_code:
         _complain("interrupted")  # newer versions of typer see to Ctrl-C themselves
     return code if isinstance(code, int) else 0
+
+
+def _short_of(number: int) -> EnvironmentProblem:
+    return EnvironmentProblem("this process", os.strerror(number), _SHORT_OF[number])
 
 
 def _discard_output() -> None:

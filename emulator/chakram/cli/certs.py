@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -54,9 +56,27 @@ def certs(
         )
     for path in make_certificates(out, agents):
         print(path)
+    if (warning := _why_unsafe(out)) is not None:
+        print(f"chakram: warning: {warning}", file=sys.stderr)
     print(
         f"{out / _AUTHORITY_KEY} stays here; agents need ca.pem and their own two files"
     )
+
+
+def _why_unsafe(folder: Path) -> str | None:
+    """Return who else may put other keys in the place of these, None if nobody may."""
+    for each in (resolved := folder.resolve(), *resolved.parents):
+        mode = each.stat().st_mode
+        # Of a folder with the sticky bit only owners remove what is in it.
+        if mode & (stat.S_IWOTH | stat.S_IWGRP) and (
+            each == resolved or not mode & stat.S_ISVTX
+        ):
+            who = "everybody" if mode & stat.S_IWOTH else "its group"
+            return (
+                f"{each}: {who} may write there, and so put certificates of their own "
+                f"in place of these (chmod go-w {each}, or choose another --out)"
+            )
+    return None
 
 
 def _agents_of(path: Path) -> dict[str, list[str]]:

@@ -7,9 +7,9 @@ import contextlib
 import signal
 import sys
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from chakram.errors import AgentError
+from chakram.errors import AgentError, RunDirectoryError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -45,9 +45,10 @@ async def local_agent(
 
     Raises:
         AgentError: If it does not start; with what it said last.
+        RunDirectoryError: If its log cannot be written.
     """
     target = f"unix:{socket}"
-    with log.open("ab") as file:
+    with _opened(log) as file:
         process = await asyncio.create_subprocess_exec(
             *prefix,
             sys.executable,
@@ -74,6 +75,17 @@ async def local_agent(
         _drop_if_empty(log)
 
 
+def _opened(log: Path) -> BinaryIO:
+    try:
+        return log.open("ab")
+    except OSError as error:
+        raise RunDirectoryError(
+            str(log),
+            f"cannot be written: {error.strerror}",
+            "choose another folder for runs, or make room",
+        ) from error
+
+
 async def _wait_until_ready(
     process: asyncio.subprocess.Process, name: str, log: Path
 ) -> None:
@@ -91,13 +103,18 @@ async def _wait_until_ready(
 
 
 def _last_words(log: Path) -> str:
-    lines = log.read_text("utf-8", "replace").strip().splitlines()
+    try:
+        lines = log.read_text("utf-8", "replace").strip().splitlines()
+    except OSError as error:
+        return f"its log cannot be read: {error.strerror}"
     return lines[-1] if lines else "it said nothing"
 
 
 def _drop_if_empty(log: Path) -> None:
-    if not log.stat().st_size:
-        log.unlink()
+    # Somebody may have removed the run directory: whatever writes to it tells that.
+    with contextlib.suppress(OSError):
+        if not log.stat().st_size:
+            log.unlink()
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -306,7 +306,7 @@ def _plain(value: Any) -> Any:
 def _fields(text: str, where: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise FabricError(where, "it is not JSON") from None
     if not isinstance(value, dict):
         raise FabricError(where, "it is not a JSON object")

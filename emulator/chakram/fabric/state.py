@@ -178,7 +178,7 @@ def read_holder(directory: Path) -> Holder | None:
             start_ticks=int(fields["start_ticks"]),
             netns_names=tuple(str(name) for name in fields["netns_names"]),
         )
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -230,7 +230,7 @@ def registered_processes(directory: Path) -> list[RegisteredProcess]:
     found: list[RegisteredProcess] = []
     with suppress(FileNotFoundError):
         for path in (directory / "pids").iterdir():
-            with suppress(OSError, ValueError, KeyError, TypeError):
+            with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
                 fields = json.loads(path.read_text("utf-8"))
                 process = RegisteredProcess(
                     pid=int(fields["pid"]),

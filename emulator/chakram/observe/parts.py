@@ -9,6 +9,7 @@ rename, and removed.  A reader takes the merged file where it exists, else the p
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -103,7 +104,7 @@ def read_table(
         OSError: If a file cannot be read.
         pa.ArrowException: If one is damaged.
     """
-    merged = folder / f"{name}.parquet"
+    merged = _merged(folder, name)
     filters = [(column, "=", value) for column, value in (where or {}).items()] or None
     if merged.exists():
         return pq.read_table(
@@ -131,11 +132,23 @@ def column_names(folder: Path, name: str) -> list[str]:
         OSError: If a file cannot be read.
         pa.ArrowException: If one is damaged.
     """
-    merged = folder / f"{name}.parquet"
+    merged = _merged(folder, name)
     parts = [merged] if merged.exists() else (folder / name).glob("part-*.parquet")
     for part in parts:
         return list(pq.read_schema(part).names)
     return []
+
+
+def _merged(folder: Path, name: str) -> Path:
+    """Return where the merged file of a table is, or would be.
+
+    Raises:
+        IsADirectoryError: If that is a folder, of which pyarrow would read all files.
+    """
+    merged = folder / f"{name}.parquet"
+    if merged.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(merged))
+    return merged
 
 
 def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

@@ -91,19 +91,26 @@ class RunResults:
 
     def collectives(self) -> list[CollectiveRecord]:
         """Return the records of all collectives and point-to-point messages."""
-        return collective_records(self.table("collectives"))
+        with self._explained_table("collectives"):
+            return collective_records(self.table("collectives"))
 
     def ranks(self) -> list[RankRecord]:
         """Return the iterations of all ranks."""
-        return [RankRecord(**row) for row in self.table("ranks").to_pylist()]
+        with self._explained_table("ranks"):
+            return [RankRecord(**row) for row in self.table("ranks").to_pylist()]
 
     def links(self) -> list[LinkRecord]:
         """Return what went through the links."""
-        table = self.table("links").drop_columns(["bytes"])
-        return [LinkRecord(**row) for row in table.to_pylist()]
+        with self._explained_table("links"):
+            table = self.table("links").drop_columns(["bytes"])
+            return [LinkRecord(**row) for row in table.to_pylist()]
 
     def completion_times(self) -> dict[CollectiveKey, array[int]]:
         """Return the completion times in ns of measured flows, by collective."""
+        with self._explained_table("flows"):
+            return self._completion_times()
+
+    def _completion_times(self) -> dict[CollectiveKey, array[int]]:
         names = ["job", "group", "k"]
         flows = self.table("flows", *names, "measured", "fct_ns")
         flows = flows.filter(pc.field("measured")).unify_dictionaries()
@@ -119,6 +126,10 @@ class RunResults:
 
     def messages(self) -> list[SentMessage]:
         """Return the point-to-point messages of measured iterations."""
+        with self._explained_table("flows"):
+            return self._messages()
+
+    def _messages(self) -> list[SentMessage]:
         names = ["job", "src", "dst", "bytes", "posted_ns", "last_acked_ns"]
         names += ["retransmitted", "cnp"]
         late = ["fair_ns", "path"]
@@ -201,28 +212,30 @@ class RunResults:
         ends = self.table("queue_pair_ends")
         with self._explained_plan() as plan:
             are_divided = plan is not None and plan["transport"].get("split") == "even"
-        return queue_pair_metrics(
-            ends,
-            self.table("queue_pairs"),
-            self.table("flows", *names),
-            ports=self._ports(ends),
-            family=self.manifest.family,
-            are_divided=are_divided,
-        )
+        ports = self._ports(ends)
+        with self._explained_table("queue_pair_ends", "queue_pairs", "flows"):
+            return queue_pair_metrics(
+                ends,
+                self.table("queue_pairs"),
+                self.table("flows", *names),
+                ports=ports,
+                family=self.manifest.family,
+                are_divided=are_divided,
+            )
 
     def port_metrics(self) -> pa.Table:
         """Return one row per port, with the sums of its queue pairs."""
         ends = self.table("queue_pair_ends")
-        return port_metrics(
-            ends,
-            self.table("queue_pairs"),
-            self.table("ports"),
-            ports=self._ports(ends),
-        )
+        ports = self._ports(ends)
+        with self._explained_table("queue_pair_ends", "queue_pairs", "ports"):
+            return port_metrics(
+                ends, self.table("queue_pairs"), self.table("ports"), ports=ports
+            )
 
     def _ports(self, ends: pa.Table) -> dict[int, dict[str, Any]]:
         """Return the ports of ``plan.json`` by number: all that queue pairs are at."""
-        used = {*ends["port"].to_pylist(), *ends["peer_port"].to_pylist()}
+        with self._explained_table("queue_pair_ends"):
+            used = {*ends["port"].to_pylist(), *ends["peer_port"].to_pylist()}
         with self._explained_plan() as plan:
             ports = {
                 port["number"]: {"host": port["host"], "address": port["address"]}
@@ -235,6 +248,19 @@ class RunResults:
                 "it says where queue pairs are; take another copy of the run",
             )
         return ports
+
+    @contextmanager
+    def _explained_table(self, *names: str) -> Iterator[None]:
+        """Explain what tables lack: somebody may have put others in their places."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, pa.ArrowException) as error:
+            tables = " or ".join(f"{name}.parquet" for name in names)
+            raise RunDirectoryError(
+                str(self.path),
+                f"{tables} is not the table that a run writes: {error}",
+                "take another copy of the run",
+            ) from error
 
     @contextmanager
     def _explained_plan(self) -> Iterator[dict[str, Any] | None]:
@@ -251,7 +277,7 @@ class RunResults:
             raise RunDirectoryError(
                 str(path), f"is damaged: it lacks {error}"
             ) from error
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise RunDirectoryError(
                 str(path), "is damaged: it is not what a run writes there"
             ) from error
@@ -323,12 +349,13 @@ class RunResults:
         if column not in table.column_names:
             return {}
         names = ("job", "group", "k", column)
-        rows = zip(*(column_values(table[name]) for name in names), strict=True)
-        return {
-            CollectiveKey(job, group, k): time_ns
-            for job, group, k, time_ns in rows
-            if time_ns is not None
-        }
+        with self._explained_table("collectives"):
+            rows = zip(*(column_values(table[name]) for name in names), strict=True)
+            return {
+                CollectiveKey(job, group, k): time_ns
+                for job, group, k, time_ns in rows
+                if time_ns is not None
+            }
 
 
 def open_run(path: Path) -> RunResults:

@@ -114,6 +114,14 @@ class _Reader:
                 f"is not XML: {expat.errors.messages.get(error.code, error)}",
                 "MSCCL algorithms are what msccl-tools write",
             ) from None
+        except (ValueError, LookupError) as error:
+            # Of encodings that expat leaves to Python: unknown ones, those of several
+            # bytes for a character, and codecs that are none of text.
+            raise ScheduleError(
+                f"{self._source}:1",
+                f"is in an encoding that is not read: {str(error)[:100]}",
+                "save it as UTF-8",
+            ) from None
         return self._whole()
 
     def _fail(self, found: str, hint: str | None = None) -> NoReturn:

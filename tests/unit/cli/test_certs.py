@@ -42,6 +42,22 @@ def test_agents_may_be_named_one_by_one(
 
 
 @pytest.mark.parametrize(
+    ("mode", "who"), [(0o777, "everybody"), (0o775, "its group"), (0o755, None)]
+)
+def test_a_folder_that_others_may_write_to_is_warned_of(
+    mode: int, who: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    assert main(["certs", "--out", str(folder), "--agent", "a=192.0.2.1"]) == 0
+    told = capsys.readouterr().err
+    assert told.startswith("chakram: warning: ") == (who is not None)
+    if who is not None:
+        assert f"{folder}: {who} may write there" in told
+
+
+@pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], "no agent is named"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from pathlib import Path
 
@@ -41,6 +42,39 @@ def failing(error: BaseException) -> object:
         raise error
 
     return load_jobs
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (MemoryError(), "this process: Cannot allocate memory (give it more memory"),
+        (OSError(errno.EMFILE, "x"), "Too many open files (raise the limit of open"),
+    ],
+)
+def test_what_the_machine_lacks_is_told(
+    error: Exception,
+    told: str,
+    small: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("chakram.controller.job_loading.load_jobs", failing(error))
+    assert main(["plan", small]) == 3
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["run", "simulate", "plan", "preflight"])
+def test_too_small_an_address_space_is_told_before_libraries_fail(
+    verb: str,
+    small: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "chakram.cli.resource.getrlimit", lambda _: (300 << 20, 300 << 20)
+    )
+    assert main([verb, small]) == 3
+    assert "is limited to 300MiB, and this needs" in capsys.readouterr().err
 
 
 def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,8 @@ from array import array
 from dataclasses import fields
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from chakram.core.records import (
@@ -155,6 +157,45 @@ def test_a_damaged_table_is_refused_with_its_name(tmp_path: Path) -> None:
     (directory.path / "flows.parquet").write_bytes(b"no parquet")
     with pytest.raises(RunDirectoryError, match="table 'flows' cannot be read"):
         open_run(directory.path).table("flows")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        *((name, "folder") for name in ("flows", "collectives", "ranks", "links")),
+        *((name, "folder") for name in ("queue_pairs", "ports", "queue_pair_ends")),
+        *((name, "another") for name in ("flows", "collectives", "ranks", "links")),
+        ("queue_pair_ends", "another"),
+    ],
+)
+def test_what_stands_in_place_of_a_table_is_told(
+    name: str, instead: str, tmp_path: Path
+) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(1))
+    directory.finish(ended=STARTED)
+    place = directory.path / f"{name}.parquet"
+    place.unlink()
+    if instead == "folder":
+        place.mkdir()
+    else:
+        pq.write_table(pa.table({"nothing": [1]}), place)
+    results = open_run(directory.path)
+    told = []
+    for read in (results.summary, results.queue_pair_metrics, results.port_metrics):
+        try:
+            read()
+        except RunDirectoryError as error:
+            told.append(str(error))
+    assert any(name in each for each in told)
+
+
+def test_a_plan_that_is_nested_too_deep_is_told(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.finish(ended=STARTED)
+    (directory.path / "plan.json").write_text("[" * 100_000)
+    with pytest.raises(RunDirectoryError, match="is not what a run writes there"):
+        open_run(directory.path).message_transport()
 
 
 def test_every_key_of_the_manifest_is_in_the_reference() -> None:

@@ -291,6 +291,14 @@ LONE = [[block(0, 1, -1, [("s", "i0", "i0")])], []]
     [
         (b"<algo", "a.xml:1: is not XML: unclosed token"),
         (b"hello", "a.xml:1: is not XML"),
+        (
+            b"<?xml version='1.0' encoding='utf-7'?><algo/>",
+            "a.xml:1: is in an encoding that is not read: multi-byte encodings are not "
+            "supported (save it as UTF-8)",
+        ),
+        (b"<?xml version='1.0' encoding='hex'?><algo/>", "is in an encoding"),
+        (b"<?xml version='1.0' encoding='idna'?><algo/>", "is in an encoding"),
+        (b"<?xml version='1.0' encoding='nosuch'?><algo/>", "is in an encoding"),
         (b"<algo/>", "is for the collective ''"),
         (b'<!DOCTYPE algo [<!ENTITY x "y">]><algo/>', "document type declaration"),
         (b"<gpu/>", "<gpu> does not belong here"),
