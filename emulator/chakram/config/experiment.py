@@ -82,7 +82,8 @@ class AgentSettings(Model):
 
     shards: Whole | None = Field(default=None, ge=1, le=64)
     """Data-plane processes per agent. Without it, those of this machine are as many as
-    its cores leave, and another host has one per port. With more than an agent has
+    its cores leave, another host has one per port, a simulation one. Queue pair numbers
+    name them, and so decide about equal-cost paths. With more than an agent has
     ports with ranks, the ranks of a port live in several of them."""
 
 

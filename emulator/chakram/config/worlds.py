@@ -29,8 +29,6 @@ RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("Experiment", "preflight"): _RUNS,
     ("Preflight", ""): _RUNS,
     ("Experiment", "predict"): _RUNS,
-    ("Experiment", "agents"): _RUNS,
-    ("AgentSettings", ""): _RUNS,
     ("Experiment", "metrics"): _RUNS,
     ("Metrics", ""): _RUNS,
     ("Experiment", "records"): _RUNS,

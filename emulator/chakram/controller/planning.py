@@ -17,6 +17,7 @@ from chakram.config.mistakes import report
 from chakram.config.packet_fault_checks import check_packet_faults
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
+from chakram.controller.port_plans import SIMULATED_PORT
 from chakram.core.burst_rule import (
     ack_interval_packets,
     burst_packets,
@@ -33,7 +34,7 @@ from chakram.fabric.from_config import topology_from_config
 from chakram.roce.constants import local_ack_timeout_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from chakram.config.experiment import Experiment
     from chakram.config.transport import Transport
@@ -171,18 +172,22 @@ def run_settings(experiment: Experiment) -> RunSettings:
     )
 
 
-def shards_of(experiment: Experiment, ports: Iterable[PortPlan]) -> dict[str, int]:
+def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, int]:
     """Return how many data-plane processes each agent may start.
 
     On this machine one core is left to agent and controller, or half of them to the
-    switches of a lab; a host elsewhere gets one process per port unless the experiment
-    says otherwise.
+    switches of a lab; a host elsewhere gets one process per port, and a simulation one
+    in all, unless the experiment says otherwise.
     """
     count_of: dict[str, int] = {}
     for port in ports:
         count_of[port.agent] = count_of.get(port.agent, 0) + 1
     if experiment.agents.shards is not None:
         return dict.fromkeys(count_of, experiment.agents.shards)
+    if all(port.open == SIMULATED_PORT for port in ports):
+        # Shards are in queue pair numbers, these in source ports, and these in paths:
+        # a simulation is the same on every machine.
+        return dict.fromkeys(count_of, 1)
     if isinstance(experiment.fabric, ExternalFabric):
         return {agent: min(MAX_SHARDS, count) for agent, count in count_of.items()}
     usable = os.sched_getaffinity(0)

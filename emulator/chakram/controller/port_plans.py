@@ -31,6 +31,9 @@ __all__ = [
 SIMULATED_AGENT = "simulated"
 """Agent of the ports of a simulation."""
 
+SIMULATED_PORT = "memory:"
+"""What these ports are opened by."""
+
 
 def ports_needed(jobs: Sequence[LoadedJob]) -> int:
     """Return how many ports the ranks of all jobs need.
@@ -60,7 +63,7 @@ def simulated_ports(experiment: Experiment, topology: Topology) -> tuple[PortPla
             number=number,
             agent=SIMULATED_AGENT,
             host=host,
-            open="memory:",
+            open=SIMULATED_PORT,
             netns=None,
             address=addresses.host(host).address,
             udp_port=experiment.udp_port,

@@ -1,0 +1,106 @@
+"""What the reference says of worlds is so of simulations."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+import yaml
+
+from chakram.config.experiment import parse_experiment
+from chakram.config.worlds import SIMULATE, worlds_of
+from chakram.controller.job_loading import load_jobs
+from chakram.controller.planning import build_plan
+from chakram.controller.port_plans import simulated_ports
+from chakram.fabric.from_config import topology_from_config
+from chakram.simulate.job import simulate_plan
+
+EXPERIMENT = {
+    "version": 1,
+    "name": "worlds",
+    "jobs": [
+        {
+            "name": "moe",
+            "trace": {"synth": "moe", "ranks": 4, "ep": 2, "dp": 2, "layers": 1},
+            "size_scale": "1/8",
+        }
+    ],
+    "iterations": {"warmup": 0, "measured": 1},
+    "fabric": {
+        "kind": "namespaces",
+        "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+        "links": {"host": {"rate": "1Gbit"}, "uplink": {"rate": "1Gbit"}},
+    },
+    "transport": {"congestion_control": "dcqcn", "window": "1MiB"},
+}
+
+Told = tuple[int, dict[str, int], int]
+
+
+def simulated(**overrides: str) -> Told:
+    """Return how long the simulation takes, and what crosses the links."""
+    experiment = parse_experiment(yaml.safe_dump(EXPERIMENT), overrides=overrides)
+    topology = topology_from_config(experiment.fabric, nports=4)
+    assert topology is not None
+    jobs = load_jobs(experiment)
+    ports = simulated_ports(experiment, topology)
+    plan = build_plan(experiment, jobs, ports, run_id="r")
+    result = simulate_plan(plan, topology, rng=random.Random(experiment.seed))
+    return result.end_ns, result.link_bytes, sum(result.marked_packets.values())
+
+
+@pytest.fixture(scope="module")
+def usual() -> Told:
+    return simulated()
+
+
+UNUSED = {
+    ("Experiment", "lab"): {"lab": "other"},
+    ("Experiment", "preflight"): {"preflight": "require"},
+    ("Experiment", "predict"): {"predict": "[ideal, simulate]"},
+    ("Metrics", "listen"): {"metrics.listen": "127.0.0.1:9"},
+    ("Records", "sample_bin"): {"records.sample_bin": "1ms"},
+    ("Experiment", "hang_timeout"): {"hang_timeout": "100ms"},
+    ("StopIf", "duration"): {"stop_if.duration": "1us"},
+    ("NamespaceFabric", "capture"): {"fabric.capture": "[h0]"},
+    ("LinkSettings", "queue"): {"fabric.links.host.queue": "9000B"},
+    ("Transport", "dscp"): {"transport.dscp.data": "0"},
+    ("Transport", "icrc"): {"transport.icrc": "off"},
+}
+
+USED = {
+    ("AgentSettings", "shards"): {"agents.shards": "2"},
+    ("LinkSettings", "rate"): {"fabric.links.host.rate": "2Gbit"},
+    ("LinkSettings", "delay"): {"fabric.links.host.delay": "10us"},
+    ("LinkSettings", "ecn"): {"fabric.links.host.ecn": "8KB/32KB/1"},
+    ("NamespaceFabric", "addressing"): {"fabric.addressing": "ipv6"},
+    ("NamespaceFabric", "mtu"): {"fabric.mtu": "1500"},
+    ("Transport", "verb"): {"transport.verb": "send"},
+    ("Transport", "window"): {"transport.window": "16KiB"},
+    ("Transport", "path_mtu"): {"transport.path_mtu": "1024"},
+    ("Faults", "drop"): {"faults.drop": "0.01"},
+}
+
+
+@pytest.mark.parametrize("place", UNUSED, ids=".".join)
+def test_a_key_that_simulations_do_not_use_changes_none(
+    place: tuple[str, str], usual: Told
+) -> None:
+    assert SIMULATE not in worlds_of(*place)
+    assert simulated(**UNUSED[place]) == usual
+
+
+@pytest.mark.parametrize("place", USED, ids=".".join)
+def test_a_key_that_simulations_use_changes_what_they_tell(
+    place: tuple[str, str], usual: Told
+) -> None:
+    assert SIMULATE in worlds_of(*place)
+    assert simulated(**USED[place]) != usual
+
+
+def test_a_simulation_is_the_same_on_a_machine_with_many_cores(
+    monkeypatch: pytest.MonkeyPatch, usual: Told
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    assert simulated() == usual
