@@ -35,6 +35,7 @@ from chakram.fabric.description import (
 )
 from chakram.fabric.exchange import SOCKET_NAME, encode_error, receive_line
 from chakram.fabric.leftovers import remove_leftovers
+from chakram.fabric.marks import mark_namespaces, marked_names
 from chakram.fabric.names import bind_names, unbind_names
 from chakram.fabric.process import die_with_parent, process_start_ticks
 from chakram.fabric.state import (
@@ -142,6 +143,13 @@ def _build(
     names: dict[str, str] = {}
     if not rootless:
         names = {node: f"{spec.name}-{node}" for node in lab.namespaces}
+        mark_namespaces(
+            lab.namespaces.values(),
+            lab=spec.name,
+            root=Path(spec.state_root),
+            pid=holder.pid,
+            start_ticks=holder.start_ticks,
+        )
         # Written down first: if we are killed half way, `down` knows what to remove.
         holder = replace(holder, netns_names=tuple(names.values()))
         write_holder(directory, holder)
@@ -305,6 +313,13 @@ def _release(directory: Path, root: Path, parent: int) -> None:
         holder = read_holder(directory)
         if holder is not None:
             unbind_names(holder.netns_names)
+        else:
+            # Somebody deleted our directory; the names are still there.
+            unbind_names(
+                each.name
+                for each in marked_names(root, directory.name)
+                if each.holder_pid == os.getpid()
+            )
         others = [
             each for each in registered_processes(directory) if each.pid != parent
         ]

@@ -21,6 +21,7 @@ from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.description import LabSpec, LabState, decode_state, encode_spec
 from chakram.fabric.exchange import decode_error
 from chakram.fabric.leftovers import end_processes, remove_leftovers
+from chakram.fabric.marks import marked_names
 from chakram.fabric.process import end_process
 from chakram.fabric.state import (
     RegisteredProcess,
@@ -272,7 +273,7 @@ async def down(lab: str | None = None) -> list[str]:
     Returns:
         The names of the labs of which there was something.
     """
-    labs = lab_names() if lab is None else [lab]
+    labs = _known_labs() if lab is None else [lab]
     return [each for each in labs if await asyncio.to_thread(_down, each)]
 
 
@@ -287,7 +288,7 @@ async def down_unused() -> tuple[list[str], list[str]]:
     """
     ended: list[str] = []
     in_use: list[str] = []
-    for lab in lab_names():
+    for lab in _known_labs():
         found = lab_status(lab)
         if found is not None and found.in_use:
             in_use.append(lab)
@@ -296,10 +297,16 @@ async def down_unused() -> tuple[list[str], list[str]]:
     return ended, in_use
 
 
+def _known_labs() -> list[str]:
+    """Return the labs of this user, also those of which only names are left."""
+    stray = (each.lab for each in marked_names(state_root()) if not each.in_use)
+    return sorted({*lab_names(), *stray})
+
+
 def _down(lab: str) -> bool:
     root = state_root()
     directory = lab_directory(lab, root)
-    if not directory.exists():
+    if not directory.exists() and not marked_names(root, lab):
         return False
     prepare_root(root)  # never act on files that others may have written
     spare = frozenset({os.getpid(), os.getppid()})
@@ -308,6 +315,12 @@ def _down(lab: str) -> bool:
     if holder is not None:
         # Not under the lock: the holder takes it to remove its own things.
         end_process(holder.pid, holder.start_ticks, grace_ns=_GRACE_NS)
+    elif not directory.exists():
+        for pid, start_ticks in {
+            (each.holder_pid, each.holder_start_ticks)
+            for each in marked_names(root, lab)
+        }:
+            end_process(pid, start_ticks, grace_ns=_GRACE_NS)
     with locked(root):
         remove_leftovers(lab, root, spare=spare)
     return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
+from chakram.fabric.marks import marked_names
 from chakram.fabric.names import unbind_names
 from chakram.fabric.process import end_process
 from chakram.fabric.state import (
@@ -36,6 +37,19 @@ def end_processes(directory: Path, *, spare: frozenset[int]) -> int:
     return ended
 
 
+def _remove_stray_names(lab: str, root: Path) -> bool:
+    """Remove names of a lab whose directory was deleted; return if there were any."""
+    stray = marked_names(root, lab)
+    if any(each.in_use for each in stray):
+        raise FabricError(
+            f"lab {lab}",
+            f"it runs, and its directory in {root} was deleted",
+            f"end it with: chakram fabric down {lab}",
+        )
+    unbind_names(each.name for each in stray)
+    return bool(stray)
+
+
 def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
     """Remove what a lab without a holder left; the root must be locked.
 
@@ -47,7 +61,7 @@ def remove_leftovers(lab: str, root: Path, *, spare: frozenset[int]) -> bool:
     """
     directory = lab_directory(lab, root)
     if not directory.exists():
-        return False
+        return _remove_stray_names(lab, root)
     holder = read_holder(directory)
     if holder is not None and holder.alive:
         raise FabricError(

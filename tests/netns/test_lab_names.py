@@ -1,0 +1,99 @@
+"""Names in /run/netns of labs whose directory was deleted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chakram.errors import FabricError
+from chakram.fabric.description import LabState
+from chakram.fabric.lab import down, down_unused, start_lab
+from chakram.fabric.process import is_alive
+from chakram.fabric.userns import has_net_admin
+from tests.leaks import own_lab
+from tests.netns.labs import names_of, star
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(
+    not has_net_admin(), reason="rootless labs have no names in /run/netns"
+)
+LAB = own_lab("stray")
+FOREIGN = f"{LAB}-h9"
+
+
+@pytest.fixture
+def foreign() -> Iterator[None]:
+    """Have a namespace of somebody else, whose name looks like one of the lab's."""
+    subprocess.run(["ip", "netns", "add", FOREIGN], check=True)
+    yield
+    subprocess.run(["ip", "netns", "del", FOREIGN], check=True)
+
+
+def ended(state: LabState) -> bool:
+    return not is_alive(state.holder_pid, state.holder_start_ticks)
+
+
+async def stray_lab(state_root: Path, *, kill: bool = True) -> LabState:
+    """Return a lab whose directory was deleted, by default after its holder's death."""
+    handle = await start_lab(star(2), lab_name=LAB, lifetime="up")
+    state = handle.state
+    if kill:
+        os.kill(state.holder_pid, signal.SIGKILL)
+        wait_until(lambda: ended(state), "its end")
+    shutil.rmtree(state_root / LAB)
+    assert len(names_of(LAB)) == 4
+    return state
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("foreign")
+@pytest.mark.parametrize("by", ["name", "all"])
+async def test_down_removes_them_and_nobody_elses(by: str, state_root: Path) -> None:
+    await stray_lab(state_root)
+    if by == "name":
+        assert await down(LAB) == [LAB]
+    else:
+        assert await down_unused() == ([LAB], [])
+    assert names_of(LAB) == [FOREIGN]
+    assert await down(LAB) == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("foreign")
+async def test_a_new_lab_takes_their_place(state_root: Path) -> None:
+    await stray_lab(state_root)
+    async with await start_lab(star(2), lab_name=LAB):
+        assert len(names_of(LAB)) == 4
+    assert names_of(LAB) == [FOREIGN]
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("foreign")
+async def test_a_lab_that_still_runs_is_named_and_can_be_ended(
+    state_root: Path,
+) -> None:
+    state = await stray_lab(state_root, kill=False)
+    with pytest.raises(FabricError, match="it runs, and its directory in"):
+        await start_lab(star(2), lab_name=LAB)
+    assert await down(LAB) == [LAB]
+    assert ended(state)
+    assert names_of(LAB) == [FOREIGN]
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("foreign")
+async def test_another_state_directory_is_another_users(
+    state_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stray_lab(state_root)
+    with monkeypatch.context() as patch:
+        patch.setenv("CHAKRAM_STATE_DIR", str(tmp_path / "other"))
+        assert await down(LAB) == []
+        assert len(names_of(LAB)) == 4
+    assert await down(LAB) == [LAB]
