@@ -14,7 +14,7 @@ from chakram.chakra.messages import NodeType, attribute_values
 from chakram.chakra.options import WarningKind
 from chakram.core.collectives import ROOTED, CollectiveOp
 from chakram.core.splits import Splits
-from chakram.core.trace_node import NO_SIZE, NodeKind
+from chakram.core.trace_node import CPU_STREAM, NO_SIZE, NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ SENT_SPLITS, RECEIVED_SPLITS = "in_split_sizes", "out_split_sizes"
 position in the group, in the unit of ``comm_size``.  The words are PyTorch's; no other
 producer is known to write them into nodes of communication."""
 
-_COMPUTE_ATTRIBUTES = frozenset({"num_ops", "tensor_size", "stream"})
+_COMPUTE_ATTRIBUTES = frozenset({"num_ops", "tensor_size", "stream", "is_cpu_op"})
 _COMM_ATTRIBUTES = frozenset(
     {
         "comm_type",
@@ -156,8 +156,13 @@ class NodeReader:
             columns["num_ops"] = _count(values, "num_ops", where)
         if "tensor_size" in values:
             columns["tensor_bytes"] = self._size(values, "tensor_size", where)
-        if "stream" in values:
-            columns["stream"] = _integer(values, "stream", where)
+        stream = _integer(values, "stream", where) if "stream" in values else -1
+        # Without is_cpu_op a node is a GPU's, as in Chakra's feeder; what a CPU does
+        # states a stream, too, without meaning anything.
+        if "is_cpu_op" in values and _integer(values, "is_cpu_op", where) != 0:
+            columns["stream"] = CPU_STREAM
+        elif stream >= 0:
+            columns["stream"] = stream
 
     def _add_collective(
         self, columns: dict[str, Any], node: Node, where: str

@@ -21,6 +21,7 @@ cdef int OF_COMMUNICATION
 cdef int _ROWS
 cdef int _EDGES
 cdef long long _NO_VALUE
+cdef int _CPU_STREAM
 cdef int _NOWHERE
 cdef int _COMP
 cdef int _LOAD

@@ -35,7 +35,7 @@ from chakram.chakra.messages import NodeType
 from chakram.chakra.node_bytes import EDGES, NodeBytes
 from chakram.core.short_columns import NO_VALUE
 from chakram.core.trace_columns import OP_NUMBERS
-from chakram.core.trace_node import NodeKind
+from chakram.core.trace_node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,6 +53,7 @@ _EDGES = EDGES
 _WORDS, _HALF_WORDS = bytes(8 * _ROWS), bytes(4 * _ROWS)
 
 _NO_VALUE = NO_VALUE
+_CPU_STREAM = CPU_STREAM
 _NOWHERE = -1
 _INT64_MAX = 2**63 - 1
 
@@ -282,6 +283,10 @@ class PlainNodes(NodeBytes):
             self._kind = _COMPUTE if node_type == _COMP else _MEMORY
             if self._odd & OF_COMPUTE:
                 return False
+            if seen & HAS_ON_CPU and self._on_cpu:
+                self._stream = _CPU_STREAM
+            elif self._stream < 0:
+                self._stream = _NO_VALUE
             if not seen & HAS_OPS:
                 self._ops_count = 0
             if not seen & HAS_TENSOR:

@@ -12,7 +12,7 @@ from chakram.chakra.kernels import KernelClass, kernel_class
 from chakram.chakra.sizes import SizeBin, size_bins
 from chakram.chakra.traffic import Traffic, largest_pairs, measure_traffic
 from chakram.core.groups import WORLD
-from chakram.core.trace_node import NodeKind
+from chakram.core.trace_node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,6 +100,8 @@ class RankSummary:
         memory: Nodes that load or store.
         passed: Nodes that mean nothing for a network.
         duration_ns: Durations that its trace states, all together.
+        slots_ns: What is computed in each of its slots, those that do one thing at a
+            time: ``CPU``, ``GPU``, ``GPU stream 7``.
         num_ops: Floating-point operations of its compute nodes.
         sent_bytes: Payload that it sends.
         received_bytes: Payload that it gets.
@@ -112,6 +114,7 @@ class RankSummary:
     memory: int
     passed: int
     duration_ns: int
+    slots_ns: Mapping[str, int]
     num_ops: int
     sent_bytes: int
     received_bytes: int
@@ -227,11 +230,14 @@ def _rank(
     communication: Counter[str] = Counter()
     duration_ns = num_ops = 0
     kinds = dict.fromkeys(NodeKind, 0)
+    slots_ns: Counter[str] = Counter()
     for node in graph.nodes():
         kinds[node.kind] += 1
         durations[node.kind][node.duration_ns] += 1
         duration_ns += node.duration_ns
         num_ops += node.num_ops
+        if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY):
+            slots_ns[slot_name(node.stream)] += node.duration_ns
         if node.kind is NodeKind.COMPUTE:
             op_type = op_types[node.position] if op_types else ""
             computation[kernel_class(node.name, op_type)] += 1
@@ -246,10 +252,18 @@ def _rank(
         memory=kinds[NodeKind.MEMORY],
         passed=kinds[NodeKind.PASS],
         duration_ns=duration_ns,
+        slots_ns=dict(sorted(slots_ns.items())),
         num_ops=num_ops,
         sent_bytes=traffic.sent_bytes[graph.rank],
         received_bytes=traffic.received_bytes[graph.rank],
     )
+
+
+def slot_name(stream: int | None) -> str:
+    """Return how the slot of a computation is called."""
+    if stream is None:
+        return "GPU"
+    return "CPU" if stream == CPU_STREAM else f"GPU stream {stream}"
 
 
 def _count_edges(

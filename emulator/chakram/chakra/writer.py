@@ -17,7 +17,7 @@ from chakram.chakra.new_set import GROUP_FILE, new_trace_set
 from chakram.chakra.nodes import RECEIVED_SPLITS, SENT_SPLITS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD
-from chakram.core.trace_node import NodeKind
+from chakram.core.trace_node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,8 +121,9 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
         if node.splits is not None:
             values[SENT_SPLITS], values[RECEIVED_SPLITS] = node.splits
     if node.kind is not NodeKind.PASS:
-        values["is_cpu_op"] = False
-        values["stream"] = node.stream
+        on_cpu = node.stream == CPU_STREAM
+        values["is_cpu_op"] = on_cpu
+        values["stream"] = None if on_cpu else node.stream
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -406,6 +406,10 @@ class Job(Model):
     policy: Literal["fifo", "start_time", "communication_first"] = "fifo"
     """Which of several ready nodes goes first: the one that became ready first, the one
     that was recorded first, or the one that leads to communication soonest."""
+    resources: Literal["streams", "astra-sim"] = "streams"
+    """What a rank does one at a time: streams, what a CPU computes, and what each
+    stream of a GPU computes; astra-sim, what a CPU computes, what a GPU computes, and
+    whatever sends or moves memory, all ranks in one order."""
     start_ns: Time = Field(default=0, alias="start", examples=["200ms"])
     """When the job begins, from the start of the run."""
     repeat: Repeat | None = Field(default=None, examples=[20, "until_others_end"])

@@ -195,6 +195,7 @@ def lowering_options(
         ordering=job.ordering,
         order=job.order,
         with_starts=job.policy == "start_time",
+        resources=job.resources,
     )
 
 

@@ -115,10 +115,10 @@ def _jobs(
     experiment: Experiment, jobs: Sequence[LoadedJob], settings: RunSettings
 ) -> dict[str, object]:
     described: dict[str, object] = {}
-    traces = {job.name: job.trace for job in experiment.jobs}
+    jobs_of_file = {job.name: job for job in experiment.jobs}
     for job in jobs:
         own = settings.of(job.name)
-        trace = traces[job.name]
+        trace = jobs_of_file[job.name].trace
         described[job.name] = {
             "ranks": job.nranks,
             "offset_ns": own.offset_ns,
@@ -127,6 +127,7 @@ def _jobs(
             else settings.iterations_of(job.name),
             "order": own.order,
             "policy": own.policy,
+            "resources": jobs_of_file[job.name].resources,
             "replicated_rank": trace.rank
             if isinstance(trace, TraceFiles) and trace.replicate is not None
             else None,

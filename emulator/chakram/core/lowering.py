@@ -26,7 +26,7 @@ from chakram.core.instant import without_instant
 from chakram.core.lowering_options import LoweringOptions
 from chakram.core.lowering_rows import Row, RowMaker
 from chakram.core.matching import CollectiveId, MessageId, match_ranks
-from chakram.core.ordering import Ordering, order_collectives
+from chakram.core.ordering import Ordering, communication_order, order_collectives
 from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import (
     CollectiveOperation,
@@ -38,7 +38,7 @@ from chakram.core.program import (
 )
 from chakram.core.splits import Splits, mean_bytes, scaled_bytes
 from chakram.core.start_times import check_starts, first_start_ns
-from chakram.core.trace_node import NodeKind
+from chakram.core.trace_node import CPU_STREAM, NodeKind
 from chakram.core.uneven import passed_bytes
 from chakram.errors import MatchingError
 
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from chakram.core.trace_node import TraceNode
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
+
+_MEMORY_STREAM = CPU_STREAM - 1
+"""The slot of memory nodes where they have the one of communication."""
 
 BARRIER_NAME = "barrier between iterations"
 """Name of the operation that ``sync: barrier`` adds to every rank."""
@@ -115,6 +118,9 @@ def lower_job(
         groups={**matching.groups, WORLD: world},
         ordering=ordering,
         splits=matching.splits,
+        slot_orders=communication_order(graphs, matching, ordering)
+        if options.resources == "astra-sim"
+        else {},
     )
     return LoweredJob(
         programs=tuple(
@@ -150,11 +156,13 @@ class _Lowering:
         groups: Mapping[str, ProcessGroup],
         ordering: Ordering,
         splits: Mapping[CollectiveId, tuple[Splits, ...]],
+        slot_orders: Mapping[int, Sequence[int]],
     ) -> None:
         self._job_name = job_name
         self._options = options
         self._groups = groups
         self._ordering = ordering
+        self._slot_orders = slot_orders
         self._uneven = {
             identity: self._scaled_splits(rows) for identity, rows in splits.items()
         }
@@ -183,9 +191,11 @@ class _Lowering:
         collectives = self._ordering.collectives[graph.rank]
         self._first_start_ns = first_start_ns(graph) if self._keeps_starts else 0
         rows = self._rows.rows(graph, order, {*collectives, *messages})
+        row_of = {row.position: index for index, row in enumerate(rows)}
         follows: dict[int, int] = {}
-        if self._ordering.chained:
-            row_of = {row.position: index for index, row in enumerate(rows)}
+        if self._slot_orders:
+            follows = self._one_slot(graph, rows, row_of, {*collectives, *messages})
+        elif self._ordering.chained:
             in_order = sorted(
                 (identity, row_of[position])
                 for position, identity in collectives.items()
@@ -203,6 +213,8 @@ class _Lowering:
                 operation = self._operation(
                     graph, row, dependencies, collectives, messages
                 )
+                if isinstance(operation, ComputeOperation) and index not in follows:
+                    row.operation = operation
             operations.append(operation)
         used = {identity.group for identity in collectives.values()}
         if self._options.sync_barrier and len(self._groups[WORLD].ranks) > 1:
@@ -257,15 +269,50 @@ class _Lowering:
                 trace_bytes=node.comm_bytes,
                 start_ns=self._start_ns(node),
             )
-        row.operation = ComputeOperation(
+        return ComputeOperation(
             node_id=node.node_id,
             name=node.name,
             dependencies=dependencies,
             duration_ns=row.duration_ns,
-            stream=node.stream,
+            stream=self._stream(node),
             start_ns=self._start_ns(node),
         )
-        return row.operation
+
+    def _stream(self, node: TraceNode) -> int | None:
+        """Return the slot of a computation; None: that of the GPU without a stream."""
+        if not self._slot_orders:
+            return node.stream
+        if node.kind is NodeKind.MEMORY:
+            return _MEMORY_STREAM
+        return CPU_STREAM if node.stream == CPU_STREAM else None
+
+    def _one_slot(
+        self,
+        graph: TraceGraph,
+        rows: Sequence[Row],
+        row_of: Mapping[int, int],
+        communication: set[int],
+    ) -> dict[int, int]:
+        """Return by row which one it follows in the communication slot.
+
+        Receives take none: they start no later than what they wait for allows.
+        """
+        taking = [
+            row_of[position]
+            for position in self._slot_orders[graph.rank]
+            if position in row_of
+            and (
+                (
+                    graph.kind(position) is NodeKind.MEMORY
+                    and rows[row_of[position]].duration_ns > 0
+                )
+                or (
+                    position in communication
+                    and graph.kind(position) is not NodeKind.RECEIVE
+                )
+            )
+        ]
+        return {after: before for before, after in itertools.pairwise(taking)}
 
     def _start_ns(self, node: TraceNode) -> int | None:
         """Return when a node is to start, from the first one of its rank."""

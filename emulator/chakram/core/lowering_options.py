@@ -40,6 +40,9 @@ class LoweringOptions:
             another starts at its recorded time instead, times *scale*; collectives of
             one group still follow each other, in the order of those times.
         with_starts: Keep recorded starts, for a policy that goes by them.
+        resources: ``streams``: computation has a slot for the CPU and one for each
+            stream of a GPU; ``astra-sim``: one for the CPU, one for the GPU, one for
+            communication and memory, as that simulator has it.
         select: Operations that are kept (``send_recv`` stands for messages); the rest
             takes no time and moves nothing.  None: all.
     """
@@ -55,6 +58,7 @@ class LoweringOptions:
     ordering: str = "serial"
     order: str = "dependencies"
     with_starts: bool = False
+    resources: str = "streams"
     select: frozenset[CollectiveOp] | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +77,12 @@ class LoweringOptions:
                 "ordering",
                 f"{self.ordering!r} is no order of collectives",
                 "choose from serial, overlap",
+            )
+        if self.resources not in ("streams", "astra-sim"):
+            raise ConfigError(
+                "resources",
+                f"{self.resources!r} are no resources of a rank",
+                "choose from streams, astra-sim",
             )
         for op, choice in self.algorithms.items():
             for user in user_algorithms(choice):

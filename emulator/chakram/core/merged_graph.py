@@ -62,6 +62,8 @@ class MergedGraph:
             for position, identity in matching.collectives[rank].items():
                 nodes[position] = number_of[identity]
             self._add_dependencies(graphs[rank], nodes)
+        # Node of the send, node of the receive.
+        self._messages: list[tuple[int, int]] = []
         self._add_messages()
 
     def _add_dependencies(self, graph: TraceGraph, nodes: array[int]) -> None:
@@ -80,8 +82,11 @@ class MergedGraph:
         for rank, messages in self._matching.messages.items():
             for position, (peer, number) in messages.items():
                 if self._graphs[rank].kind(position) == NodeKind.SEND:
-                    self._before.append(base_of[rank] + position)
-                    self._after.append(receives[rank, peer, number])
+                    send = base_of[rank] + position
+                    receive = receives[rank, peer, number]
+                    self._messages.append((send, receive))
+                    self._before.append(send)
+                    self._after.append(receive)
 
     def chains(self) -> dict[str, list[int]]:
         """Return the nodes of the collectives of every group, in their order."""
@@ -131,6 +136,52 @@ class MergedGraph:
             self._refuse(edges, missing)
         return order
 
+    def issue_order(self, chains: Iterable[Sequence[int]]) -> dict[int, list[int]]:
+        """Return by rank its positions in one order of all ranks, the earliest first.
+
+        In it a message also leaves no earlier than its receiver can take it up.  So
+        whatever waits only for what comes before it here waits for nothing for ever,
+        even if messages wait for their receivers.
+
+        Raises:
+            MatchingError: If there is no such order.
+        """
+        before, after = self._with(chains)
+        lists, ends = grouped(after, before, self._count)
+        for send, receive in self._messages:
+            for waits_for in lists[ends[receive] : ends[receive + 1]]:
+                if waits_for != send:
+                    before.append(waits_for)
+                    after.append(send)
+        edges = before, after
+        order, missing = self._sorted(*edges, self._places())
+        if len(order) < self._count:
+            self._refuse(
+                edges,
+                missing,
+                "a rank that communicates one thing at a time could wait for ever "
+                "here: do without resources: astra-sim",
+            )
+        place = array("i", bytes(4 * self._count))
+        for at, node in enumerate(order):
+            place[node] = at
+        number_of = {identity: n for n, identity in enumerate(self._identities)}
+        found: dict[int, list[int]] = {}
+        for base, (rank, positions) in zip(
+            self._bases, self._matching.orders.items(), strict=True
+        ):
+            collectives = self._matching.collectives[rank]
+            place_of = {
+                position: place[
+                    number_of[collectives[position]]
+                    if position in collectives
+                    else base + position
+                ]
+                for position in positions
+            }
+            found[rank] = sorted(positions, key=place_of.__getitem__)
+        return found
+
     def _with(self, chains: Iterable[Sequence[int]]) -> Edges:
         before, after = self._before[:], self._after[:]
         for nodes in chains:
@@ -173,7 +224,12 @@ class MergedGraph:
                     unset[node] = 0
         return places
 
-    def _refuse(self, edges: Edges, missing: Sequence[int]) -> NoReturn:
+    def _refuse(
+        self,
+        edges: Edges,
+        missing: Sequence[int],
+        hint: str = "these ranks would deadlock; their traces do not belong together",
+    ) -> NoReturn:
         """Walk back over unmet edges until a node comes again; show that cycle."""
         waits_for: dict[int, int] = {}
         for before, after in zip(*edges, strict=True):
@@ -193,7 +249,7 @@ class MergedGraph:
             self._describe(cycle[0]),
             f"waits for itself across ranks: {shown}"
             f"{f'; and {more} more' if more > 0 else ''}; which waits for the first",
-            "these ranks would deadlock; their traces do not belong together",
+            hint,
         )
 
     def _describe(self, node: int) -> str:

@@ -11,14 +11,15 @@ Only where the chains of some groups make a cycle are those groups counted anew,
 order of the merged graph that respects all the rest: the collective that comes first in
 the order of one of its ranks goes first, then the group's name, then the rank.
 
-Two collectives of different groups are ordered by nothing but the trace's dependencies.
+Two collectives of different groups are ordered by nothing but the trace's dependencies,
+unless a rank has one communication slot (``communication_order``).
 """
 
 from __future__ import annotations
 
 import itertools
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.core.matching import CollectiveId
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from chakram.core.matching import Matching
     from chakram.core.trace import TraceGraph
 
-__all__ = ["Ordering", "order_collectives"]
+__all__ = ["Ordering", "communication_order", "order_collectives"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +104,26 @@ def order_collectives(
             for group in sorted(broken)
         ),
     )
+
+
+def communication_order(
+    graphs: Mapping[int, TraceGraph], matching: Matching, ordering: Ordering
+) -> dict[int, list[int]]:
+    """Return by rank in which order its nodes may have its one communication slot.
+
+    Every rank starts whatever communicates in an order of its own, as soon as it is
+    ready: so does ASTRA-sim, and ranks that computed a little longer than others can
+    then wait for one another for ever.  Here all ranks follow one order, the earliest
+    in its rank first, in which nobody waits for anything later.
+
+    Args:
+        graphs: The trace of every rank.
+        matching: What belongs together in them.
+        ordering: In which order the collectives of every group run.
+
+    Raises:
+        MatchingError: If there is no such order.
+    """
+    merged = MergedGraph(graphs, replace(matching, collectives=ordering.collectives))
+    chains = merged.chains() if ordering.chained else {}
+    return merged.issue_order(chains.values())

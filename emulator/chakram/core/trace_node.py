@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 NO_SIZE = -1
 """The size of a collective whose file states none: it cannot be replayed."""
 
+CPU_STREAM = -1
+"""The stream of what a CPU computes; those of a GPU have numbers from 0."""
+
 
 class NodeKind(IntEnum):
     """What a node does when it is replayed."""

@@ -10,7 +10,7 @@ from chakram.chakra.pytorch.order import HostOrder
 from chakram.chakra.pytorch.values import check_size
 from chakram.core.collectives import CollectiveOp
 from chakram.core.trace_builder import TraceGraphBuilder
-from chakram.core.trace_node import NodeKind
+from chakram.core.trace_node import CPU_STREAM, NodeKind
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class HostGraph:
                 file_offset=item.offset,
                 duration_ns=span.duration_ns,
                 start_ns=span.start_ns,
-                stream=stream,
+                stream=CPU_STREAM if stream is None else stream,
             )
 
     def add_transfer(self, transfer: Transfer, group: str | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,8 @@ __all__ = [
     "operations_table",
     "trace_facts",
 ]
+
+_SLOTS_SHOWN = 8
 
 _KERNELS = {
     KernelClass.GEMM: "GeMM",
@@ -70,10 +73,25 @@ def trace_facts(
             if num_ops
             else "no floating-point operations are stated",
         ),
+        ("compute slots of all ranks", _slots_fact(summary)),
     ]
     if bytes_per_element not in (None, 1):
         rows.append(("stored sizes", f"units of {bytes_per_element} bytes"))
     return Facts(rows=tuple(rows))
+
+
+def _slots_fact(summary: TraceSummary) -> str:
+    """Return what is computed where one thing at a time is, over all ranks."""
+    slots_ns: Counter[str] = Counter()
+    for rank in summary.per_rank:
+        slots_ns.update(rank.slots_ns)
+    shown = [
+        f"{name} {format_time(slots_ns[name])}"
+        for name in sorted(slots_ns, key=lambda name: -slots_ns[name])[:_SLOTS_SHOWN]
+    ]
+    if len(slots_ns) > _SLOTS_SHOWN:
+        shown.append(f"{len(slots_ns) - _SLOTS_SHOWN} more")
+    return ", ".join(shown) or "none"
 
 
 def operations_table(ranks: Sequence[RankSummary]) -> Table:
