@@ -76,6 +76,18 @@ class OperationTable:
                 if index == len(found):
                     found.append(identity)
                     shares.append(0)
+                elif isinstance(operation, SendOperation):
+                    found[index] = replace(
+                        found[index],
+                        name=identity.name,
+                        send_node_id=identity.send_node_id,
+                    )
+                elif isinstance(operation, ReceiveOperation):
+                    found[index] = replace(
+                        found[index],
+                        receive_name=identity.receive_name,
+                        receive_node_id=identity.receive_node_id,
+                    )
                 shares[index] += 1
                 self.identity_of.append(index)
         self.identities = [
@@ -130,10 +142,14 @@ def _identity(
             trace_bytes=operation.trace_bytes,
             shares=0,
         )
+    send_node_id = receive_node_id = receive_name = None
     if isinstance(operation, SendOperation):
         pair = f"{rank}>{operation.peer}"
+        send_node_id = operation.node_id
     elif isinstance(operation, ReceiveOperation):
         pair = f"{operation.peer}>{rank}"
+        receive_node_id = operation.node_id
+        receive_name = operation.name
     else:
         return None
     return CollectiveIdentity(
@@ -146,6 +162,9 @@ def _identity(
         input_bytes=operation.size_bytes,
         trace_bytes=operation.trace_bytes,
         shares=0,
+        send_node_id=send_node_id,
+        receive_node_id=receive_node_id,
+        receive_name=receive_name,
     )
 
 

@@ -49,7 +49,9 @@ class CollectiveIdentity:
     """What the plan says of one collective, the same in every iteration.
 
     ``shares`` is how many ranks of the plan take part; ``root`` is None where there
-    is none.
+    is none.  Of a message between two ranks ``name`` is that of the sender's node,
+    ``receive_name`` that of the receiver's, and the ids are those of both nodes; all
+    other collectives have none of these.
     """
 
     key: CollectiveKey
@@ -61,6 +63,9 @@ class CollectiveIdentity:
     input_bytes: int
     trace_bytes: int
     shares: int
+    send_node_id: int | None = None
+    receive_node_id: int | None = None
+    receive_name: str | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -42,6 +42,9 @@ _OF_IDENTITY = {
     "size_bytes": "size_bytes",
     "trace_size_bytes": "trace_size_bytes",
     "expected_shares": "shares",
+    "send_node_id": "send_node_id",
+    "receive_node_id": "receive_node_id",
+    "receive_name": "receive_name",
 }
 _OF_RECORD = (
     "iteration",
@@ -58,6 +61,7 @@ _OF_RECORD = (
     "generator_wait_ns",
     "slip_ns",
 )
+_LATER = ("slip_ns", "send_node_id", "receive_node_id", "receive_name")
 _DERIVED = ("duration_ns", "generator_bound")
 _OF_CRITICAL = ("src", "dst", "step", "posted_ns", "last_acked_ns")
 
@@ -100,10 +104,12 @@ def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
 def collective_records(table: pa.Table) -> list[CollectiveRecord]:
     """Return the records that the rows of a table of collectives stand for.
 
-    Columns that earlier versions did not write may be missing: see ``slip_ns``.
+    Columns that earlier versions did not write may be missing.
     """
-    if "slip_ns" not in table.column_names:
-        table = table.append_column("slip_ns", pa.nulls(table.num_rows, pa.int64()))
+    for name in _LATER:
+        if name not in table.column_names:
+            kind = COLLECTIVES.field(name).type
+            table = table.append_column(name, pa.nulls(table.num_rows, kind))
     filled = table["slip_ns"].fill_null(0)
     table = table.set_column(table.column_names.index("slip_ns"), "slip_ns", filled)
     identities = _identities(table)
@@ -153,7 +159,8 @@ def _identities(table: pa.Table) -> list[CollectiveIdentity]:
     found = []
     names = ("job", "group", "k", "name", "collective", "algorithm", "nranks", "root")
     sizes = ("input_bytes", "trace_input_bytes", "expected_shares")
-    columns = [column_values(table[name]) for name in (*names, *sizes)]
+    ends = ("send_node_id", "receive_node_id", "receive_name")
+    columns = [column_values(table[name]) for name in (*names, *sizes, *ends)]
     for (
         job,
         group,
@@ -166,6 +173,9 @@ def _identities(table: pa.Table) -> list[CollectiveIdentity]:
         input_bytes,
         trace_bytes,
         shares,
+        send_node_id,
+        receive_node_id,
+        receive_name,
     ) in zip(*columns, strict=True):
         key = CollectiveKey(job, group, k)
         identity = made.get(key)
@@ -180,6 +190,9 @@ def _identities(table: pa.Table) -> list[CollectiveIdentity]:
                 input_bytes=input_bytes,
                 trace_bytes=trace_bytes,
                 shares=shares,
+                send_node_id=send_node_id,
+                receive_node_id=receive_node_id,
+                receive_name=receive_name,
             )
         found.append(identity)
     return found

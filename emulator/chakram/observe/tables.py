@@ -95,6 +95,9 @@ COLLECTIVES = pa.schema(
         ("critical_step", pa.int32()),
         ("critical_posted_ns", pa.int64()),
         ("critical_last_acked_ns", pa.int64()),
+        ("send_node_id", pa.uint64()),
+        ("receive_node_id", pa.uint64()),
+        ("receive_name", _NAME),
     ]
 )
 """One row per collective or point-to-point message and iteration."""

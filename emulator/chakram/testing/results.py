@@ -85,8 +85,8 @@ def small_program(rank: int) -> RankProgram:
         kind = SendOperation if rank == 0 else ReceiveOperation
         operations.append(
             kind(
-                node_id=None,
-                name="activations",
+                node_id=20 + rank,
+                name="activations" if rank == 0 else "activations, received",
                 dependencies=(2,),
                 peer=1 - rank,
                 number=0,

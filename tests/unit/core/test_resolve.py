@@ -50,6 +50,17 @@ def test_identities_join_the_shares_of_all_ranks(operations: OperationTable) -> 
     assert (message.op, message.nranks) == (CollectiveOp.SEND_RECV, 2)
 
 
+def test_a_message_names_the_nodes_of_both_its_ends(
+    operations: OperationTable,
+) -> None:
+    (message,) = (each for each in operations.identities if each.op == "send_recv")
+    assert (message.send_node_id, message.name) == (20, "activations")
+    assert message.receive_node_id == 21
+    assert message.receive_name == "activations, received"
+    others = [each for each in operations.identities if each is not message]
+    assert all(each.send_node_id is each.receive_node_id is None for each in others)
+
+
 def test_compute_belongs_to_no_collective(operations: OperationTable) -> None:
     for rank in range(4):
         number = operations.operation_number(rank, 0)

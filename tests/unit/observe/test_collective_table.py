@@ -31,6 +31,9 @@ def identity(number: int, op: CollectiveOp, root: int | None) -> CollectiveIdent
         input_bytes=1000 + number,
         trace_bytes=2000 + number,
         shares=3,
+        send_node_id=2**64 - 1 if op is CollectiveOp.SEND_RECV else None,
+        receive_node_id=8 if op is CollectiveOp.SEND_RECV else None,
+        receive_name="recv" if op is CollectiveOp.SEND_RECV else None,
     )
 
 
