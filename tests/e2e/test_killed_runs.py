@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.fabric.lab import read_states
-from chakram.observe.manifest import COMPLETE, PARTIAL, RUNNING
+from chakram.observe.manifest import COMPLETE, KILLED, PARTIAL, RUNNING
+from chakram.observe.run_results import open_run
 from tests.e2e.endings import (
     check_next_run,
     check_nothing_is_left,
@@ -56,6 +57,9 @@ def test_a_killed_controller_takes_everything_with_it(
         if text in each.command
     } == {AGENT, SHARD, HOLDER}
 
+    (directory,) = going.runs.iterdir()
+    assert open_run(directory).manifest.status == RUNNING
+
     going.process.kill()
 
     wait_for_the_end_of_traffic(family)
@@ -64,8 +68,7 @@ def test_a_killed_controller_takes_everything_with_it(
     going.process.wait()
     chakram("fabric", "down", LAB, runs=going.runs)
     check_nothing_is_left(state_root)
-    (directory,) = going.runs.iterdir()
-    check_results(directory, RUNNING)
+    check_results(directory, KILLED)
     check_next_run(endless)
 
 

@@ -32,6 +32,7 @@ from chakram.cli.interference import interference
 from chakram.cli.plan import plan
 from chakram.cli.preflight import preflight
 from chakram.cli.run import run
+from chakram.cli.runs import runs
 from chakram.cli.show import show
 from chakram.cli.simulate import simulate
 from chakram.cli.trace import app as trace_app
@@ -91,6 +92,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(simulate)
 app.command()(show)
+app.command()(runs)
 app.command()(interference)
 app.command()(plan)
 app.command()(preflight)

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram show runs/20260131T101500Z-quickstart --wide",
         "chakram show runs/20260131T101500Z-quickstart --queue-pairs > pairs.csv",
     ),
+    "runs": ("chakram runs", "chakram runs sweep/runs --json"),
     "interference": ("chakram interference runs/TOGETHER runs/ALONE-1 runs/ALONE-2",),
     "plan": (
         "chakram plan configs/quickstart.yaml",

@@ -131,6 +131,7 @@ DOCUMENTS = {
     "preflight": 1,
     "queue-pairs": 1,
     "run": 1,
+    "runs": 1,
     "trace": 1,
     "trace-cut": 1,
     "trace-lint": 1,

@@ -22,7 +22,7 @@ from chakram.errors import (
     PreflightFailed,
     RunInterrupted,
 )
-from chakram.observe.preflight import save_preflight
+from chakram.observe.preflight import PREFLIGHT, save_preflight
 from chakram.observe.run_directory import make_folder
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ async def preflight_experiment(
     nports = await asyncio.to_thread(_ports_needed, experiment, progress)
     folder = make_folder(
         runs_directory,
-        f"{experiment.name}-preflight",
+        experiment.name,
+        kind=PREFLIGHT,
         started=started,
         experiment_text=experiment_text,
     )

@@ -20,12 +20,17 @@ SCHEMA_VERSION = 1
 
 MANIFEST = "run.json"
 
+SIMULATE = "simulate"
+"""The world of what ran in virtual time."""
+
 RUNNING = "running"
 COMPLETE = "complete"
 PARTIAL = "partial"
 FAILED = "failed"
-STATUSES = (RUNNING, COMPLETE, PARTIAL, FAILED)
-"""A run that was killed stays ``running``: nobody was left to say otherwise."""
+KILLED = "killed"
+STATUSES = (RUNNING, COMPLETE, PARTIAL, FAILED, KILLED)
+"""A run that was killed stays ``running`` in its file: nobody was left to say
+otherwise.  Who reads it finds out (``chakram.observe.run_lock``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,8 @@ class RunManifest:
         versions: Of Python, Chakram, the kernel and the libraries.
         compiled: Which hot modules ran compiled, and why others did not.
         host: Facts about the controller's machine.
+        lock: Where the controller held a lock on the directory while it wrote it:
+            ``hostname`` and ``boot_id``; empty where it could hold none.
         clocks: By agent.
         generator: By agent, how it kept up; empty while the run goes, and in runs of
             versions that did not note it.
@@ -107,6 +114,7 @@ class RunManifest:
     versions: Mapping[str, str] = field(default_factory=dict)
     compiled: Mapping[str, Any] = field(default_factory=dict)
     host: Mapping[str, Any] = field(default_factory=dict)
+    lock: Mapping[str, Any] = field(default_factory=dict)
     clocks: Mapping[str, ClockReading] = field(default_factory=dict)
     generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
     keeping_up: Mapping[str, Any] = field(default_factory=dict)
@@ -231,6 +239,7 @@ _CONVERTED: Mapping[str, Callable[[Any], Any]] = {
     "banners": tuple,
     "packet_faults": tuple,
     "rows": dict,
+    "lock": dict,
     "clocks": _clocks,
     "generator": _healths,
 }

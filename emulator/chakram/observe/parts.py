@@ -32,11 +32,20 @@ class PartedTable:
         name: Name of the table.
         schema: Of all its parts.
         metadata: Key-value pairs that every file carries.
+        constants: By name of a column, what all rows have there; what is appended has
+            no such columns.
     """
 
     def __init__(
-        self, folder: Path, name: str, *, schema: pa.Schema, metadata: Mapping[str, str]
+        self,
+        folder: Path,
+        name: str,
+        *,
+        schema: pa.Schema,
+        metadata: Mapping[str, str],
+        constants: Mapping[str, str],
     ) -> None:
+        self._constants = constants
         self.rows = 0
         self._merged = folder / f"{name}.parquet"
         self._parts = folder / name
@@ -55,14 +64,20 @@ class PartedTable:
         """
         if table.num_rows == 0:
             return
+        rows = table.num_rows
+        for name, text in self._constants.items():
+            same = pa.DictionaryArray.from_arrays(
+                pa.repeat(pa.scalar(0, pa.int32()), rows), [text]
+            )
+            table = table.append_column(name, same)
         self._parts.mkdir(exist_ok=True)
         part = self._parts / f"part-{self._count:05d}.parquet"
         temporary = part.with_suffix(".tmp")
         with _writer(temporary, self._schema) as writer:
-            writer.write_table(table.cast(self._schema))
+            writer.write_table(table.select(self._schema.names).cast(self._schema))
         os.replace(temporary, part)
         self._count += 1
-        self.rows += table.num_rows
+        self.rows += rows
 
     def merge(
         self, complete: Callable[[pa.Table], pa.Table] = lambda table: table

@@ -35,6 +35,7 @@ PREFLIGHT = "preflight"
 
 PREFLIGHT_SCHEMA = pa.schema(
     [
+        pa.field("run_id", pa.string(), nullable=False),
         pa.field("source", pa.string(), nullable=False),
         pa.field("destination", pa.string(), nullable=False),
         pa.field("probes_sent", pa.int64(), nullable=False),
@@ -185,9 +186,10 @@ def save_preflight(
     rows = [
         _row(pair)
         | {
+            "run_id": run_id,
             "failed": list(
                 dict.fromkeys(failed.get((pair.source, pair.destination), ()))
-            )
+            ),
         }
         for pair in report.pairs
     ]

@@ -14,6 +14,8 @@
         ports.parquet         one row per sample of a port
         queue_pair_ends.parquet   one row per queue pair: what does not change of it
 
+The name of a simulation's ends with ``-simulate``.
+
 While a run goes, all tables but that of links grow in parts
 (``chakram.observe.parts``).  The columns stand in ``chakram.observe.tables`` and in
 docs/reference/run-directory.md.
@@ -22,6 +24,7 @@ docs/reference/run-directory.md.
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -36,11 +39,13 @@ from chakram.observe.collective_table import collectives_table
 from chakram.observe.manifest import (
     COMPLETE,
     SCHEMA_VERSION,
+    SIMULATE,
     RunManifest,
     write_manifest,
 )
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.parts import PartedTable
+from chakram.observe.run_lock import RunLock, boot_id
 from chakram.observe.tables import (
     SCHEMAS,
     FlowTables,
@@ -84,9 +89,10 @@ class RunDirectory:
     ``RunDirectoryError``.
     """
 
-    def __init__(self, path: Path, manifest: RunManifest) -> None:
+    def __init__(self, path: Path, manifest: RunManifest, lock: RunLock) -> None:
         self.path = path
         self.manifest = manifest
+        self._lock = lock
         self._pending_flows: list[pa.Table] = []
         self._pending_collectives: list[CollectiveRecord] = []
         self._pending_ranks: list[RankRecord] = []
@@ -102,8 +108,11 @@ class RunDirectory:
             "chakram.run_id": manifest.run_id,
             "chakram.case": manifest.case or "",
         }
+        constants = {"run_id": manifest.run_id, "world": manifest.world}
         self._tables = {
-            name: PartedTable(path, name, schema=schema, metadata=metadata)
+            name: PartedTable(
+                path, name, schema=schema, metadata=metadata, constants=constants
+            )
             for name, schema in SCHEMAS.items()
         }
 
@@ -128,11 +137,19 @@ class RunDirectory:
             RunDirectoryError: If it cannot be made or written.
         """
         path = make_folder(
-            parent, manifest.name, started=started, experiment_text=experiment_text
+            parent,
+            manifest.name,
+            kind=SIMULATE if manifest.world == SIMULATE else "",
+            started=started,
+            experiment_text=experiment_text,
         )
         with _explained(path):
+            lock = RunLock(path)
+            if lock.is_held:
+                held = {"hostname": os.uname().nodename, "boot_id": boot_id()}
+                manifest = replace(manifest, lock=held)
             write_manifest(path, manifest)
-        return cls(path, manifest)
+        return cls(path, manifest, lock)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the manifest."""
@@ -295,6 +312,7 @@ class RunDirectory:
             rows={name: table.rows for name, table in self._tables.items()},
             **changes,
         )
+        self._lock.release()
 
 
 def _with_references(
@@ -346,16 +364,29 @@ def _describe_plan(plan: Plan) -> dict[str, Any]:
 
 
 def make_folder(
-    parent: Path, name: str, *, started: datetime, experiment_text: str
+    parent: Path,
+    name: str,
+    *,
+    started: datetime,
+    experiment_text: str,
+    kind: str = "",
 ) -> Path:
     """Make a new folder below *parent* that holds an experiment, and return it.
+
+    Args:
+        parent: Made if it is not there.
+        name: Of the experiment; part of the folder's name.
+        started: UTC; begins the folder's name.
+        experiment_text: The experiment file, word for word.
+        kind: Ends the folder's name; nothing for a run on a network.
 
     Raises:
         RunDirectoryError: If it cannot be made or written.
     """
     with _explained(parent):
         parent.mkdir(parents=True, exist_ok=True)
-        path = _make_new(parent, f"{started:%Y%m%dT%H%M%SZ}-{_file_name(name)}")
+        parts = (f"{started:%Y%m%dT%H%M%SZ}", _file_name(name), kind)
+        path = _make_new(parent, "-".join(filter(None, parts)))
         (path / "experiment.yaml").write_text(experiment_text, encoding="utf-8")
     return path
 

@@ -26,15 +26,17 @@ from chakram.core.summary import Measurements, RunFacts, Summary
 from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunDirectoryError
 from chakram.observe.collective_table import collective_records, column_values
-from chakram.observe.manifest import RunManifest, read_manifest
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
 from chakram.observe.parts import column_names, is_there, read_table
 from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
-from chakram.observe.tables import SCHEMAS
+from chakram.observe.run_lock import read_manifest_of_now
+from chakram.observe.tables import LINKS, RANKS, SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from chakram.observe.manifest import RunManifest
 
 _PREDICTED = "predicted_"
 PLAN = "plan.json"
@@ -97,12 +99,14 @@ class RunResults:
     def ranks(self) -> list[RankRecord]:
         """Return the iterations of all ranks."""
         with self._explained_table("ranks"):
-            return [RankRecord(**row) for row in self.table("ranks").to_pylist()]
+            table = self.table("ranks", *RANKS.names)
+            return [RankRecord(**row) for row in table.to_pylist()]
 
     def links(self) -> list[LinkRecord]:
         """Return what went through the links."""
+        names = [name for name in LINKS.names if name != "bytes"]
         with self._explained_table("links"):
-            table = self.table("links").drop_columns(["bytes"])
+            table = self.table("links", *names)
             return [LinkRecord(**row) for row in table.to_pylist()]
 
     def completion_times(self) -> dict[CollectiveKey, array[int]]:
@@ -359,10 +363,10 @@ class RunResults:
 
 
 def open_run(path: Path) -> RunResults:
-    """Return the results in a run directory.
+    """Return the results in a run directory, also while it is written.
 
     Raises:
         NoRunDirectory: If it is none, or of a newer version.
         RunDirectoryError: If it cannot be read.
     """
-    return RunResults(path, read_manifest(path))
+    return RunResults(path, read_manifest_of_now(path))

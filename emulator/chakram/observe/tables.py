@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
+OF_EVERY_TABLE = pa.schema([("run_id", _NAME), ("world", _NAME)])
+"""The same in all rows of a run: what tells them from those of others."""
+
 FLOWS = pa.schema(
     [
         ("iteration", pa.int32()),
@@ -33,6 +36,7 @@ FLOWS = pa.schema(
         ("group", _NAME),
         ("k", pa.int32()),
         ("collective", _NAME),
+        ("algorithm", _NAME),
         ("step", pa.int32()),
         ("channel", pa.int32()),
         ("src", pa.int32()),
@@ -176,14 +180,18 @@ QUEUE_PAIR_ENDS = pa.schema(
 """One row per queue pair that goes through a port: what does not change of it."""
 
 SCHEMAS = {
-    "flows": FLOWS,
-    "collectives": COLLECTIVES,
-    "ranks": RANKS,
-    "links": LINKS,
-    "queue_pairs": QUEUE_PAIRS,
-    "ports": PORTS,
-    "queue_pair_ends": QUEUE_PAIR_ENDS,
+    name: pa.schema([*OF_EVERY_TABLE, *own])
+    for name, own in {
+        "flows": FLOWS,
+        "collectives": COLLECTIVES,
+        "ranks": RANKS,
+        "links": LINKS,
+        "queue_pairs": QUEUE_PAIRS,
+        "ports": PORTS,
+        "queue_pair_ends": QUEUE_PAIR_ENDS,
+    }.items()
 }
+"""The columns of every table."""
 
 
 class FlowTables:
@@ -216,6 +224,7 @@ class FlowTables:
             "group": _names([identity.key.group for identity in found]),
             "k": pa.array([identity.key.k for identity in found], pa.int32()),
             "collective": _names([str(identity.op) for identity in found]),
+            "algorithm": _names([identity.algorithm for identity in found]),
         }
         self._causes = _names(CAUSES)
 

@@ -119,6 +119,23 @@ def test_every_table_says_what_it_belongs_to(tmp_path: Path) -> None:
         assert metadata[b"chakram.table"] == name.encode()
 
 
+def test_every_row_says_which_run_it_is_of(tmp_path: Path) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(0))
+    directory.flush()
+    results = open_run(directory.path)
+    for _ in ("parts", "one file"):
+        for name in ("flows", "collectives", "ranks"):
+            rows = results.table(name).select(["run_id", "world"]).to_pylist()
+            assert rows
+            assert all(row == {"run_id": "r1", "world": "namespaces"} for row in rows)
+        directory.finish(ended=STARTED)
+    for name in SCHEMAS:
+        found = pq.read_schema(directory.path / f"{name}.parquet").names
+        assert found[: len(SCHEMAS[name].names)] == SCHEMAS[name].names
+        assert found[:2] == ["run_id", "world"]
+
+
 def test_collectives_and_ranks_come_back_as_they_were(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     written = directory.add(small_rows(1, slower_ns=7, retransmitted=2))
@@ -272,11 +289,12 @@ def test_links_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(SCHEMAS))
 def test_every_column_is_in_the_reference(name: str) -> None:
     page = (REPO_ROOT / "docs/reference/run-directory.md").read_text(encoding="utf-8")
+    common, _, _ = page.partition("\n## ")
     _, _, section = page.partition(f"## {name}.parquet\n")
     section, _, _ = section.partition("\n## ")
     described = {
         column
-        for line in section.splitlines()
+        for line in (*common.splitlines(), *section.splitlines())
         if line.startswith("|")
         for column in re.findall(r"`(\w+)`", line.split("|")[1])
     }

@@ -1,0 +1,115 @@
+"""``chakram runs``: the runs in a folder, one line each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.cli.options import Json, print_json
+
+if TYPE_CHECKING:
+    from chakram.observe.run_list import ListedRun
+
+__all__ = ["runs"]
+
+_HEADINGS = (
+    "started (UTC)",
+    "name",
+    "world",
+    "status",
+    "ranks",
+    "iterations",
+    "time (us)",
+    "busbw (GB/s)",
+    "resent %",
+    "directory",
+)
+_NUMBERS = frozenset(range(4, 9))
+"""Columns that are set to the right."""
+
+
+def runs(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of run directories.")
+    ] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List runs: when, what, how they ended, key figures."""
+    from chakram.observe.run_list import list_runs
+
+    found, unreadable = list_runs(folder)
+    if as_json:
+        print_json(
+            "runs",
+            {
+                "runs": [_document(each) for each in found],
+                "unreadable": [
+                    {"directory": error.where, "reason": error.found}
+                    for error in unreadable
+                ],
+            },
+        )
+        return
+    if found:
+        print("\n".join(_table([_HEADINGS, *map(_cells, found)])))
+    else:
+        print(f"there is no run in {folder}")
+    for each in found:
+        if each.problem is not None:
+            typer.echo(f"chakram: note: {each.directory}: {each.problem}", err=True)
+    for error in unreadable:
+        typer.echo(f"chakram: note: left out: {error}", err=True)
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number in _NUMBERS else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(run: ListedRun) -> tuple[str, ...]:
+    from chakram.observe.texts import MISSING, percent_text, time_text
+
+    manifest, figures = run.manifest, run.figures
+    busbw = figures.busbw
+    return (
+        manifest.started_at.partition("+")[0].replace("T", " "),
+        manifest.name + (f" ({manifest.case})" if manifest.case else ""),
+        manifest.world,
+        manifest.status,
+        str(figures.ranks),
+        str(figures.iterations),
+        time_text(figures.iteration_ns),
+        MISSING if busbw is None else f"{busbw / 1e9:.3f}",
+        percent_text(figures.retransmitted_share),
+        str(run.directory),
+    )
+
+
+def _document(run: ListedRun) -> dict[str, object]:
+    manifest = run.manifest
+    figures = asdict(run.figures)
+    busbw = figures.pop("busbw")
+    return {
+        "directory": str(run.directory),
+        "run_id": manifest.run_id,
+        "name": manifest.name,
+        "case": manifest.case,
+        "world": manifest.world,
+        "status": manifest.status,
+        "reason": manifest.reason,
+        "started_at": manifest.started_at,
+        "ended_at": manifest.ended_at,
+        "dilation": manifest.dilation,
+        **figures,
+        "bus_bw": None if busbw is None else busbw / 1e9,
+        "problem": run.problem,
+    }

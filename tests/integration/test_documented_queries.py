@@ -1,0 +1,100 @@
+"""The queries of the documentation give every run its own rows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from chakram.core.preflight.report import PairReport, PreflightReport
+from chakram.core.preflight.settings import PreflightSettings
+from chakram.observe.manifest import RunManifest
+from chakram.observe.message_columns import MessageColumns
+from chakram.observe.preflight import save_preflight
+from chakram.observe.run_directory import RunDirectory
+from chakram.testing.results import small_plan, small_rows
+from tests.support import REPO_ROOT
+from tests.unit.observe.small_runs import STARTED
+
+duckdb = pytest.importorskip("duckdb")
+
+RUNS = {"r1": "namespaces", "r2": "simulate"}
+QUERIES = [
+    pytest.param(query, id=f"{page.name}-{number}")
+    for page in sorted((REPO_ROOT / "docs").rglob("*.md"))
+    for number, query in enumerate(
+        re.findall(r"^```sql\n(.*?)^```$", page.read_text("utf-8"), re.M | re.S)
+    )
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with ``runs``: a run, its simulation, and two preflights."""
+    monkeypatch.chdir(tmp_path)
+    for run_id, world in RUNS.items():
+        manifest = RunManifest(
+            run_id=run_id, name="incast", world=world, started_at="", warmup=1
+        )
+        directory = RunDirectory.create(
+            tmp_path / "runs", manifest=manifest, started=STARTED
+        )
+        directory.begin(small_plan())
+        for iteration in range(2):
+            directory.add(small_rows(iteration))
+        fair = MessageColumns(lambda _, messages: [1000] * len(messages))
+        directory.finish(ended=STARTED, messages=fair)
+        preflight = tmp_path / "runs" / f"{run_id}-preflight"
+        preflight.mkdir()
+        pair = PairReport(source="h0", destination="h1")
+        report = PreflightReport(
+            ports=("h0", "h1"),
+            pairs=(pair,),
+            findings=(),
+            settings=PreflightSettings(path_mtu=4096, max_latency_ns=5000, rounds=1),
+        )
+        save_preflight(preflight, report, run_id=run_id, dilation=1)
+    return tmp_path
+
+
+def test_there_are_queries() -> None:
+    assert len(QUERIES) >= 3
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("query", QUERIES)
+def test_documented_queries_do_not_mix_runs(query: str) -> None:
+    with duckdb.connect() as connection:
+        result = connection.execute(query)
+        names = [column[0] for column in result.description]
+        rows = [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+    by_run = {run: [row for row in rows if row["run_id"] == run] for run in RUNS}
+    assert all(by_run.values())
+    for run, some in by_run.items():
+        assert {row.get("world", RUNS[run]) for row in some} == {RUNS[run]}
+    left = [
+        [
+            {name: value for name, value in row.items() if name not in OF_RUNS}
+            for row in some
+        ]
+        for some in by_run.values()
+    ]
+    assert left[0] == left[1], "the same was recorded in both"
+
+
+OF_RUNS = ("run_id", "world")
+
+
+@pytest.mark.usefixtures("folder")
+def test_flows_of_many_runs_are_told_apart_by_algorithm(folder: Path) -> None:
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT DISTINCT run_id, collective, algorithm FROM "
+            "'runs/*/flows.parquet' JOIN 'runs/*/collectives.parquet' "
+            'USING (run_id, world, job, "group", k, iteration, collective, algorithm)'
+        ).fetchall()
+    kinds = {(op, algorithm) for _, op, algorithm in found}
+    assert {run for run, _, _ in found} == set(RUNS)
+    assert ("send_recv", "send") in kinds
+    assert len({algorithm for _, algorithm in kinds}) > 1
