@@ -20,6 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram run configs/incast.yaml --set fabric.links.host.rate=1G --wide",
         "chakram run configs/quickstart.yaml --metrics 127.0.0.1:9464",
         "chakram run configs/two-jobs.yaml --interference",
+        "chakram run configs/quickstart.yaml --lab lab1 --set transport.window=128KiB",
         "chakram run configs/quickstart-small.yaml --json > result.json",
     ),
     "simulate": (

@@ -144,7 +144,9 @@ def status(as_json: Json = False) -> None:
 def _condition(status: LabStatus) -> str:
     if not status.alive:
         return f"dead: chakram fabric down {status.name}"
-    return "up" if status.state is not None else "being built"
+    if status.state is None:
+        return "being built"
+    return "up, a run is in it" if status.in_use else "up"
 
 
 def _state_fields(state: LabState) -> dict[str, object]:
@@ -182,4 +184,5 @@ def _print_state(state: LabState) -> None:
     for note in state.notes:
         print(f"note: {note}")
     print(f"lab {state.name} is up; a command on {first.name}: {enter} COMMAND")
+    print(f"run in it: chakram run EXPERIMENT --lab {state.name}")
     print(f"take it down: chakram fabric down {state.name}")

@@ -32,7 +32,10 @@ def preflight(
     runs: Runs = None,
     lab: Annotated[
         str | None,
-        typer.Option(help="Prefix of whatever it makes on this machine."),
+        typer.Option(
+            help="Lab that is up (`fabric up`) and is used as it stands; else the "
+            "prefix of whatever it makes on this machine."
+        ),
     ] = None,
     overrides: Overrides = None,
     as_json: Json = False,

@@ -35,7 +35,10 @@ def run(
     runs: Runs = None,
     lab: Annotated[
         str | None,
-        typer.Option(help="Prefix of whatever the run makes on this machine."),
+        typer.Option(
+            help="Lab that is up (`fabric up`) and is used as it stands; else the "
+            "prefix of whatever the run makes on this machine."
+        ),
     ] = None,
     metrics: Annotated[
         str | None,

@@ -140,7 +140,8 @@ class Experiment(Model):
     """What it is for, in your words; nothing reads it."""
     lab: LabName | None = Field(default=None, examples=["night-run"])
     """Prefix of all namespaces and interfaces that the run creates; without it what
-    name gives. Two runs at the same time need two."""
+    name gives. Two runs at the same time need two. A lab of that name that is up
+    (chakram fabric up) is used as it stands."""
     jobs: tuple[Job, ...] = Field(min_length=1, max_length=64)
     """What runs: one trace each, with its place on the fabric."""
     arrivals: Arrivals | None = None

@@ -131,6 +131,8 @@ class Run:
                 )
             )
             self._world = world
+            if world.lab is not None and world.lab.lifetime == "up":
+                self._progress.note(f"lab {lab_name} is up: used as it stands")
             plan = build_plan(
                 experiment,
                 self._jobs,

@@ -32,6 +32,13 @@ from chakram.fabric.lab import (
     unregister,
 )
 from chakram.fabric.loopback import check_ports_free, loopback_ports
+from chakram.fabric.standing import (
+    check_lab,
+    claimed,
+    lab_differences,
+    standing_lab,
+)
+from chakram.fabric.state import CONTROLLER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -94,15 +101,18 @@ async def open_world(
 ) -> AsyncIterator[World]:
     """Bring the fabric of an experiment up, and its agents; both end with the block.
 
+    A lab of that name that is up is used as it stands, and stays.
+
     Args:
         experiment: Its fabric section says which kind.
         nports: Ports that its jobs need.
-        lab_name: Prefix of whatever is made.
+        lab_name: Prefix of whatever is made, or the name of a lab that is up.
         logs: Folder for what agents say that are started here, and for captures.
 
     Raises:
         PrivilegeError: If this user may not make that fabric here.
-        FabricError: If it cannot be made.
+        FabricError: If it cannot be made, or the lab that is up is another fabric or
+            has another run in it.
         PortInUse: If a socket address is taken.
         AgentError: If an agent does not start.
     """
@@ -126,19 +136,7 @@ async def _namespaces(
     topology = topology_from_config(fabric)
     if topology is None:
         raise FabricError("fabric.topology", "names no shape")
-    lab = await stack.enter_async_context(
-        await start_lab(
-            topology,
-            lab_name=lab_name,
-            seed=experiment.seed,
-            addressing=fabric.addressing,
-            mtu=fabric.mtu,
-            capture_hosts=fabric.capture,
-        )
-    )
-    state = lab.state
-    register_process(lab_name, os.getpid(), "controller")
-    stack.callback(unregister, lab_name, os.getpid())
+    state = await _lab(stack, experiment, fabric, topology, lab_name)
     captures = None
     if fabric.capture:
         # Before the agent, so that the capture ends after the last packet.
@@ -178,6 +176,42 @@ async def _namespaces(
         lab=state,
         captures=captures,
     )
+
+
+async def _lab(
+    stack: AsyncExitStack,
+    experiment: Experiment,
+    fabric: NamespaceFabric,
+    topology: Topology,
+    lab_name: str,
+) -> LabState:
+    """Return the lab of that name that is up, or one that ends with the run."""
+    standing = standing_lab(lab_name)
+    if standing is not None:
+        differences = lab_differences(
+            standing,
+            topology=topology,
+            seed=experiment.seed,
+            addressing=fabric.addressing,
+            mtu=fabric.mtu,
+            capture_hosts=fabric.capture,
+        )
+        check_lab(standing, differences)
+        stack.enter_context(claimed(lab_name, os.getpid()))
+        return standing
+    lab = await stack.enter_async_context(
+        await start_lab(
+            topology,
+            lab_name=lab_name,
+            seed=experiment.seed,
+            addressing=fabric.addressing,
+            mtu=fabric.mtu,
+            capture_hosts=fabric.capture,
+        )
+    )
+    register_process(lab_name, os.getpid(), CONTROLLER)
+    stack.callback(unregister, lab_name, os.getpid())
+    return lab.state
 
 
 def _entering(state: LabState) -> list[str]:

@@ -185,6 +185,7 @@ class LabState:
             ``switch``, that has the other ends of all hosts' links.
         notes: What this kernel could not do as specified, one sentence each.
         topology: As specified.
+        capture_hosts: As specified.
     """
 
     name: str
@@ -200,6 +201,7 @@ class LabState:
     switches: tuple[SwitchState, ...]
     notes: tuple[str, ...]
     topology: Topology
+    capture_hosts: tuple[str, ...] = ()
 
     def host(self, name: str) -> HostState:
         """Return one host.
@@ -274,6 +276,7 @@ def decode_state(text: str) -> LabState:
             ),
             notes=_texts(fields["notes"]),
             topology=_topology(fields["topology"]),
+            capture_hosts=_texts(fields.get("capture_hosts", [])),
         )
 
 

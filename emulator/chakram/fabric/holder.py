@@ -226,6 +226,7 @@ def _describe(
         ),
         notes=tuple(notes),
         topology=spec.topology,
+        capture_hosts=spec.capture_hosts,
     )
 
 

@@ -24,6 +24,7 @@ from chakram.fabric.leftovers import end_processes, remove_leftovers
 from chakram.fabric.marks import marked_names
 from chakram.fabric.process import end_process
 from chakram.fabric.state import (
+    CONTROLLER,
     RegisteredProcess,
     lab_directory,
     lab_names,
@@ -81,7 +82,13 @@ class LabStatus:
     @property
     def in_use(self) -> bool:
         """Whether a run needs it, or it is being built for somebody."""
-        return self.alive and (self.state is None or self.state.lifetime == "run")
+        if not self.alive:
+            return False
+        return (
+            self.state is None
+            or self.state.lifetime == "run"
+            or any(each.role == CONTROLLER for each in self.processes)
+        )
 
 
 class LabHandle:

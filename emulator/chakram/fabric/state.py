@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "CONTROLLER",
     "STATE_ROOT_VARIABLE",
     "Holder",
     "RegisteredProcess",
@@ -44,6 +45,9 @@ __all__ = [
     "write_holder",
     "write_whole",
 ]
+
+CONTROLLER = "controller"
+"""Role of the process of a run: a lab that has one is in use."""
 
 STATE_ROOT_VARIABLE = "CHAKRAM_STATE_DIR"
 """Environment variable that names another root; set for processes inside a lab."""
