@@ -148,7 +148,7 @@ def _position(
                     name=f"step{step}_add{transfer.peer}",
                     node_type=NodeType.COMP,
                     data_deps=[node_id - 1],
-                    attributes={"is_cpu_op": False, "tensor_size": size},
+                    attributes={"is_cpu_op": False, "num_ops": 0, "tensor_size": size},
                 )
             )
             done[index] = node_id

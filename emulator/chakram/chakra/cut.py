@@ -80,6 +80,7 @@ class CutRank:
         joins: How many nodes were made that only join dependencies.
         messages_dropped: Sends and receives whose other rank is left out.
         rootless: Collectives that went because their root is left out.
+        alone: Collectives that went because nobody else of their group is left.
         halves: Collectives and messages that went because a part of them, on another
             rank, is not among the nodes kept.
         renumbered: Whether nodes got new ids, without which their order would differ.
@@ -91,6 +92,7 @@ class CutRank:
     joins: int
     messages_dropped: int
     rootless: int
+    alone: int
     halves: int
     renumbered: bool
 
@@ -148,7 +150,7 @@ class Cut:
             TraceError: If its dependencies form a cycle.
         """
         graph = self._graphs[rank]
-        kept, messages, rootless = self._kept(graph)
+        kept, messages, rootless, alone = self._kept(graph)
         bridged = bridge(graph, kept)
         left = self._build(graph, bridged, ids=None)
         # Without what is left out, other ties may go to other nodes; only ids that
@@ -166,19 +168,23 @@ class Cut:
             joins=len(bridged.joins),
             messages_dropped=messages,
             rootless=rootless,
+            alone=alone,
             halves=self._halves[rank],
             renumbered=renumbered,
         )
 
-    def _kept(self, graph: TraceGraph) -> tuple[bytearray, int, int]:
-        """Return the nodes to keep, and how many messages and rooted ops went."""
+    def _kept(self, graph: TraceGraph) -> tuple[bytearray, int, int, int]:
+        """Return the nodes to keep, and how many messages, rooted and lone ops went."""
         kept = bytearray(self._in_range.get(graph.rank, b"\1" * len(graph)))
-        messages = rootless = 0
+        messages = rootless = alone = 0
+        for position in range(len(graph)):
+            # What means nothing for a network has no type that all readers take.
+            kept[position] &= graph.kind(position) is not NodeKind.PASS
         if self._options.communication_only:
             for position in range(len(graph)):
                 kept[position] &= _communicates(graph, position)
         if len(self.ranks) == len(self._graphs):
-            return kept, messages, rootless
+            return kept, messages, rootless, alone
         for position in graph.communication():
             if not kept[position]:
                 continue
@@ -187,13 +193,24 @@ class Cut:
                 if peer is not None and peer not in self.numbers:
                     kept[position] = 0
                     messages += 1
+            elif self._left_of_group(graph, position) < 2:
+                # Nothing moves in it, and ASTRA-sim waits for it for ever.
+                kept[position] = 0
+                alone += 1
             elif graph.op(position) in ROOTED:
                 members = self._members(graph, position)
                 root = graph.root(position) or 0
                 if root < len(members) and members[root] not in self.numbers:
                     kept[position] = 0
                     rootless += 1
-        return kept, messages, rootless
+        return kept, messages, rootless, alone
+
+    def _left_of_group(self, graph: TraceGraph, position: int) -> int:
+        """Return how many members of a collective's group are kept."""
+        name = graph.group(position) or WORLD
+        if name not in self._groups_before:
+            return len(self.ranks)
+        return len(self.groups.get(name, ()))
 
     def _members(self, graph: TraceGraph, position: int) -> tuple[int, ...]:
         """Return the ranks of a node's group as it was; none if it is not defined."""
@@ -257,7 +274,7 @@ class Cut:
         id_of = graph.node_id if ids is None else ids.__getitem__
         for position in sorted(bridged.dependencies):
             node = graph.node(position)
-            columns: dict[str, Any] = {"kind": NodeKind.PASS, "name": "join"}
+            columns: dict[str, Any] = {"kind": NodeKind.COMPUTE, "name": "join"}
             if position not in bridged.joins:
                 columns = self._columns(node, graph.rank)
             builder.add(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.cut import Cut, CutRank
+from chakram.chakra.elsewhere import Elsewhere
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import encode_group_file
 from chakram.chakra.new_set import GROUP_FILE, new_trace_set
@@ -86,8 +87,9 @@ def write_cut(
         groups = {
             cut.renamed.get(name, name): members
             for name, members in cut.groups.items()
-            if name != WORLD
+            if name != WORLD and len(members) > 1
         }
+        elsewhere = Elsewhere()
         for rank in cut.ranks:
             part = cut.rank(rank)
             gz = ".gz" if names[rank].endswith(".gz") else ""
@@ -99,6 +101,7 @@ def write_cut(
                         part.graph.source, f"cannot be written: {error}"
                     ) from error
             notes.add(part)
+            elsewhere.add(part.graph)
             left.append(_left(part))
             if on_rank is not None:
                 on_rank(len(left), len(cut.ranks))
@@ -110,7 +113,11 @@ def write_cut(
         written=written,
         ranks=tuple(left),
         groups=groups,
-        notes=(*_notes_of_set(cut, traces, options), *notes.sentences()),
+        notes=(
+            *_notes_of_set(cut, traces, options),
+            *notes.sentences(),
+            *elsewhere.sentences(),
+        ),
     )
 
 
@@ -119,11 +126,13 @@ class _Notes:
 
     def __init__(self) -> None:
         self._messages = self._rootless = self._halves = self._rounded = 0
+        self._alone = 0
         self._renumbered: list[int] = []
 
     def add(self, part: CutRank) -> None:
         self._messages += part.messages_dropped
         self._rootless += part.rootless
+        self._alone += part.alone
         self._halves += part.halves
         self._rounded += _rounded(part.graph)
         if part.renumbered:
@@ -135,6 +144,11 @@ class _Notes:
             (
                 self._rootless,
                 "nodes of collectives whose root is left out were dropped",
+            ),
+            (
+                self._alone,
+                "nodes of collectives were dropped, since no other rank of their group "
+                "is left",
             ),
             (
                 self._halves,

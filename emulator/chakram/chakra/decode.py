@@ -17,7 +17,12 @@ from chakram.chakra.eras import (
     era_of_node,
     old_schema_of_metadata,
 )
-from chakram.chakra.groups import is_process_group_init, process_groups_of_init
+from chakram.chakra.groups import (
+    GROUPS_ATTRIBUTE,
+    groups_of_text,
+    is_process_group_init,
+    process_groups_of_init,
+)
 from chakram.chakra.kernel_order import Kernel, kernel_order
 from chakram.chakra.messages import (
     Metadata,
@@ -35,14 +40,21 @@ from chakram.chakra.options import (
     WarningKind,
 )
 from chakram.chakra.plain_nodes import PlainNodes
-from chakram.chakra.producers import Producer, is_pytorch, producer_of
+from chakram.chakra.producers import (
+    Producer,
+    is_chakram,
+    is_own_body,
+    is_pytorch,
+    producer_of,
+)
 from chakram.chakra.stored_units import check_unit_of_sizes, unit_of_durations
 from chakram.core.trace_builder import TraceGraphBuilder
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from chakram.chakra.groups import InitialGroup
     from chakram.chakra.messages import Node
     from chakram.core.trace import TraceGraph
 
@@ -196,7 +208,7 @@ class RankDecoder:
             control_only=self._noticed.has(WarningKind.CONTROL_ONLY),
             counts_groups=self._reader.counts_groups,
         )
-        if producer == Producer.MSCCL:
+        if producer == Producer.MSCCL or is_own_body(self._metadata):
             self._noticed.warn(
                 WarningKind.COLLECTIVE_BODY,
                 self._source,
@@ -225,6 +237,7 @@ class RankDecoder:
         if first is FirstRecord.METADATA:
             self._refuse_old_schema(offset, old_schema_of_metadata(body))
             self._metadata = decode_metadata(body, where)
+            self._add_groups_of_metadata(self._metadata, where)
             self._is_of_today = bool(body)
         else:
             self._noticed.warn(
@@ -241,6 +254,17 @@ class RankDecoder:
                 self._noticed.warn(each[0], where, each[1])
         self._choose_how_to_take()
         return first is FirstRecord.METADATA
+
+    def _add_groups_of_metadata(self, metadata: Metadata, where: str) -> None:
+        """Take the groups that a trace of Chakram tells there."""
+        text = metadata.attributes.get(GROUPS_ATTRIBUTE)
+        if is_chakram(metadata) and text is not None:
+            self._add_groups(groups_of_text(text, where))
+
+    def _add_groups(self, groups: Iterable[InitialGroup]) -> None:
+        for group in groups:
+            self._groups[group.name] = group.ranks
+            self._purposes[group.name] = group.purpose
 
     def _decoded(self, offset: int, body: bytes) -> Node:
         try:
@@ -306,9 +330,7 @@ class RankDecoder:
         for kind, found in oddities:
             self._noticed.warn(kind, where, found)
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
-            for group in process_groups_of_init(node.inputs.values, where):
-                self._groups[group.name] = group.ranks
-                self._purposes[group.name] = group.purpose
+            self._add_groups(process_groups_of_init(node.inputs.values, where))
         if self._kernels is not None:
             self._note_kernel(node)
         control = node.ctrl_deps

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _DECIMAL = re.compile(r"[0-9]+(\.0*)?")
 _INIT_NODE = "process_group:init"
-INIT_NODE_NAME = f"## {_INIT_NODE} ##"
-"""Name of the node that carries PyTorch's process groups."""
+GROUPS_ATTRIBUTE = "process_groups"
+"""Attribute of the metadata that carries the process groups of traces of Chakram."""
 
 _INIT_TEXT_LIMIT = 4 * 2**20
 _INIT_HINT = "PyTorch writes a list with one JSON text there"
@@ -125,6 +125,15 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
         MemoryError,
     ) as error:
         raise _unread_groups(where) from error
+    return groups_of_text(text, where)
+
+
+def groups_of_text(text: object, where: str) -> list[InitialGroup]:
+    """Return the groups of PyTorch's JSON text, or of ``groups_text``.
+
+    Raises:
+        TraceError: If the text is something else.
+    """
     return [
         entry
         for entry in initial_groups(text, where)
@@ -187,8 +196,8 @@ def _purpose(text: object) -> str:
     return whole_text(text[:_LONGEST_PURPOSE])
 
 
-def init_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Return what ``process_groups_of_init`` reads.
+def groups_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
+    """Return what ``groups_of_text`` reads.
 
     Args:
         groups: Name, purpose and ranks of each.
@@ -204,7 +213,7 @@ def init_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
         }
         for name, purpose, ranks in groups
     ]
-    return repr([json.dumps(entries)])
+    return json.dumps(entries)
 
 
 def _unread_groups(where: str) -> TraceError:

@@ -244,7 +244,7 @@ def encode_node(
 
     Booleans, integers, floats, texts and bytes go to the arms that the reference
     tools use: bool, int64, double, string and bytes, or the lists of these; ranks and
-    tags of messages go to int32.
+    tags of messages go to int32, sizes and numbers of operations to uint64.
     """
     message = et_pb2.Node(
         id=node_id,
@@ -290,11 +290,17 @@ _ARMS = (
 _INT32 = frozenset({"comm_src", "comm_dst", "comm_tag"})
 """Attributes that all producers write as int32: some readers look nowhere else."""
 
+_UINT64 = frozenset({"comm_size", "num_ops", "tensor_size"})
+"""Attributes that Chakra's C++ feeder reads as uint64: of others it takes a 0."""
+
 
 def _attribute(name: str, value: AttributeValue) -> et_pb2.AttributeProto:
     message = et_pb2.AttributeProto(name=name)
     if name in _INT32 and type(value) is int and -(2**31) <= value < 2**31:
         message.int32_val = value
+        return message
+    if name in _UINT64 and type(value) is int and 0 <= value < 2**64:
+        message.uint64_val = value
         return message
     sample = (value[0] if value else 0) if isinstance(value, tuple) else value
     arm = next(arm for kind, arm in _ARMS if isinstance(sample, kind))

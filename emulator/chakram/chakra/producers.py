@@ -68,6 +68,20 @@ def is_pytorch(metadata: Metadata) -> bool:
     )
 
 
+def is_chakram(metadata: Metadata) -> bool:
+    """Say whether Chakram wrote the file."""
+    return str(metadata.attributes.get("producer", "")).startswith("chakram")
+
+
+def is_own_body(metadata: Metadata | None) -> bool:
+    """Say whether the file is the body of a collective that Chakram exported."""
+    return (
+        metadata is not None
+        and is_chakram(metadata)
+        and "collective" in metadata.attributes
+    )
+
+
 def is_text_converter(metadata: Metadata | None, first_name: str) -> bool:
     """Say whether the converter of ASTRA-sim's text files wrote the file.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.framing import frame
-from chakram.chakra.groups import INIT_NODE_NAME, encode_group_file, init_text
+from chakram.chakra.groups import GROUPS_ATTRIBUTE, encode_group_file, groups_text
 from chakram.chakra.messages import (
     SCHEMA_VERSION,
     Metadata,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from chakram.chakra.elsewhere import Elsewhere
     from chakram.chakra.messages import AttributeValue
     from chakram.chakra.synth.program import GroupDescription, Synthesis
     from chakram.core.groups import ProcessGroup
@@ -35,7 +36,8 @@ _NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
     NodeKind.COLLECTIVE: NodeType.COMM_COLL,
     NodeKind.SEND: NodeType.COMM_SEND,
     NodeKind.RECEIVE: NodeType.COMM_RECV,
-    NodeKind.PASS: NodeType.METADATA,
+    # ASTRA-sim aborts at a metadata node; a computation of nothing ends at once, too.
+    NodeKind.PASS: NodeType.COMP,
 }
 _COMM_TYPES: Final[Mapping[CollectiveOp, int]] = {
     CollectiveOp.ALL_REDUCE: 0,
@@ -57,18 +59,23 @@ def encode_trace(
     """Yield the records of one rank's file.
 
     Dependencies become data dependencies; times are rounded to microseconds; sizes are
-    bytes.
+    bytes; what means nothing for a network becomes a computation that takes no time.
 
     Args:
         graph: The graph.
         producer: What the metadata says of the origin.
-        groups: The rank's groups, to be told in the file itself as PyTorch does, in a
-            node at the end.
+        groups: The rank's groups, to be told in the metadata, with what they are for.
+            PyTorch has a node for that, at which ASTRA-sim aborts.
 
     Raises:
         ValueError: If a collective is of a kind that the schema has no number for.
     """
-    metadata = Metadata(version=SCHEMA_VERSION, attributes={"producer": producer})
+    attributes: dict[str, AttributeValue] = {"producer": producer}
+    if groups:
+        attributes[GROUPS_ATTRIBUTE] = groups_text(
+            (each.group.name, each.purpose, each.group.ranks) for each in groups
+        )
+    metadata = Metadata(version=SCHEMA_VERSION, attributes=attributes)
     yield frame(encode_metadata(metadata))
     for node in graph.nodes():
         yield frame(
@@ -78,32 +85,21 @@ def encode_trace(
                 node_type=_NODE_TYPES[node.kind],
                 data_deps=[graph.node_id(i) for i in node.dependencies],
                 start_time_micros=round((node.start_ns or 0) / 1_000),
-                duration_micros=round(node.duration_ns / 1_000),
+                duration_micros=0
+                if node.kind is NodeKind.PASS
+                else round(node.duration_ns / 1_000),
                 attributes=_attributes(node),
-            )
-        )
-    if groups:
-        last = max((graph.node_id(i) for i in range(len(graph))), default=-1)
-        described = (
-            (each.group.name, each.purpose, each.group.ranks) for each in groups
-        )
-        yield frame(
-            encode_node(
-                node_id=last + 1,
-                name=INIT_NODE_NAME,
-                node_type=NodeType.METADATA,
-                input_values=init_text(described),
-                attributes={},
             )
         )
 
 
 def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
     values: dict[str, AttributeValue | None] = {}
-    if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY):
-        values["num_ops"] = node.num_ops or None
-        values["tensor_size"] = node.tensor_bytes or None
-    elif node.kind is not NodeKind.PASS:
+    if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY, NodeKind.PASS):
+        # Zeros, too: ASTRA-sim's roofline waits for ever at a node without them.
+        values["num_ops"] = node.num_ops
+        values["tensor_size"] = node.tensor_bytes
+    else:
         if node.comm_bytes >= 0:
             values["comm_size"] = node.comm_bytes
         values["pg_name"] = None if node.group == WORLD else node.group
@@ -120,10 +116,9 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
         values["comm_type"] = number
         if node.splits is not None:
             values[SENT_SPLITS], values[RECEIVED_SPLITS] = node.splits
-    if node.kind is not NodeKind.PASS:
-        on_cpu = node.stream == CPU_STREAM
-        values["is_cpu_op"] = on_cpu
-        values["stream"] = None if on_cpu else node.stream
+    on_cpu = node.stream == CPU_STREAM
+    values["is_cpu_op"] = on_cpu
+    values["stream"] = None if on_cpu else node.stream
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -133,6 +128,7 @@ def write_synthesis(
     *,
     replace: bool = False,
     on_rank: Callable[[int], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> list[Path]:
     """Write the trace set of a synthetic job; see `write_trace_set`."""
     return write_trace_set(
@@ -144,6 +140,7 @@ def write_synthesis(
         descriptions_of=synthesis.descriptions_of,
         replace=replace,
         on_rank=on_rank,
+        elsewhere=elsewhere,
     )
 
 
@@ -157,6 +154,7 @@ def write_trace_set(
     descriptions_of: Callable[[int], Sequence[GroupDescription]] | None = None,
     replace: bool = False,
     on_rank: Callable[[int], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> list[Path]:
     """Write ``<prefix>.<rank>.et`` for every rank, and the group file if there is one.
 
@@ -169,6 +167,7 @@ def write_trace_set(
         descriptions_of: Gives the groups of a rank, to be told in its file.
         replace: Replace a set of that prefix, and a group file.
         on_rank: Called with the number of ranks written, after each.
+        elsewhere: Takes note of what other readers cannot do.
 
     Returns:
         What was written.
@@ -185,6 +184,8 @@ def write_trace_set(
                 file.writelines(
                     encode_trace(graph, producer=producer, groups=described)
                 )
+            if elsewhere is not None:
+                elsewhere.add(graph)
             if on_rank is not None:
                 on_rank(rank + 1)
         if defined:

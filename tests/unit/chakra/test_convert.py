@@ -63,7 +63,7 @@ def test_json_is_one_object_per_message_with_long_numbers_as_text(
     assert json.loads(first + "}") == {"version": "0.0.4"}
     got = json.loads("{" + second)
     assert (got["id"], got["type"]) == (str(2**63), "COMM_COLL_NODE")
-    assert {"name": "comm_size", "int64Val": str(2**40)} in got["attr"]
+    assert {"name": "comm_size", "uint64Val": str(2**40)} in got["attr"]
 
 
 def test_compressed_files_stay_so_unless_told(binary: Path, tmp_path: Path) -> None:

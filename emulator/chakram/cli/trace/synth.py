@@ -239,10 +239,12 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
 
 
 def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
+    from chakram.chakra.elsewhere import Elsewhere
     from chakram.chakra.synthesize import synthesize
     from chakram.chakra.writer import write_synthesis
 
     synthesis = synthesize(trace)
+    elsewhere = Elsewhere()
     console = Console(stderr=True)
     with Progress(
         console=console, transient=True, disable=as_json or not console.is_terminal
@@ -253,6 +255,7 @@ def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
             synthesis,
             replace=force,
             on_rank=lambda done: progress.update(task, completed=done),
+            elsewhere=elsewhere,
         )
     if as_json:
         print_json(
@@ -267,11 +270,14 @@ def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
                     }
                     for group in synthesis.groups
                 },
+                "notes": elsewhere.sentences(),
             },
         )
         return
     if synthesis.groups:
         Console().print(_group_table(synthesis))
+    for note in elsewhere.sentences():
+        print(f"note: {note}")
     print(f"wrote {len(written)} files; look: chakram trace show {out}")
 
 
