@@ -109,7 +109,6 @@ SETS = [
             "all_reduce": (56, 13_312, 1_064_960),
         },
         producer="text converter",
-        warnings=frozenset({WarningKind.CYCLE_DURATIONS}),
     ),
     Expected(
         path="text_converter_8r/MLP_HybridParallel_Data_Model",
@@ -120,7 +119,6 @@ SETS = [
             "all_reduce": (88, 37_632, 147_456),
         },
         producer="text converter",
-        warnings=frozenset({WarningKind.CYCLE_DURATIONS}),
     ),
     Expected(
         path="text_converter_8r/Resnet50_DataParallel.tar.gz",
@@ -128,7 +126,6 @@ SETS = [
         nodes=1_720,
         comm={"all_reduce": (432, 16_384, 9_437_184)},
         producer="text converter",
-        warnings=frozenset({WarningKind.CYCLE_DURATIONS}),
     ),
     Expected(
         path="astra_sim_2023_resnet50_dp64/resnet50_dp64.tar.gz",
@@ -140,7 +137,6 @@ SETS = [
             {
                 WarningKind.NO_METADATA,
                 WarningKind.CONTROL_ONLY,
-                WarningKind.CYCLE_DURATIONS,
             }
         ),
     ),

@@ -47,7 +47,7 @@ from chakram.chakra.producers import (
     is_pytorch,
     producer_of,
 )
-from chakram.chakra.stored_units import check_unit_of_sizes, unit_of_durations
+from chakram.chakra.stored_units import check_unit_of_sizes
 from chakram.core.trace_builder import TraceGraphBuilder
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 
@@ -233,7 +233,6 @@ class RankDecoder:
                 "the first record is neither metadata nor a node",
                 "is this a Chakra trace?",
             )
-        first_name = ""
         if first is FirstRecord.METADATA:
             self._refuse_old_schema(offset, old_schema_of_metadata(body))
             self._metadata = decode_metadata(body, where)
@@ -244,14 +243,12 @@ class RankDecoder:
                 WarningKind.NO_METADATA, where, "the file has no metadata record"
             )
             self._look_at_era(offset, body)
-            first_name = self._decoded(offset, body).name
-        duration_unit_ns, oddity = unit_of_durations(
-            self._metadata, first_name, self._options
-        )
-        self._reader.duration_unit_ns = duration_unit_ns
-        for each in (check_unit_of_sizes(self._metadata, self._options, where), oddity):
-            if each is not None:
-                self._noticed.warn(each[0], where, each[1])
+        unit_ns = self._options.duration_unit_ns
+        if unit_ns is not None:
+            self._reader.duration_unit_ns = unit_ns
+        oddity = check_unit_of_sizes(self._metadata, self._options, where)
+        if oddity is not None:
+            self._noticed.warn(oddity[0], where, oddity[1])
         self._choose_how_to_take()
         return first is FirstRecord.METADATA
 

@@ -282,11 +282,6 @@ RULES: Final[dict[str, Rule]] = {
             "--bytes-per-element says how many bytes one has",
         ),
         (
-            "cycle-durations",
-            "durations are cycles, and were taken for ns",
-            "--duration-unit says what one is worth",
-        ),
-        (
             "divided-sizes",
             "sizes were divided by the ranks of the group, and were multiplied again",
             "--uncorrected leaves them as stored",

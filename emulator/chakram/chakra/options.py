@@ -43,7 +43,6 @@ class WarningKind(StrEnum):
     SCALED_BYTES = "scaled-bytes"
     COLLECTIVE_BODY = "collective-body"
     ELEMENT_SIZES = "element-sizes"
-    CYCLE_DURATIONS = "cycle-durations"
     DIVIDED_SIZES = "divided-sizes"
     UNTYPED_COLLECTIVE = "untyped-collective"
     UNORDERED_KERNELS = "unordered-kernels"
@@ -58,7 +57,6 @@ class WarningKind(StrEnum):
 CORRECTIONS: Final = frozenset(
     {
         WarningKind.ELEMENT_SIZES,
-        WarningKind.CYCLE_DURATIONS,
         WarningKind.DIVIDED_SIZES,
         WarningKind.CONTROL_ONLY,
         WarningKind.MISSING_CONTROL_DEPENDENCY,
@@ -82,7 +80,7 @@ class ReadOptions:
         drop_missing_dependencies: Go on where a data dependency names a node that
             is not in the file, instead of refusing the file.
         duration_unit_ns: What one unit of ``duration_micros`` is worth.  None means
-            1000, as the name says, but 1 in files of the text converter.
+            1000, as the name says.
         uncorrected: What is left as the file has it, of what producers are known to
             write differently; see ``CORRECTIONS``.
         unnamed_groups: Process groups of operations that name none, as those of gloo

@@ -1,20 +1,16 @@
-"""What one unit of a size or a duration in a trace is worth, by who wrote it."""
+"""What one unit of a size in a trace is worth, by who wrote it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
 from chakram.chakra.options import WarningKind
-from chakram.chakra.producers import STAGE_SCHEMA, is_text_converter
+from chakram.chakra.producers import STAGE_SCHEMA
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from chakram.chakra.messages import Metadata
     from chakram.chakra.options import ReadOptions
-
-_MICROSECOND_NS = 1_000
-_CYCLE_NS = 1
-"""The text files are those of ASTRA-sim 1.0, whose clock has 1 GHz."""
 
 Oddity: TypeAlias = tuple[WarningKind, str]
 
@@ -59,28 +55,4 @@ def check_unit_of_sizes(
         WarningKind.SCALED_BYTES,
         f"sizes are multiplied by {unit} bytes per element, although this producer is "
         "not known to store elements",
-    )
-
-
-def unit_of_durations(
-    metadata: Metadata | None, first_name: str, options: ReadOptions
-) -> tuple[int, Oddity | None]:
-    """Return what one unit of a duration is in ns, and what there is to say of it.
-
-    Args:
-        metadata: That of the file; None if it has none.
-        first_name: The name of the first node then.
-        options: How to read it.
-    """
-    if options.duration_unit_ns is not None:
-        return options.duration_unit_ns, None
-    if (
-        not is_text_converter(metadata, first_name)
-        or WarningKind.CYCLE_DURATIONS in options.uncorrected
-    ):
-        return _MICROSECOND_NS, None
-    return _CYCLE_NS, (
-        WarningKind.CYCLE_DURATIONS,
-        "the text converter copies cycles into durations; one is taken for "
-        f"{_CYCLE_NS} ns",
     )

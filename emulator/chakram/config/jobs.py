@@ -56,7 +56,6 @@ MAX_RANKS = 65_536
 
 Correction: TypeAlias = Literal[
     "element-sizes",
-    "cycle-durations",
     "divided-sizes",
     "control-dependencies-only",
     "missing-control-dependency",
@@ -185,8 +184,7 @@ class TraceFiles(Model):
     duration_unit_ns: Time | None = Field(
         default=None, alias="duration_unit", examples=["1ns"]
     )
-    """What one unit of the trace's durations is worth; without it a microsecond, or
-    what its producer is known to write."""
+    """What one unit of the trace's durations is worth; without it a microsecond."""
     uncorrected: tuple[Correction, ...] = Field(
         default=(), examples=[["self-control-dependency"]]
     )

@@ -61,8 +61,7 @@ DropMissing = Annotated[
 DurationUnit = Annotated[
     str | None,
     typer.Option(
-        help="What one unit of a stored duration is worth, e.g. 1ns; by default 1us, "
-        "but 1ns in files of the text converter."
+        help="What one unit of a stored duration is worth, e.g. 1ns; by default 1us."
     ),
 ]
 Kineto = Annotated[
