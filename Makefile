@@ -35,6 +35,13 @@ CAN_COMPILE = echo '\#include <Python.h>' | $(CC) -x c -fsyntax-only -I"$$( \
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')" \
 	- 2>/dev/null
 
+# $(call try_installed,HOT MODULES,WHAT TO INSTALL): into an environment of its own.
+define try_installed
+	rm -rf build/installed && $(BIN)/uv venv -q --python $(BIN)/python build/installed
+	$(BIN)/uv pip install -q --python build/installed/bin/python $(2)
+	CHAKRAM_COMPILED=$(1) build/installed/bin/python tools/try_installed.py
+endef
+
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +83,21 @@ soak: packages $(TOOLS) build ## Run the tests that take long
 	$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 	CHAKRAM_COMPILED=off $(BIN)/python -m pytest -m soak $(PYTEST_ARGS) \
 		tests/soak/test_roce_fuzz.py
+
+.PHONY: dist
+dist: $(TOOLS) build ## Build the source distribution, the compiled and the pure wheel
+	rm -rf dist build/lib build/lib.*
+	$(BIN)/uv build -q --sdist --out-dir dist
+	CHAKRAM_COMPILED=off $(BIN)/uv build -q --wheel --out-dir dist dist/chakram-*.tar.gz
+	CHAKRAM_COMPILED=require $(PIP_INSTALL:install=wheel) --no-build-isolation --no-deps \
+		--wheel-dir dist .
+	rm -rf build/lib build/lib.*
+
+.PHONY: installed
+installed: dist ## Install each wheel elsewhere, and the lowest versions; try all verbs
+	$(call try_installed,require,dist/chakram-*-cp3*.whl)
+	$(call try_installed,off,dist/chakram-*-py3-none-any.whl)
+	$(call try_installed,off,--resolution lowest-direct dist/chakram-*-py3-none-any.whl)
 
 .PHONY: coverage
 coverage: $(TOOLS) ## Say which lines and branches the quick tests miss

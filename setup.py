@@ -4,7 +4,11 @@ A module is compiled if a ``.pxd`` of its name lies beside it, or if it is a ``.
 (see ``emulator/chakram/_compiled.py``, which chooses at import and reads the digests
 that are recorded here). Compiling is an option: without Cython there are no extensions,
 and without a C compiler those that fail are left out. Only if the environment says
-``CHAKRAM_COMPILED=require`` is a failure an error.
+``CHAKRAM_COMPILED=require`` is a failure an error; with ``CHAKRAM_COMPILED=off``
+nothing is compiled, and the wheel is one for every machine.
+
+What lies outside of the packages and belongs to the product, the ready experiments and
+the schema of the experiment file, goes into the wheel as ``chakram/configs``.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -24,11 +29,13 @@ from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext as setuptools_build_ext
+from setuptools.command.build_py import build_py as setuptools_build_py
 
 ROOT = Path(__file__).resolve().parent
 # Import name of each package, and the folder (source root) that holds it.
 SOURCE_ROOTS = {"chakram": "emulator", "chakram_agent": "agents"}
 REQUIRED = os.environ.get("CHAKRAM_COMPILED") == "require"
+PURE = os.environ.get("CHAKRAM_COMPILED") == "off"
 JOBS = int(os.environ.get("CHAKRAM_BUILD_JOBS") or os.cpu_count() or 1)
 DIRECTIVES = {
     "language_level": 3,
@@ -53,7 +60,9 @@ FINDER = load_finder()
 
 
 def hot_extensions() -> list[Extension]:
-    """Return one extension per hot module; none without Cython."""
+    """Return one extension per hot module; none if nothing is to be compiled."""
+    if PURE:
+        return []
     if importlib.util.find_spec("Cython") is None:
         if REQUIRED:
             raise SystemExit("CHAKRAM_COMPILED=require, but Cython is not installed")
@@ -72,6 +81,32 @@ def hot_extensions() -> list[Extension]:
     ]
 
 
+class build_py(setuptools_build_py):
+    """Copies the ready experiments and their schema as well."""
+
+    def run(self) -> None:
+        """Copy them into the package; an editable install reads the checkout's."""
+        super().run()
+        if not self.editable_mode:
+            for source, target in self.configs():
+                Path(target).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Return all files that are copied."""
+        copied = [target for _, target in self.configs()]
+        return [*super().get_outputs(include_bytecode), *copied]
+
+    def configs(self) -> list[tuple[str, str]]:
+        """Return what is copied, and where to."""
+        target = Path(self.build_lib) / "chakram" / "configs"
+        return [
+            (str(path), str(target / path.relative_to(ROOT / "configs")))
+            for path in sorted((ROOT / "configs").rglob("*"))
+            if path.suffix in (".yaml", ".json")
+        ]
+
+
 class build_ext(setuptools_build_ext):
     """Translate and compile what changed, in parallel, and record the digests."""
 
@@ -88,14 +123,17 @@ class build_ext(setuptools_build_ext):
 
     def build_and_record(self) -> None:
         """Do the work of `run` under the lock."""
-        recorded, builder = {}, self.builder()
-        if self.inplace:
-            path = ROOT / "emulator" / "chakram" / FINDER.RECORD
-            recorded = self.fresh_modules(path, builder)
-        else:
+        builder = self.builder()
+        in_place = path = ROOT / "emulator" / "chakram" / FINDER.RECORD
+        recorded = self.fresh_modules(in_place, builder)
+        if not self.inplace:
             path = Path(self.build_lib) / "chakram" / FINDER.RECORD
+            for name in recorded:
+                target = Path(self.build_lib, self.get_ext_filename(name))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(self.in_place_path(name), target)
         self.extensions = [ext for ext in self.extensions if ext.name not in recorded]
-        if not self.extensions:
+        if not self.extensions and self.inplace:
             return
         # Digests first: a source that is edited meanwhile counts as changed.
         digests = {ext.name: self.digests(ext.sources[0]) for ext in self.extensions}
@@ -105,9 +143,10 @@ class build_ext(setuptools_build_ext):
         }
         for product in products.values():
             product.unlink(missing_ok=True)
-        print(f"compiling {len(products)} modules", flush=True)
-        self.translate()
-        super().run()
+        if products:
+            print(f"compiling {len(products)} modules", flush=True)
+            self.translate()
+            super().run()
         for name, product in products.items():
             if product.exists():
                 recorded[name] = digests[name]
@@ -132,9 +171,14 @@ class build_ext(setuptools_build_ext):
             name: files
             for name, files in record["modules"].items()
             if name in names
-            and (ROOT / self.get_ext_fullpath(name)).exists()
+            and self.in_place_path(name).exists()
             and files == current_digests(files)
         }
+
+    def in_place_path(self, name: str) -> Path:
+        """Return where the extension *name* lies beside its source."""
+        folder = ROOT / SOURCE_ROOTS[name.partition(".")[0]]
+        return folder / self.get_ext_filename(name)
 
     def translate(self) -> None:
         """Turn the Python sources of the extensions into C; drop those that fail."""
@@ -206,4 +250,7 @@ def current_digests(names: Iterable[str]) -> dict[str, str | None]:
     }
 
 
-setup(ext_modules=hot_extensions(), cmdclass={"build_ext": build_ext})
+setup(
+    ext_modules=hot_extensions(),
+    cmdclass={"build_ext": build_ext, "build_py": build_py},
+)

@@ -28,6 +28,7 @@ from chakram.cli.dcqcn import dcqcn
 from chakram.cli.doctor import doctor
 from chakram.cli.examples import add_examples
 from chakram.cli.fabric import app as fabric_app
+from chakram.cli.init import init
 from chakram.cli.interference import interference
 from chakram.cli.plan import plan
 from chakram.cli.preflight import preflight
@@ -89,6 +90,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(init)
 app.command()(run)
 app.command()(simulate)
 app.command()(show)

@@ -15,6 +15,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram simulate configs/incast.yaml --set jobs[0].trace.size=64K",
         "chakram show runs/20260131T101500Z-quickstart",
     ),
+    "init": (
+        "chakram init",
+        "chakram init moe-mix --out mine.yaml",
+        "chakram init --list",
+    ),
     "run": (
         "chakram run configs/quickstart.yaml",
         "chakram run configs/incast.yaml --set fabric.links.host.rate=1G --wide",

@@ -122,6 +122,8 @@ DOCUMENTS = {
     "astra-collective": 1,
     "dcqcn": 1,
     "doctor": 1,
+    "experiment-written": 1,
+    "experiments": 1,
     "interference": 1,
     "lab": 1,
     "labs": 1,

@@ -1,0 +1,89 @@
+"""``chakram init``: a ready experiment, to start from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chakram.chakra.new_file import new_file
+from chakram.cli.options import Json, print_json
+from chakram.errors import ConfigError
+
+__all__ = ["configs_folder", "init", "ready_experiments"]
+
+_MODELINE = "# yaml-language-server: $schema="
+_SCHEMA = "schema/experiment.schema.json"
+_DEFAULT = "quickstart"
+
+
+def init(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="Which one; see --list.")
+    ] = _DEFAULT,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write it, instead of NAME.yaml."),
+    ] = None,
+    names: Annotated[
+        bool, typer.Option("--list", help="Instead, list the ready experiments.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a file that is there.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a ready experiment, to start from."""
+    ready = ready_experiments()
+    if names:
+        if as_json:
+            print_json("experiments", {"experiments": ready})
+        else:
+            width = max(map(len, ready), default=0)
+            for known, summary in ready.items():
+                print(f"{known:<{width}}  {summary}")
+        return
+    if name not in ready:
+        raise ConfigError(
+            f"chakram init {name}", "there is no such experiment", ", ".join(ready)
+        )
+    path = out or Path(f"{name}.yaml")
+    with new_file(path, force=force) as file:
+        file.write(_text_for(path, name).encode())
+    if as_json:
+        print_json("experiment-written", {"written": str(path)})
+    else:
+        print(f"{path}; next: chakram plan {path}")
+
+
+def configs_folder() -> Path:
+    """Return where the ready experiments are: in the package, or in the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parents[1] / "configs"
+
+
+def ready_experiments() -> dict[str, str]:
+    """Return what each ready experiment is, by name: its first sentence."""
+    return {
+        path.stem: _summary(path.read_text(encoding="utf-8"))
+        for path in sorted(configs_folder().glob("*.yaml"))
+    }
+
+
+def _summary(text: str) -> str:
+    """Return the first sentence of the comment that *text* begins with."""
+    comment = re.match(r"(?:#.*\n)*", text)
+    words = comment[0].replace("\n#", " ").lstrip("# ") if comment else ""
+    return " ".join(re.split(r"(?<=\.)\s", words, maxsplit=1)[0].split()).rstrip(".")
+
+
+def _text_for(path: Path, name: str) -> str:
+    """Return the experiment *name* as the file at *path*: what names it is changed."""
+    folder = configs_folder()
+    text = (folder / f"{name}.yaml").read_text(encoding="utf-8")
+    return text.replace(f"configs/{name}.yaml", str(path)).replace(
+        f"{_MODELINE}{_SCHEMA}", f"{_MODELINE}{folder / _SCHEMA}"
+    )

@@ -1,0 +1,96 @@
+"""Try an installed Chakram as its user would: in a folder that is no checkout.
+
+Imports every module, prints the help of every verb, writes a ready experiment,
+simulates it and runs it. Run it with the interpreter of the environment to be tried,
+as root, on a machine that has nothing else of ours::
+
+    /tmp/venv/bin/python tools/try_installed.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).resolve().parents[1]
+SCRIPTS = Path(sys.executable).parent
+EXPERIMENT = "quickstart-small"
+
+# What `chakram[testing]` brings, and modules that only the compiled form has.
+NEEDS_MORE = ("chakram.testing",)
+
+
+def main() -> None:
+    """Try everything; the first thing that fails ends it."""
+    import chakram
+
+    place = Path(chakram.__file__).resolve()
+    if place.is_relative_to(HERE) and not place.is_relative_to(SCRIPTS.parent):
+        raise SystemExit(f"{place} is the checkout, not an installed package")
+    for name in modules():
+        importlib.import_module(name)
+    for verb in verbs():
+        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            code = importlib.import_module("chakram.cli").main([*verb, "--help"])
+        if code:
+            raise SystemExit(f"chakram {' '.join(verb)} --help: exit code {code}")
+    run("chakram-agent", "--help", quiet=True)
+    run("chakram", "doctor")
+    run("chakram", "init", EXPERIMENT)
+    run("chakram", "simulate", f"{EXPERIMENT}.yaml", quiet=True)
+    run("chakram", "run", f"{EXPERIMENT}.yaml")
+
+
+def modules() -> Iterator[str]:
+    """Yield the names of all modules that a plain install can import."""
+    import chakram
+    import chakram_agent
+
+    for package in (chakram, chakram_agent):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if found.name.startswith(NEEDS_MORE) or found.name.endswith("__main__"):
+                continue
+            yield found.name
+
+
+def verbs() -> Iterator[list[str]]:
+    """Yield every verb of the command, as its words; the first one is none."""
+    from typer.main import get_command
+
+    from chakram.cli import app
+
+    waiting = [([], get_command(app))]
+    while waiting:
+        words, command = waiting.pop()
+        yield words
+        for name, below in getattr(command, "commands", {}).items():
+            waiting.append(([*words, name], below))
+
+
+def run(*command: str, quiet: bool = False) -> None:
+    """Run a command of the environment; its failure is ours."""
+    print("$", *command, flush=True)
+    done = subprocess.run(
+        [SCRIPTS / command[0], *command[1:]],
+        stdout=subprocess.DEVNULL if quiet else None,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit code {done.returncode}")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="chakram-installed-") as folder:
+        os.chdir(folder)
+        main()
