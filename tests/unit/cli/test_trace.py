@@ -111,6 +111,10 @@ def test_show_sums_up_the_traffic(made: Path) -> None:
     assert "all_to_all" in text
 
 
+def test_show_fits_what_is_no_terminal(made: Path) -> None:
+    assert max(map(len, run("show", made).splitlines())) <= 120
+
+
 def test_show_writes_a_page_and_replaces_none_unasked(
     made: Path, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ __all__ = ["print_summary"]
 
 _ROWS_SHOWN = 24
 _PAIRS_SHOWN = 8
-_LEAST_WIDTH = 140
+_LEAST_WIDTH = 120
 
 
 def print_summary(
