@@ -1,5 +1,6 @@
 """The ``chakram`` command, also as ``python -m chakram``."""
 
+import faulthandler
 import signal
 import sys
 
@@ -8,6 +9,9 @@ __all__ = ["main"]
 
 def main() -> int:
     """Run the command; return its exit code."""
+    # What native code of a library ends (an abort, a fault) would end without a word.
+    if sys.stderr is not None:
+        faulthandler.enable()
     # Loading takes a few tenths of a second, and Ctrl-C in them would end in a
     # traceback of whatever is being imported.  Without a handler the signal just ends
     # the process.  What is ignored, as in the background of a script, stays ignored.

@@ -9,12 +9,17 @@ import signal
 import subprocess
 import sys
 import termios
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from chakram.observe.manifest import FAILED
 from tests.waiting import PATIENCE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CHAKRAM = (sys.executable, "-m", "chakram")
 ENDLESS = """\
@@ -67,7 +72,12 @@ def test_a_simulation_whose_terminal_closes_ends_in_order(tmp_path: Path) -> Non
     assert manifest["reason"] == "simulation: interrupted by SIGHUP"
 
 
-def test_what_nohup_started_outlives_its_terminal(tmp_path: Path) -> None:
+@contextmanager
+def simulating(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], list[bytes]]]:
+    """Yield a simulation that ``nohup`` started, and what it has said so far.
+
+    It has told of its first iterations, so signals are seen to.
+    """
     experiment = tmp_path / "endless.yaml"
     experiment.write_text(ENDLESS)
     with subprocess.Popen(
@@ -77,13 +87,35 @@ def test_what_nohup_started_outlives_its_terminal(tmp_path: Path) -> None:
         preexec_fn=ignoring_hangups,
     ) as process:
         assert process.stderr is not None
+        said = []
         for line in process.stderr:
+            said.append(line)
             if b"iteration" in line:
                 break
+        yield process, said
+        process.kill()
+
+
+def test_what_nohup_started_outlives_its_terminal(tmp_path: Path) -> None:
+    with simulating(tmp_path) as (process, said):
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
-        assert b"interrupted by SIGTERM" in process.stderr.read()
-        assert process.wait(PATIENCE_S) == 130
+        assert process.stderr is not None
+        said += process.stderr
+        # All of it: where it ended for another reason, that stands there.
+        assert (process.wait(PATIENCE_S), b"interrupted by SIGTERM" in said[-1]) == (
+            130,
+            True,
+        ), b"".join(said).decode()
+
+
+def test_an_abort_is_not_without_a_word(tmp_path: Path) -> None:
+    with simulating(tmp_path) as (process, said):
+        process.send_signal(signal.SIGABRT)
+        assert process.stderr is not None
+        said += process.stderr
+        assert process.wait(PATIENCE_S) == -signal.SIGABRT
+    assert b"Fatal Python error: Aborted\n" in said
 
 
 def test_ctrl_c_while_the_command_is_loaded_prints_no_traceback(tmp_path: Path) -> None:
