@@ -37,6 +37,8 @@ NAMES = st.sampled_from(
         "num_ops",
         "tensor_size",
         "stream",
+        "group_size",
+        "group_count",
         "num_opt",
         "comm_sizf",
         "op_type",
@@ -108,7 +110,10 @@ NODES = st.builds(
     duration_micros=st.one_of(SMALL, UINT64),
     inputs=st.one_of(st.none(), IO),
     outputs=st.one_of(st.none(), IO),
-    attr=st.lists(ATTRIBUTE, max_size=6, unique_by=lambda each: each.name),
+    attr=st.one_of(
+        st.lists(ATTRIBUTE, max_size=6, unique_by=lambda each: each.name),
+        st.lists(ATTRIBUTE, max_size=6),
+    ),
 )
 # What no writer writes, but protobuf reads: repeated fields, unknown ones, groups.
 ODD_BYTES = st.sampled_from(

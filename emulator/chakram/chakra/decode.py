@@ -329,15 +329,15 @@ class RankDecoder:
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
             self._add_groups(process_groups_of_init(node.inputs.values, where))
         if self._kernels is not None:
-            self._note_kernel(node)
+            self._note_kernel(node, where)
         control = node.ctrl_deps
         if node_id in control:
             self._warn_of_self_control(offset, node_id)
         self._builder.add(dependencies=node.data_deps, control=control, **columns)
 
-    def _note_kernel(self, node: Node) -> None:
+    def _note_kernel(self, node: Node, where: str) -> None:
         """Keep a node that ran on a GPU in mind; those of the CPU say that they do."""
-        values = attribute_values(node.attr, ("is_cpu_op", "stream"))
+        values = attribute_values(node.attr, where, ("is_cpu_op", "stream"))
         if values.get("is_cpu_op") in (False, 0):
             stream = values.get("stream")
             self._add_kernel(

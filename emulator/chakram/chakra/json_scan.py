@@ -38,6 +38,23 @@ def whole_text(text: str) -> str:
     return _HALF_PAIR.sub("\ufffd", text)
 
 
+class _StandsTwice(Exception):
+    """A member of an object stands twice in it, with different values."""
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, whose members may stand twice only with the same value."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        for name, value in pairs:
+            if members[name] != value:
+                raise _StandsTwice(
+                    f"the member {name!r:.40} stands twice in an object: "
+                    f"{value!r:.40} and {members[name]!r:.40}"
+                )
+    return members
+
+
 def _without_half_pairs(value: Any) -> Any:
     """Return a decoded value with all of its texts whole."""
     match value:
@@ -60,6 +77,8 @@ class JsonScanner:
         chunks: The bytes of the file.
         source: Name of the file, for messages.
         limit: Characters that one element may have.
+        last_wins: Of a member that stands twice in an object the last one counts,
+            instead of being refused.
 
     Attributes:
         members: What stood in the object beside the array: texts and numbers only.
@@ -71,13 +90,16 @@ class JsonScanner:
         *,
         source: str,
         limit: int = DEFAULT_ELEMENT_LIMIT,
+        last_wins: bool = False,
     ) -> None:
         self._chunks = iter(chunks)
         self._source = source
         self._limit = limit
         self.members: dict[str, str | int | float] = {}
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._values = json.JSONDecoder()
+        self._values = json.JSONDecoder(
+            object_pairs_hook=None if last_wins else _unambiguous
+        )
         self._text = ""
         self._position = 0
         self._ended = False
@@ -111,7 +133,9 @@ class JsonScanner:
                 if not isinstance(name, str):
                     raise self._garbage(offset, "the name of a member is no text")
                 self._take(":")
-                if name == key and not found and self._peek() == "[":
+                if name == key and found:
+                    raise self._garbage(offset, f"{key!r} stands twice")
+                if name == key and self._peek() == "[":
                     found = True
                     yield from self._array()
                 else:
@@ -148,6 +172,8 @@ class JsonScanner:
                 raise self._garbage(
                     self._here(), "arrays or objects are nested too deep"
                 ) from None
+            except _StandsTwice as error:
+                raise self._garbage(self._here(), str(error)) from None
             except ValueError as error:
                 if self._more():
                     continue

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from chakram.chakra import et_pb2
-from chakram.errors import GarbageTrace
+from chakram.errors import GarbageTrace, TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping, Sequence
@@ -72,13 +72,18 @@ class Metadata:
 
 
 def attribute_values(
-    attributes: Sequence[et_pb2.AttributeProto], wanted: Container[str] | None = None
+    attributes: Sequence[et_pb2.AttributeProto],
+    where: str,
+    wanted: Container[str] | None = None,
 ) -> dict[str, AttributeValue]:
     """Return the values by name, whatever arm of the oneof holds them.
 
     The same attribute stands in different arms in the files of different producers,
     and an arm that is not set reads as 0: so only the arm that is set is looked at.
     An attribute without a value is left out, as one that is not *wanted*.
+
+    Raises:
+        TraceError: At *where*, if an attribute occurs twice with different values.
     """
     values: dict[str, AttributeValue] = {}
     for attribute in attributes:
@@ -89,8 +94,23 @@ def attribute_values(
         if arm is None:
             continue
         value = getattr(attribute, arm)
-        values[name] = tuple(value.values) if arm.endswith("_list") else value
+        if arm.endswith("_list"):
+            value = tuple(value.values)
+        if name in values and values[name] != value:
+            raise repeated_attribute(name, values[name], value, where)
+        values[name] = value
     return values
+
+
+def repeated_attribute(
+    name: str, first: object, second: object, where: str
+) -> TraceError:
+    """Return the error that an attribute occurs twice with different values."""
+    return TraceError(
+        where,
+        f"has the attribute {name!r:.40} twice: {first!r:.40} and {second!r:.40}",
+        "which one counts? its producer must write one",
+    )
 
 
 def decode_metadata(body: bytes, where: str) -> Metadata:
@@ -98,6 +118,7 @@ def decode_metadata(body: bytes, where: str) -> Metadata:
 
     Raises:
         GarbageTrace: At *where*, if it holds none.
+        TraceError: If an attribute occurs twice with different values.
     """
     message = et_pb2.GlobalMetadata()
     try:
@@ -106,7 +127,9 @@ def decode_metadata(body: bytes, where: str) -> Metadata:
         raise GarbageTrace(
             where, "the first record is no metadata", "is this a Chakra trace?"
         ) from error
-    return Metadata(version=message.version, attributes=attribute_values(message.attr))
+    return Metadata(
+        version=message.version, attributes=attribute_values(message.attr, where)
+    )
 
 
 def decode_node(body: bytes, where: str) -> Node:

@@ -16,6 +16,8 @@ cdef int HAS_ON_CPU
 cdef int HAS_RANKS
 cdef int HAS_ROOT
 cdef int HAS_SPLITS
+cdef int HAS_GROUP_SIZE
+cdef int HAS_GROUP_COUNT
 cdef int _EDGES
 cdef long long _NO_VALUE
 cdef int _NOWHERE

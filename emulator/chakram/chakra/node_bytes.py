@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from chakram.chakra.attribute_bits import (
     HAS_DESTINATION,
     HAS_GROUP,
+    HAS_GROUP_COUNT,
     HAS_GROUP_NUMBER,
+    HAS_GROUP_SIZE,
     HAS_ON_CPU,
     HAS_OPS,
     HAS_RANKS,
@@ -206,6 +208,7 @@ class NodeBytes:
         if not bit:
             return True
         if self._seen & bit:
+            # It occurs twice: the long way tells whether both values are the same.
             return False
         self._seen |= bit
         if bit == HAS_GROUP:
@@ -214,7 +217,8 @@ class NodeBytes:
             self._group_at, self._group_end = value_at, value_end
         elif bit in (HAS_RANKS, HAS_ROOT, HAS_SPLITS):
             self._odd |= bit
-        else:
+        elif bit not in (HAS_GROUP_SIZE, HAS_GROUP_COUNT):
+            # Of these two only counts that they are there, and not twice.
             self._set_number(bit, arm, number)
         return True
 
@@ -358,9 +362,15 @@ def _attribute_bit(data: Bytes, at: int, length: int) -> int:
         else:
             bit, name = HAS_TYPE, b"comm_type"
     elif length == 10:
-        bit, name = HAS_GROUP_NUMBER, b"comm_group"
+        if data[at] == 99:  # c
+            bit, name = HAS_GROUP_NUMBER, b"comm_group"
+        else:
+            bit, name = HAS_GROUP_SIZE, b"group_size"
     elif length == 11:
-        bit, name = HAS_TENSOR, b"tensor_size"
+        if data[at] == 116:  # t
+            bit, name = HAS_TENSOR, b"tensor_size"
+        else:
+            bit, name = HAS_GROUP_COUNT, b"group_count"
     elif length == 14:
         bit, name = HAS_SPLITS, b"in_split_sizes"
     elif length == 15:

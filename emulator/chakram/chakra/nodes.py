@@ -151,7 +151,7 @@ class NodeReader:
         return columns, [(WarningKind.UNKNOWN_NODE_TYPE, unknown)]
 
     def _add_compute(self, columns: dict[str, Any], node: Node, where: str) -> None:
-        values = attribute_values(node.attr, _COMPUTE_ATTRIBUTES)
+        values = attribute_values(node.attr, where, _COMPUTE_ATTRIBUTES)
         if "num_ops" in values:
             columns["num_ops"] = _count(values, "num_ops", where)
         if "tensor_size" in values:
@@ -167,7 +167,7 @@ class NodeReader:
     def _add_collective(
         self, columns: dict[str, Any], node: Node, where: str
     ) -> Sequence[Oddity]:
-        values = attribute_values(node.attr, _COMM_ATTRIBUTES)
+        values = attribute_values(node.attr, where, _COMM_ATTRIBUTES)
         on_cpu = "is_cpu_op" in values and _integer(values, "is_cpu_op", where) != 0
         if (
             on_cpu
@@ -289,7 +289,7 @@ class NodeReader:
     def _add_message(
         self, columns: dict[str, Any], node: Node, where: str
     ) -> Sequence[Oddity]:
-        values = attribute_values(node.attr, _COMM_ATTRIBUTES)
+        values = attribute_values(node.attr, where, _COMM_ATTRIBUTES)
         sends = int(node.type) == NodeType.COMM_SEND
         own, other = ("comm_src", "comm_dst") if sends else ("comm_dst", "comm_src")
         columns["kind"] = NodeKind.SEND if sends else NodeKind.RECEIVE

@@ -125,7 +125,7 @@ def read_body(
                 where, f"depends on node {missing[0]}, which is not there"
             )
         after = tuple(dict.fromkeys(places[each] for each in edges))
-        values = attribute_values(node.attr)
+        values = attribute_values(node.attr, where)
         kind = int(node.type)  # the stub's type for it is opaque
         if kind in (NodeType.COMM_SEND, NodeType.COMM_RECV):
             sends = kind == NodeType.COMM_SEND

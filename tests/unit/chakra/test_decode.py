@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from chakram.chakra.et_pb2 import IOInfo, Node
+from chakram.chakra.et_pb2 import GlobalMetadata, IOInfo, Node
 from chakram.chakra.framing import frame
 from chakram.chakra.messages import NodeType
-from chakram.chakra.options import WarningKind
+from chakram.chakra.options import ReadOptions, WarningKind
 from chakram.core.collectives import CollectiveOp
 from chakram.core.trace_node import NodeKind
 from chakram.errors import TraceError
+from chakram.testing.trace_bytes import read_plainly, read_the_long_way
 from tests.trace_bytes import collective, first, kinds, metadata, node, read
 
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
@@ -129,6 +131,43 @@ def test_the_arm_that_is_set_counts_whatever_it_is() -> None:
         setattr(message.attr.add(name="comm_size"), arm, value)
         got = first(frame(message.SerializeToString()))
         assert (got.op, got.comm_bytes) == (CollectiveOp.ALL_REDUCE, 64), arm
+
+
+def _twice(name: str, first: int, second: int) -> bytes:
+    """Return the bytes of an all-reduce with an attribute that occurs twice."""
+    message = Node(id=1, type=NodeType.COMM_COLL)  # type: ignore[arg-type] # open enum
+    values = {"comm_type": 0, "comm_size": 4, "group_size": 2, "group_count": 1}
+    for each, value in values.items():
+        if each != name:
+            message.attr.add(name=each, int64_val=value)
+    message.attr.add(name=name, int64_val=first)
+    # Another arm: what it holds counts, not how.
+    message.attr.add(name=name, uint64_val=second)
+    return frame(message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "name", ["comm_size", "comm_type", "stream", "group_size", "group_count"]
+)
+@pytest.mark.parametrize("reads", [read_plainly, read_the_long_way])
+def test_an_attribute_that_occurs_twice_must_have_one_value(
+    name: str, reads: Callable[..., object]
+) -> None:
+    def of(second: int) -> object:
+        data = metadata() + node(9) + _twice(name, 3, second)
+        return reads(data, rank=0, options=ReadOptions())
+
+    of(3)
+    with pytest.raises(TraceError, match=f"rank 0 node 1: .*'{name}' twice: 3 and 7"):
+        of(7)
+
+
+def test_an_attribute_of_the_metadata_that_occurs_twice_must_have_one_value() -> None:
+    message = GlobalMetadata()
+    for schema in ("symbolic_tensor_network", "1.1.1-chakra.0.0.4"):
+        message.attr.add(name="schema", string_val=schema)
+    with pytest.raises(TraceError, match="offset 0: has the attribute 'schema' twice"):
+        read_plainly(frame(message.SerializeToString()), rank=0, options=ReadOptions())
 
 
 def test_an_attribute_without_value_is_not_there() -> None:

@@ -182,3 +182,29 @@ def test_stage_writes_words_and_elements() -> None:
 def test_a_wrong_node_is_refused(node: Any, found: str) -> None:
     with pytest.raises(TraceError, match=f"offset 1[0-9]: .*{found}"):
         stage(node)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # What chakra_jsonizer, a feeder and STAGE would write.
+        '{"version": "0.0.4"}{"name": "n", "type": "COMM_COLL_NODE", "attr": ['
+        '{"name": "comm_type", "int64Val": "0"},'
+        '{"name": "comm_size", "int64Val": "1048576"},'
+        '{"name": "comm_size", "int64Val": "7"}]}',
+        '{"workload_graph": [{"Id": 1, "NodeType": 7, "comm_type": 0, '
+        '"comm_size": 1048576, "comm_size": 7}]}',
+        '{"nodes": [{"id": 1, "node_type": "coll_comm_node", "comm_type": "ALL_REDUCE",'
+        ' "comm_size": 1048576, "comm_size": 7}]}',
+    ],
+)
+def test_a_size_that_stands_twice_is_refused(text: str) -> None:
+    def of(text: str) -> RankTrace:
+        options = ReadOptions(bytes_per_element=1)
+        file = io.BytesIO(text.encode())
+        return read_stream(file, rank=0, source="w.0.json", options=options).trace
+
+    same = of(text.replace("1048576", "7"))
+    assert same.graph.node(0).comm_bytes == 7
+    with pytest.raises(TraceError, match=r"'comm_size'.* twice.*: 1048576 and 7"):
+        of(text)

@@ -101,3 +101,20 @@ def test_bytes_that_are_no_text_are_refused() -> None:
         list(JsonScanner([b'{"a": "\xff"}'], source="w").values())
     with pytest.raises(GarbageTrace, match="not UTF-8"):
         list(JsonScanner([b'"\xc3'], source="w").values())
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_member_that_stands_twice_must_have_one_value(size: int) -> None:
+    assert values('{"a": 1, "a": 1}', size=size) == [(0, {"a": 1})]
+    with pytest.raises(GarbageTrace, match=r"member 'a' stands twice .*: 1 and 2"):
+        values('[{"b": {"a": 1, "a": 2}}]', size=size)
+
+
+def test_an_array_that_stands_twice_is_refused() -> None:
+    with pytest.raises(GarbageTrace, match="'nodes' stands twice"):
+        elements('{"nodes": [1], "nodes": [2]}')
+
+
+def test_of_a_member_that_stands_twice_the_last_may_count() -> None:
+    scanner = JsonScanner(pieces('{"a": 1, "a": 2}', 7), source="w", last_wins=True)
+    assert list(scanner.values()) == [(0, {"a": 2})]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from chakram.chakra.messages import repeated_attribute
 from chakram.errors import GarbageTrace
 
 if TYPE_CHECKING:
@@ -149,7 +150,9 @@ def _attributes(attrs: Any, where: str) -> Mapping[str, Any]:
     for each in attrs:
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
             raise GarbageTrace(where, f"{_shown(each)} is no attribute", _HINT)
-        found[each["name"]] = each.get("value")
+        name, value = each["name"], each.get("value")
+        if found.setdefault(name, value) != value:
+            raise repeated_attribute(name, found[name], value, where)
     return found
 
 

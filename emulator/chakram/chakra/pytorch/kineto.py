@@ -84,7 +84,8 @@ def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
     function_of: dict[int, int] = {}
     kernels: list[tuple[int, int, int, int]] = []
     for number, (offset, event) in enumerate(
-        JsonScanner(chunks, source=source).elements("traceEvents")
+        # Profilers add arguments under names that others of theirs have taken.
+        JsonScanner(chunks, source=source, last_wins=True).elements("traceEvents")
     ):
         where = f"{source}: offset {offset}"
         if number == EVENT_LIMIT:

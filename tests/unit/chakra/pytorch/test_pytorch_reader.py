@@ -124,6 +124,15 @@ def test_a_transfer_names_its_group_or_spells_it_out() -> None:
     assert trace.groups == {"7": (1, 3), "9": (2, 5)}
 
 
+def test_an_attribute_that_stands_twice_must_have_one_value() -> None:
+    row = record(11, "allreduce", [tensor(2)], pg_name="a")
+    row["attrs"].append({"name": "pg_name", "type": "string", "value": "a"})
+    assert nodes_of(groups(WORLD), row)[0].group == "a"
+    row["attrs"].append({"name": "pg_name", "type": "string", "value": "b"})
+    with pytest.raises(TraceError, match=r"node 11 .*'pg_name' twice: 'a' and 'b'"):
+        nodes_of(groups(WORLD), row)
+
+
 def test_pointers_are_groups_where_the_trace_explains_them() -> None:
     pointers = [{**WORLD, "backend_id": 4096}, {**PAIR, "backend_id": 8192}]
     found = nodes_of(
