@@ -188,11 +188,14 @@ def port_row(line: Line, shard: int, counters: PortStatistics) -> tuple[int, ...
         port.send_retries,
         sum(invalid),
         *invalid,
+        counters.verified,
+        counters.wrong_payloads,
         counters.faults_dropped,
         counters.faults_delayed
         + counters.faults_duplicated
         + counters.faults_reordered
         + counters.faults_marked
-        + counters.faults_not_ready,
+        + counters.faults_not_ready
+        + counters.faults_corrupted,
         counters.generator_wait_ns,
     )

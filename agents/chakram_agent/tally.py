@@ -59,12 +59,15 @@ _PORT_COUNTERS = (
     ("foreign_address", "invalid_address"),
     ("unsupported", "invalid_opcode"),
     ("icrc_errors", "invalid_icrc"),
+    ("verified", "verified_packets"),
+    ("wrong_payloads", "wrong_payload_packets"),
     ("faults_dropped", "injected_drops"),
     ("faults_delayed", "injected_delays"),
     ("faults_duplicated", "injected_duplicates"),
     ("faults_reordered", "injected_reorders"),
     ("faults_marked", "injected_marks"),
     ("faults_not_ready", "injected_not_ready"),
+    ("faults_corrupted", "injected_corruptions"),
     ("generator_wait_ns", "generator_wait_ns"),
 )
 _QUEUE_PAIR_SLOTS = tuple((name, slot(to)) for name, to in _QUEUE_PAIR_COUNTERS)

@@ -160,7 +160,7 @@ def divided_plan(
         ports,
         {job: PlacementOptions(first_port=0) for job in jobs},
         # Four processes on a busy machine may well leave each other waiting.
-        replace(base.transport, icrc_check=1, retransmit_timeout_ns=2 * 10**9),
+        replace(base.transport, retransmit_timeout_ns=2 * 10**9),
         RunSettings(warmup=0, measured=iterations),
         shards={"a": shards},
         run_id="run-1",

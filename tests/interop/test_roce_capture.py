@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from chakram.observe.pcap import ip_packet, read_frames
+from chakram.roce.datagrams import SegmentParser
 from chakram.roce.events import MessageReceived
 from chakram.roce.headers import Packet, decode_packet, encode_packet
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import IcrcVerifier
+from chakram.roce.verify import INTACT, PacketVerifier
 from chakram.testing.pair import make_queue_pair
 
 COLUMNS = (
@@ -308,19 +309,22 @@ def test_we_go_back_as_its_own_kind_does(frames: list[Frame]) -> None:
         assert burst.ack_request == header.ack_request
 
 
-def test_a_sample_can_be_checked_at_the_socket(frames: list[Frame]) -> None:
-    # Soft-RoCE numbers its packets; only those that happen to have a number that a
-    # segment could have pass the check without it.
-    verifier = IcrcVerifier(local_address="10.9.0.2", every=1)
-    verifier.set_destination(7, "10.9.0.1")
+def test_its_packets_can_be_checked_at_a_socket(frames: list[Frame]) -> None:
+    # Soft-RoCE numbers its packets, and a socket does not see the numbers.
+    verifier = PacketVerifier(local_address="10.9.0.2", path_mtu=4096)
+    flow = verifier.flow("10.9.0.1", is_ours=False)
+    parser = SegmentParser()
     checked = 0
     for frame in frames:
         if not frame.is_ipv4 or frame.source != "10.9.0.1":
             continue
-        identification = int.from_bytes(frame.ip[4:6], "big")
-        is_valid = verifier.is_valid(
-            frame.datagram, peer=7, source_port=frame.source_port
-        )
-        assert is_valid == (identification < 128)
+        damaged = bytearray(frame.datagram)
+        damaged[-5] ^= 1
+        for data, is_intact in ((frame.datagram, True), (bytes(damaged), False)):
+            parser.parse(data, 0, len(data))
+            verdict = verifier.judge(
+                data, 0, len(data), parser, flow, frame.source_port, 0
+            )
+            assert (verdict == INTACT) is is_intact
         checked += 1
     assert checked > 40

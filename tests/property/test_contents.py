@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from chakram.roce.constants import NO_IMMEDIATE, Verb
 from chakram.roce.contents import ContentsEncoder
+from chakram.roce.datagrams import SegmentParser
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.memory import MemoryRegion
 from chakram.roce.queue_pair import QueuePair
-from chakram.roce.verify import IcrcVerifier
+from chakram.roce.verify import INTACT, PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import Pair, make_queue_pair, split
 from chakram.testing.strategies import path_mtus, psns, verbs
@@ -133,8 +134,9 @@ def test_packets_differ_from_those_of_the_pattern_in_payload_alone(
     pattern.set_destination(0, remote)
     contents = ContentsEncoder(local_address=local)
     contents.set_destination(0, remote, 4791)
-    verifier = IcrcVerifier(local_address=remote, every=1)
-    verifier.set_destination(0, local)
+    verifier = PacketVerifier(local_address=remote, path_mtu=path_mtu)
+    flow = verifier.flow(local, is_ours=False)
+    parser = SegmentParser()
     text = Random(size).randbytes(size)
     made = []
     for payload in (None, text):
@@ -158,4 +160,10 @@ def test_packets_differ_from_those_of_the_pattern_in_payload_alone(
             assert len(one) == len(other)
             start = (own.packet_index + position) * path_mtu
             assert other[headers:end] == text[start : start + payload_bytes]
-            assert verifier.is_valid(other, peer=0, source_port=own.source_port)
+            parser.parse(other, 0, len(other))
+            assert (
+                verifier.judge(
+                    other, 0, len(other), parser, flow, own.source_port, position
+                )
+                == INTACT
+            )

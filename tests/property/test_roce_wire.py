@@ -23,7 +23,7 @@ from chakram.roce.icrc import (
 )
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import IcrcVerifier
+from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split
 from chakram.testing.strategies import (
@@ -96,12 +96,13 @@ def test_no_datagram_raises(
     length: int,
     ce: bool,
 ) -> None:
-    verifier = IcrcVerifier(local_address="198.18.0.1", every=3)
-    verifier.set_destination(0, "198.18.0.2")
+    verifier = PacketVerifier(local_address="198.18.0.1", path_mtu=256, every=3)
     port = PortEngine(
         rate_bps=None, burst_bound_ns=0, max_burst_packets=15, verifier=verifier
     )
-    port.add_queue_pair(make_queue_pair(path_mtu=256, cnp_interval_ns=0))
+    pair = make_queue_pair(path_mtu=256, cnp_interval_ns=0)
+    pair.flow = verifier.flow("198.18.0.2")
+    port.add_queue_pair(pair)
     port.receive_datagrams(data, length, segment_size, 0, ce, 0xC000)
     # Arbitrary bytes hardly ever look like a packet, so help them.
     likely = bytearray(data)
@@ -290,12 +291,13 @@ def test_a_damaged_packet_is_not_taken(sizes: list[int], flips: list[int]) -> No
     local, remote = ADDRESSES[4]
     encoder = WireEncoder(local_address=remote, path_mtu=1024, max_burst_packets=15)
     encoder.set_destination(0, local)
-    verifier = IcrcVerifier(local_address=local, every=1)
-    verifier.set_destination(0, remote)
+    verifier = PacketVerifier(local_address=local, path_mtu=1024)
     port = PortEngine(
         rate_bps=None, burst_bound_ns=0, max_burst_packets=15, verifier=verifier
     )
-    port.add_queue_pair(make_queue_pair(0x123456, 0xABCDEF))
+    pair = make_queue_pair(0x123456, 0xABCDEF)
+    pair.flow = verifier.flow(remote)
+    port.add_queue_pair(pair)
     damaged = 0
     for number, burst in enumerate(
         bursts_of(path_mtu=1024, psn=0, verb=Verb.WRITE, sizes=sizes, max_packets=15)
@@ -310,4 +312,4 @@ def test_a_damaged_packet_is_not_taken(sizes: list[int], flips: list[int]) -> No
         port.receive_datagrams(data, len(data), segment_size, 0, False, 0xC0DE)
 
     assert port.statistics().icrc_errors == damaged
-    assert port.statistics().icrc_checked == port.statistics().packets_received
+    assert port.statistics().verified == port.statistics().packets_received

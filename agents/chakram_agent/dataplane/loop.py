@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from chakram.core.addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.roce.constants import NEVER
 from chakram.roce.contents import ContentsEncoder
+from chakram.roce.faulty_port import flip_bit
 from chakram.roce.histogram import Histogram
 from chakram.roce.wire import WireEncoder
 
@@ -145,6 +146,10 @@ class Line:
                 view, segment_size = self.encoder.encode(burst)
             else:
                 view, segment_size = self._contents_encoder.encode(burst)
+            if burst.flipped_bit >= 0:
+                damaged = bytearray(view)
+                flip_bit(damaged, burst.flipped_bit)
+                view = memoryview(damaged)
             if not self.port.send_burst(
                 view,
                 segment_size,

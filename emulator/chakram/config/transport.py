@@ -248,8 +248,16 @@ class Transport(Model):
     """Timeouts that begin low and rise, in place of retransmit_timeout."""
     icrc: Literal["table", "full", "off"] = "table"
     """How the ICRC is made: by table, over every byte, or not at all (zeros)."""
-    icrc_check: Whole = Field(default=0, ge=0, le=1_000_000_000)
-    """One in so many packets received has its ICRC checked; 0: none."""
+    verify: Literal["full", "sample", "off"] | None = Field(
+        default=None, examples=["full"]
+    )
+    """Which received packets have ICRC and payload looked at: all, one in icrc_check,
+    or none; without it all, where the hot modules are compiled, else a sample."""
+    icrc_check: Whole | None = Field(
+        default=None, ge=0, le=1_000_000_000, examples=[100]
+    )
+    """One in so many packets received is looked at with verify: sample; without it one
+    in 64. By itself it means that sample, and 0 none."""
     psn_seed: Whole | None = Field(default=None, ge=0, lt=1 << 63, examples=[1])
     """Seed of the first packet sequence numbers; without it a run draws one from the
     system's entropy, and a simulation takes seed."""
@@ -269,10 +277,12 @@ class Transport(Model):
 class PacketFaultSettings(Model):
     """Something that ports do to packets on purpose."""
 
-    action: Literal["drop", "delay", "duplicate", "reorder", "mark", "not_ready"]
+    action: Literal[
+        "drop", "delay", "duplicate", "reorder", "mark", "not_ready", "corrupt"
+    ]
     """What is done. drop; delay: others overtake it; duplicate; reorder: a few of its
-    queue pair overtake it; mark: "congestion experienced"; not_ready: answered with a
-    receiver-not-ready NAK."""
+    queue pair overtake it; mark: "congestion experienced"; corrupt: one bit is
+    flipped; not_ready: answered with a receiver-not-ready NAK."""
     at: Literal["receive", "send"] = "receive"
     """Which of the two ports does it."""
     packets: Literal[
@@ -306,6 +316,9 @@ class PacketFaultSettings(Model):
     """How much a delay is; how long a reordered packet waits for others at most."""
     behind: Whole = Field(default=3, ge=1, le=1_000)
     """How many packets overtake a reordered one."""
+    part: Literal["any", "header", "payload"] = "any"
+    """Where corrupt flips a bit: anywhere from the BTH to the ICRC, in the headers of
+    the transport, or in the payload."""
 
     def fault(self) -> PacketFault:
         """Return what ports are told.
@@ -330,6 +343,7 @@ class PacketFaultSettings(Model):
             probability=self.probability or 0.0,
             delay_ns=self.by_ns,
             behind=self.behind,
+            part=self.part,
         )
 
 

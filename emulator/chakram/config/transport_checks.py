@@ -97,10 +97,16 @@ def check_transport_itself(transport: Transport) -> list[Mistake]:
             "a receiver hears of every SEND, so it would take pieces for messages",
         ),
         (
-            transport.icrc == "off" and transport.icrc_check > 0,
+            transport.verify in ("full", "off") and transport.icrc_check is not None,
             ("icrc_check",),
-            "icrc_check would find every ICRC wrong, since icrc is off",
-            "take icrc: table, or leave icrc_check out",
+            f"icrc_check is the size of a sample, and verify is {transport.verify}",
+            "take verify: sample, or leave icrc_check out",
+        ),
+        (
+            transport.verify == "sample" and transport.icrc_check == 0,
+            ("icrc_check",),
+            "a sample of one packet in 0 is none",
+            "e.g. icrc_check: 64, or verify: off",
         ),
     )
     return [

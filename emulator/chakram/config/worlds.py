@@ -67,6 +67,7 @@ RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("Transport", "dscp"): _RUNS,
     ("Dscp", ""): _RUNS,
     ("Transport", "icrc"): _RUNS,
+    ("Transport", "verify"): _RUNS,
     ("Transport", "icrc_check"): _RUNS,
 }
 """By section and key, of those that do nothing in some world; an empty key stands for

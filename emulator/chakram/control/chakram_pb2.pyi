@@ -1324,7 +1324,7 @@ class TransportPlan(_message.Message):
     SPLIT_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     ICRC_FIELD_NUMBER: _builtins.int
-    ICRC_CHECK_FIELD_NUMBER: _builtins.int
+    VERIFY_EVERY_FIELD_NUMBER: _builtins.int
     path_mtu: _builtins.int
     window_bytes: _builtins.int
     congestion_control: _builtins.str
@@ -1345,7 +1345,7 @@ class TransportPlan(_message.Message):
     split: _builtins.str
     message_bytes: _builtins.int
     icrc: _builtins.str
-    icrc_check: _builtins.int
+    verify_every: _builtins.int
     @_builtins.property
     def congestion_parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parameter]: ...
     def __init__(
@@ -1372,11 +1372,11 @@ class TransportPlan(_message.Message):
         split: _builtins.str = ...,
         message_bytes: _builtins.int = ...,
         icrc: _builtins.str = ...,
-        icrc_check: _builtins.int = ...,
+        verify_every: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "adaptive_low_ns", b"adaptive_low_ns", "adaptive_tries", b"adaptive_tries", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_cnp", b"dscp_cnp", "dscp_data", b"dscp_data", "ecn", b"ecn", "icrc", b"icrc", "icrc_check", b"icrc_check", "max_burst_packets", b"max_burst_packets", "message_bytes", b"message_bytes", "path_mtu", b"path_mtu", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "rnr_retry_limit", b"rnr_retry_limit", "rnr_timer", b"rnr_timer", "split", b"split", "verb", b"verb", "window_bytes", b"window_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_interval_packets", b"ack_interval_packets", "adaptive_low_ns", b"adaptive_low_ns", "adaptive_tries", b"adaptive_tries", "burst_bound_ns", b"burst_bound_ns", "congestion_control", b"congestion_control", "congestion_parameters", b"congestion_parameters", "dscp_ack", b"dscp_ack", "dscp_cnp", b"dscp_cnp", "dscp_data", b"dscp_data", "ecn", b"ecn", "icrc", b"icrc", "max_burst_packets", b"max_burst_packets", "message_bytes", b"message_bytes", "path_mtu", b"path_mtu", "retransmit_timeout_ns", b"retransmit_timeout_ns", "retry_limit", b"retry_limit", "rnr_retry_limit", b"rnr_retry_limit", "rnr_timer", b"rnr_timer", "split", b"split", "verb", b"verb", "verify_every", b"verify_every", "window_bytes", b"window_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1475,6 +1475,7 @@ class PacketFault(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
     QUEUE_PAIR_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     action: _builtins.str
     at_send: _builtins.bool
     packets: _builtins.str
@@ -1490,6 +1491,7 @@ class PacketFault(_message.Message):
     group: _builtins.str
     channel: _builtins.int
     queue_pair: _builtins.int
+    part: _builtins.str
     def __init__(
         self,
         *,
@@ -1508,10 +1510,11 @@ class PacketFault(_message.Message):
         group: _builtins.str | None = ...,
         channel: _builtins.int | None = ...,
         queue_pair: _builtins.int | None = ...,
+        part: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_channel", b"_channel", "_destination", b"_destination", "_group", b"_group", "_job", b"_job", "_queue_pair", b"_queue_pair", "_source", b"_source", "channel", b"channel", "destination", b"destination", "group", b"group", "job", b"job", "queue_pair", b"queue_pair", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_channel", b"_channel", "_destination", b"_destination", "_group", b"_group", "_job", b"_job", "_queue_pair", b"_queue_pair", "_source", b"_source", "action", b"action", "at_send", b"at_send", "behind", b"behind", "channel", b"channel", "count", b"count", "delay_ns", b"delay_ns", "destination", b"destination", "every", b"every", "group", b"group", "job", b"job", "nth", b"nth", "packets", b"packets", "probability", b"probability", "queue_pair", b"queue_pair", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_channel", b"_channel", "_destination", b"_destination", "_group", b"_group", "_job", b"_job", "_queue_pair", b"_queue_pair", "_source", b"_source", "action", b"action", "at_send", b"at_send", "behind", b"behind", "channel", b"channel", "count", b"count", "delay_ns", b"delay_ns", "destination", b"destination", "every", b"every", "group", b"group", "job", b"job", "nth", b"nth", "packets", b"packets", "part", b"part", "probability", b"probability", "queue_pair", b"queue_pair", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__channel: _TypeAlias = _typing.Literal["channel"]  # noqa: Y015
     _WhichOneofArgType__channel: _TypeAlias = _typing.Literal["_channel", b"_channel"]  # noqa: Y015

@@ -84,7 +84,7 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             split=transport.split,
             message_bytes=transport.message_bytes,
             icrc=transport.icrc,
-            icrc_check=transport.icrc_check,
+            verify_every=transport.verify_every,
             max_burst_packets=transport.max_burst_packets,
             burst_bound_ns=transport.burst_bound_ns,
         ),

@@ -212,7 +212,7 @@ def _transport(message: pb.TransportPlan) -> TransportPlan:
             "message_bytes", message.message_bytes, 0, LARGEST_SIZE_BYTES
         ),
         icrc=one_of("icrc", message.icrc, ICRC_MODES),
-        icrc_check=between("icrc_check", message.icrc_check, 0, 2**31),
+        verify_every=between("verify_every", message.verify_every, 0, 2**30),
         max_burst_packets=between(
             "max_burst_packets", message.max_burst_packets, 1, MAX_BURST_PACKETS
         ),

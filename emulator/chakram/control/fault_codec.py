@@ -38,6 +38,7 @@ def encode_faults(faults: Iterable[PacketFault]) -> list[pb.PacketFault]:
             probability=fault.probability,
             delay_ns=fault.delay_ns,
             behind=fault.behind,
+            part=fault.part,
         )
         for fault in faults
     ]
@@ -79,6 +80,7 @@ def decode_fault(message: pb.PacketFault) -> PacketFault:
             probability=message.probability,
             delay_ns=between("delay_ns", message.delay_ns, 1, MAX_TIME_NS),
             behind=between("behind", message.behind, 1, _MAX_COUNT),
+            part=message.part or "any",
         )
     except ValueError as error:
         raise Fault("", str(error)) from None

@@ -67,6 +67,8 @@ class Observer:
         samples_dropped: By agent, records that were lost on the way.
         injected: By agent and fault, packets that ports disturbed on purpose.
         invalid: By agent and reason, packets that were not taken.
+        verified: By agent, how many packets were looked at (``packets``), and what was
+            found.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Observer:
         self.samples_dropped: dict[str, int] = {}
         self.injected: dict[str, dict[str, int]] = {}
         self.invalid: dict[str, dict[str, int]] = {}
+        self.verified: dict[str, dict[str, int]] = {}
         self._counters: dict[str, Sequence[int]] = {}
         self._shards: dict[str, dict[int, ShardHealth]] = {}
         self._directory = directory
@@ -167,6 +170,11 @@ class Observer:
         }
         self.invalid[agent] = {
             name: snapshot.values[slot(f"invalid_{name}")] for name in INVALID
+        }
+        self.verified[agent] = {
+            "packets": snapshot.values[slot("verified_packets")],
+            "icrc_errors": snapshot.values[slot("invalid_icrc")],
+            "wrong_payloads": snapshot.values[slot("wrong_payload_packets")],
         }
 
     def generator(self) -> dict[str, GeneratorHealth]:

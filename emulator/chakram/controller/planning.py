@@ -32,6 +32,7 @@ from chakram.errors import ConfigError, PlanError
 from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.from_config import topology_from_config
 from chakram.roce.constants import local_ack_timeout_ns
+from chakram.roce.payload import is_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -51,6 +52,9 @@ __all__ = [
 
 
 _ECN_BITS = {"off": 0, "ect1": 1, "ect0": 2}
+
+_USUAL_SAMPLE = 64
+"""Of so many packets received one is looked at, where a sample is."""
 
 _USUAL_PORTS = 8
 """Of a fabric that has as many as are needed: what bursts are made for."""
@@ -124,9 +128,19 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         split=transport.queue_pairs.split,
         message_bytes=transport.queue_pairs.message_size_bytes or 0,
         icrc=transport.icrc,
-        icrc_check=transport.icrc_check,
+        verify_every=_verify_every(transport),
         max_burst_packets=burst,
     )
+
+
+def _verify_every(transport: Transport) -> int:
+    """Return of how many packets received one is looked at; 0: none."""
+    sample = transport.icrc_check
+    if transport.verify is None and sample is not None:
+        return sample
+    # Uncompiled, looking at a packet takes longer than all else.
+    verify = transport.verify or ("full" if is_compiled() else "sample")
+    return {"full": 1, "sample": sample or _USUAL_SAMPLE, "off": 0}[verify]
 
 
 def _timeout_ns(transport: Transport) -> int:

@@ -38,6 +38,7 @@ __all__ = [
     "invalid_banners",
     "manifest_of",
     "sum_counts",
+    "verification_banners",
 ]
 
 
@@ -203,6 +204,23 @@ def invalid_banners(invalid: Mapping[str, int]) -> tuple[str, ...]:
         "queue pairs, and were dropped: somebody else sends to these ports, or "
         "addresses are translated on the way",
     )
+
+
+def verification_banners(found: Mapping[str, int]) -> tuple[str, ...]:
+    """Return what is to be said of packets that had been changed when they arrived."""
+    banners = []
+    if count := found.get("icrc_errors", 0):
+        banners.append(
+            f"{count} packet(s) arrived with a wrong ICRC, and were dropped: something "
+            "on the way changes bits"
+        )
+    if count := found.get("wrong_payloads", 0):
+        banners.append(
+            f"{count} packet(s) arrived with a right ICRC and a wrong payload, and "
+            "were taken (#wrong): they were changed before the ICRC was made, or "
+            "behind the last device that checks it"
+        )
+    return tuple(banners)
 
 
 def faults_disturbed(

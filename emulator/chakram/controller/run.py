@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from chakram.control.client import AgentClient
 from chakram.controller.links import link_records
 from chakram.controller.observer import Observer
-from chakram.controller.planning import build_plan
+from chakram.controller.planning import build_plan, transport_plan
 from chakram.controller.port_plans import ports_needed
 from chakram.controller.predictions import (
     bounds,
@@ -28,6 +28,7 @@ from chakram.controller.reporting import (
     injected_banners,
     invalid_banners,
     sum_counts,
+    verification_banners,
 )
 from chakram.controller.session import Session
 from chakram.controller.worlds import open_world
@@ -310,6 +311,19 @@ class Run:
                 name, offset_ns=-clock.offset_ns, uncertainty_ns=clock.uncertainty_ns
             )
 
+    def _verification(self) -> dict[str, object]:
+        """Return how packets were looked at, and what was found."""
+        transport = transport_plan(self._experiment)
+        found = sum_counts(self._observer.verified.values())
+        return {
+            "every": transport.verify_every,
+            "has_icrcs": transport.icrc != "off",
+            **{
+                name: found.get(name, 0)
+                for name in ("packets", "icrc_errors", "wrong_payloads")
+            },
+        }
+
     def finish(self, error: ChakramError | None) -> None:
         """Close the run directory; *error* is why the run is not complete."""
         try:
@@ -344,11 +358,13 @@ class Run:
                     else ()
                 ),
                 *invalid_banners(sum_counts(self._observer.invalid.values())),
+                *verification_banners(sum_counts(self._observer.verified.values())),
                 *(captures.banners() if captures is not None else ()),
             ),
             samples_dropped=sum(self._observer.samples_dropped.values()),
             injected=injected,
             invalid=sum_counts(self._observer.invalid.values()),
+            verification=self._verification(),
             psn_seed=self._psn_seed,
             packet_faults=faults_disturbed(disturbed, faults),
             generator=self._observer.generator(),

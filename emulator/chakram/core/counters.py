@@ -52,6 +52,8 @@ COUNTER_NAMES: tuple[str, ...] = (
     "invalid_address",  # from another address than that of the queue pair's peer
     "invalid_opcode",  # of an operation that is not served
     "invalid_icrc",  # wrong checksum, where it was looked at
+    "verified_packets",  # of those that arrived: ICRC and payload were looked at
+    "wrong_payload_packets",  # taken, but not with the payload that was sent
     "invalid_request",  # a request that nobody may send: answered with a NAK
     "invalid_ack",  # answers to packets that were never sent
     "injected_drops",  # dropped on purpose: faults
@@ -60,6 +62,7 @@ COUNTER_NAMES: tuple[str, ...] = (
     "injected_reorders",  # overtaken by others on purpose
     "injected_marks",  # taken as marked CE on purpose
     "injected_not_ready",  # answered with receiver-not-ready on purpose
+    "injected_corruptions",  # taken or sent with one bit flipped on purpose
     "nak_sent",
     "nak_received",
     "ack_timeouts",
@@ -83,7 +86,15 @@ FCT_BUCKETS = len(FCT_BUCKET_BOUNDS_NS) + 1
 OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
 """The collectives in the order of their histograms."""
 
-INJECTED = ("drops", "delays", "duplicates", "reorders", "marks", "not_ready")
+INJECTED = (
+    "drops",
+    "delays",
+    "duplicates",
+    "reorders",
+    "marks",
+    "not_ready",
+    "corruptions",
+)
 """What ports do to packets on purpose; each has a counter ``injected_...``."""
 
 INVALID = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["MAX_FAULTS", "PACKET_CLASSES", "FaultAction", "PacketFault"]
+__all__ = ["MAX_FAULTS", "PACKET_CLASSES", "PARTS", "FaultAction", "PacketFault"]
 
 MAX_FAULTS = 64
 """Packet faults of one run; what each has hit is counted in a slot of its own."""
@@ -30,6 +30,8 @@ class FaultAction(IntEnum):
     """It counts as, or leaves, marked "congestion experienced"."""
     NOT_READY = 5
     """It is answered with a receiver-not-ready NAK."""
+    CORRUPT = 6
+    """One bit of it is flipped, its ICRC stays: a wrong one, if anybody looks."""
 
 
 FIRST, MIDDLE, LAST, ONLY, ACK, NAK, CNP, OTHER = (1 << bit for bit in range(8))
@@ -46,6 +48,10 @@ PACKET_CLASSES = {
     "cnp": CNP,
 }
 """Classes of packets by opcode, as sets of bits; a NAK is not an ACK here."""
+
+
+PARTS = ("any", "header", "payload")
+"""Of a packet, from the BTH on: all of it, headers of the transport, what they lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,8 @@ class PacketFault:
         delay_ns: How much later, for a delay; for a reordered packet how long at most
             it waits for others to overtake it.
         behind: How many packets overtake it.
+        part: Where a bit is flipped, one of `PARTS`; of a packet without payload always
+            in its headers.
 
     Raises:
         ValueError: If the values do not fit together; it tells everything.
@@ -91,6 +99,7 @@ class PacketFault:
     probability: float = 0.0
     delay_ns: int = 1_000_000
     behind: int = 3
+    part: str = "any"
 
     def __post_init__(self) -> None:
         problems = [text for is_wrong, text in self._doubts() if is_wrong]
@@ -127,6 +136,14 @@ class PacketFault:
             (
                 self.at_send and self.action is FaultAction.NOT_READY,
                 "not_ready is something that a receiver does",
+            ),
+            (
+                self.part not in PARTS,
+                f"part {self.part!r} is none of {', '.join(PARTS)}",
+            ),
+            (
+                self.part != "any" and self.action is not FaultAction.CORRUPT,
+                f"part says where to corrupt, and the action is {self.name}",
             ),
         )
 
@@ -169,4 +186,5 @@ class PacketFault:
             )
             if value is not None
         )
-        return f"{self.name} {which} of the {self.packets} packets {where}{flow}"
+        name = self.name if self.part == "any" else f"{self.name} the {self.part} of"
+        return f"{name} {which} of the {self.packets} packets {where}{flow}"

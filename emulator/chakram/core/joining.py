@@ -51,6 +51,7 @@ class _Gathering:
         "slip_ns",
         "starts",
         "waits_ns",
+        "wrong",
     )
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class _Gathering:
         self.packets = 0
         self.retransmitted = 0
         self.ce = 0
+        self.wrong = 0
         self.slip_ns = 0
         self.flow_start_ns: int | None = None
         self.flow_end_ns: int | None = None
@@ -171,6 +173,7 @@ class CollectiveJoiner:
             retransmitted,
             ce,
             slip_ns,
+            wrong,
         ) in zip(
             table["iteration"],
             table["rank"],
@@ -181,6 +184,7 @@ class CollectiveJoiner:
             table["retransmitted"],
             table["ce"],
             table["slip_ns"],
+            table["wrong"],
             strict=True,
         ):
             number = operations.operation_number(rank, operation)
@@ -191,6 +195,7 @@ class CollectiveJoiner:
             gathering.sent_bytes += sent_bytes
             gathering.retransmitted += retransmitted
             gathering.ce += ce
+            gathering.wrong += wrong
             if slip_ns > gathering.slip_ns:
                 gathering.slip_ns = slip_ns
             if not operations.is_receive(number):
@@ -248,4 +253,5 @@ class CollectiveJoiner:
             generator_wait_ns=max(waits_ns.values(), default=0),
             critical=gathering.critical,
             slip_ns=gathering.slip_ns,
+            wrong=gathering.wrong,
         )

@@ -108,8 +108,8 @@ class TransportPlan:
     """Longer messages are posted as several of at most so much; 0: as they are."""
     icrc: str = "table"
     """``table``, ``full`` (the same, computed over every byte) or ``off`` (zeros)."""
-    icrc_check: int = 0
-    """One in so many received packets has its ICRC checked; 0: none."""
+    verify_every: int = 1
+    """One in so many received packets is looked at, ICRC and payload; 0: none."""
     max_burst_packets: int = 4
     burst_bound_ns: int = 1_000_000
     """How much lag the pacing of a port may make up, in time at its rate."""

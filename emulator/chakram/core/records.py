@@ -49,6 +49,7 @@ SHARE_FIELDS = (
     "retransmitted",
     "ce",  # received packets that were marked "congestion experienced"
     "slip_ns",  # how much later than recorded it started, if it goes by recorded times
+    "wrong",  # received packets whose payload was not what it should have been
 )
 """One rank's share of one collective or point-to-point operation."""
 
@@ -115,6 +116,8 @@ PORT_FIELDS = (
     "invalid_address",
     "invalid_opcode",
     "invalid_icrc",
+    "verified_packets",  # of those that arrived: ICRC and payload were looked at
+    "wrong_payloads",  # taken, but not with the payload that was sent
     "injected_drops",
     "injected_disturbances",
     "generator_wait_ns",

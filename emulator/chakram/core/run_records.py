@@ -107,7 +107,7 @@ class CollectiveRecord(NamedTuple):
     its messages, each counted once, ``retransmitted`` those sent again; ``ce`` counts
     received packets that a switch had marked "congestion experienced"; ``slip_ns`` is
     how much later than recorded the latest of its ranks started, where the job goes by
-    recorded times.
+    recorded times; ``wrong`` counts received packets with another payload than sent.
     """
 
     identity: CollectiveIdentity
@@ -125,6 +125,7 @@ class CollectiveRecord(NamedTuple):
     generator_wait_ns: int
     critical: CriticalFlow | None
     slip_ns: int = 0
+    wrong: int = 0
 
     @property
     def complete(self) -> bool:

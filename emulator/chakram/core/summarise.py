@@ -232,6 +232,9 @@ def _row(
         retransmitted=sum(record.retransmitted for record in records),
         marked=sum(record.ce for record in records),
         generator_bound=sum(record.generator_bound for record in records),
+        wrong=sum(record.wrong for record in records)
+        if measurements.facts.verification.packets
+        else None,
     )
 
 

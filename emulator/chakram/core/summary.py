@@ -72,6 +72,25 @@ COMPLETE = "complete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """How packets were looked at that arrived, and what was found.
+
+    Attributes:
+        every: One in so many was looked at; 0: none.
+        has_icrcs: Whether there were ICRCs to look at, else payloads alone.
+        packets: How many were looked at.
+        icrc_errors: Those of them that were dropped for a wrong ICRC.
+        wrong_payloads: Those of them that were taken with a wrong payload.
+    """
+
+    every: int = 0
+    has_icrcs: bool = True
+    packets: int = 0
+    icrc_errors: int = 0
+    wrong_payloads: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What is said of a run beside its numbers.
 
@@ -94,6 +113,7 @@ class RunFacts:
     dilation: int = 1
     clock_uncertainty_ns: int = 0
     samples_dropped: int = 0
+    verification: Verification = field(default_factory=Verification)
     banners: tuple[str, ...] = ()
     directory: str | None = None
 
@@ -142,9 +162,10 @@ class SummaryRow:
 
     Bandwidths are bytes per second; None for barriers and groups of one rank.
 
-    ``job`` is whose collectives they are.  ``per_iteration`` is how many collectives of
-    the row an iteration has, in ``groups`` process groups; ``samples`` how many were
-    measured in all.
+    ``wrong`` counts packets that were taken with a wrong payload, None where nobody
+    looked.  ``job`` is whose collectives they are.  ``per_iteration`` is how many
+    collectives of the row an iteration has, in ``groups`` process groups; ``samples``
+    how many were measured in all.
     """
 
     job: str
@@ -175,6 +196,7 @@ class SummaryRow:
     retransmitted: int
     marked: int
     generator_bound: int
+    wrong: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -339,6 +339,16 @@ _AGENT_METRICS = (
         _words("reason", INVALID),
     ),
     _agent(
+        "chakram_verified_packets_total",
+        COUNTER,
+        "Packets that arrived and had ICRC and payload looked at.",
+    ),
+    _agent(
+        "chakram_wrong_payload_packets_total",
+        COUNTER,
+        "Packets that were taken with another payload than was sent.",
+    ),
+    _agent(
         "chakram_injected_drops_total",
         COUNTER,
         "Packets dropped on purpose (`faults`).",

@@ -60,8 +60,14 @@ _OF_RECORD = (
     "ce",
     "generator_wait_ns",
     "slip_ns",
+    "wrong",
 )
-_LATER = ("slip_ns", "send_node_id", "receive_node_id", "receive_name")
+_LATER = ("slip_ns", "wrong", "send_node_id", "receive_node_id", "receive_name")
+"""Columns that earlier versions did not write."""
+
+_ZERO = ("slip_ns", "wrong")
+"""Those of them that are 0 where they are missing."""
+
 _DERIVED = ("duration_ns", "generator_bound")
 _OF_CRITICAL = ("src", "dst", "step", "posted_ns", "last_acked_ns")
 
@@ -110,8 +116,9 @@ def collective_records(table: pa.Table) -> list[CollectiveRecord]:
         if name not in table.column_names:
             kind = COLLECTIVES.field(name).type
             table = table.append_column(name, pa.nulls(table.num_rows, kind))
-    filled = table["slip_ns"].fill_null(0)
-    table = table.set_column(table.column_names.index("slip_ns"), "slip_ns", filled)
+    for name in _ZERO:
+        filled = table[name].fill_null(0)
+        table = table.set_column(table.column_names.index(name), name, filled)
     identities = _identities(table)
     criticals = _criticals(table)
     columns = [column_values(table[name]) for name in _OF_RECORD]
@@ -132,6 +139,7 @@ def collective_records(table: pa.Table) -> list[CollectiveRecord]:
             ce=ce,
             generator_wait_ns=generator_wait_ns,
             slip_ns=slip_ns,
+            wrong=wrong,
         )
         for (
             identity,
@@ -149,6 +157,7 @@ def collective_records(table: pa.Table) -> list[CollectiveRecord]:
             ce,
             generator_wait_ns,
             slip_ns,
+            wrong,
         ) in zip(identities, criticals, *columns, strict=True)
     ]
 

@@ -1,8 +1,9 @@
 """The table of a run on the console, as people know it from nccl-tests.
 
 The columns of nccl-tests come first and mean the same: size, count, type, redop, root,
-then time, algbw, busbw and #wrong.  Lines that begin with ``#`` are no data.  #wrong is
-always N/A, because payload is not checked; type is always uint8, because a trace says
+then time, algbw, busbw and #wrong.  Lines that begin with ``#`` are no data.  #wrong
+counts packets that were taken with another payload than was sent, N/A where nobody
+looked (``transport.verify``); type is always uint8, because a trace says
 how many bytes it moves and not of what.
 """
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
         RunFacts,
         Summary,
         SummaryRow,
+        Verification,
     )
 
 ROOTLESS = "-1"
@@ -180,7 +182,7 @@ def _cells(row: SummaryRow, simulated: str) -> list[str]:
         time_text(row.time_ns),
         _gigabytes(row.algbw),
         _gigabytes(row.busbw),
-        MISSING,
+        MISSING if row.wrong is None else str(row.wrong),
         time_text(row.skew_ns),
         time_text(row.ideal_ns),
         percent_text(row.ideal_share),
@@ -210,6 +212,22 @@ def redop(op: CollectiveOp) -> str:
     return "sum" if op in SUMMED else "none"
 
 
+def _verification(found: Verification) -> list[str]:
+    """Return what is known of the payload that was taken, and of wrong ICRCs."""
+    if not found.packets:
+        return ["# Out of bounds values : N/A (not checked)"]
+    looked_at = "ICRC and payload" if found.has_icrcs else "payload"
+    share = "every packet" if found.every == 1 else f"1 packet in {found.every}"
+    verdict = "FAILED" if found.wrong_payloads else "OK"
+    lines = [
+        f"# Out of bounds values : {found.wrong_payloads} {verdict} ({looked_at} of "
+        f"{share} checked)"
+    ]
+    if found.icrc_errors:
+        lines.append(f"# Wrong ICRCs          : {found.icrc_errors} packets dropped")
+    return lines
+
+
 def _footer(summary: Summary, width: int | None) -> list[str]:
     facts = summary.facts
     average = _gigabytes(summary.average_busbw)
@@ -220,7 +238,7 @@ def _footer(summary: Summary, width: int | None) -> list[str]:
             f"{summary.verdicts} collectives"
         )
     lines += [
-        "# Out of bounds values : N/A (payload is not checked)",
+        *_verification(facts.verification),
         f"# Avg bus bandwidth    : {average}",
         "#",
     ]

@@ -59,7 +59,7 @@ def _result(row: SummaryRow) -> dict[str, Any]:
             "time": row.time_ns / 1000,
             "alg_bw": _gigabytes(row.algbw),
             "bus_bw": _gigabytes(row.busbw),
-            "nwrong": None,
+            "nwrong": row.wrong,
         },
         "job": row.job,
         "collective": str(row.op),

@@ -83,6 +83,10 @@ class RunManifest:
         samples_dropped: Records lost on the way.
         injected: By what was done, how many packets ports have disturbed on purpose.
         invalid: By what was wrong with them, how many packets ports have not taken.
+        verification: How packets that arrived were looked at: ``every`` (one in so
+            many; 0: none), ``has_icrcs``, and how many were looked at (``packets``),
+            dropped for a wrong ICRC (``icrc_errors``), and taken with a wrong payload
+            (``wrong_payloads``); empty in simulations.
         packet_faults: By entry of ``faults.packets``, what it is (``fault``, in words)
             and how many packets it has disturbed (``packets``).
         rows: By table, how many rows it has.
@@ -122,6 +126,7 @@ class RunManifest:
     samples_dropped: int = 0
     injected: Mapping[str, int] = field(default_factory=dict)
     invalid: Mapping[str, int] = field(default_factory=dict)
+    verification: Mapping[str, Any] = field(default_factory=dict)
     packet_faults: tuple[Mapping[str, Any], ...] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     preflight: Mapping[str, Any] = field(default_factory=dict)

@@ -88,6 +88,8 @@ _AGENT_COUNTERS: tuple[tuple[str, Labels, str, float], ...] = (
         ("chakram_invalid_packets_total", (reason,), f"invalid_{reason}", 1)
         for reason in INVALID
     ),
+    ("chakram_verified_packets_total", (), "verified_packets", 1),
+    ("chakram_wrong_payload_packets_total", (), "wrong_payload_packets", 1),
     ("chakram_injected_drops_total", (), "injected_drops", 1),
     *(
         ("chakram_injected_disturbances_total", (kind,), f"injected_{kind}", 1)

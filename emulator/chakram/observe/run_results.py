@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from chakram.core.run_records import (
     RankRecord,
 )
 from chakram.core.summarise import summarise
-from chakram.core.summary import Measurements, RunFacts, Summary
+from chakram.core.summary import Measurements, RunFacts, Summary, Verification
 from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunDirectoryError
 from chakram.observe.collective_table import collective_records, column_values
@@ -305,6 +306,7 @@ class RunResults:
             dilation=manifest.dilation,
             clock_uncertainty_ns=manifest.clock_uncertainty_ns,
             samples_dropped=manifest.samples_dropped,
+            verification=_verification(manifest.verification),
             banners=(*self._missing_banner(), *manifest.banners),
             directory=str(self.path),
         )
@@ -370,3 +372,9 @@ def open_run(path: Path) -> RunResults:
         RunDirectoryError: If it cannot be read.
     """
     return RunResults(path, read_manifest_of_now(path))
+
+
+def _verification(found: Mapping[str, Any]) -> Verification:
+    """Return what ``run.json`` says of it that this version knows."""
+    names = {item.name for item in fields(Verification)}
+    return Verification(**{name: found[name] for name in found if name in names})

@@ -94,6 +94,7 @@ COLLECTIVES = pa.schema(
         ("generator_wait_ns", pa.int64()),
         ("generator_bound", pa.bool_()),
         ("slip_ns", pa.int64()),
+        ("wrong", pa.int64()),
         ("critical_src", pa.int32()),
         ("critical_dst", pa.int32()),
         ("critical_step", pa.int32()),

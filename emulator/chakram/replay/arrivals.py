@@ -176,6 +176,7 @@ class Arrivals:
         active.messages_left -= 1
         active.received_bytes += event.size_bytes
         active.ce += event.ce
+        active.wrong += event.wrong
         if event.received_ns > active.end_ns:
             active.end_ns = event.received_ns
         return receive

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from chakram.roce.congestion import CongestionControl
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.shared_line import SharedLine
-    from chakram.roce.verify import IcrcVerifier
+    from chakram.roce.verify import PacketVerifier
 
 __all__ = ["CongestionSettings", "burst_time_ns", "make_engine", "make_queue_pair"]
 
@@ -79,7 +79,7 @@ def make_engine(
     ranks: Sequence[RankPlan],
     transport: TransportPlan,
     settings: RunSettings,
-    verifier: IcrcVerifier | None,
+    verifier: PacketVerifier | None,
     rng: Random,
     line: SharedLine | None = None,
 ) -> PortEngine:
@@ -161,6 +161,7 @@ def make_queue_pair(
     burst_ns: int,
     remote_memory: tuple[int, int] = (0, 0),
     memory: MemoryRegion | None = None,
+    verifier: PacketVerifier | None = None,
 ) -> QueuePair:
     """Return one end of a queue pair of a plan.
 
@@ -173,6 +174,7 @@ def make_queue_pair(
         burst_ns: Likewise.
         remote_memory: Address and key that WRITEs name.
         memory: Where what arrives is kept; None: nowhere.
+        verifier: Of the port; None: it has none.
 
     Raises:
         ValueError: If one of them is out of range.
@@ -209,4 +211,7 @@ def make_queue_pair(
         memory=memory,
     )
     queue_pair.bind_to(*address_halves(pair.remote_address))
+    if verifier is not None:
+        # What is kept is somebody's contents: of a peer that need not be ours.
+        queue_pair.flow = verifier.flow(pair.remote_address, is_ours=memory is None)
     return queue_pair

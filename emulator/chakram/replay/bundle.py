@@ -87,6 +87,7 @@ class _Arriving:
             last.ce + event.ce,
             min(last.first_received_ns, event.first_received_ns),
             max(last.received_ns, event.received_ns),
+            last.wrong + event.wrong,
         )
 
 

@@ -39,7 +39,7 @@ from chakram.replay.words import failure_words, foreign_words
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.turns import SendOrder
-from chakram.roce.verify import IcrcVerifier
+from chakram.roce.verify import PacketVerifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -157,16 +157,18 @@ class Endpoint:
         self._burst_ns = burst_time_ns(
             port, transport, overhead_bytes=self._overhead_bytes
         )
-        self._verifier = (
-            IcrcVerifier(
-                local_address=port.address,
-                every=transport.icrc_check,
-                udp_port=port.udp_port,
-            )
-            if transport.icrc_check
-            else None
-        )
         try:
+            self._verifier = (
+                PacketVerifier(
+                    local_address=port.address,
+                    path_mtu=transport.path_mtu,
+                    every=transport.verify_every,
+                    udp_port=port.udp_port,
+                    has_icrcs=transport.icrc != "off",
+                )
+                if transport.verify_every
+                else None
+            )
             self.engine = make_engine(
                 port, ranks, transport, settings, self._verifier, rng, line
             )
@@ -201,6 +203,7 @@ class Endpoint:
                             self._congestion_settings,
                             overhead_bytes=self._overhead_bytes,
                             burst_ns=self._burst_ns,
+                            verifier=self._verifier,
                         ),
                         # Messages between two ranks, and grants, have no steps to be
                         # ordered by.
@@ -246,6 +249,7 @@ class Endpoint:
                     burst_ns=self._burst_ns,
                     remote_memory=remote_memory,
                     memory=memory,
+                    verifier=self._verifier,
                 )
             )
         except (ValueError, TypeError) as error:
@@ -258,8 +262,6 @@ class Endpoint:
         if index is None:
             index = self._destination_of[address] = len(self.destinations)
             self.destinations.append(address)
-            if self._verifier is not None:
-                self._verifier.set_destination(index, pair.remote_address)
         return index
 
     def arm(self, start_ns: int) -> None:

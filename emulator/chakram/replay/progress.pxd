@@ -24,6 +24,7 @@ cdef class ActiveOperation:
     cdef public long long generator_wait_ns
     cdef public long long retransmitted
     cdef public long long ce
+    cdef public long long wrong
     cdef public long long slip_ns
 
 

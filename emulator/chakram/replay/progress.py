@@ -54,6 +54,7 @@ class ActiveOperation:
         "sent_bytes",
         "slip_ns",
         "start_ns",
+        "wrong",
     )
 
     def __init__(
@@ -84,6 +85,7 @@ class ActiveOperation:
         self.generator_wait_ns = 0
         self.retransmitted = 0
         self.ce = 0
+        self.wrong = 0
         self.released_by = NOTHING
         self.slip_ns = 0
 

@@ -99,6 +99,7 @@ class RowWriter:
         row[9] = active.retransmitted
         row[10] = active.ce
         row[11] = active.slip_ns
+        row[12] = active.wrong
         self._records.shares.frombytes(self._share_bytes)
 
     def iteration(

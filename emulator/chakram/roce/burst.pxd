@@ -26,6 +26,7 @@ cdef class Burst:
     cdef public long long wire_bytes
     cdef public bint ack_request
     cdef public bint is_marked
+    cdef public int flipped_bit
     cdef public bint is_retransmission
     cdef public int syndrome
     cdef public long long msn

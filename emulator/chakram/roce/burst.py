@@ -52,6 +52,8 @@ class Burst:
         ack_request: Whether the last packet asks for an ACK, or each, if there are
             several messages.
         is_marked: Whether the packets leave marked "congestion experienced": a fault.
+        flipped_bit: Which bit of the packet, from the BTH on, is flipped once its ICRC
+            is made: a fault; -1: none. One packet only.
         is_retransmission: Whether any of the packets has been sent before.
         syndrome: AETH syndrome; ACK and NAK only.
         msn: Messages completed, 24 bits; ACK and NAK only.
@@ -68,6 +70,7 @@ class Burst:
         "count",
         "destination",
         "destination_qpn",
+        "flipped_bit",
         "is_marked",
         "is_retransmission",
         "kind",
@@ -111,6 +114,7 @@ class Burst:
         self.wire_bytes = 0
         self.ack_request = False
         self.is_marked = False
+        self.flipped_bit = -1
         self.is_retransmission = False
         self.syndrome = 0
         self.msn = 0
@@ -179,6 +183,7 @@ class Burst:
         part.remote_address = self.remote_address
         part.remote_key = self.remote_key
         part.is_marked = self.is_marked
+        part.flipped_bit = self.flipped_bit
         part.is_retransmission = self.is_retransmission
         part.sequence = self.sequence + first
         if self.kind != _DATA:

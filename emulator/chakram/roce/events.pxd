@@ -16,6 +16,7 @@ cdef class MessageReceived:
     cdef readonly long long size_bytes
     cdef readonly long long packets
     cdef readonly long long ce
+    cdef readonly long long wrong
     cdef readonly long long first_received_ns
     cdef readonly long long received_ns
 

@@ -83,6 +83,8 @@ class MessageReceived:
         packets: How many it had.
         ce: How many of them were marked "congestion experienced", counting only those
             that were accepted.
+        wrong: How many of them had another payload than they should have had, of those
+            that were looked at.
         first_received_ns: When its first packet came.
         received_ns: When its last packet came.
     """
@@ -94,6 +96,7 @@ class MessageReceived:
         "packets",
         "received_ns",
         "size_bytes",
+        "wrong",
     )
 
     def __init__(
@@ -104,6 +107,7 @@ class MessageReceived:
         ce: int,
         first_received_ns: int,
         received_ns: int,
+        wrong: int = 0,
     ) -> None:
         self.message_id = message_id
         self.size_bytes = size_bytes
@@ -111,6 +115,7 @@ class MessageReceived:
         self.ce = ce
         self.first_received_ns = first_received_ns
         self.received_ns = received_ns
+        self.wrong = wrong
 
     def __repr__(self) -> str:
         return (

@@ -15,7 +15,8 @@ from chakram.core.faults import (
     OTHER,
     PACKET_CLASSES,
 )
-from chakram.roce.constants import BurstKind
+from chakram.roce.constants import ICRC_BYTES, BurstKind
+from chakram.roce.datagrams import SERVED, SegmentParser
 from chakram.roce.headers import BTH_BYTES
 from chakram.roce.opcodes import Opcode
 
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
     from chakram.core.faults import PacketFault
     from chakram.roce.burst import Burst
 
-__all__ = ["FaultRule", "PacketFaults", "class_of_burst", "class_of_datagram"]
+__all__ = [
+    "FaultRule",
+    "PacketFaults",
+    "bits_of_burst",
+    "bits_of_datagram",
+    "class_of_burst",
+    "class_of_datagram",
+]
 
 _OF_DATA = (FIRST, MIDDLE, LAST, LAST, ONLY, ONLY)
 """By position of an opcode behind the FIRST of its verb."""
@@ -95,6 +103,10 @@ class PacketFaults:
             rule.index: rule.disturbed for rule in self._rules if rule.index is not None
         }
 
+    def draw(self, bits: range) -> int:
+        """Return one of *bits*, of which there is at least one."""
+        return self._rng.choice(bits)
+
     def judge(self, qpn: int, packet_class: int) -> FaultRule | None:
         """Return the rule that hits the next packet of queue pair *qpn*; None: none."""
         hit = None
@@ -107,6 +119,35 @@ class PacketFaults:
             ):
                 hit = rule
         return hit
+
+
+def bits_of_datagram(
+    data: bytes | bytearray | memoryview, offset: int, size: int, part: str
+) -> range:
+    """Return the bits of a packet, from its first one on, that belong to a part."""
+    parser = SegmentParser()
+    payload_at = size - ICRC_BYTES
+    if parser.parse(data, offset, size) == SERVED and parser.is_data:
+        payload_at = parser.payload_at - offset
+    return _bits(payload_at, size, part)
+
+
+def bits_of_burst(burst: Burst, position: int, part: str) -> range:
+    """Return the bits of the packet at *position*, as `bits_of_datagram`."""
+    # The overhead is Ethernet, IP and UDP, BTH and ICRC.
+    outer_bytes = burst.overhead_bytes - BTH_BYTES - ICRC_BYTES
+    size = burst.packet_wire_bytes(position) - outer_bytes
+    padded_bytes = (burst.packet_payload_bytes(position) + 3) // 4 * 4
+    return _bits(size - ICRC_BYTES - padded_bytes, size, part)
+
+
+def _bits(payload_at: int, size: int, part: str) -> range:
+    end = max(size - ICRC_BYTES, 1)
+    if part == "any":
+        return range(8 * size)
+    if part == "payload" and 0 < payload_at < end:
+        return range(8 * payload_at, 8 * end)
+    return range(8 * max(1, min(payload_at, end)))
 
 
 def class_of_datagram(

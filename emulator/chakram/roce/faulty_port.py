@@ -18,7 +18,12 @@ from itertools import count as counter
 from typing import TYPE_CHECKING
 
 from chakram.core.faults import FaultAction
-from chakram.roce.faults import class_of_burst, class_of_datagram
+from chakram.roce.faults import (
+    bits_of_burst,
+    bits_of_datagram,
+    class_of_burst,
+    class_of_datagram,
+)
 from chakram.roce.pacing import Line
 from chakram.roce.port import PortEngine
 
@@ -28,12 +33,17 @@ if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.faults import FaultRule, PacketFaults
     from chakram.roce.statistics import PortStatistics
-    from chakram.roce.verify import IcrcVerifier
+    from chakram.roce.verify import PacketVerifier
 
-__all__ = ["FaultyPort"]
+__all__ = ["FaultyPort", "flip_bit"]
 
 _NOBODY = (-1, 0)
 """Queue pair and class of a packet that is none of the peer's: both match nothing."""
+
+
+def flip_bit(data: bytearray, bit: int) -> None:
+    """Flip one bit of a packet, counted from its first byte's lowest."""
+    data[bit >> 3] ^= 1 << (bit & 7)
 
 
 class _Held:
@@ -57,7 +67,7 @@ class FaultyPort(PortEngine):
         rate_bps: int | None,
         burst_bound_ns: int,
         max_burst_packets: int,
-        verifier: IcrcVerifier | None = None,
+        verifier: PacketVerifier | None = None,
         line: Line | None = None,
         at_receive: PacketFaults,
         at_send: PacketFaults,
@@ -149,6 +159,13 @@ class FaultyPort(PortEngine):
             kept = bytes(view[position * size : min((position + 1) * size, length)])
             return lambda later_ns: take(kept, len(kept), 0, later_ns, ce)
 
+        def corrupt(position: int, part: str) -> None:
+            at = position * size
+            damaged = bytearray(view[at : min(at + size, length)])
+            bits = bits_of_datagram(damaged, 0, len(damaged), part)
+            flip_bit(damaged, self._at_receive.draw(bits))
+            take(damaged, len(damaged), 0, now_ns, ce)
+
         def refuse(position: int) -> bool:
             at = position * size
             psn = int.from_bytes(view[at + 9 : at + 12], "big")
@@ -160,7 +177,14 @@ class FaultyPort(PortEngine):
             take(buffer, length, segment_size, now_ns, ce)
             return
         self._disturb(
-            verdicts or [None] * packets, False, describe, forward, hold, refuse, now_ns
+            verdicts or [None] * packets,
+            False,
+            describe,
+            forward,
+            hold,
+            corrupt,
+            refuse,
+            now_ns,
         )
 
     def receive_burst(
@@ -190,6 +214,13 @@ class FaultyPort(PortEngine):
             at, marked = first + position, int(position < ce)
             return lambda later_ns: take(burst, later_ns, at, 1, marked)
 
+        def corrupt(position: int, part: str) -> None:
+            at = first + position
+            damaged = burst.part(at, 1)
+            bits = bits_of_burst(burst, at, part)
+            damaged.flipped_bit = self._at_receive.draw(bits)
+            take(damaged, now_ns, 0, 1, int(position < ce))
+
         def refuse(position: int) -> bool:
             psn = (burst.psn + first + position) & 0xFFFFFF
             marked = int(burst.is_marked or position < ce)
@@ -201,7 +232,14 @@ class FaultyPort(PortEngine):
             take(burst, now_ns, first, packets, ce)
             return
         self._disturb(
-            verdicts or [None] * packets, False, describe, forward, hold, refuse, now_ns
+            verdicts or [None] * packets,
+            False,
+            describe,
+            forward,
+            hold,
+            corrupt,
+            refuse,
+            now_ns,
         )
 
     # What leaves.
@@ -245,6 +283,12 @@ class FaultyPort(PortEngine):
         def hold(position: int) -> Callable[[int], None]:
             return lambda _: self._outbox.append(burst.part(position, 1))
 
+        def corrupt(position: int, part: str) -> None:
+            damaged = burst.part(position, 1)
+            bits = bits_of_burst(burst, position, part)
+            damaged.flipped_bit = self._at_send.draw(bits)
+            self._outbox.append(damaged)
+
         def refuse(position: int) -> bool:
             return False
 
@@ -258,6 +302,7 @@ class FaultyPort(PortEngine):
             describe,
             forward,
             hold,
+            corrupt,
             refuse,
             now_ns,
         )
@@ -289,6 +334,7 @@ class FaultyPort(PortEngine):
             faults_reordered=injected[FaultAction.REORDER],
             faults_marked=injected[FaultAction.MARK],
             faults_not_ready=injected[FaultAction.NOT_READY],
+            faults_corrupted=injected[FaultAction.CORRUPT],
         )
 
     def faults_disturbed(self) -> dict[int, int]:
@@ -314,6 +360,7 @@ class FaultyPort(PortEngine):
         describe: Callable[[int], tuple[int, int]],
         forward: Callable[..., None],
         hold: Callable[[int], Callable[[int], None]],
+        corrupt: Callable[[int, str], None],
         refuse: Callable[[int], bool],
         now_ns: int,
     ) -> None:
@@ -325,6 +372,7 @@ class FaultyPort(PortEngine):
             describe: Gives queue pair and class of a packet.
             forward: Lets packets from one on to before another pass.
             hold: Keeps a packet; what it gives lets that one go.
+            corrupt: Lets a packet pass with a bit of a part of it flipped.
             refuse: Answers that the receiver is not ready; tells whether it could.
             now_ns: The time.
         """
@@ -350,6 +398,9 @@ class FaultyPort(PortEngine):
             verdict.disturbed += 1
             if action is FaultAction.MARK:
                 forward(position, position + 1, True)
+                continue
+            if action is FaultAction.CORRUPT:
+                corrupt(position, verdict.fault.part)
                 continue
             if action is FaultAction.DUPLICATE:
                 forward(position, position + 1)

@@ -31,6 +31,7 @@ __all__ = [
     "ADVANCE_BITS",
     "BYTE_TABLE",
     "IDENTIFICATION_TABLE_BYTES",
+    "RETREAT_BITS",
     "advance",
     "advance_tables",
     "icrc",
@@ -38,11 +39,15 @@ __all__ = [
     "ip_icrc",
     "masked_headers",
     "residue",
+    "retreat_tables",
     "stride_tables",
 ]
 
 _ONES = 0xFFFFFFFF
 _POLYNOMIAL = 0xEDB88320  # reflected
+RETREAT_BITS = 17
+"""Tables exist for 1, 2, 4 .. 65536 bytes backwards: any UDP datagram."""
+
 ADVANCE_BITS = 13
 """Tables exist for 1, 2, 4 .. 4096 bytes: any payload of the largest path MTU."""
 
@@ -96,6 +101,30 @@ def advance_tables() -> array[int]:
     one = [BYTE_TABLE[bit & 0xFF] ^ bit >> 8 for bit in (1 << i for i in range(32))]
     tables = _four_tables(one)
     for k in range(1, ADVANCE_BITS):
+        offset = 1024 * (k - 1)
+        columns = [
+            _look_up(tables, offset, _look_up(tables, offset, 1 << i))
+            for i in range(32)
+        ]
+        tables += _four_tables(columns)
+    return tables
+
+
+@cache
+def retreat_tables() -> array[int]:
+    """Return `RETREAT_BITS` x 4 x 256 entries, as `advance_tables`, for the way back.
+
+    What 2**k zero bytes have made a register of, this makes what it was before.
+    """
+    # The highest byte of an entry of the table of bytes tells which entry it is.
+    entry_of = {value >> 24: index for index, value in enumerate(BYTE_TABLE)}
+
+    def back(register: int) -> int:
+        entry = entry_of[register >> 24]
+        return (register ^ BYTE_TABLE[entry]) << 8 & _ONES | entry
+
+    tables = _four_tables([back(1 << i) for i in range(32)])
+    for k in range(1, RETREAT_BITS):
         offset = 1024 * (k - 1)
         columns = [
             _look_up(tables, offset, _look_up(tables, offset, 1 << i))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chakram.roce.events import Event
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.turns import SendOrder
-    from chakram.roce.verify import IcrcVerifier
+    from chakram.roce.verify import PacketVerifier
 
 __all__ = ["PortEngine"]
 
@@ -54,7 +54,7 @@ class PortEngine:
         rate_bps: int | None,
         burst_bound_ns: int,
         max_burst_packets: int,
-        verifier: IcrcVerifier | None = None,
+        verifier: PacketVerifier | None = None,
         line: Line | None = None,
     ) -> None:
         """Make a port without queue pairs.
@@ -63,7 +63,7 @@ class PortEngine:
             rate_bps: What may leave, in wire bits per second; None: no limit.
             burst_bound_ns: How late the shell may be without loss of rate.
             max_burst_packets: Packets in one burst at most.
-            verifier: Which packets to check, of those that arrive as bytes.
+            verifier: Looks at packets that arrive as bytes; None: nobody does.
             line: Its line, where others send through the port, too; None: its own.
 
         Raises:
@@ -176,8 +176,9 @@ class PortEngine:
             malformed=received.malformed,
             partition_key_errors=received.partition_key_errors,
             unsupported=received.unsupported,
-            icrc_checked=received.icrc_checked,
+            verified=received.verified,
             icrc_errors=received.icrc_errors,
+            wrong_payloads=received.wrong_payloads,
             generator_waits=self._line.generator_waits,
             generator_wait_ns=self._line.generator_wait_ns,
             round_trips=self.round_trips.snapshot(),

@@ -5,6 +5,7 @@ from chakram.roce.burst cimport Burst
 from chakram.roce.congestion.base cimport CongestionControl
 from chakram.roce.requester cimport Requester
 from chakram.roce.responder cimport Responder
+from chakram.roce.verify cimport ArrivingFlow
 
 cdef long long _NEVER
 cdef int _DATA
@@ -36,6 +37,7 @@ cdef class QueuePair:
     cdef readonly long long foreign_packets
     cdef readonly unsigned long long foreign_high
     cdef readonly unsigned long long foreign_low
+    cdef public ArrivingFlow flow
     cdef public bint is_in_ring
     cdef public object send_order
     cdef public long long order

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chakram.roce.headers import Packet
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.turns import SendOrder
+    from chakram.roce.verify import ArrivingFlow
 
 __all__ = ["LONGEST_BURST_NS", "QueuePair"]
 
@@ -69,6 +70,8 @@ class QueuePair:
         foreign_packets: Packets to this queue pair that came from elsewhere.
         foreign_high: Where the last of them came from.
         foreign_low: Likewise.
+        flow: What its verifier keeps of what arrives for it; None: that is not looked
+            at.
     """
 
     __slots__ = (
@@ -80,6 +83,7 @@ class QueuePair:
         "control_entry_ns",
         "deficit_bytes",
         "destination",
+        "flow",
         "foreign_high",
         "foreign_low",
         "foreign_packets",
@@ -268,6 +272,7 @@ class QueuePair:
         self.foreign_packets = 0
         self.foreign_high = 0
         self.foreign_low = 0
+        self.flow: ArrivingFlow | None = None
         # What follows is the port's: `PortEngine` alone uses it.
         self.is_in_ring = False
         self.send_order: SendOrder | None = None

@@ -4,8 +4,11 @@ from chakram.roce.burst cimport Burst
 from chakram.roce.datagrams cimport Run, SegmentParser
 from chakram.roce.queue_pair cimport QueuePair
 from chakram.roce.scheduler cimport Scheduler
+from chakram.roce.verify cimport ArrivingFlow, PacketVerifier
 
 cdef int _MALFORMED
+cdef int _INTACT
+cdef int _WRONG_ICRC
 cdef int _CNP
 cdef int _ACKNOWLEDGE
 
@@ -13,7 +16,8 @@ cdef int _ACKNOWLEDGE
 cdef class Receiver:
     cdef dict _queue_pairs
     cdef Scheduler _scheduler
-    cdef object _verifier
+    cdef PacketVerifier _verifier
+    cdef int _until_next
     cdef SegmentParser _parser
     cdef Run _run
     cdef readonly long long packets_received
@@ -22,8 +26,9 @@ cdef class Receiver:
     cdef readonly long long malformed
     cdef readonly long long partition_key_errors
     cdef readonly long long unsupported
-    cdef readonly long long icrc_checked
+    cdef readonly long long verified
     cdef readonly long long icrc_errors
+    cdef readonly long long wrong_payloads
 
     @cython.locals(queue_pair=QueuePair)
     cpdef object receive_burst(self, Burst burst, long long now_ns, int first,
@@ -32,7 +37,8 @@ cdef class Receiver:
     cpdef bint be_not_ready(self, object qpn, long long psn, long long now_ns,
                             int ce) except -1
     @cython.locals(run=Run, queue_pair=QueuePair, offset="Py_ssize_t",
-                   size="Py_ssize_t", qpn="long long")
+                   size="Py_ssize_t", qpn="long long", verifier=PacketVerifier,
+                   position="int")
     cpdef object receive_datagrams(self, const unsigned char[::1] buffer,
                                    Py_ssize_t length, Py_ssize_t segment_size,
                                    long long now_ns, bint ce, int source_port,
@@ -45,13 +51,14 @@ cdef class Receiver:
     cdef QueuePair _addressed(self, long long qpn, unsigned long long high,
                               unsigned long long low)
     cdef bint _admits(self, const unsigned char[::1] buffer, Py_ssize_t offset,
-                      Py_ssize_t size, int source_port) except -1
+                      Py_ssize_t size) except -1
     cdef object _deliver(self, QueuePair queue_pair, Run run, bint ce, long long now_ns)
     @cython.locals(parser=SegmentParser, start="Py_ssize_t")
     cdef object _keep(self, QueuePair queue_pair, const unsigned char[::1] buffer,
                       bint ce, long long now_ns)
     @cython.locals(opcode="int")
     cdef object _receive_control(self, QueuePair queue_pair, bint ce, long long now_ns)
-    @cython.locals(queue_pair=QueuePair)
-    cdef bint _is_intact(self, const unsigned char[::1] buffer, Py_ssize_t offset,
-                         Py_ssize_t size, int source_port) except -1
+    @cython.locals(verifier=PacketVerifier, flow=ArrivingFlow, verdict="int")
+    cdef bint _is_good(self, QueuePair queue_pair, const unsigned char[::1] buffer,
+                       Py_ssize_t offset, Py_ssize_t size, int source_port,
+                       int position, bint ce, long long now_ns) except -1

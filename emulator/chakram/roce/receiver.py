@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 
 from chakram.roce.datagrams import MALFORMED, Run, SegmentParser
 from chakram.roce.opcodes import REFUSED_OPCODES, Opcode
+from chakram.roce.verify import INTACT, WRONG_ICRC
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.scheduler import Scheduler
-    from chakram.roce.verify import IcrcVerifier
+    from chakram.roce.verify import PacketVerifier
 
 __all__ = ["Receiver"]
 
 _MALFORMED = MALFORMED
+_INTACT = INTACT
+_WRONG_ICRC = WRONG_ICRC
 _CNP = int(Opcode.CNP)
 _ACKNOWLEDGE = int(Opcode.ACKNOWLEDGE)
 
@@ -35,8 +38,9 @@ class Receiver:
         malformed: Likewise.
         partition_key_errors: Likewise.
         unsupported: Likewise.
-        icrc_checked: Likewise.
+        verified: Likewise.
         icrc_errors: Likewise.
+        wrong_payloads: Likewise.
     """
 
     __slots__ = (
@@ -44,15 +48,17 @@ class Receiver:
         "_queue_pairs",
         "_run",
         "_scheduler",
+        "_until_next",
         "_verifier",
         "foreign_address",
-        "icrc_checked",
         "icrc_errors",
         "malformed",
         "packets_received",
         "partition_key_errors",
         "unknown_queue_pair",
         "unsupported",
+        "verified",
+        "wrong_payloads",
     )
 
     def __init__(
@@ -60,18 +66,20 @@ class Receiver:
         *,
         queue_pairs: dict[int, QueuePair],
         scheduler: Scheduler,
-        verifier: IcrcVerifier | None,
+        verifier: PacketVerifier | None,
     ) -> None:
         """Begin with nothing received.
 
         Args:
             queue_pairs: Those of the port by QPN; a dictionary of the port's.
             scheduler: Is told whose packets have arrived.
-            verifier: Which packets to check, of those that arrive as bytes.
+            verifier: Looks at packets that arrive as bytes; None: nobody does.
         """
         self._queue_pairs = queue_pairs
         self._scheduler = scheduler
         self._verifier = verifier
+        # Packets up to the next one that the verifier looks at.
+        self._until_next = 0 if verifier is None else verifier.every
         # The packet looked at, and those before it that are not handed over yet.
         self._parser = SegmentParser()
         self._run = Run()
@@ -81,8 +89,9 @@ class Receiver:
         self.malformed = 0
         self.partition_key_errors = 0
         self.unsupported = 0
-        self.icrc_checked = 0
+        self.verified = 0
         self.icrc_errors = 0
+        self.wrong_payloads = 0
 
     def receive_burst(
         self,
@@ -97,6 +106,11 @@ class Receiver:
         queue_pair = self._queue_pairs.get(burst.destination_qpn)
         if queue_pair is None:
             self.unknown_queue_pair += count
+            return
+        if burst.flipped_bit >= 0:
+            # There are no bytes to look at, but that is what would be found.
+            self.verified += count
+            self.icrc_errors += count
             return
         if burst.is_marked:
             ce = count
@@ -125,6 +139,7 @@ class Receiver:
         """See `PortEngine.receive_datagrams`."""
         run = self._run
         queue_pair: QueuePair | None = None
+        verifier = self._verifier
         if length > len(buffer):
             length = len(buffer)
         if length <= 0:
@@ -133,10 +148,14 @@ class Receiver:
             return
         if segment_size <= 0 or segment_size > length:
             segment_size = length
+        if verifier is not None:
+            verifier.begin()
+        position = -1
         offset = 0
         while offset < length:
+            position += 1
             size = segment_size if segment_size < length - offset else length - offset
-            if self._admits(buffer, offset, size, source_port):
+            if self._admits(buffer, offset, size):
                 qpn = self._parser.qpn
                 if queue_pair is None or queue_pair.qpn != qpn:
                     if queue_pair is not None:
@@ -145,6 +164,22 @@ class Receiver:
                     queue_pair = self._addressed(qpn, source_high, source_low)
                 if queue_pair is None:
                     pass  # it has been counted
+                elif (
+                    verifier is not None
+                    and queue_pair.flow is not None
+                    and source_port > 0
+                    and not self._is_good(
+                        queue_pair,
+                        buffer,
+                        offset,
+                        size,
+                        source_port,
+                        position,
+                        ce,
+                        now_ns,
+                    )
+                ):
+                    pass  # likewise
                 elif queue_pair.memory is not None and self._parser.is_data:
                     self._keep(queue_pair, buffer, ce, now_ns)
                 elif not run.extend(self._parser):
@@ -185,9 +220,8 @@ class Receiver:
         buffer: bytes | bytearray | memoryview,
         offset: int,
         size: int,
-        source_port: int,
     ) -> bool:
-        """Parse a received packet; tell whether it is one and is to be taken."""
+        """Parse a received packet; tell whether it is one of our partition."""
         self.packets_received += 1
         if self._parser.parse(buffer, offset, size) == _MALFORMED:
             self.malformed += 1
@@ -197,9 +231,7 @@ class Receiver:
             # may send, too (IBA volume 1, 10.9.3).
             self.partition_key_errors += 1
             return False
-        if self._verifier is None or source_port <= 0:
-            return True
-        return self._is_intact(buffer, offset, size, source_port)
+        return True
 
     def _deliver(self, queue_pair: QueuePair, run: Run, ce: bool, now_ns: int) -> None:
         """Hand over the packets that were collected, if there are any."""
@@ -260,24 +292,42 @@ class Receiver:
                 problem = f"opcode {opcode:#04x} is not supported"
                 queue_pair.arrivals.refuse(self._parser.psn, ce, now_ns, problem)
 
-    def _is_intact(
+    def _is_good(
         self,
+        queue_pair: QueuePair,
         buffer: bytes | bytearray | memoryview,
         offset: int,
         size: int,
         source_port: int,
+        position: int,
+        ce: bool,
+        now_ns: int,
     ) -> bool:
-        """Tell whether the ICRC of a packet is right, or is not looked at."""
+        """Tell whether the packet that was parsed last is as sent, or not looked at.
+
+        One with a right ICRC and a wrong payload is taken, and counted: so do adapters,
+        and that is what the check is for.
+        """
         verifier = self._verifier
-        queue_pair = self._queue_pairs.get(self._parser.qpn)
-        if verifier is None or queue_pair is None or not verifier.is_due():
+        flow = queue_pair.flow
+        if verifier is None or flow is None:
             return True
-        self.icrc_checked += 1
-        if verifier.is_valid(
-            bytes(buffer[offset : offset + size]),
-            peer=queue_pair.destination,
-            source_port=source_port,
-        ):
+        self._until_next -= 1
+        if self._until_next > 0:
             return True
-        self.icrc_errors += 1
-        return False
+        self._until_next = verifier.every
+        self.verified += 1
+        verdict = verifier.judge(
+            buffer, offset, size, self._parser, flow, source_port, position
+        )
+        if verdict == _INTACT:
+            return True
+        if verdict == _WRONG_ICRC:
+            self.icrc_errors += 1
+            return False
+        # Whether it is taken is known once what came before it has been handed over.
+        self._deliver(queue_pair, self._run, ce, now_ns)
+        if queue_pair.responder.expects(self._parser.psn):
+            queue_pair.responder.note_wrong_payload()
+            self.wrong_payloads += 1
+        return True

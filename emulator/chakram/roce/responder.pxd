@@ -32,6 +32,7 @@ cdef class Responder:
     cdef long long _unseen_bytes
     cdef long long _unseen_packets
     cdef long long _unseen_ce
+    cdef long long _unseen_wrong
     cdef long long _unseen_since_ns
     cdef bint _ack_pending
     cdef bint _ack_first
@@ -57,6 +58,7 @@ cdef class Responder:
                          bint is_last, long long payload_bytes,
                          long long dma_length_bytes, long long immediate,
                          bint ack_request, long long ce, long long now_ns)
+    cpdef object note_wrong_payload(self)
     cpdef bint be_not_ready(self, long long psn, int ce, long long now_ns) except -1
     cpdef bint expects(self, long long psn) except -1
     @cython.locals(distance="long long")

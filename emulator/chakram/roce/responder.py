@@ -65,6 +65,7 @@ class Responder:
         "_unseen_ce",
         "_unseen_packets",
         "_unseen_since_ns",
+        "_unseen_wrong",
         "_verb",
         "acks_sent",
         "bytes_received",
@@ -112,6 +113,7 @@ class Responder:
         self._unseen_bytes = 0
         self._unseen_packets = 0
         self._unseen_ce = 0
+        self._unseen_wrong = 0
         self._unseen_since_ns = 0
         # What is to be answered; a NAK is a syndrome, or 0.
         self._ack_pending = False
@@ -237,12 +239,21 @@ class Responder:
                 event.size_bytes = self._unseen_bytes
                 event.packets = self._unseen_packets
                 event.ce = self._unseen_ce
+                event.wrong = self._unseen_wrong
                 event.first_received_ns = self._unseen_since_ns
                 event.received_ns = now_ns
                 self._events.append((self._qpn, event))
                 self._unseen_bytes = 0
                 self._unseen_packets = 0
                 self._unseen_ce = 0
+                self._unseen_wrong = 0
+
+    def note_wrong_payload(self) -> None:
+        """Count the packet that comes next, and is expected, as one that was changed.
+
+        The message that it belongs to tells how many it had.
+        """
+        self._unseen_wrong += 1
 
     def expects(self, psn: int) -> bool:
         """Tell whether *psn* is what may come next."""

@@ -26,6 +26,7 @@ from chakram.roce.icrc import (
     stride_tables,
 )
 from chakram.roce.opcodes import Opcode
+from chakram.roce.payload import pattern_bytes
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
@@ -69,11 +70,6 @@ _BTH_SHARED = SHARED_BTH_BYTES
 _MIGRATED = MIGRATED
 
 
-def _pattern(length: int) -> bytes:
-    """Return payload bytes that do not repeat within a packet."""
-    return bytes((7 * i + (i >> 8)) & 0xFF for i in range(length))
-
-
 class Stamper:
     """Writes the packets of one port's bursts into *buffer*.
 
@@ -114,7 +110,7 @@ class Stamper:
         self._stride = stride_tables(_BTH - _BTH_SHARED + path_mtu)
         # By length of the payload without pad; -1: not computed yet.
         self._residues = array("q", (-1 for _ in range(path_mtu + 1)))
-        self._pattern = _pattern(path_mtu)
+        self._pattern = pattern_bytes(path_mtu)
 
     def put_payload(self, at: int) -> None:
         """Write the payload of a full packet without extended headers."""

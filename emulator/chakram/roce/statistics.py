@@ -147,8 +147,10 @@ class PortStatistics:
         malformed: Datagrams, or segments of one, that are no packets.
         partition_key_errors: Packets of another partition, dropped.
         unsupported: Packets with an opcode that is not served here.
-        icrc_checked: Packets whose ICRC was checked.
-        icrc_errors: Those of them that were dropped because it was wrong.
+        verified: Packets whose ICRC and payload were looked at.
+        icrc_errors: Those of them that were dropped because the ICRC was wrong.
+        wrong_payloads: Those of them that were taken though they do not carry what was
+            sent.
         faults_dropped: Packets that the port dropped because it was told to; as the
             next ones, see `chakram.core.faults`.
         faults_delayed: Likewise, kept for a while.
@@ -156,6 +158,7 @@ class PortStatistics:
         faults_reordered: Likewise, overtaken by others.
         faults_marked: Likewise, taken as marked.
         faults_not_ready: Likewise, answered with receiver-not-ready.
+        faults_corrupted: Likewise, with one bit flipped.
         generator_waits: Times that the port stood still for the data plane.
         generator_wait_ns: How long, in all; `PortEngine` says what counts.
         round_trips: Times from a packet that asked for an ACK to that ACK, of packets
@@ -174,8 +177,9 @@ class PortStatistics:
     malformed: int
     partition_key_errors: int
     unsupported: int
-    icrc_checked: int
+    verified: int
     icrc_errors: int
+    wrong_payloads: int
     generator_waits: int
     generator_wait_ns: int
     round_trips: HistogramCounts
@@ -186,3 +190,4 @@ class PortStatistics:
     faults_reordered: int = 0
     faults_marked: int = 0
     faults_not_ready: int = 0
+    faults_corrupted: int = 0

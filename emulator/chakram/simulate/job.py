@@ -209,6 +209,7 @@ def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
         "reorders": sum(each.faults_reordered for each in counted),
         "marks": sum(each.faults_marked for each in counted),
         "not_ready": sum(each.faults_not_ready for each in counted),
+        "corruptions": sum(each.faults_corrupted for each in counted),
     }
 
 

@@ -14,7 +14,7 @@ from chakram.roce.headers import Packet, decode_packet, encode_packet
 from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import IcrcVerifier
+from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.damage import mutants
 from chakram.testing.pair import make_queue_pair, split
@@ -296,15 +296,13 @@ def _ports(
     path_mtu: int = PATH_MTU,
 ) -> tuple[PortEngine, PortEngine]:
     """Return two ports; *memory* is that of the right one."""
-    verifiers = []
-    for local, remote in (addresses, addresses[::-1]):
-        verifier = IcrcVerifier(local_address=local, every=1) if verified else None
-        if verifier is not None:
-            verifier.set_destination(0, remote)
-        verifiers.append(verifier)
-    left = _port(_QPNS, verb=verb, verifier=verifiers[0], path_mtu=path_mtu)
+    left = _port(_QPNS, verb=verb, path_mtu=path_mtu, way=addresses if verified else ())
     right = _port(
-        _QPNS[::-1], verb=verb, verifier=verifiers[1], memory=memory, path_mtu=path_mtu
+        _QPNS[::-1],
+        verb=verb,
+        memory=memory,
+        path_mtu=path_mtu,
+        way=addresses[::-1] if verified else (),
     )
     return left, right
 
@@ -313,11 +311,15 @@ def _port(
     qpns: tuple[int, int],
     *,
     verb: Verb,
-    verifier: IcrcVerifier | None = None,
     memory: MemoryRegion | None = None,
     path_mtu: int = PATH_MTU,
+    way: tuple[str, ...] = (),
 ) -> PortEngine:
-    """Return a port with one queue pair; *qpns* are its own number and the peer's."""
+    """Return a port with one queue pair; *qpns* are its own number and the peer's.
+
+    *way*: its own address and the peer's, where it is to look at what arrives.
+    """
+    verifier = PacketVerifier(local_address=way[0], path_mtu=path_mtu) if way else None
     port = PortEngine(
         rate_bps=None, burst_bound_ns=0, max_burst_packets=4, verifier=verifier
     )
@@ -333,6 +335,9 @@ def _port(
             memory=memory,
         )
     )
+    if verifier is not None:
+        flow = verifier.flow(way[1], is_ours=memory is None)
+        port.queue_pair(qpns[0]).flow = flow
     return port
 
 

@@ -282,6 +282,7 @@ class ShareRow(NamedTuple):
     retransmitted: int
     ce: int
     slip_ns: int
+    wrong: int
 
 
 class IterationRow(NamedTuple):

@@ -284,5 +284,6 @@ def _share(
         "retransmitted": retransmitted,
         "ce": MARKED_PER_SHARE,
         "slip_ns": 0,
+        "wrong": 0,
     }
     rows.shares.extend(values[name] for name in SHARE_FIELDS)

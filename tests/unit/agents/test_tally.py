@@ -63,7 +63,14 @@ INVALID = {
     "invalid_opcode": "unsupported",
     "invalid_icrc": "icrc_errors",
 }
-DISTURBED = ("delayed", "duplicated", "reordered", "marked", "not_ready")
+DISTURBED = (
+    "delayed",
+    "duplicated",
+    "reordered",
+    "marked",
+    "not_ready",
+    "corrupted",
+)
 
 SLOTS_OF_QUEUE_PAIRS = {
     "flows_started": ("messages_posted",),
@@ -94,6 +101,9 @@ SLOTS_OF_PORTS = {
     "injected_reorders": ("faults_reordered",),
     "injected_marks": ("faults_marked",),
     "injected_not_ready": ("faults_not_ready",),
+    "injected_corruptions": ("faults_corrupted",),
+    "verified_packets": ("verified",),
+    "wrong_payload_packets": ("wrong_payloads",),
     "generator_wait_ns": ("generator_wait_ns",),
 }
 ELSEWHERE = {
@@ -264,6 +274,8 @@ def test_every_column_of_a_port_is_its_statistic() -> None:
         "send_retries": SEND_RETRIES,
         "invalid_packets": sum(getattr(counters, name) for name in INVALID.values()),
         **{column: getattr(counters, name) for column, name in INVALID.items()},
+        "verified_packets": counters.verified,
+        "wrong_payloads": counters.wrong_payloads,
         "injected_drops": counters.faults_dropped,
         "injected_disturbances": sum(
             getattr(counters, f"faults_{name}") for name in DISTURBED

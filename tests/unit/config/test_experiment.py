@@ -307,14 +307,16 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
             "adaptive_retransmission: local_ack_timeout: 0 says that there is no",
         ),
         (
-            "{verb: send, queue_pairs: {message_size: 1MiB}, icrc: off, icrc_check: 8}",
+            "{verb: send, queue_pairs: {message_size: 1MiB}, verify: off, icrc_check: 8"
+            "}",
             "2 mistakes",
         ),
         (
             "{verb: send, queue_pairs: {message_size: 1MiB}}",
             "queue_pairs.message_size needs the verb write",
         ),
-        ("{icrc: off, icrc_check: 8}", "icrc_check would find every ICRC wrong"),
+        ("{verify: full, icrc_check: 8}", "icrc_check is the size of a sample"),
+        ("{verify: sample, icrc_check: 0}", "a sample of one packet in 0 is none"),
         ("{queue_pairs: {per: rank}}", "transport.queue_pairs.per"),
         ("{rnr_retry_limit: 8}", "transport.rnr_retry_limit"),
         ("{source_ports: [80]}", "transport.source_ports"),

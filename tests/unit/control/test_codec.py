@@ -95,7 +95,7 @@ def test_decoding_what_was_encoded_gives_the_plan(plan: AgentPlan) -> None:
         split=st.sampled_from(["round_robin", "even"]),
         message_bytes=st.integers(0, 2**31),
         icrc=st.sampled_from(["table", "full", "off"]),
-        icrc_check=st.integers(0, 10**6),
+        verify_every=st.integers(0, 10**6),
     ),
     settings=st.builds(
         RunSettings,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.planning import queue_pair_layout, run_settings, transport_plan
 from chakram.controller.run import psn_seed_of
+from chakram.roce.payload import is_compiled
 from tests.unit.controller.experiments import EXPERIMENT
 
 
@@ -49,7 +52,7 @@ def test_all_of_the_transport_section_arrives() -> None:
     assert transport.retry_limit == 3
     assert transport.max_burst_packets == 7
     assert (transport.rnr_retry_limit, transport.rnr_timer) == (2, 5)
-    assert (transport.icrc, transport.icrc_check) == ("full", 64)
+    assert (transport.icrc, transport.verify_every) == ("full", 64)
     assert (transport.adaptive_low_ns, transport.adaptive_tries) == (50_000, 3)
 
 
@@ -93,6 +96,22 @@ def test_run_settings_are_those_of_the_experiment() -> None:
     assert settings.drop_ratio == 0.01
     assert settings.seed == 9
     assert settings.hang_timeout_ns == 7 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "every"),
+    [
+        ("verify: full", 1),
+        ("verify: sample", 64),
+        ("verify: sample, icrc_check: 9", 9),
+        ("verify: off", 0),
+        ("icrc_check: 9", 9),
+        ("icrc_check: 0", 0),
+        ("verb: write", 1 if is_compiled() else 64),
+    ],
+)
+def test_of_so_many_packets_one_is_looked_at(text: str, every: int) -> None:
+    assert transport_plan(with_transport(text)).verify_every == every
 
 
 def test_first_psns_of_runs_are_drawn_unless_the_experiment_sets_their_seed() -> None:

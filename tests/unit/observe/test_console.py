@@ -12,7 +12,13 @@ from chakram.core.generator_health import GeneratorSummary
 from chakram.core.run_records import LinkRecord
 from chakram.core.summarise import summarise
 from chakram.core.summarise_messages import summarise_messages
-from chakram.core.summary import Measurements, Prediction, RunFacts, Summary
+from chakram.core.summary import (
+    Measurements,
+    Prediction,
+    RunFacts,
+    Summary,
+    Verification,
+)
 from chakram.observe.console import render_table
 from chakram.observe.document import summary_document
 from tests.golden.test_message_tables import incast
@@ -145,7 +151,7 @@ def test_headlines_name_algorithm_and_groups() -> None:
 def test_footer_tells_the_rest() -> None:
     text = render_table(summary(directory="runs/x"))
     for expected in (
-        "# Out of bounds values : N/A (payload is not checked)",
+        "# Out of bounds values : N/A (not checked)",
         "# Iteration: mean 750.00 us, p50 750.00, p99 750.00, max 750.00, cv 0.0 %",
         "# Exposed communication: 72.4 % of the iteration, 525.00 us per rank",
         "# Packets: 5040 sent, 12 sent again (0.238 %), 60 marked for congestion",
@@ -334,3 +340,37 @@ def test_doubt_about_clocks_and_lost_columns_are_said() -> None:
     row = replace(small.rows[0], completion=None)
     (line,) = data_lines(render_table(replace(small, rows=(row,))))
     assert line[14:17] == ["N/A"] * 3
+
+
+BOUNDS = "# Out of bounds values :"
+
+
+@pytest.mark.parametrize(
+    ("found", "lines"),
+    [
+        (
+            Verification(every=1, packets=9),
+            [f"{BOUNDS} 0 OK (ICRC and payload of every packet checked)"],
+        ),
+        (
+            Verification(every=64, packets=9, wrong_payloads=2, icrc_errors=3),
+            [
+                "# Out of bounds values : 2 FAILED (ICRC and payload of 1 packet in 64 "
+                "checked)",
+                "# Wrong ICRCs          : 3 packets dropped",
+            ],
+        ),
+        (
+            Verification(every=1, packets=9, has_icrcs=False),
+            ["# Out of bounds values : 0 OK (payload of every packet checked)"],
+        ),
+    ],
+)
+def test_what_was_looked_at_stands_in_the_footer(
+    found: Verification, lines: list[str]
+) -> None:
+    facts = RunFacts(run_id="r", name="n", world="loopback", verification=found)
+    text = render_table(summarise(Measurements(facts=facts, collectives=())))
+    assert [
+        line for line in text.splitlines() if "bounds values" in line or "ICRCs" in line
+    ] == lines

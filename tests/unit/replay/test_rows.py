@@ -67,7 +67,7 @@ def test_a_share_is_what_became_of_the_operation() -> None:
     active.end_ns = 500
     active.sent_bytes, active.received_bytes = 60, 70
     active.generator_wait_ns, active.retransmitted, active.ce = 8, 9, 10
-    active.slip_ns = 11
+    active.slip_ns, active.wrong = 11, 12
     RowWriter(records, 7).share(3, active)
     assert share_rows(records) == [
         ShareRow(
@@ -83,6 +83,7 @@ def test_a_share_is_what_became_of_the_operation() -> None:
             retransmitted=9,
             ce=10,
             slip_ns=11,
+            wrong=12,
         )
     ]
 

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.roce.constants import BurstKind
 from chakram.roce.events import MessageReceived, SendCompleted
-from chakram.roce.faults import FaultRule, PacketFaults
+from chakram.roce.faults import (
+    FaultRule,
+    PacketFaults,
+    bits_of_burst,
+    bits_of_datagram,
+)
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.port import PortEngine
 from chakram.roce.wire import WireEncoder
@@ -67,6 +72,7 @@ def injected(pair: Pair) -> dict[str, int]:
             field = {
                 "drop": "dropped", "delay": "delayed", "duplicate": "duplicated",
                 "reorder": "reordered", "mark": "marked", "not_ready": "not_ready",
+                    "corrupt": "corrupted",
             }[name]  # fmt: skip
             totals[name] = totals.get(name, 0) + getattr(statistics, f"faults_{field}")
     return {name: total for name, total in totals.items() if total}
@@ -324,6 +330,8 @@ def test_whatever_a_port_does_every_message_arrives_once(
         for action in FaultAction
         for at_send in (False, True)
         if not at_send or action is not FaultAction.NOT_READY
+        # Of bytes nobody looks at the ICRCs here.
+        if not as_bytes or action is not FaultAction.CORRUPT
     ]
     ports = []
     for mine, other in ((0x11, 0x12), (0x12, 0x11)):
@@ -367,3 +375,49 @@ def test_each_rule_counts_what_it_did_itself(as_bytes: bool, at_send: bool) -> N
     assert_delivered(pair, [10 * MTU])
     side = pair.left if at_send else pair.right
     assert side.port.faults_disturbed() == {0: 1, 1: 0, 2: 2, 3: 0}
+
+
+@everywhere
+@pytest.mark.parametrize("part", ["any", "header", "payload"])
+def test_a_corrupted_burst_is_a_packet_with_a_wrong_icrc(
+    at_send: bool, part: str
+) -> None:
+    """A simulation has no bytes; what a bit does to them is known."""
+    fault = PacketFault(
+        action=FaultAction.CORRUPT, packets="data", nth=2, part=part, at_send=at_send
+    )
+    pair = joined(fault, as_bytes=False)
+    pair.left.port.post_send(0x11, 1, 5 * MTU, 0)
+    pair.run()
+
+    left, right = (side.port.statistics() for side in (pair.left, pair.right))
+    assert left.faults_corrupted + right.faults_corrupted == 1
+    assert (right.icrc_errors, right.verified) == (1, 1)
+    received = pair.right.port.queue_pair(0x12).statistics()
+    assert (received.messages_received, received.naks_sent) == (1, 1)
+
+
+def test_bits_belong_to_the_part_that_is_named() -> None:
+    port = faulty()
+    port.add_queue_pair(make_queue_pair(0x11, 0x12, window_bytes=10**6))
+    port.post_send(0x11, 1, 2 * MTU + 5, 0)
+    encoder, _ = encoders()
+    for burst in iter(lambda: port.next_burst(0), None):
+        data = bytes(encoder.encode(burst)[0])
+        start = 0
+        for position in range(burst.count):
+            size = burst.packet_wire_bytes(position) - 42
+            headers = size - 4 - (burst.packet_payload_bytes(position) + 3) // 4 * 4
+            expected = {
+                "any": range(8 * size),
+                "header": range(8 * headers),
+                "payload": range(8 * headers, 8 * (size - 4)),
+            }
+            for part, bits in expected.items():
+                assert bits_of_burst(burst, position, part) == bits
+                assert bits_of_datagram(data, start, size, part) == bits
+            start += size
+    ack = bytes.fromhex("1140ffff0000001200000000") + bytes(8)
+    for part in ("header", "payload"):
+        assert bits_of_datagram(ack, 0, len(ack), part) == range(8 * 16)
+    assert bits_of_datagram(b"?", 0, 1, "payload") == range(8)

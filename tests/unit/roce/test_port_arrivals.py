@@ -8,7 +8,7 @@ from chakram.core.counters import fct_bucket
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode
-from chakram.roce.verify import IcrcVerifier
+from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import Pair, make_queue_pair
 from tests.unit.roce.ports import GIGABIT, MTU, drained, make_port
@@ -109,10 +109,9 @@ def test_requests_that_are_not_served_are_refused(opcode: int) -> None:
 
 
 def test_wrong_icrcs_are_dropped_in_a_sample() -> None:
-    verifier = IcrcVerifier(local_address="198.18.0.2", every=2)
-    verifier.set_destination(0, "198.18.0.1")
-    port = make_port(qpns=(), verifier=verifier)
-    port.add_queue_pair(make_queue_pair(1, 101))
+    verifier = PacketVerifier(local_address="198.18.0.2", path_mtu=MTU, every=2)
+    port = make_port(verifier=verifier)
+    port.queue_pair(1).flow = verifier.flow("198.18.0.1")
     peer = make_port(qpns=())
     peer.add_queue_pair(make_queue_pair(101, 1))
     encoder = WireEncoder(local_address="198.18.0.1", path_mtu=MTU, max_burst_packets=1)
@@ -129,7 +128,7 @@ def test_wrong_icrcs_are_dropped_in_a_sample() -> None:
     port.receive_datagrams(data, len(data), 0, 0, False, 0xC000)
 
     statistics = port.statistics()
-    assert (statistics.icrc_checked, statistics.icrc_errors) == (2, 1)
+    assert (statistics.verified, statistics.icrc_errors) == (2, 1)
     assert port.queue_pair(1).statistics().messages_received == 4
 
 
