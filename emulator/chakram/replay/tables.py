@@ -17,10 +17,7 @@ from chakram.errors import PlanError
 if TYPE_CHECKING:
     from chakram.core.plan import RankPlan
 
-__all__ = ["LONGEST_COMPUTE_NS", "MOST_RANKS", "ProgramTables"]
-
-LONGEST_COMPUTE_NS = 366 * 24 * 3600 * 10**9
-"""A year; times of a run have to fit 64 bits."""
+__all__ = ["MOST_RANKS", "ProgramTables"]
 
 MOST_RANKS = 1 << 29
 """Ranks of one job; a peer, a message's number and two more bits have to fit 64."""
@@ -67,16 +64,6 @@ class ProgramTables:
         problems = check_program(program)
         if problems:
             raise PlanError("plan", problems[0], "lower the trace again")
-        for operation in program.operations:
-            if (
-                isinstance(operation, ComputeOperation)
-                and operation.duration_ns > LONGEST_COMPUTE_NS
-            ):
-                raise PlanError(
-                    where,
-                    f"{operation.name!r} computes for {operation.duration_ns} ns",
-                    "more than a year is a mistake: see compute.scale",
-                )
         operations = program.operations
         self.durations_ns = [
             operation.duration_ns if isinstance(operation, ComputeOperation) else 0

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.groups import world_group
+from chakram.core.limits import LONGEST_TIME_NS
 from chakram.core.plan import POINT_TO_POINT, JobSettings, RunSettings
 from chakram.core.program import Operation
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
 from chakram.replay.rank import Replay
-from chakram.replay.tables import LONGEST_COMPUTE_NS
 from chakram.roce.constants import NEVER
 from chakram.testing.plans import (
     collective,
@@ -347,10 +347,10 @@ def test_a_plan_that_lacks_a_queue_pair_is_refused() -> None:
 
 
 def test_the_longest_computation_and_the_last_rank_fit() -> None:
-    driven = alone([compute(LONGEST_COMPUTE_NS)], measured=3)
+    driven = alone([compute(LONGEST_TIME_NS)], measured=3)
     driven.start(10**18)
-    driven.replay.handle_timers(10**18 + 3 * LONGEST_COMPUTE_NS)
-    assert driven.replay.finished_ns == 10**18 + 3 * LONGEST_COMPUTE_NS
+    driven.replay.handle_timers(10**18 + 3 * LONGEST_TIME_NS)
+    assert driven.replay.finished_ns == 10**18 + 3 * LONGEST_TIME_NS
 
 
 def test_communication_of_measured_iterations_is_told_while_it_lasts() -> None:
