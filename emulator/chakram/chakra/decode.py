@@ -18,8 +18,9 @@ from chakram.chakra.eras import (
     old_schema_of_metadata,
 )
 from chakram.chakra.groups import (
+    ALL_RANKS_NAMES,
     GROUPS_ATTRIBUTE,
-    groups_of_text,
+    initial_groups,
     is_process_group_init,
     process_groups_of_init,
 )
@@ -68,7 +69,8 @@ class RankTrace:
 
     ``groups`` are those that the file itself defines, by name; empty ranks stand for
     all ranks of the job.  ``purposes`` are what they are for, where the file says it;
-    ``producer`` is the tool that wrote it.
+    ``producer`` is the tool that wrote it.  ``least_ranks`` is how many ranks the job
+    has at least, by what the file states of its groups; 0 where it states nothing.
     """
 
     graph: TraceGraph
@@ -76,6 +78,7 @@ class RankTrace:
     producer: str
     groups: Mapping[str, tuple[int, ...]]
     purposes: Mapping[str, str]
+    least_ranks: int
     warnings: tuple[TraceWarning, ...]
 
 
@@ -111,6 +114,7 @@ class RankDecoder:
         self._kernels: list[Kernel] | None = None
         self._groups: dict[str, tuple[int, ...]] = {}
         self._purposes: dict[str, str] = {}
+        self._least_ranks = 0
         self._noticed = Noticed(rank=rank, uncorrected=options.uncorrected)
         self._builder = TraceGraphBuilder(rank=rank, source=source)
         self._records = 0
@@ -220,6 +224,7 @@ class RankDecoder:
             producer=producer,
             groups={**self._groups, **self._reader.groups},
             purposes=self._purposes,
+            least_ranks=self._least_ranks,
             warnings=self._noticed.warnings(),
         )
 
@@ -256,10 +261,13 @@ class RankDecoder:
         """Take the groups that a trace of Chakram tells there."""
         text = metadata.attributes.get(GROUPS_ATTRIBUTE)
         if is_chakram(metadata) and text is not None:
-            self._add_groups(groups_of_text(text, where))
+            self._add_groups(initial_groups(text, where))
 
     def _add_groups(self, groups: Iterable[InitialGroup]) -> None:
         for group in groups:
+            self._least_ranks = max(self._least_ranks, group.least_ranks)
+            if group.name in ALL_RANKS_NAMES:
+                continue
             self._groups[group.name] = group.ranks
             self._purposes[group.name] = group.purpose
 

@@ -51,6 +51,11 @@ class InitialGroup:
     pointer: int | None
     purpose: str
 
+    @property
+    def least_ranks(self) -> int:
+        """Number of ranks that a job with this group has at least."""
+        return max(self.size, max(self.ranks, default=-1) + 1)
+
 
 def normal_name(name: str) -> str:
     """Return a group's name with a number in its shortest form: ``04.0`` is ``4``."""
@@ -105,7 +110,7 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
         where: Place of the node.
 
     Returns:
-        The groups but for the default one, ``0``: it is all ranks.
+        The groups in the order of their making; the default one, ``0``, is all ranks.
 
     Raises:
         TraceError: If the text is something else.
@@ -125,24 +130,11 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
         MemoryError,
     ) as error:
         raise _unread_groups(where) from error
-    return groups_of_text(text, where)
-
-
-def groups_of_text(text: object, where: str) -> list[InitialGroup]:
-    """Return the groups of PyTorch's JSON text, or of ``groups_text``.
-
-    Raises:
-        TraceError: If the text is something else.
-    """
-    return [
-        entry
-        for entry in initial_groups(text, where)
-        if entry.name not in ALL_RANKS_NAMES
-    ]
+    return initial_groups(text, where)
 
 
 def initial_groups(text: object, where: str) -> list[InitialGroup]:
-    """Return what PyTorch's JSON text says of groups, in the order of their making.
+    """Return the groups of PyTorch's JSON text, or of ``groups_text``, in their order.
 
     Raises:
         TraceError: If the text is something else.
@@ -197,7 +189,7 @@ def _purpose(text: object) -> str:
 
 
 def groups_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Return what ``groups_of_text`` reads.
+    """Return what ``initial_groups`` reads.
 
     Args:
         groups: Name, purpose and ranks of each.

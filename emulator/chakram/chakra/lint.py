@@ -40,6 +40,7 @@ class ProblemKind(StrEnum):
     NO_PEER = "no-peer"
     SELF_MESSAGE = "self-message"
     CYCLE = "cycle"
+    MISSING_RANKS = "missing-ranks"
     MISMATCH = "mismatch"
     DEADLOCK = "deadlock"
     LOST_COMMUNICATION = "lost-communication"
@@ -63,13 +64,20 @@ class Problem:
 
 
 def check_trace_set(
-    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    least_ranks: Mapping[int, int] | None = None,
 ) -> list[Problem]:
-    """Return the faults of the ranks' traces, by rank and position, then of groups.
+    """Return the faults of the set, of ranks by rank and position, then of groups.
 
     Of a kind the first ``PROBLEMS_KEPT`` are told, the rest is counted.
+
+    Args:
+        graphs: The traces of all ranks.
+        groups: The process groups.
+        least_ranks: See ``TraceSet``.
     """
-    problems: list[Problem] = []
+    problems = list(_missing_ranks(graphs, least_ranks or {}))
     counts: Counter[ProblemKind] = Counter()
     used: set[str] = set()
     for rank in sorted(graphs):
@@ -147,18 +155,37 @@ def _across_ranks(kind: ProblemKind, error: MatchingError) -> Problem:
 
 
 def require_replayable(
-    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    least_ranks: Mapping[int, int] | None = None,
 ) -> None:
     """Refuse a trace set with faults.
 
     Raises:
         TraceError: With the first fault, and how many more there are.
     """
-    problems = check_trace_set(graphs, groups)
+    problems = check_trace_set(graphs, groups, least_ranks)
     if problems:
         first, more = problems[0], len(problems) - 1
         hint = f"{first.hint}; {more} more: chakram trace lint" if more else first.hint
         raise TraceError(first.where, first.found, hint)
+
+
+def _missing_ranks(
+    graphs: Mapping[int, TraceGraph], least_ranks: Mapping[int, int]
+) -> Iterator[Problem]:
+    """Yield the problem that the job had more ranks than the set has files."""
+    rank = max(least_ranks, key=lambda each: (least_ranks[each], -each), default=None)
+    if rank is not None and least_ranks[rank] > len(graphs):
+        yield Problem(
+            kind=ProblemKind.MISSING_RANKS,
+            rank=rank,
+            where=graphs[rank].source,
+            found=f"states that the job had {least_ranks[rank]} ranks; the set has "
+            f"files of {len(graphs)}",
+            hint="give the files of all ranks; `replicate` makes a job of one rank's "
+            "trace",
+        )
 
 
 def _is_member(rank: int, group: ProcessGroup | None) -> bool:

@@ -143,7 +143,7 @@ def lint_trace_set(
 
 def _findings(traces: TraceSet, missing: Severity) -> list[Finding]:
     findings = [_of_warning(warning, missing) for warning in traces.warnings]
-    problems = check_trace_set(traces.graphs, traces.groups)
+    problems = check_trace_set(traces.graphs, traces.groups, traces.least_ranks)
     notes: tuple[str, ...] = ()
     if not problems:
         problems, notes = check_across_ranks(traces.graphs, traces.groups)

@@ -90,6 +90,11 @@ RULES: Final[dict[str, Rule]] = {
             "are all files of the set there?",
         ),
         (
+            "missing-ranks",
+            "a trace states that its job had more ranks than the set has files",
+            "give the files of all ranks; `replicate` makes a job of one rank's trace",
+        ),
+        (
             "no-size",
             "a message or collective does not say how large it is",
             "the body of a custom collective is no workload; else ask its producer",

@@ -45,6 +45,8 @@ class TraceSet:
         schema: What the files say of their schema.
         notes: What was made of the files, in sentences, that results have to say.
         purposes: What groups are for, by name, in the words of the files.
+        least_ranks: By rank, how many ranks the job had at least, by what the trace of
+            that rank states; ranks that state nothing are left out.
     """
 
     name: str
@@ -56,6 +58,7 @@ class TraceSet:
     schema: str
     notes: tuple[str, ...] = ()
     purposes: Mapping[str, str] = field(default_factory=dict)
+    least_ranks: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def nranks(self) -> int:
@@ -159,8 +162,9 @@ def load_replicated(
         members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
         members |= file_groups
         highest = max((max(ranks) for ranks in members.values()), default=0)
-        # Nobody says how many ranks there were: files and groups hint at it.
-        recorded_ranks = max(max(found.files), highest, rank) + 1
+        # Not all traces say how many ranks there were: files and groups hint at it.
+        hinted = max(max(found.files), highest, rank) + 1
+        recorded_ranks = max(hinted, read.trace.least_ranks)
         groups = {
             name: ProcessGroup(name=name, ranks=ranks)
             for name, ranks in members.items()
@@ -228,6 +232,11 @@ def assemble(
             for read in traces.values()
             for name, purpose in read.trace.purposes.items()
             if purpose and name in groups
+        },
+        least_ranks={
+            rank: read.trace.least_ranks
+            for rank, read in traces.items()
+            if read.trace.least_ranks
         },
     )
 

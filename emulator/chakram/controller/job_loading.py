@@ -108,7 +108,7 @@ def load_jobs(
                 on_rank(name, done, of)
 
         traces = _trace_set(job, read)
-        require_replayable(traces.graphs, traces.groups)
+        require_replayable(traces.graphs, traces.groups, traces.least_ranks)
         lowered = lower_job(
             job.name,
             traces.graphs,

@@ -99,6 +99,7 @@ def test_pytorch_groups_are_read_and_the_default_group_is_all_ranks() -> None:
     )
     groups = process_groups_of_init(values, "w")
     assert [(group.name, group.ranks, group.purpose) for group in groups] == [
+        ("0", (), ""),
         ("1", (0, 2), "TENSOR_MODEL_PARALLEL_GROUP"),
         ("a3f", (), ""),
         ("9", (1,), ""),

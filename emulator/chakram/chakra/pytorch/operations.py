@@ -73,7 +73,8 @@ class Communication:
 
     ``op`` is a collective, ``send``, ``recv`` or ``wait``.  ``rank`` is the root's or
     the peer's position in the group, where it is known.  ``ranks`` are the members,
-    where the node states them; ``members`` is how many take part, where its splits or
+    where the node states them, and ``stated_size`` is their number, also where they
+    are not evenly apart; ``members`` is how many take part, where its splits or
     its buffers tell.  ``size_bytes`` of a scatter is the part of one member.
     ``is_async`` is None where only a later wait tells.
     """
@@ -83,11 +84,17 @@ class Communication:
     splits: Splits | None
     group: GroupName
     ranks: tuple[int, ...]
+    stated_size: int
     members: int | None
     rank: int | None
     tag: int
     sequence: object
     is_async: bool | None
+
+    @property
+    def least_ranks(self) -> int:
+        """Number of ranks that the job has at least; 0 where nothing is stated."""
+        return max(self.stated_size, max(self.ranks, default=-1) + 1)
 
 
 def kind_of(name: str) -> CollectiveOp | str | None:
@@ -121,6 +128,7 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
     if op is None:
         return None
     sequence, group, rank = node.inputs[place - 3 : place]
+    ranks, stated_size = _stated_ranks(node, node.inputs[place + 3 : place + 6])
     sent = tensors(list(node.inputs[: place - 3]), node.where)
     received = _output_tensors(node)
     arguments = {} if caller is None else _arguments(caller)
@@ -139,7 +147,8 @@ def from_record(node: HostNode, caller: HostNode | None) -> Communication | None
         out_splits=split_sizes(node.inputs[place + 2], node.where)
         or split_sizes(node.attributes.get("out_split_size") or [], node.where),
         group=_group(node, group),
-        ranks=_stated_ranks(node, node.inputs[place + 3 : place + 6]),
+        ranks=ranks,
+        stated_size=stated_size,
         rank=_position(root),
         tag=arguments.get("tag", 0),
         sequence=_sequence(sequence),
@@ -183,6 +192,7 @@ def from_c10d(node: HostNode) -> Communication | None:
         out_splits=split_sizes(arguments.get("output_split_sizes", []), node.where),
         group=None,
         ranks=(),
+        stated_size=0,
         rank=_position(rank),
         tag=arguments.get("tag", 0),
         sequence=None,
@@ -202,6 +212,7 @@ def _communication(
     out_splits: Sequence[int],
     group: GroupName,
     ranks: tuple[int, ...],
+    stated_size: int,
     rank: int | None,
     tag: Any,
     sequence: object,
@@ -241,6 +252,7 @@ def _communication(
         splits=splits,
         group=group,
         ranks=ranks,
+        stated_size=stated_size,
         members=members,
         rank=rank if op in ROOTED or op in ("send", "recv") else None,
         tag=tag if type(tag) is int and 0 <= tag < _MOST_TAG else 0,
@@ -333,8 +345,8 @@ def _group(node: HostNode, value: Any) -> GroupName:
     return value or None
 
 
-def _stated_ranks(node: HostNode, behind: Sequence[Any]) -> tuple[int, ...]:
-    """Return the members of the group, where a node spells them out.
+def _stated_ranks(node: HostNode, behind: Sequence[Any]) -> tuple[tuple[int, ...], int]:
+    """Return the members of the group, and their number, where a node states them.
 
     *behind* are first rank, distance and number, as they stand behind the splits.
     """
@@ -344,8 +356,10 @@ def _stated_ranks(node: HostNode, behind: Sequence[Any]) -> tuple[int, ...]:
         stated = list(behind)
     numbers = [each for each in stated if type(each) is int]
     if len(numbers) < len(keys):
-        return ()
+        return (), 0
     first, step, count = numbers
-    if first < 0 or step < 1 or not 1 <= count <= _MOST_RANKS:
-        return ()
-    return tuple(range(first, first + step * count, step))
+    if first < 0 or not 1 <= count <= _MOST_RANKS:
+        return (), 0
+    # Of members that are not evenly apart the distance is -1.
+    ranks = range(first, first + step * count, step) if step > 0 else ()
+    return tuple(ranks), count

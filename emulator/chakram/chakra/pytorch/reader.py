@@ -166,6 +166,13 @@ class _Reader:
             producer=Producer.PYTORCH_HOST,
             groups=groups.members,
             purposes={each.name: each.purpose for each in self._initial},
+            least_ranks=max(
+                (
+                    *(each.least_ranks for each in self._initial),
+                    *(each.what.least_ranks for each in transfers),
+                ),
+                default=0,
+            ),
             warnings=tuple(self._warnings.values()),
         )
 

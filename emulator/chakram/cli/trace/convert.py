@@ -108,7 +108,7 @@ def to_messages(
         kineto=kineto,
         unnamed_group=unnamed_group,
     )
-    require_replayable(traces.graphs, traces.groups)
+    require_replayable(traces.graphs, traces.groups, traces.least_ranks)
     lines = p2p_csv(
         traces.graphs, traces.groups, algorithms=algorithms, iterations=iterations
     )

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.lint import ProblemKind, check_trace_set
+from chakram.chakra.framing import frame
+from chakram.chakra.lint import ProblemKind, check_trace_set, require_replayable
+from chakram.chakra.messages import NodeType, encode_node
 from chakram.chakra.options import WarningKind
 from chakram.chakra.p2p import p2p_csv
 from chakram.chakra.reader import records_of
@@ -19,7 +21,15 @@ from chakram.core.lowering import LoweringOptions, lower_job
 from chakram.core.replication import Replication
 from chakram.errors import MatchingError, TraceError, UnsupportedTrace
 from chakram.testing.graphs import job, label
-from tests.unit.chakra.pytorch.hosts import all_to_all, event, groups, node, text
+from tests.trace_bytes import metadata
+from tests.unit.chakra.pytorch.hosts import (
+    all_to_all,
+    event,
+    groups,
+    node,
+    record,
+    text,
+)
 
 MATRIX = ((1, 2, 3), (0, 5, 6), (7, 0, 9))
 """Elements of four bytes from rank to rank."""
@@ -185,3 +195,62 @@ def test_communication_that_a_converter_lost_is_a_problem() -> None:
     assert problem.kind is ProblemKind.LOST_COMMUNICATION
     assert "host traces" in problem.hint
     assert not check_trace_set(job([label(1)]), {})
+
+
+def _problems(path: Path) -> list[str]:
+    traces = load_trace_set(path)
+    found = check_trace_set(traces.graphs, traces.groups, traces.least_ranks)
+    return [f"{problem.kind} {problem.found}" for problem in found]
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        groups({**WORLD, "group_size": 8}),
+        groups(WORLD, {"pg_name": "9", "ranks": [1, 7]}),
+        record(5, "wait", None, behind=(0, 1, 8)),
+        # Not evenly apart: of such a group only its size is stated.
+        record(5, "wait", None, behind=(2, -1, 8)),
+        record(5, "wait", None, global_rank_start=1, global_rank_stride=3, pg_size=3),
+    ],
+)
+def test_missing_ranks_are_seen_from_what_a_host_trace_states(
+    tmp_path: Path, stated: dict[str, object]
+) -> None:
+    rows = [stated] if "init" in stated["name"] else [groups(WORLD), stated]
+    for rank in range(3):
+        (tmp_path / f"h_{rank}.json").write_bytes(text(*rows if rank else ()))
+    assert _problems(tmp_path) == [
+        "missing-ranks states that the job had 8 ranks; the set has files of 3"
+    ]
+    traces = load_trace_set(tmp_path)
+    with pytest.raises(TraceError, match=r"h_1\.json: .*replicate"):
+        require_replayable(traces.graphs, traces.groups, traces.least_ranks)
+
+
+def test_missing_ranks_are_seen_from_what_a_converted_trace_states(
+    tmp_path: Path,
+) -> None:
+    for size, found in ((2, []), (5, ["missing-ranks"])):
+        values = repr([json.dumps([{"pg_name": "0", "ranks": [], "group_size": size}])])
+        record = encode_node(
+            node_id=1,
+            name="## process_group:init ##",
+            node_type=NodeType.METADATA,
+            attributes={},
+            input_values=values,
+        )
+        for rank in range(2):
+            (tmp_path / f"w.{rank}.et").write_bytes(metadata() + frame(record))
+        assert [problem.split()[0] for problem in _problems(tmp_path)] == found
+
+
+def test_a_set_whose_ranks_are_all_there_misses_none(tmp_path: Path) -> None:
+    assert _problems(write_hosts(tmp_path)) == []
+
+
+def test_one_rank_that_stands_for_all_misses_none(tmp_path: Path) -> None:
+    stated = groups({**WORLD, "group_size": 8})
+    (tmp_path / "h_0.json").write_bytes(text(stated))
+    made = load_replicated(tmp_path, Replication(nranks=16))
+    require_replayable(made.graphs, made.groups, made.least_ranks)
