@@ -3,6 +3,7 @@
 A set is ``<prefix>.<rank>.et`` (or ``.json``) for every rank from 0, optionally with
 ``.gz`` behind.  It is named by its folder or archive, where that holds one set only;
 by its prefix; by a pattern (``w.*.et``, ``w.%d.et``); or by any one of its files.
+A lone file of another name is known by what it holds: it is the trace of one rank.
 Inside an archive the prefix follows its path: ``traces.tar.gz/ALL_GATHER``.
 
 Many a file with a number in its name is JSON but no trace: so JSON counts only where no
@@ -19,8 +20,9 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from chakram.chakra.eras import FirstRecord, classify_first_record
 from chakram.chakra.forms import Form
-from chakram.chakra.reader import form_of, refuse_form
+from chakram.chakra.reader import JSON_RECORDS, form_of, records_of, refuse_form
 from chakram.chakra.stores import ArchiveStore, FolderStore, is_archive
 from chakram.errors import TraceError, UnsupportedTrace
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 _RANK_FILE = re.compile(
     r"(?P<prefix>.+)[._](?P<rank>[0-9]{1,9})\.((et|eg)|(?P<json>json))(\.gz)?"
 )
+_LONE_SUFFIX = re.compile(r"\.(et|eg|json)(\.gz)?$")
 _GROUP_FILES = ("comm_group.json", "comm_groups.json")
 _NAMES = "<prefix>.<rank>.et or <prefix>.<rank>.json"
 _NO_TRACES = ("comm_group",)
@@ -86,6 +89,9 @@ def find_trace_set(
     """
     path = Path(path)
     try:
+        if path.is_file() and not is_archive(path) and not _RANK_FILE.fullmatch(path.name):
+            yield _lone(FolderStore(path.parent), path.name, only)
+            return
         place, wanted = _place_and_pattern(path)
         store = ArchiveStore(place) if is_archive(place) else FolderStore(place)
         if wanted is not None and not is_archive(place):
@@ -107,20 +113,64 @@ def _place_and_pattern(path: Path) -> tuple[Path, str | None]:
     """Return the folder or archive, and the pattern of the prefix if one was given."""
     if path.is_dir() or is_archive(path):
         return path, None
-    if path.is_file() and _RANK_FILE.fullmatch(path.name) is None:
-        with FolderStore(path.parent).open(path.name) as stream:
-            form = form_of(stream, str(path))
-        if form in (Form.KINETO, Form.OTHER_JSON):
-            refuse_form(form, str(path))
-        raise UnsupportedTrace(
-            str(path),
-            f"this is not named {_NAMES}",
-            "one file per rank, ranks from 0; give their folder, prefix or archive",
-        )
     for parent in path.parents:
         if is_archive(parent):
             return parent, _pattern(path.relative_to(parent).as_posix())
     return path.parent, _pattern(path.name)
+
+
+def _lone(store: Store, name: str, only: int | None) -> FoundSet:
+    """Return the set of one file, whose name has no rank.
+
+    Raises:
+        TraceError: If it holds no trace.
+    """
+    source = f"{store.place}/{name}"
+    with store.open(name) as stream:
+        form = form_of(stream, source)
+    if form in (Form.KINETO, Form.OTHER_JSON):
+        refuse_form(form, source)
+    if not _holds_trace(store, name):
+        raise UnsupportedTrace(
+            source,
+            f"this is not named {_NAMES}",
+            "one file per rank, ranks from 0; give their folder, prefix or archive",
+        )
+    prefix = _LONE_SUFFIX.sub("", name)
+    return FoundSet(
+        store=store,
+        prefix=prefix,
+        files={only or 0: name},
+        group_file=_group_file(store, prefix),
+        group_path=None,
+    )
+
+
+def _holds_trace(store: Store, name: str) -> bool:
+    """Say whether a file is a trace, by its first bytes."""
+    source = f"{store.place}/{name}"
+    try:
+        with store.open(name) as stream:
+            form = form_of(stream, source)
+        if form is not Form.BINARY:
+            return form in JSON_RECORDS or form is Form.PYTORCH_HOST
+        with store.open(name) as stream:
+            _, first = next(records_of(stream, source=source), (0, b""))
+    except TraceError:
+        return False
+    return bool(first) and classify_first_record(first) is not FirstRecord.NEITHER
+
+
+def _lone_name(store: Store) -> str | None:
+    """Return the only file of a store that holds a trace; None: there is not one."""
+    names = [
+        name
+        for name in store.names()
+        if _LONE_SUFFIX.search(name)
+        and not name.rpartition("/")[2].startswith(("._", *_NO_TRACES))
+        and _holds_trace(store, name)
+    ]
+    return names[0] if len(names) == 1 else None
 
 
 def _refuse_missing(path: Path, wanted: str) -> None:
@@ -177,6 +227,9 @@ def _choose(
 ) -> FoundSet:
     binary, json = _sets(store)
     if not binary and not json:
+        lone = _lone_name(store)
+        if lone is not None and (wanted is None or lone.startswith(wanted)):
+            return _lone(store, lone, only)
         _refuse_other_forms(store)
         raise TraceError(
             store.place,
@@ -253,7 +306,7 @@ def _refuse_other_forms(store: Store) -> None:
     """Say which form that is not read a store holds, if that is all."""
     # Only a file per rank is a trace; a lone comm_group.json is not.
     for name in store.names():
-        if name.endswith(".json") and not name.rpartition("/")[2].startswith(
+        if name.endswith((".json", ".json.gz")) and not name.rpartition("/")[2].startswith(
             _NO_TRACES
         ):
             with store.open(name) as stream:

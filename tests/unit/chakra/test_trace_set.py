@@ -186,6 +186,36 @@ def test_a_lone_json_trace_may_have_any_number(tmp_path: Path) -> None:
     assert list(load_trace_set(tmp_path).graphs) == [0]
 
 
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("resnet_2gpu_et.json.gz", gzip.compress(FEEDER.encode())),
+        ("resnet.json", FEEDER.encode()),
+        ("llama.et", metadata() + node(1)),
+        ("llama.et.gz", gzip.compress(metadata() + node(1))),
+    ],
+)
+def test_a_lone_trace_may_have_any_name(
+    tmp_path: Path, name: str, data: bytes
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "comm_group.json").write_text('{"1": [0]}')
+    (tmp_path / "notes.json").write_text("[]")
+    for path in (tmp_path, tmp_path / name):
+        traces = load_trace_set(path)
+        assert [len(graph) for graph in traces.graphs.values()] == [1]
+        assert traces.groups["1"].ranks == (0,)
+    made = load_replicated(tmp_path / name, Replication(nranks=3), rank=0)
+    assert made.nranks == 3
+
+
+def test_two_lone_traces_are_no_set(tmp_path: Path) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(FEEDER)
+    refused(tmp_path, "holds no files named .*it holds a.json, b.json")
+    assert len(load_trace_set(tmp_path / "b.json").graphs[0]) == 1
+
+
 @pytest.mark.parametrize("name", ["w.0.json", "w_0.json"])
 def test_json_traces_are_found_like_binary_ones(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(FEEDER)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from chakram.chakra.messages import NodeType
 from chakram.chakra.trace_set import load_trace_set
 from chakram.cli.trace import app
 from chakram.core.wire_cost import wire_bytes
@@ -153,14 +154,27 @@ def test_lint_finds_nothing_in_a_good_set(made: Path) -> None:
 
 
 def test_lint_exits_with_2_where_there_are_problems(tmp_path: Path) -> None:
+    (tmp_path / "w.0.et").write_bytes(metadata() + collective(1, pg_name="7"))
+    assert "1 problem, " in run("lint", tmp_path, code=2)
+    (problem,) = run_json("lint", tmp_path, code=2)["findings"]
+    assert problem["rule"] == "unknown-group"
+
+
+def test_problems_that_are_alike_share_a_line_and_hide_no_other(
+    tmp_path: Path,
+) -> None:
     records = [collective(number, pg_name="7") for number in range(60)]
+    records += [collective(100 + k, pg_name=f"g{k}") for k in range(12)]
+    records += [node(200, NodeType.COMM_SEND, comm_size=4)]
     (tmp_path / "w.0.et").write_bytes(metadata() + b"".join(records))
     text = run("lint", tmp_path, code=2)
-    assert text.count("problem: ") == 50
-    assert "and 10 more problems (--json)" in text
-    problems = run_json("lint", tmp_path, code=2)["findings"]
-    assert len(problems) == 60
-    assert problems[0]["rule"] == "unknown-group"
+    # Ten different ones of a rule, the first of which stands for 60.
+    assert text.count("problem: ") == 10 + 1 + 1
+    assert "[unknown-group: 60 times]" in text
+    assert "problem: and 3 more like them (--json) [unknown-group]" in text
+    assert "[no-peer]" in text
+    assert "73 problems" in text
+    assert len(run_json("lint", tmp_path, code=2)["findings"]) >= 73
 
 
 def test_strict_lint_exits_with_2_for_warnings_but_not_for_corrections(

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["lint"]
 
-_PROBLEMS_SHOWN = 50
+_OF_A_RULE_SHOWN = 10
+"""Different problems of one rule that are shown; no kind hides the others."""
 _WORDS = {"correction": "corrected"}
 """How lines of a severity begin, where not with its name."""
 
@@ -91,14 +92,8 @@ def lint(
     else:
         for line in _merged(others, _same_oddity):
             print(line)
-        # Each problem of a set that is read has its own place; of files that are not
-        # read all mostly have the same one.
-        alike = _alone if report.ranks else _same_fault
-        lines = _merged(problems, alike)
-        for line in lines[:_PROBLEMS_SHOWN]:
+        for line in _problem_lines(problems):
             print(line)
-        if len(lines) > _PROBLEMS_SHOWN:
-            print(f"and {len(lines) - _PROBLEMS_SHOWN} more problems (--json)")
         about = f"{_counted(report.ranks, 'rank')}, {_counted(report.nodes, 'node')}"
         counts = [
             _counted(len(problems), "problem"),
@@ -121,8 +116,19 @@ def _same_oddity(finding: Finding) -> Hashable:
     return finding.rule, finding.severity, place
 
 
-def _alone(finding: Finding) -> Hashable:
-    return id(finding)
+def _problem_lines(problems: list[Finding]) -> list[str]:
+    """Return a line for all problems that are alike, so many of each rule."""
+    by_rule: dict[str, list[Finding]] = {}
+    for each in problems:
+        by_rule.setdefault(each.rule, []).append(each)
+    lines: list[str] = []
+    for rule, broken in by_rule.items():
+        merged = _merged(broken, _same_fault)
+        lines += merged[:_OF_A_RULE_SHOWN]
+        if len(merged) > _OF_A_RULE_SHOWN:
+            more = len(merged) - _OF_A_RULE_SHOWN
+            lines.append(f"problem: and {more} more like them (--json) [{rule}]")
+    return lines
 
 
 def _same_fault(finding: Finding) -> Hashable:
