@@ -89,9 +89,8 @@ def find_trace_set(
     """
     path = Path(path)
     try:
-        if path.is_file() and not is_archive(path) and not _RANK_FILE.fullmatch(path.name):
-            yield _lone(FolderStore(path.parent), path.name, only)
-            return
+        is_lone = path.is_file() and not is_archive(path)
+        is_lone = is_lone and _RANK_FILE.fullmatch(path.name) is None
         place, wanted = _place_and_pattern(path)
         store = ArchiveStore(place) if is_archive(place) else FolderStore(place)
         if wanted is not None and not is_archive(place):
@@ -104,6 +103,9 @@ def find_trace_set(
         ) from error
     wanted = prefix or wanted
     try:
+        if is_lone:
+            yield _lone(store, path.name, only)
+            return
         yield _choose(store, place, wanted, named_json=".json" in path.name, only=only)
     finally:
         store.close()
@@ -137,11 +139,13 @@ def _lone(store: Store, name: str, only: int | None) -> FoundSet:
             "one file per rank, ranks from 0; give their folder, prefix or archive",
         )
     prefix = _LONE_SUFFIX.sub("", name)
+    group_file = _group_file(store, prefix)
     return FoundSet(
         store=store,
         prefix=prefix,
         files={only or 0: name},
-        group_file=_group_file(store, prefix),
+        # A set's group file may have the name that this trace has.
+        group_file=None if group_file == name else group_file,
         group_path=None,
     )
 
@@ -306,9 +310,9 @@ def _refuse_other_forms(store: Store) -> None:
     """Say which form that is not read a store holds, if that is all."""
     # Only a file per rank is a trace; a lone comm_group.json is not.
     for name in store.names():
-        if name.endswith((".json", ".json.gz")) and not name.rpartition("/")[2].startswith(
-            _NO_TRACES
-        ):
+        if name.endswith((".json", ".json.gz")) and not name.rpartition("/")[
+            2
+        ].startswith(_NO_TRACES):
             with store.open(name) as stream:
                 form = form_of(stream, f"{store.place}/{name}")
             if form is Form.KINETO:

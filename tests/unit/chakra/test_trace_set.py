@@ -15,8 +15,9 @@ from chakram.chakra import trace_set
 from chakram.chakra.et_pb2 import IOInfo, Node
 from chakram.chakra.framing import frame
 from chakram.chakra.options import WarningKind
-from chakram.chakra.trace_set import load_trace_set
+from chakram.chakra.trace_set import load_replicated, load_trace_set
 from chakram.core.groups import WORLD, ProcessGroup
+from chakram.core.replication import Replication
 from chakram.errors import TraceError
 from tests.trace_bytes import collective, metadata, node
 
@@ -195,9 +196,7 @@ def test_a_lone_json_trace_may_have_any_number(tmp_path: Path) -> None:
         ("llama.et.gz", gzip.compress(metadata() + node(1))),
     ],
 )
-def test_a_lone_trace_may_have_any_name(
-    tmp_path: Path, name: str, data: bytes
-) -> None:
+def test_a_lone_trace_may_have_any_name(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     (tmp_path / "comm_group.json").write_text('{"1": [0]}')
     (tmp_path / "notes.json").write_text("[]")
