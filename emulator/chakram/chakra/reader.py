@@ -247,6 +247,16 @@ def form_of(stream: ByteSource, source: str) -> Form:
     return form
 
 
+def start_of(stream: ByteSource, source: str) -> tuple[Form, bytes]:
+    """Return the form of a file, and its first bytes, decompressed.
+
+    Raises:
+        TraceError: If it cannot be decompressed.
+    """
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    return form, next(chunks, b"")[:SNIFF_BYTES]
+
+
 def refuse_form(form: Form, source: str) -> NoReturn:
     """Refuse a file of a form that is not read.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
 from pathlib import Path
@@ -94,6 +95,60 @@ def test_profiles_lie_in_an_archive_beside(tmp_path: Path) -> None:
 def test_profiles_are_named(tmp_path: Path) -> None:
     profiles = write_profiles(tmp_path / "somewhere", "run7")
     assert durations(write_hosts(tmp_path / "host"), profiles) == TIMES
+
+
+def _unnumbered(folder: Path, *, stated: bool, name: str) -> Path:
+    """Write profiles as PyTorch's handler for TensorBoard names them."""
+    folder.mkdir(exist_ok=True)
+    for rank in range(3):
+        held = json.loads(profile(rank))
+        if stated:
+            info = {"backend": "nccl", "rank": rank, "world_size": 3}
+            held = {"schemaVersion": 1, "distributedInfo": info, **held}
+        # Ascending names do not have ascending ranks.
+        path = folder / name.format(rank=rank, other=7 - rank)
+        path.write_bytes(gzip.compress(json.dumps(held).encode()))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("stated", "name"),
+    [
+        (False, "worker{rank}_step_12.169{other}.pt.trace.json.gz"),
+        (True, "host_{other}.169{rank}0.pt.trace.json.gz"),
+        (True, "run-{other}.pt.trace.json.gz"),
+    ],
+)
+def test_profiles_are_found_by_what_they_hold(
+    tmp_path: Path, stated: bool, name: str
+) -> None:
+    beside = _unnumbered(tmp_path / "kineto", stated=stated, name=name)
+    assert durations(write_hosts(tmp_path / "host")) == TIMES
+    given = beside.rename(tmp_path / "elsewhere")
+    assert durations(tmp_path / "host", given) == TIMES
+    same = _unnumbered(tmp_path / "host", stated=stated, name=name)
+    assert durations(same) == TIMES
+
+
+def test_one_profile_is_that_of_a_lone_rank(tmp_path: Path) -> None:
+    (tmp_path / "resnet_et.json").write_bytes(host(0))
+    (tmp_path / "run.pt.trace.json").write_bytes(profile(0))
+    assert durations(tmp_path) == TIMES[:1]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    named = (tmp_path / "run.pt.trace.json").rename(elsewhere / "run.json")
+    assert durations(tmp_path, named) == TIMES[:1]
+
+
+def test_profiles_whose_ranks_cannot_be_told_are_refused(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path)
+    (tmp_path / "run-a.pt.trace.json").write_bytes(profile(0))
+    with pytest.raises(TraceError, match=r"run-a.*does not say which rank"):
+        load_trace_set(path)
+    (tmp_path / "run-a.pt.trace.json").rename(tmp_path / "worker0.1.pt.trace.json")
+    (tmp_path / "worker0.2.pt.trace.json").write_bytes(profile(0))
+    with pytest.raises(TraceError, match=r"rank 0 has two profiles: worker0\.1"):
+        load_trace_set(path)
 
 
 def test_the_digest_tells_traces_with_profiles_from_those_without(
