@@ -56,6 +56,9 @@ BULK_FLOOR = 0.8
 SMALL_FLOOR = 0.7
 PLAIN_FLOOR = 0.08
 MESSAGES_FLOOR = 0.4
+# Looking at every packet: with a core per end, and with both ends on one.
+VERIFY_FLOOR = 0.95
+VERIFY_TOGETHER_FLOOR = 0.85
 # Operation, bytes per rank, how many of them in each turn; and the floor of the ratio.
 COLLECTIVE_CASES = (
     ("all_reduce", 64 << 10, 100),
@@ -152,6 +155,22 @@ class PairBench:
             bare,
             floor=floor,
             losses=losses,
+        )
+
+    def verified(self, kind: str, where: str, *, floor: float) -> Result:
+        """Measure long messages with a full look at every packet, against none."""
+        full, off = turns(
+            lambda: self.engine(kind, 5) / 1e9,
+            lambda: self.engine(f"{kind}_unverified", 5) / 1e9,
+            self._rounds,
+        )
+        return compare(
+            f"bulk goodput with verify: full, {where}",
+            full,
+            "Gbit/s",
+            "the same with verify: off",
+            off,
+            floor=floor,
         )
 
     def messages(self) -> Result:
@@ -279,6 +298,10 @@ def measure_pair(rounds: int) -> list[Result]:
             bench.bulk(),
             bench.bulk_small(),
             bench.bulk_plain(),
+            bench.verified("bulk", "a core per end", floor=VERIFY_FLOOR),
+            bench.verified(
+                "together", "both ends in one process", floor=VERIFY_TOGETHER_FLOOR
+            ),
             bench.messages(),
             bench.pacing(),
             bench.forms(

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from ipaddress import IPv4Network
 from statistics import median
 from typing import TYPE_CHECKING
@@ -156,6 +157,21 @@ def bulk_small(netns: list[str], iterations: int) -> float:
     return 8e9 * BULK_BYTES / elapsed_ns
 
 
+def goodput(
+    netns: list[str], iterations: int, *, verify_every: int, together: bool
+) -> float:
+    """Return the goodput of long messages, looked at or not, in bit/s."""
+    elapsed_ns = one_way(
+        netns,
+        [BULK_BYTES],
+        iterations,
+        jobs=1,
+        verify_every=verify_every,
+        together=together,
+    )
+    return 8e9 * BULK_BYTES / elapsed_ns
+
+
 def messages(netns: list[str], iterations: int) -> float:
     """Return how many messages of one packet are acknowledged per second."""
     sizes = [MESSAGE_BYTES] * MESSAGES_PER_QUEUE_PAIR
@@ -191,10 +207,14 @@ def one_way(
     *,
     jobs: int,
     packets: tuple[int, int] = LARGE_PACKETS,
+    verify_every: int = 1,
+    together: bool = False,
 ) -> float:
     """Return how long messages take from the first port to the second, in ns.
 
-    Every job has one queue pair there, and posts all its messages at once.
+    Every job has one queue pair there, and posts all its messages at once. The ports
+    have a process and a core each, or are *together* in one. Of *verify_every* packets
+    one is looked at; 0: none.
     """
     world = [world_group(2)]
     sends = [send(1, size, number=number) for number, size in enumerate(sizes)]
@@ -210,9 +230,11 @@ def one_way(
         max_burst_packets=burst,
         window_bytes=1 << 20,
         ack_interval_packets=BURSTS_PER_ACK * burst,
+        verify_every=verify_every,
     )
     settings = RunSettings(warmup=1, measured=iterations)
-    plane = run_apart(plan_of(programs, netns[:2], transport, settings))
+    plan = plan_of(programs, netns[:2], transport, settings)
+    plane = run(plan) if together else run_apart(plan)
     return median(durations_ns(plane, 1))
 
 
@@ -240,6 +262,9 @@ KINDS = {
     "messages": messages,
     "all_reduce": all_reduce,
     "pacing": pacing,
+    "bulk_unverified": partial(goodput, verify_every=0, together=False),
+    "together": partial(goodput, verify_every=1, together=True),
+    "together_unverified": partial(goodput, verify_every=0, together=True),
 }
 
 

@@ -27,17 +27,13 @@ cdef class ArrivingFlow:
     cdef Py_ssize_t _udp_at
     cdef bytearray _bytes
     cdef unsigned char[::1] _headers
-    cdef long long[::1] _packets
-    cdef unsigned int[::1] _registers
+    cdef long long[::1] packets
+    cdef unsigned int[::1] registers
 
-    @cython.locals(opcode="int", flags="int", partition_key="long long",
-                   packet="long long", kind="int")
-    cpdef unsigned int register(self, const unsigned char[::1] data, Py_ssize_t offset,
-                                Py_ssize_t size, int source_port) except? -1
     @cython.locals(headers="unsigned char[::1]", at="Py_ssize_t", udp_bytes="int",
                    i="int")
-    cdef unsigned int _compute(self, const unsigned char[::1] data, Py_ssize_t offset,
-                               Py_ssize_t size, int source_port) except? -1
+    cdef unsigned int compute(self, const unsigned char[::1] data, Py_ssize_t offset,
+                              Py_ssize_t size, int source_port) except? -1
 
 
 cdef class PacketVerifier:
@@ -62,7 +58,8 @@ cdef class PacketVerifier:
     cpdef object begin(self)
     @cython.locals(is_data="bint", end="Py_ssize_t", is_pattern="bint", as_sent="bint",
                    verdict="int", register="unsigned int", guess="int",
-                   value="unsigned int", found="unsigned int", change="int")
+                   value="unsigned int", found="unsigned int", change="int",
+                   opcode="int", kind="int", key="long long", constant="long long")
     cpdef int judge(self, const unsigned char[::1] data, Py_ssize_t offset,
                     Py_ssize_t size, SegmentParser packet, ArrivingFlow flow,
                     int source_port, int position) except -1
@@ -70,12 +67,13 @@ cdef class PacketVerifier:
     cdef bint _has_plain_pad(self, const unsigned char[::1] data, Py_ssize_t at,
                              Py_ssize_t end) except -1
     @cython.locals(payload_bytes="Py_ssize_t", payload_at="Py_ssize_t",
-                   constant="long long", stride="const unsigned int[::1]",
+                   constant="long long",
                    advance="const unsigned int[::1]", padded_bytes="Py_ssize_t",
                    k="int", base="int")
     cdef unsigned int _by_table(self, unsigned int register,
                                 const unsigned char[::1] data, Py_ssize_t offset,
                                 SegmentParser packet) except? -1
+    cdef long long _residue(self, Py_ssize_t payload_bytes) except? -1
     @cython.locals(byte_table="const unsigned int[::1]", i="Py_ssize_t")
     cdef unsigned int _through(self, unsigned int register,
                                const unsigned char[::1] data, Py_ssize_t start,

@@ -92,17 +92,20 @@ class ArrivingFlow:
     Attributes:
         is_pattern: Whether the payload is the pattern.
         identifications: How many IPv4 identifications, from 0 on, may be right.
+        packets: By opcode, for what a register was computed last; `PacketVerifier`
+            looks itself, for a call took as long as all else.
+        registers: By opcode, that register.
     """
 
     __slots__ = (
         "_bytes",
         "_headers",
         "_is_ipv4",
-        "_packets",
-        "_registers",
         "_udp_at",
         "identifications",
         "is_pattern",
+        "packets",
+        "registers",
     )
 
     def __init__(
@@ -129,11 +132,10 @@ class ArrivingFlow:
         self._udp_at = len(template) - 8
         self._bytes = bytearray(template + bytes(_SHARED))
         self._headers = self._bytes
-        # By opcode: what the register was computed for last; and it.
-        self._packets = array("q", (-1 for _ in range(_KINDS)))
-        self._registers = array("I", (0 for _ in range(_KINDS)))
+        self.packets = array("q", (-1 for _ in range(_KINDS)))
+        self.registers = array("I", (0 for _ in range(_KINDS)))
 
-    def register(
+    def compute(
         self,
         data: bytes | bytearray | memoryview,
         offset: int,
@@ -141,27 +143,6 @@ class ArrivingFlow:
         source_port: int,
     ) -> int:
         """Return the register of the packet at *offset*, with identification 0."""
-        opcode = data[offset]
-        # Whom it is for is the same for all, and so is the version, which is 0.
-        flags = data[offset + 1] >> 4
-        partition_key = data[offset + 2] << 8 | data[offset + 3]
-        packet = size << 16 | source_port
-        packet = packet << 24 | opcode << 16 | partition_key
-        packet = packet << 4 | flags
-        kind = opcode if opcode < _KINDS else _KINDS - 1
-        if self._packets[kind] != packet:
-            self._registers[kind] = self._compute(data, offset, size, source_port)
-            self._packets[kind] = packet
-        return self._registers[kind]
-
-    def _compute(
-        self,
-        data: bytes | bytearray | memoryview,
-        offset: int,
-        size: int,
-        source_port: int,
-    ) -> int:
-        """Return what `register` is to keep."""
         headers = self._headers
         at = self._udp_at
         udp_bytes = size + 8
@@ -311,21 +292,58 @@ class PacketVerifier:
             is_pattern
             and packet.payload_bytes <= self._path_mtu
             and self._pattern.matches(data, packet.payload_at, packet.payload_bytes)
-            and self._has_plain_pad(data, packet.payload_at + packet.payload_bytes, end)
+            and (
+                packet.payload_at + packet.payload_bytes == end
+                or self._has_plain_pad(
+                    data, packet.payload_at + packet.payload_bytes, end
+                )
+            )
         )
         verdict = _WRONG_PAYLOAD if is_pattern and not as_sent else _INTACT
         if not self._has_icrcs:
             return verdict
-        register = flow.register(data, offset, size, source_port)
+        opcode = packet.opcode
+        kind = opcode if opcode < _KINDS else _KINDS - 1
+        # Whom it is for is the same for all, and so is the version, which is 0.
+        key = size << 16 | source_port
+        key = key << 24 | opcode << 16 | packet.partition_key
+        key = key << 4 | data[offset + 1] >> 4
+        if flow.packets[kind] != key:
+            flow.registers[kind] = flow.compute(data, offset, size, source_port)
+            flow.packets[kind] = key
+        register = flow.registers[kind]
         guess = 0
         if self._is_ipv4 and is_data and flow.is_pattern:
             guess = self._identification + self._step * (position - self._at_position)
             if guess < 0 or guess >= _SEGMENTS:
                 guess = 0
             register ^= self._identifications[guess]
-        if as_sent:
+        if (
+            as_sent
+            and packet.payload_bytes == self._path_mtu
+            and packet.payload_at == offset + _BTH
+        ):
+            # Nearly all are of that kind, so it is here, without calls.
+            constant = self._residues[self._path_mtu]
+            if constant < 0:
+                constant = self._residue(self._path_mtu)
+            register ^= (
+                data[offset + 8]
+                | data[offset + 9] << 8
+                | data[offset + 10] << 16
+                | data[offset + 11] << 24
+            )
+            value = (
+                self._stride[register & 0xFF]
+                ^ self._stride[256 + (register >> 8 & 0xFF)]
+                ^ self._stride[512 + (register >> 16 & 0xFF)]
+                ^ self._stride[768 + (register >> 24)]
+                ^ constant
+                ^ _ONES
+            )
+        elif as_sent:
             value = self._by_table(register, data, offset, packet)
-        elif packet.opcode == _ACKNOWLEDGE or packet.opcode == _CNP:
+        elif opcode in (_ACKNOWLEDGE, _CNP):
             value = self._through(register, data, offset + _SHARED, end) ^ _ONES
         else:
             value = zlib.crc32(bytes(data[offset + _SHARED : end]), register ^ _ONES)
@@ -366,24 +384,7 @@ class PacketVerifier:
         payload_at = packet.payload_at
         constant = self._residues[payload_bytes]
         if constant < 0:
-            pad = bytes((4 - (payload_bytes & 3)) & 3)
-            constant = residue(self._pattern.data[:payload_bytes] + pad)
-            self._residues[payload_bytes] = constant
-        if payload_at == offset + _BTH and payload_bytes == self._path_mtu:
-            stride = self._stride
-            register ^= (
-                data[offset + 8]
-                | data[offset + 9] << 8
-                | data[offset + 10] << 16
-                | data[offset + 11] << 24
-            )
-            register = (
-                stride[register & 0xFF]
-                ^ stride[256 + (register >> 8 & 0xFF)]
-                ^ stride[512 + (register >> 16 & 0xFF)]
-                ^ stride[768 + (register >> 24)]
-            )
-            return register ^ constant ^ _ONES
+            constant = self._residue(payload_bytes)
         register = self._through(register, data, offset + _SHARED, payload_at)
         advance = self._advance
         padded_bytes = payload_bytes + 3 & ~3
@@ -397,6 +398,14 @@ class PacketVerifier:
                     ^ advance[base + 768 + (register >> 24)]
                 )
         return register ^ constant ^ _ONES
+
+    def _residue(self, payload_bytes: int) -> int:
+        """Return what a payload makes of a register, and keep it."""
+        pad = bytes((4 - (payload_bytes & 3)) & 3)
+        self._residues[payload_bytes] = residue(
+            self._pattern.data[:payload_bytes] + pad
+        )
+        return self._residues[payload_bytes]
 
     def _through(
         self,
