@@ -48,13 +48,18 @@ _Sets: TypeAlias = dict[str, dict[int, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSet:
-    """The files of a set: names in *store* by rank, and of its group file."""
+    """The files of a set: names in *store* by rank, and of its group file.
+
+    ``other_group_file`` is a second one of the same right; ``group_path`` is that of a
+    set whose store has none.
+    """
 
     store: Store
     prefix: str
     files: Mapping[int, str]
     group_file: str | None
     group_path: Path | None
+    other_group_file: str | None = None
 
     @property
     def place(self) -> str:
@@ -264,12 +269,14 @@ def _choose(
         # A number at the end of a lone file may be that of a version.
         files = {0: next(iter(files.values()))}
     _check_ranks(files, f"{store.place}/{prefix}", only)
+    group_file = _group_file(store, prefix)
     return FoundSet(
         store=store,
         prefix=prefix,
         files=files,
-        group_file=_group_file(store, prefix),
-        group_path=_group_path(place, prefix),
+        group_file=group_file,
+        group_path=None if group_file else _group_path(place, prefix),
+        other_group_file=_other_group_file(store, group_file),
     )
 
 
@@ -359,10 +366,20 @@ def _group_file(store: Store, prefix: str) -> str | None:
     return None
 
 
+def _other_group_file(store: Store, group_file: str | None) -> str | None:
+    """Return the file that has as good a name for the groups as *group_file*."""
+    folder, _, base = (group_file or "").rpartition("/")
+    first, other = _GROUP_FILES
+    candidate = f"{folder}/{other}" if folder else other
+    return candidate if base == first and candidate in store.names() else None
+
+
 def _group_path(place: Path, prefix: str) -> Path | None:
-    """Return the group file that stands beside the archive, if there is one."""
+    """Return the group file beside the archive, or in ``inputs`` beside the folder."""
     if place.is_dir():
-        return None
+        names = (f"{prefix}.comm_group.json", *_GROUP_FILES)
+        inputs = (place / ".." / "inputs" / name for name in names)
+        return next((path for path in inputs if path.is_file()), None)
     stem = place.name.split(".tar")[0].removesuffix(".tgz")
     candidates = (f"{stem}.comm_group.json", *_GROUP_FILES)
     paths = (place.parent / name for name in candidates)

@@ -234,7 +234,8 @@ def _node_problems(
         yield problem(
             ProblemKind.UNKNOWN_GROUP,
             f"names process group {name!r}, which nothing defines",
-            "define it in comm_group.json beside the traces",
+            "define it in comm_group.json beside the traces, or name the group file "
+            "(--comm-groups)",
         )
     elif group is not None and graph.rank not in group.ranks:
         yield problem(

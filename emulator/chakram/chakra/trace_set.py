@@ -295,7 +295,25 @@ def _overruled(
 
 def _file_groups(found: FoundSet, given: Path | None) -> dict[str, tuple[int, ...]]:
     text, source = _group_file(found, given)
-    return {} if text is None else parse_group_file(text, source)
+    groups = {} if text is None else parse_group_file(text, source)
+    if given is None:
+        _refuse_another(found, groups)
+    return groups
+
+
+def _refuse_another(found: FoundSet, groups: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a set with a second group file that says something else.
+
+    Raises:
+        TraceError: If it has one.
+    """
+    other = found.other_group_file
+    if other is not None and parse_group_file(*_stored(found, other)) != groups:
+        raise TraceError(
+            found.place,
+            f"has two group files that differ: {found.group_file} and {other}",
+            "say which one counts (--comm-groups), or move the other away",
+        )
 
 
 def group_file_bytes(found: FoundSet) -> bytes | None:
@@ -306,7 +324,7 @@ def group_file_bytes(found: FoundSet) -> bytes | None:
     """
     text, source = _group_file(found, None)
     if text is not None:
-        parse_group_file(text, source)
+        _refuse_another(found, parse_group_file(text, source))
     return text
 
 
@@ -321,10 +339,13 @@ def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]
             size_hint=_GROUP_FILE_HINT,
         )
         return text, str(path)
-    if found.group_file is None:
-        return None, ""
-    source = f"{found.store.place}/{found.group_file}"
-    with found.store.open(found.group_file) as stream:
+    return (None, "") if found.group_file is None else _stored(found, found.group_file)
+
+
+def _stored(found: FoundSet, name: str) -> tuple[bytes, str]:
+    """Return what a group file in the store of a set holds, and its name."""
+    source = f"{found.store.place}/{name}"
+    with found.store.open(name) as stream:
         text = read_stream_bounded(
             stream,
             source,

@@ -282,6 +282,34 @@ def test_a_group_file_is_found_beside_an_archive(tmp_path: Path, name: str) -> N
     assert load_trace_set(path).groups["1"].ranks == (0,)
 
 
+@pytest.mark.parametrize("name", ["w.comm_group.json", "comm_groups.json"])
+def test_a_group_file_is_found_in_inputs_beside_the_folder(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_set(tmp_path / "traces")
+    (tmp_path / "inputs").mkdir()
+    (tmp_path / "inputs" / name).write_text('{"1": [1, 0]}')
+    assert load_trace_set(folder).groups["1"].ranks == (1, 0)
+    monkeypatch.chdir(folder)
+    assert load_trace_set("w").groups["1"].ranks == (1, 0)
+    # One beside the traces goes before it.
+    with_groups(folder, "comm_group.json", '{"1": [0]}')
+    assert load_trace_set(folder).groups["1"].ranks == (0,)
+
+
+def test_two_group_files_must_say_the_same(tmp_path: Path) -> None:
+    folder = with_groups(tmp_path, "comm_group.json")
+    with_groups(folder, "comm_groups.json", '{"1": [1,0]}')
+    assert load_trace_set(folder).groups["1"].ranks == (1, 0)
+    with_groups(folder, "comm_groups.json", '{"1": [0, 1]}')
+    refused(folder, "two group files that differ: .*--comm-groups")
+    named = load_trace_set(folder, comm_groups=folder / "comm_groups.json")
+    assert named.groups["1"].ranks == (0, 1)
+    # That of a set by its own name goes before those of all sets of the folder.
+    with_groups(folder, "w.comm_group.json", '{"1": [0]}')
+    assert load_trace_set(folder).groups["1"].ranks == (0,)
+
+
 def test_a_given_group_file_goes_before_one_beside(tmp_path: Path) -> None:
     folder = with_groups(tmp_path / "set", "comm_group.json")
     given = tmp_path / "given.json"
