@@ -46,6 +46,7 @@ class DoubtKind(StrEnum):
     ROOTLESS = "rootless"
     LONE_RANK = "lone-rank"
     UNUSED_GROUPS = "unused-groups"
+    LOST_GROUPS = "lost-groups"
     UNSORTED_GROUP = "unsorted-group"
 
 

@@ -254,6 +254,12 @@ RULES: Final[dict[str, Rule]] = {
             "did its producer drop pg_name? then sizes and peers are those of no run",
         ),
         (
+            "lost-groups",
+            "ASTRA-sim's text file was hybrid (HYBRID_DATA_MODEL, HYBRID_MODEL_DATA); "
+            "its converter drops the groups",
+            "sizes and peers are those of no run: give the nodes groups (pg_name)",
+        ),
+        (
             "unsorted-group",
             "ranks of a group do not ascend; ASTRA-sim mixes both orders",
             "list them in ascending order unless their order is meant",

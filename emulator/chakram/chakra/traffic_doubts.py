@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from array import array
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +32,12 @@ _STEPS: Final = 1_000_000
 """Edges of one rank that are followed to see what orders its messages."""
 
 _SHOWN = 5
+
+_TEXT_NAME: Final = re.compile(
+    r"COMM_COLL_NODE_(?P<layer>.+?)(?P<input>_IG_COMM_)?_[A-Z]+"
+)
+"""Names of ASTRA-sim's text converter: of a collective for the gradient of a layer's
+input, and of those that go forward or are for the gradient of its weights."""
 
 
 def check_traffic(
@@ -168,6 +176,8 @@ class _Traffic:
                 f"{self._nodes} nodes in all: nothing is sent",
                 count=self._nodes,
             )
+        if self._used.keys() == {WORLD} and len(self._graphs) > 1:
+            yield from _lost_groups(next(iter(self._graphs.values())))
         everybody = len(self._graphs)
         parts = [
             name
@@ -210,6 +220,33 @@ class _Traffic:
             found=f"is {what} of {size}: no GPU has room for such a buffer beside a "
             "model",
             count=len(large),
+        )
+
+
+def _lost_groups(graph: TraceGraph) -> Iterator[Doubt]:
+    """Yield a doubt where layers are model and data parallel at once, in one group.
+
+    Such a layer has a collective forward, one for the gradient of its input and one for
+    that of its weights; those that are either have at most the first two, or the last.
+    """
+    of_input: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for position in graph.communication():
+        match = _TEXT_NAME.fullmatch(graph.name(position))
+        if match is not None:
+            (others if match["input"] is None else of_input)[match["layer"]] += 1
+            first.setdefault(match["layer"], position)
+    layers = [layer for layer, count in of_input.items() if others[layer] >= 2 * count]
+    if layers:
+        position = min(first[layer] for layer in layers)
+        yield Doubt(
+            kind=DoubtKind.LOST_GROUPS,
+            rank=None,
+            where=graph.locate(position),
+            found=f"is of a layer, as are those of {len(layers)} in all, that is model "
+            "and data parallel at once, yet all its collectives are of all ranks",
+            count=len(layers),
         )
 
 

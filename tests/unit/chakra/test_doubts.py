@@ -185,6 +185,24 @@ def test_groups_that_collectives_should_name() -> None:
     assert of_traffic(rows, rows, a=(0,), b=(1,)) == []
 
 
+def test_text_traces_that_lost_their_groups() -> None:
+    def rows(*names: str) -> list[Row]:
+        return [
+            {**collective(k), "name": f"COMM_COLL_NODE_{name}"}
+            for k, name in enumerate(names)
+        ]
+
+    model = ("mlp1_ALLGATHER", "mlp1_IG_COMM__ALLREDUCE")
+    hybrid = rows(*model, "mlp1_ALLREDUCE", "mlp2_ALLREDUCE")
+    (doubt,) = of_traffic(hybrid, hybrid)
+    assert (doubt.kind, doubt.count) == (DoubtKind.LOST_GROUPS, 1)
+    assert "node 0" in doubt.where
+    # Model parallel, however often it is run, or data parallel alone.
+    for names in (model, model * 3, ("mlp1_ALLREDUCE",) * 2, ("e_ALLTOALL", "m_SUM")):
+        assert of_traffic(rows(*names), rows(*names)) == []
+    assert of_traffic(hybrid) == []
+
+
 def test_groups_in_another_order_than_ascending() -> None:
     rows = [collective(1, group="g")]
     (doubt,) = of_traffic(rows, rows, g=(1, 0), h=(1, 0))
