@@ -25,7 +25,7 @@ from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.port import PortEngine
-from chakram.roce.verify import IcrcVerifier
+from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split
 from chakram.testing.strategies import first_psns, path_mtus, verbs
@@ -87,8 +87,7 @@ class Connection(RuleBasedStateMachine):
         self.encoders: list[WireEncoder] = []
         for side in (LEFT, RIGHT):
             other = 1 - side
-            verifier = IcrcVerifier(local_address=ADDRESSES[side], every=1)
-            verifier.set_destination(0, ADDRESSES[other])
+            verifier = PacketVerifier(local_address=ADDRESSES[side], path_mtu=path_mtu)
             port = PortEngine(
                 rate_bps=rate_bps,
                 burst_bound_ns=0,
@@ -113,6 +112,7 @@ class Connection(RuleBasedStateMachine):
                     source_port=SOURCE_PORT,
                 )
             )
+            port.queue_pair(QPNS[side]).flow = verifier.flow(ADDRESSES[other])
             encoder = WireEncoder(
                 local_address=ADDRESSES[side], path_mtu=path_mtu, max_burst_packets=7
             )
