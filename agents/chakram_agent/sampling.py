@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.records import SHARE_UNIT, RecordRows
+from chakram.core.records import RecordRows
+from chakram.replay.samples import queue_pair_owners, queue_pair_row
 
 if TYPE_CHECKING:
     from chakram.core.plan import AgentPlan
     from chakram.roce.queue_pair import QueuePair
-    from chakram.roce.statistics import PortStatistics, QueuePairStatistics
+    from chakram.roce.statistics import PortStatistics
     from chakram_agent.dataplane.loop import DataPlane, Line
 
-__all__ = ["Sampler", "port_row", "queue_pair_owners", "queue_pair_row"]
+__all__ = ["Sampler", "port_row"]
 
 LOOKED_AT_PER_BIN = 512
 ROWS_PER_BIN = 64
@@ -26,51 +27,6 @@ ROWS_PER_BIN = 64
 
 ROWS_PER_BIN_LENGTH = 50_000
 """After so many rows bins are twice as long."""
-
-
-def queue_pair_owners(plan: AgentPlan) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return by (port, QPN) the numbers of the rank and its peer in the plan."""
-    numbers = plan.numbers()
-    return {
-        (rank.port, pair.qpn): (rank.number, numbers[rank.program.job, pair.peer_rank])
-        for rank in plan.ranks
-        for pair in rank.queue_pairs
-    }
-
-
-def queue_pair_row(
-    time_ns: int, rank: int, peer: int, qpn: int, counters: QueuePairStatistics
-) -> tuple[int, ...]:
-    """Return the values of ``QUEUE_PAIR_FIELDS``."""
-    alpha = counters.alpha
-    return (
-        time_ns,
-        rank,
-        peer,
-        qpn,
-        counters.rate_bps or 0,
-        counters.target_bps or 0,
-        -1 if alpha is None else round(alpha * SHARE_UNIT),
-        counters.packets_sent,
-        counters.packets_received,
-        counters.packets_retransmitted,
-        counters.retransmitted_for_nak,
-        counters.retransmitted_for_timeout,
-        counters.retransmitted_for_rnr,
-        counters.out_of_sequence,
-        counters.bytes_sent,
-        counters.bytes_received,
-        counters.messages_posted,
-        counters.messages_received,
-        counters.messages_flushed,
-        counters.ce,
-        counters.cnps_sent,
-        counters.cnps_received,
-        counters.acks_sent,
-        counters.acks_received,
-        counters.naks_sent,
-        counters.naks_received,
-    )
 
 
 class _Pair:
@@ -101,7 +57,7 @@ class Sampler:
     Args:
         plane: The data plane.
         plan: What it executes: the part of one shard.
-        bin_ns: Time between two samples; 0: none are taken.
+        bin_ns: Time between two samples; 0: none are taken before the end.
     """
 
     def __init__(self, plane: DataPlane, plan: AgentPlan, *, bin_ns: int) -> None:
@@ -139,11 +95,10 @@ class Sampler:
             self._bin_ns *= 2
 
     def finish(self, now_ns: int) -> None:
-        """Take the last sample of everything."""
-        if self._bin_ns:
-            self._sample_ports(now_ns)
-            for entry in self._pairs:
-                self._sample_pair(entry, now_ns)
+        """Take the last sample of everything, without bins the only one."""
+        self._sample_ports(now_ns)
+        for entry in self._pairs:
+            self._sample_pair(entry, now_ns)
 
     def _sample_ports(self, now_ns: int) -> None:
         for line in self._lines:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
 from chakram.core.counters import distribution_slot, fault_slot, slot
-from chakram_agent.sampling import port_row, queue_pair_owners, queue_pair_row
+from chakram.replay.samples import queue_pair_owners, queue_pair_row
+from chakram_agent.sampling import port_row
 from chakram_agent.utilisation import Utilisation
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ def test_queue_pairs_are_no_series_but_a_page_of_their_own() -> None:
         last = page(metrics, "/queue-pairs?first=2499")
         (row,) = last["queue_pairs"]
         assert row["time_ns"] == 2499 * width
-        assert row["nak_rx"] == count * width - 1
+        assert row[QUEUE_PAIR_FIELDS[-1]] == count * width - 1
         assert page(metrics, "/queue-pairs?first=-1")["first"] == 0
         assert page(metrics, "/queue-pairs?first=99999")["queue_pairs"] == []
         (port,) = page(metrics, "/ports")["ports"]

@@ -219,6 +219,10 @@ def test_samples_and_rows_say_what_the_engine_says(exchange: Exchange) -> None:
             "ack_rx": pair.acks_received,
             "nak_tx": pair.naks_sent,
             "nak_rx": pair.naks_received,
+            "ack_timeouts": pair.timeouts,
+            "nak_sequence_tx": pair.sequence_naks_sent,
+            "nak_reordered_tx": pair.sequence_naks_reordered,
+            "nak_reordered_rx": pair.naks_overtaken,
         }
         assert exchange.rows[rank] | expected == exchange.rows[rank]
         # What nothing has happened to has no sample.

@@ -74,10 +74,10 @@ def show(
             print_json(kind.replace("_", "-"), {kind: table.to_pylist()})
         else:
             write_csv(table, sys.stdout.buffer)
-        if table["tx_bytes"].null_count == table.num_rows:
+        if table["data_frames_tx"].null_count == table.num_rows:
             typer.echo(
-                "chakram: note: all counters are empty: simulations take no samples, "
-                "nor do runs with records.sample_bin: 0s",
+                "chakram: note: all counters are empty: the run ended before any of "
+                "its queue pairs was used",
                 err=True,
             )
         return

@@ -92,11 +92,16 @@ QUEUE_PAIR_FIELDS = (
     "ack_rx",
     "nak_tx",
     "nak_rx",
+    "ack_timeouts",  # times that no acknowledgement came
+    "nak_sequence_tx",  # sent for a packet that was missing
+    "nak_reordered_tx",  # of these: it was late, seen by who asked: it came twice
+    "nak_reordered_rx",  # received for what was late, seen by who was asked
 )
 """One sample of one queue pair.
 
 Counts are from the start of the run on. Names are those of the RoCEv2 metrics of the
-Open Traffic Generator models where they have one.
+Open Traffic Generator models where they have one. A NAK for what was late and not lost
+is counted by one of its two ends: ``nak_reordered_tx`` and ``nak_reordered_rx`` add.
 """
 
 PORT_FIELDS = (

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         CollectiveRecord,
         RankRecord,
     )
+    from chakram.core.traffic import Traffic
 
 
 def summarise(
@@ -90,6 +91,9 @@ def summarise(
             dilation=facts.dilation,
             stretches=facts.world != EXTERNAL,
         )
+    # Rows have what is done and measured; a run that loses all it sends has none.
+    traffic = measurements.traffic
+    counted: Sequence[Traffic | SummaryRow] = rows if traffic is None else (traffic,)
     return Summary(
         facts=facts,
         banners=banners(facts, judged, unfinished, generator, remedy),
@@ -103,12 +107,13 @@ def summarise(
         generator_bound=bound,
         verdicts=verdicts,
         unfinished=unfinished,
-        packets=sum(row.packets for row in rows),
-        retransmitted=sum(row.retransmitted for row in rows),
-        marked=sum(row.marked for row in rows),
+        packets=sum(each.packets for each in counted),
+        retransmitted=sum(each.retransmitted for each in counted),
+        marked=sum(each.marked for each in counted),
         messages=_messages(measurements, measured),
         generator=generator,
         keeping_up=remedy,
+        traffic=traffic,
     )
 
 

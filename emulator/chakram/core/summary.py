@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         LinkRecord,
         RankRecord,
     )
+    from chakram.core.traffic import Traffic
 
 SIMULATE = "simulate"
 """World of a run in virtual time."""
@@ -131,6 +132,8 @@ class Measurements:
     transport: MessageTransport | None = None
     generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
     """By agent."""
+    traffic: Traffic | None = None
+    """What the queue pairs have counted; None if nobody knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +270,11 @@ class Summary:
             that a generator has sent, so none in a simulation.
         unfinished: Collectives that not all of their ranks have finished.
         uplinks: Balance of the links between switches, None where there are none.
+        packets: Data packets of the whole run, each counted once; where the counters
+            of queue pairs are not known, those of the rows, as the next two.
+        retransmitted: Packets sent again.
+        marked: Packets that came marked "congestion experienced".
+        traffic: Why they were sent again; None if nobody knows.
         messages: What is said of point-to-point messages, None where there are none.
         generator: How the generator kept up, None where nobody noted it.
         keeping_up: At what it would have kept up, None where it did.
@@ -290,3 +298,4 @@ class Summary:
     messages: MessageSummary | None = None
     generator: GeneratorSummary | None = None
     keeping_up: KeepingUp | None = None
+    traffic: Traffic | None = None

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SummaryRow,
         Verification,
     )
+    from chakram.core.traffic import Traffic
 
 ROOTLESS = "-1"
 SUMMED = frozenset(
@@ -266,6 +267,8 @@ def _footer(summary: Summary, width: int | None) -> list[str]:
         f" %), {summary.marked} marked for congestion "
         f"({_share(summary.marked, summary)} %)"
     )
+    if summary.traffic is not None:
+        lines += _sent_again(summary.traffic)
     lines += _links(summary)
     if summary.verdicts and not summary.generator_bound:
         lines.append(
@@ -278,6 +281,29 @@ def _footer(summary: Summary, width: int | None) -> list[str]:
         lines.append(f"# Run directory: {facts.directory}")
     lines.append(f"# Run {facts.status}.")
     return lines
+
+
+def _sent_again(traffic: Traffic) -> list[str]:
+    """Return why packets were sent again, as far as there are reasons."""
+    lines = []
+    if traffic.retransmitted:
+        reasons = [
+            f"{traffic.for_nak} after {_counted(traffic.naks, 'NAK')} "
+            f"({traffic.lost} lost, {traffic.reordered} reordered)",
+            f"{traffic.for_timeout} after {_counted(traffic.timeouts, 'timeout')}",
+            f"{traffic.for_rnr} as the receiver was not ready",
+        ]
+        lines.append(f"# Sent again: {', '.join(reasons)}")
+    if traffic.corrupted:
+        lines.append(
+            f"# Corrupted: {_counted(traffic.corrupted, 'packet')} dropped on arrival "
+            "because of a wrong ICRC"
+        )
+    return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _generator(health: GeneratorSummary) -> list[str]:

@@ -15,6 +15,7 @@ from chakram.observe.console import DIVIDED, redop
 
 if TYPE_CHECKING:
     from chakram.core.summary import Summary, SummaryRow
+    from chakram.core.traffic import Traffic
 
 NCCL_TESTS_JSON_VERSION = 3
 """Version of nccl-tests' file layout whose keys ``results`` follow."""
@@ -44,6 +45,23 @@ def summary_document(summary: Summary) -> dict[str, Any]:
         "packets": summary.packets,
         "retransmitted_packets": summary.retransmitted,
         "ecn_marked_packets": summary.marked,
+        "retransmissions": _retransmissions(summary.traffic),
+    }
+
+
+def _retransmissions(traffic: Traffic | None) -> dict[str, int] | None:
+    """Return why packets were sent again."""
+    if traffic is None:
+        return None
+    return {
+        "nak_packets": traffic.for_nak,
+        "timeout_packets": traffic.for_timeout,
+        "rnr_packets": traffic.for_rnr,
+        "timeouts": traffic.timeouts,
+        "naks": traffic.naks,
+        "naks_lost": traffic.lost,
+        "naks_reordered": traffic.reordered,
+        "icrc_errors": traffic.corrupted,
     }
 
 

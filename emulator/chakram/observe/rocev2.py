@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.core.queue_pair_names import COUNTED, PORT_SUMS, flow_name
+from chakram.core.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["port_metrics", "queue_pair_metrics"]
+__all__ = ["TRAFFIC_COLUMNS", "port_metrics", "queue_pair_metrics", "traffic_of"]
 
 _KEY = ["job", "rank", "qpn"]
 _BUNDLE = ["job", "rank", "peer", "group", "channel"]
@@ -158,6 +159,49 @@ def port_metrics(
     )
 
 
+TRAFFIC_COLUMNS = (
+    "data_frames_tx",
+    "data_frames_retransmitted",
+    "retransmitted_nak",
+    "retransmitted_timeout",
+    "retransmitted_rnr",
+    "ecn_ce_rx",
+    "ack_timeouts",
+    "nak_sequence_tx",
+    "nak_reordered_tx",
+    "nak_reordered_rx",
+)
+"""Counters of queue pairs that say what was sent, and why again."""
+
+
+def traffic_of(samples: pa.Table, port_samples: pa.Table) -> Traffic | None:
+    """Return what the queue pairs of a run have sent, None if nobody counted.
+
+    Args:
+        samples: Table ``queue_pairs``, at least whose they are and what counts here.
+        port_samples: Table ``ports``, its columns port, shard and ``invalid_icrc``.
+    """
+    if not samples.num_rows:
+        return None
+    last = _last(samples, TRAFFIC_COLUMNS)
+    sums = {name: pc.sum(last[name]).as_py() or 0 for name in TRAFFIC_COLUMNS}
+    corrupted = port_samples.group_by(["port", "shard"]).aggregate(
+        [("invalid_icrc", "max")]
+    )
+    return Traffic(
+        packets=sums["data_frames_tx"] - sums["data_frames_retransmitted"],
+        retransmitted=sums["data_frames_retransmitted"],
+        for_nak=sums["retransmitted_nak"],
+        for_timeout=sums["retransmitted_timeout"],
+        for_rnr=sums["retransmitted_rnr"],
+        timeouts=sums["ack_timeouts"],
+        naks=sums["nak_sequence_tx"],
+        reordered=sums["nak_reordered_tx"] + sums["nak_reordered_rx"],
+        marked=sums["ecn_ce_rx"],
+        corrupted=pc.sum(corrupted["invalid_icrc_max"]).as_py() or 0,
+    )
+
+
 def _with_recorded(ends: pa.Table, *, are_divided: bool) -> pa.Table:
     """Return *ends* with the queue pairs that flows name, of this and the other end.
 
@@ -186,13 +230,11 @@ def _summed(
     return sums.rename_columns([key, *names])
 
 
-def _last(samples: pa.Table) -> pa.Table:
+def _last(samples: pa.Table, names: Sequence[str] = COUNTED) -> pa.Table:
     """Return the last counters of each queue pair: counters never fall."""
-    found = (
-        _plain(samples).group_by(_KEY).aggregate([(name, "max") for name in COUNTED])
-    )
-    found = found.select([*_KEY, *(f"{name}_max" for name in COUNTED)])
-    return found.rename_columns([*_KEY, *COUNTED])
+    found = _plain(samples).group_by(_KEY).aggregate([(name, "max") for name in names])
+    found = found.select([*_KEY, *(f"{name}_max" for name in names)])
+    return found.rename_columns([*_KEY, *names])
 
 
 def _gigabits(nbytes: pa.ChunkedArray, time_ns: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -29,7 +29,12 @@ from chakram.errors import RunDirectoryError
 from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
 from chakram.observe.parts import column_names, is_there, read_table
-from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
+from chakram.observe.rocev2 import (
+    TRAFFIC_COLUMNS,
+    port_metrics,
+    queue_pair_metrics,
+    traffic_of,
+)
 from chakram.observe.run_lock import read_manifest_of_now
 from chakram.observe.tables import LINKS, RANKS, SCHEMAS
 
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from chakram.core.traffic import Traffic
     from chakram.observe.manifest import RunManifest
 
 _PREDICTED = "predicted_"
@@ -79,6 +85,15 @@ class RunResults:
             table = SCHEMAS[name].empty_table()
             table = table.select(wanted) if wanted else table
         return table
+
+    def _columns(self, name: str) -> frozenset[str]:
+        """Return the columns that a table has; none if it was never begun."""
+        try:
+            return frozenset(column_names(self.path, name))
+        except (OSError, pa.ArrowException) as error:
+            raise RunDirectoryError(
+                str(self.path), f"table {name!r} cannot be read: {error}"
+            ) from error
 
     def missing(self) -> list[str]:
         """Return the names of the files that the run wrote and that are gone."""
@@ -138,12 +153,7 @@ class RunResults:
         names = ["job", "src", "dst", "bytes", "posted_ns", "last_acked_ns"]
         names += ["retransmitted", "cnp"]
         late = ["fair_ns", "path"]
-        try:
-            there = set(column_names(self.path, "flows"))
-        except (OSError, pa.ArrowException) as error:
-            raise RunDirectoryError(
-                str(self.path), f"table 'flows' cannot be read: {error}"
-            ) from error
+        there = self._columns("flows")
         wanted = [*names, *(name for name in late if name in there)]
         flows = self._table("flows", [*wanted, "group"], {**MESSAGES, "measured": True})
         flows = flows.filter(point_to_point(flows))
@@ -319,6 +329,18 @@ class RunResults:
             messages=self.messages(),
             transport=self.message_transport(),
             generator=manifest.generator,
+            traffic=self.traffic(),
+        )
+
+    def traffic(self) -> Traffic | None:
+        """Return what the queue pairs have sent, None if nobody counted."""
+        columns = ("job", "rank", "qpn", *TRAFFIC_COLUMNS)
+        # A run of an older version did not tell what is lost from what is late.
+        if not self._columns("queue_pairs") >= set(TRAFFIC_COLUMNS):
+            return None
+        return traffic_of(
+            self.table("queue_pairs", *columns),
+            self.table("ports", "port", "shard", "invalid_icrc"),
         )
 
     def _missing_banner(self) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ cdef class Requester:
     cdef long long _next_byte
     cdef long long _highest
     cdef long long _ack_sequence
+    cdef long long _asked_sequence
     cdef long long _since_request
     cdef readonly Retries retries
     cdef Histogram _round_trips
@@ -55,6 +56,7 @@ cdef class Requester:
     cdef readonly long long acks_invalid
     cdef readonly long long naks_received
     cdef readonly long long naks_stale
+    cdef readonly long long naks_overtaken
     cdef readonly long long receiver_not_ready
     cdef readonly long long cnps_received
     cdef readonly long long timeouts

@@ -61,6 +61,7 @@ class Requester:
     __slots__ = (
         "_ack_interval_packets",
         "_ack_sequence",
+        "_asked_sequence",
         "_congestion_control",
         "_events",
         "_first_psn",
@@ -90,6 +91,7 @@ class Requester:
         "messages_completed",
         "messages_flushed",
         "messages_posted",
+        "naks_overtaken",
         "naks_received",
         "naks_stale",
         "packets_retransmitted",
@@ -141,6 +143,9 @@ class Requester:
         # The last packet under way that asked for an ACK, and how many came after it.
         self._ack_sequence = -1
         self._since_request = 0
+        # What the last NAK asked for, as long as no ACK covers it and no timeout or
+        # other NAK has come; -1: nothing.
+        self._asked_sequence = -1
         self._round_trips: Histogram | None = None
         self._sample_sequence = -1
         self._sample_sent_ns = 0
@@ -158,6 +163,7 @@ class Requester:
         self.acks_invalid = 0
         self.naks_received = 0
         self.naks_stale = 0
+        self.naks_overtaken = 0
         self.receiver_not_ready = 0
         self.cnps_received = 0
         self.timeouts = 0
@@ -417,6 +423,7 @@ class Requester:
                     )
                     return
             self._go_back(_FOR_NAK)
+            self._asked_sequence = expected
             self._congestion_control.on_nak(now_ns)
         elif syndrome >> 5 == 1:
             if (
@@ -528,9 +535,13 @@ class Requester:
         self.retries.forgive()
         if self._next < acknowledged:
             # The peer had packets that were to be sent again.
+            if self._next == self._asked_sequence:
+                # Not even what a NAK asked for has left again: it was late.
+                self.naks_overtaken += 1
             self._next = acknowledged
             self._next_byte = self._unacknowledged_byte
             self._queue.go_back()
+        self._asked_sequence = -1
         self._queue.compact()
         round_trip_ns = 0
         if 0 <= self._sample_sequence < acknowledged:
@@ -548,6 +559,7 @@ class Requester:
 
     def _go_back(self, reason: int) -> None:
         """Send again from the first packet that is not acknowledged."""
+        self._asked_sequence = -1
         self.retries.reason = reason
         self._next = self._unacknowledged
         self._next_byte = self._unacknowledged_byte

@@ -39,6 +39,10 @@ cdef class Responder:
     cdef int _nak_pending
     cdef bint _cnp_pending
     cdef bint _nak_sent
+    cdef long long _asked_psn
+    cdef long long _early_first_psn
+    cdef long long _early_last_psn
+    cdef bint _nak_is_reordering
     cdef readonly object failure
     cdef readonly long long packets_received
     cdef readonly long long bytes_received
@@ -49,6 +53,8 @@ cdef class Responder:
     cdef readonly long long ce
     cdef readonly long long acks_sent
     cdef readonly long long naks_sent
+    cdef readonly long long sequence_naks_sent
+    cdef readonly long long sequence_naks_reordered
     cdef readonly long long receiver_not_ready_sent
     cdef readonly long long cnps_sent
 
@@ -68,7 +74,9 @@ cdef class Responder:
     cpdef bint has_answer(self) except -1
     cpdef object fill(self, Burst burst)
     cpdef object commit(self, Burst burst)
-    cdef object _ask_again(self)
+    @cython.locals(last_psn="long long", is_beyond=bint, is_reordering=bint)
+    cdef object _ask_again(self, long long psn, long long count)
+    cdef object _note_again(self, long long psn, long long count)
     @cython.locals(message_bytes="long long", last_bytes="long long")
     cpdef object problem(self, long long count, int verb, bint is_first, bint is_last,
                          long long payload_bytes, long long dma_length_bytes)

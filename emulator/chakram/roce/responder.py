@@ -8,6 +8,11 @@ one is a duplicate: it is acknowledged again, for the first ACK may have been lo
 packet that no requester may send puts the queue pair into the error state, as a NIC
 does, after a NAK that says so.
 
+A gap is a loss, or a packet that others have overtaken. The sender answers both by
+going back, so what was lost comes once, and what was late twice, by itself and again.
+Only if its ACK arrives before the sender has gone back it does not come again: that
+is counted there (`Requester.naks_overtaken`).
+
 What is to be answered is kept here, the newest ACK replacing older ones (an ACK covers
 all before it), until the port takes it.
 """
@@ -47,15 +52,19 @@ class Responder:
         "_accepted_ce",
         "_ack_first",
         "_ack_pending",
+        "_asked_psn",
         "_cnp_limiter",
         "_cnp_pending",
         "_dma_length_bytes",
+        "_early_first_psn",
+        "_early_last_psn",
         "_events",
         "_expected_psn",
         "_first_received_ns",
         "_in_message",
         "_message_bytes",
         "_message_packets",
+        "_nak_is_reordering",
         "_nak_pending",
         "_nak_sent",
         "_path_mtu",
@@ -79,6 +88,8 @@ class Responder:
         "out_of_sequence",
         "packets_received",
         "receiver_not_ready_sent",
+        "sequence_naks_reordered",
+        "sequence_naks_sent",
     )
 
     def __init__(
@@ -123,6 +134,13 @@ class Responder:
         self._cnp_pending = False
         # Whether this gap has been complained about.
         self._nak_sent = False
+        # What the last NAK asked for, -1: nothing that is not understood yet; the
+        # packets that came instead of it; and whether a NAK that has not left asks for
+        # what others have overtaken.
+        self._asked_psn = -1
+        self._early_first_psn = -1
+        self._early_last_psn = -1
+        self._nak_is_reordering = False
         # Why the error state was entered, as a clause; None: it was not.
         self.failure: str | None = None
         self.packets_received = 0
@@ -134,6 +152,8 @@ class Responder:
         self.ce = 0
         self.acks_sent = 0
         self.naks_sent = 0
+        self.sequence_naks_sent = 0
+        self.sequence_naks_reordered = 0
         self.receiver_not_ready_sent = 0
         self.cnps_sent = 0
 
@@ -178,6 +198,8 @@ class Responder:
         if distance >= 0x800000:
             duplicates = 0x1000000 - distance
             self._ack_pending = True
+            if self._asked_psn >= 0:
+                self._note_again(psn, duplicates if duplicates < count else count)
             if duplicates >= count:
                 self.duplicates += count
                 return
@@ -189,7 +211,7 @@ class Responder:
                 ce = count
         elif distance > 0:
             self.out_of_sequence += count
-            self._ask_again()
+            self._ask_again(psn, count)
             return
         problem = self.problem(
             count, verb, is_first, is_last, payload_bytes, dma_length_bytes
@@ -280,7 +302,7 @@ class Responder:
         if distance == 0:
             self._refuse(problem, syndrome)
         elif distance < 0x800000:
-            self._ask_again()
+            self._ask_again(psn, 1)
 
     def be_not_ready(self, psn: int, ce: int, now_ns: int) -> bool:
         """Refuse the packet *psn* for now, as if no receive had been posted for it.
@@ -337,6 +359,12 @@ class Responder:
             self.naks_sent += 1
             if burst.syndrome >> 5 == 1:
                 self.receiver_not_ready_sent += 1
+            elif burst.syndrome == _SEQUENCE_ERROR:
+                self.sequence_naks_sent += 1
+                if self._nak_is_reordering:
+                    self.sequence_naks_reordered += 1
+                else:
+                    self._asked_psn = burst.psn
         else:
             self._ack_pending = False
             self._ack_first = False
@@ -397,11 +425,32 @@ class Responder:
             if limiter is not None and limiter.admits(now_ns):
                 self._cnp_pending = True
 
-    def _ask_again(self) -> None:
-        """Ask, once, for what is missing before a packet that came too early."""
-        if not self._nak_sent:
-            self._nak_sent = True
-            self._nak_pending = _SEQUENCE_ERROR
+    def _ask_again(self, psn: int, count: int) -> None:
+        """Ask, once, for what is missing before *count* packets that came too early."""
+        last_psn = (psn + count - 1) & 0xFFFFFF
+        is_beyond = 0 < ((last_psn - self._early_last_psn) & 0xFFFFFF) < 0x800000
+        if self._nak_sent:
+            if is_beyond:
+                self._early_last_psn = last_psn
+            return
+        # What was asked for came, and then not what had come early and was dropped, but
+        # something new: the sender has not gone back, so that came by itself, and what
+        # is missing now has come before.
+        is_reordering = is_beyond and self._expected_psn == self._early_first_psn
+        if not is_reordering:
+            self._asked_psn = -1
+        self._early_first_psn = psn
+        self._early_last_psn = last_psn
+        self._nak_is_reordering = is_reordering
+        self._nak_sent = True
+        self._nak_pending = _SEQUENCE_ERROR
+
+    def _note_again(self, psn: int, count: int) -> None:
+        """See whether what a NAK asked for is among *count* duplicates."""
+        if ((self._asked_psn - psn) & 0xFFFFFF) >= count:
+            return
+        self.sequence_naks_reordered += 1
+        self._asked_psn = -1
 
     def _refuse(self, problem: str, syndrome: int) -> None:
         """Enter the error state, with a NAK as the last answer."""

@@ -37,8 +37,14 @@ class QueuePairStatistics:
         acks_received: ACKs of the peer.
         acks_invalid: ACKs and NAKs of packets that were never sent.
         naks_sent: NAKs to the peer.
+        sequence_naks_sent: Of these, those that asked for a packet that was missing.
+        sequence_naks_reordered: Of these, those whose packet was seen to be late and
+            not lost: it came by itself, and once more because of the NAK.
         naks_received: NAKs of the peer, receiver-not-ready included.
         naks_stale: NAKs that changed nothing: overtaken, or said twice.
+        naks_overtaken: NAKs of the peer that asked for a packet that was late and not
+            lost: it was acknowledged before it had been sent again. The peer cannot
+            know, so these are not among its `sequence_naks_reordered`.
         receiver_not_ready: NAKs that asked to try again later.
         receiver_not_ready_sent: Likewise, to the peer.
         cnps_sent: Congestion notifications to the peer.
@@ -72,8 +78,11 @@ class QueuePairStatistics:
     acks_received: int
     acks_invalid: int
     naks_sent: int
+    sequence_naks_sent: int
+    sequence_naks_reordered: int
     naks_received: int
     naks_stale: int
+    naks_overtaken: int
     receiver_not_ready: int
     receiver_not_ready_sent: int
     cnps_sent: int
@@ -113,8 +122,11 @@ def queue_pair_statistics(
         acks_received=requester.acks_received,
         acks_invalid=requester.acks_invalid,
         naks_sent=responder.naks_sent,
+        sequence_naks_sent=responder.sequence_naks_sent,
+        sequence_naks_reordered=responder.sequence_naks_reordered,
         naks_received=requester.naks_received,
         naks_stale=requester.naks_stale,
+        naks_overtaken=requester.naks_overtaken,
         receiver_not_ready=requester.receiver_not_ready,
         receiver_not_ready_sent=responder.receiver_not_ready_sent,
         cnps_sent=responder.cnps_sent,

@@ -9,13 +9,14 @@ from chakram.core.records import RecordRows
 from chakram.errors import PlanError, RunFailed
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
+from chakram.replay.samples import queue_pair_owners, queue_pair_row
 from chakram.simulate.bursts import burst_packets_for, longest_path, plan_traffic
 from chakram.simulate.engine import VirtualFabric, Wire
 from chakram.simulate.marking import EcnMarker
 from chakram.simulate.routing import Router
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from chakram.core.plan import (
@@ -41,7 +42,8 @@ class SimulationResult:
     """What a simulated run gives.
 
     Attributes:
-        records: Rows of all ranks, port by port.
+        records: Rows of all ranks, port by port, and the last sample of every queue
+            pair that was used.
         end_ns: When the last rank had finished; the run begins at 0.
         link_bytes: Layer-2 bytes per direction of each link, by the port where it
             begins.
@@ -134,6 +136,7 @@ def simulate_plan(
     records = RecordRows()
     for endpoint in endpoints:
         records.extend(endpoint.records.take())
+    records.queue_pairs.extend(_queue_pair_rows(plan, endpoints, fabric.now_ns))
     return SimulationResult(
         records=records,
         end_ns=fabric.now_ns,
@@ -197,6 +200,21 @@ class _Ways:
         )
         # The first wire leaves the host, the last one the switch of the other host.
         return tuple(wire.name for wire in wires[1:-1])
+
+
+def _queue_pair_rows(
+    plan: Plan, endpoints: Sequence[Endpoint], now_ns: int
+) -> Iterator[int]:
+    """Yield the values of ``QUEUE_PAIR_FIELDS`` of what was used, pair by pair."""
+    owners: dict[tuple[int, int], tuple[int, int]] = {}
+    for agent in plan.agents:
+        owners |= queue_pair_owners(agent)
+    for endpoint in endpoints:
+        for queue_pair in endpoint.engine.queue_pairs():
+            counters = queue_pair.statistics()
+            if counters.packets_sent or counters.packets_received:
+                own, peer = owners[endpoint.port.number, queue_pair.qpn]
+                yield from queue_pair_row(now_ns, own, peer, queue_pair.qpn, counters)
 
 
 def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:

@@ -91,14 +91,17 @@ def test_at_the_end_nothing_is_left_out() -> None:
     assert len(rows(sampler.rows.queue_pairs, QUEUE_PAIR_FIELDS)) == 2
 
 
-def test_without_bins_nothing_is_taken() -> None:
+def test_without_bins_everything_is_taken_once_at_the_end() -> None:
     plane, plan = made()
     sampler = Sampler(plane, plan, bin_ns=0)
     send(plane, 1)
     sampler.turn(BIN_NS)
+    assert len(sampler.rows) == 0
     sampler.finish(2 * BIN_NS)
 
-    assert len(sampler.rows) == 0
+    taken = rows(sampler.rows.queue_pairs, QUEUE_PAIR_FIELDS)
+    assert [row["time_ns"] for row in taken] == [2 * BIN_NS] * 2
+    assert len(rows(sampler.rows.ports, PORT_FIELDS)) == 2
 
 
 def test_queue_pairs_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,11 +23,12 @@ from chakram.core.counters import (
 )
 from chakram.core.plan import AgentPlan, RunSettings
 from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, SHARE_UNIT
+from chakram.replay.samples import queue_pair_row
 from chakram.roce.histogram import Histogram, HistogramCounts
 from chakram.roce.statistics import PortStatistics, QueuePairStatistics
 from chakram.testing.plans import collective, world_plan
 from chakram_agent.counters import SharedCounters
-from chakram_agent.sampling import port_row, queue_pair_row
+from chakram_agent.sampling import port_row
 from chakram_agent.tally import TURNS_PER_DISTRIBUTION, Tally
 
 SOCKET_DROPS, SEND_RETRIES, RECEIVED_BYTES = 3, 5, 11
@@ -52,6 +53,10 @@ QUEUE_PAIR_COLUMNS = {
     "ack_rx": "acks_received",
     "nak_tx": "naks_sent",
     "nak_rx": "naks_received",
+    "ack_timeouts": "timeouts",
+    "nak_sequence_tx": "sequence_naks_sent",
+    "nak_reordered_tx": "sequence_naks_reordered",
+    "nak_reordered_rx": "naks_overtaken",
 }
 """Column of a sample and the statistic of the queue pair that it has to be."""
 

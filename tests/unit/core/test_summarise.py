@@ -17,6 +17,7 @@ from chakram.core.resolve import OperationTable, completion_times, rank_records
 from chakram.core.run_records import CollectiveKey, LinkRecord
 from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements, RunFacts, Summary, SummaryRow
+from chakram.core.traffic import Traffic
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
@@ -54,6 +55,33 @@ def run(iterations: int = 4, **options: int) -> RecordRows:
 def row_of(summary: Summary, op: CollectiveOp) -> SummaryRow:
     (row,) = (row for row in summary.rows if row.op is op)
     return row
+
+
+TRAFFIC = Traffic(
+    packets=100,
+    retransmitted=70,
+    for_nak=40,
+    for_timeout=20,
+    for_rnr=10,
+    timeouts=5,
+    naks=9,
+    reordered=3,
+    marked=8,
+    corrupted=2,
+)
+
+
+def test_what_a_run_without_an_end_has_sent_again_is_counted() -> None:
+    # No collective was done, so no record tells of any packet.
+    nothing = measurements(RecordRows())
+    assert summarise(nothing).retransmitted == 0
+
+    summary = summarise(replace(nothing, traffic=TRAFFIC))
+
+    assert summary.rows == ()
+    assert (summary.packets, summary.retransmitted, summary.marked) == (100, 70, 8)
+    assert summary.traffic is not None
+    assert summary.traffic.lost == 6
 
 
 def test_rows_are_one_per_collective_size_and_group_size() -> None:

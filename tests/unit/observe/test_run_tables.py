@@ -22,7 +22,10 @@ from chakram.core.resolve import (
 from chakram.core.run_records import CollectiveKey, LinkRecord
 from chakram.core.summarise import summarise
 from chakram.core.summary import Measurements
-from chakram.observe.manifest import RunManifest
+from chakram.core.traffic import Traffic
+from chakram.observe.console import render_table
+from chakram.observe.document import summary_document
+from chakram.observe.manifest import PARTIAL, RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 from chakram.observe.tables import SCHEMAS
@@ -267,6 +270,82 @@ def test_samples_become_tables_on_the_controllers_clock(tmp_path: Path) -> None:
     assert (second["time_ns"], second["alpha"]) == (6, None)
     (port,) = results.table("ports").to_pylist()
     assert (port["time_ns"], port["port"], port["tx_bytes"]) == (1_007, 1, 9)
+
+
+def test_why_packets_were_sent_again_is_told_of_a_run_that_lost_all(
+    tmp_path: Path,
+) -> None:
+    directory = begin(tmp_path)
+    counted = {
+        "data_frames_tx": 9,
+        "data_frames_retransmitted": 6,
+        "retransmitted_nak": 1,
+        "retransmitted_timeout": 2,
+        "retransmitted_rnr": 3,
+        "ecn_ce_rx": 4,
+        "ack_timeouts": 5,
+        "nak_sequence_tx": 8,
+        "nak_reordered_tx": 1,
+        "nak_reordered_rx": 2,
+    }
+    earlier = dict.fromkeys(counted, 1)
+    directory.add(
+        RecordRows(
+            queue_pairs=array(
+                "q",
+                # Counts are from the start on: the last ones count, of every pair.
+                row_of(QUEUE_PAIR_FIELDS, time_ns=5, qpn=1, **earlier)
+                + row_of(QUEUE_PAIR_FIELDS, time_ns=6, qpn=1, **counted)
+                + row_of(QUEUE_PAIR_FIELDS, time_ns=6, qpn=2, **earlier),
+            ),
+            ports=array(
+                "q",
+                row_of(PORT_FIELDS, time_ns=7, port=1, invalid_icrc=2)
+                + row_of(PORT_FIELDS, time_ns=8, port=1, invalid_icrc=3)
+                + row_of(PORT_FIELDS, time_ns=8, port=1, shard=1, invalid_icrc=4),
+            ),
+        )
+    )
+    directory.finish(PARTIAL, ended=STARTED, reason="gave up after 7 retries")
+
+    summary = open_run(directory.path).summary()
+
+    assert summary.traffic == Traffic(
+        packets=3,
+        retransmitted=7,
+        for_nak=2,
+        for_timeout=3,
+        for_rnr=4,
+        timeouts=6,
+        naks=9,
+        reordered=5,
+        marked=5,
+        corrupted=7,
+    )
+    text = render_table(summary)
+    assert "# Packets: 3 sent, 7 sent again" in text
+    assert (
+        "# Sent again: 2 after 9 NAKs (4 lost, 5 reordered), 3 after 6 timeouts, "
+        "4 as the receiver was not ready\n"
+    ) in text
+    assert (
+        "# Corrupted: 7 packets dropped on arrival because of a wrong ICRC\n"
+    ) in text
+    assert summary_document(summary)["retransmissions"]["naks_lost"] == 4
+
+
+def test_without_samples_nobody_knows_why_packets_were_sent_again(
+    tmp_path: Path,
+) -> None:
+    directory = begin(tmp_path)
+    directory.add(small_rows(1, retransmitted=2))
+    directory.finish(ended=STARTED)
+
+    summary = open_run(directory.path).summary()
+
+    assert summary.traffic is None
+    assert summary.retransmitted > 0
+    assert "Sent again" not in render_table(summary)
 
 
 def test_links_come_back(tmp_path: Path) -> None:

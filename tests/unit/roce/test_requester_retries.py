@@ -224,6 +224,39 @@ def test_without_a_timeout_it_waits_for_ever() -> None:
     assert qp.next_timeout_ns() == NEVER
 
 
+def test_what_is_acknowledged_before_it_is_sent_again_was_late() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 6 * MTU, 0)
+    sent(qp)
+    nak(qp, 2)
+    ack(qp, 2)
+
+    assert qp.statistics().naks_overtaken == 1
+    assert sent(qp)[0].psn == psn(3)
+
+
+def test_what_is_acknowledged_after_it_was_sent_again_may_have_been_lost() -> None:
+    qp = requester(window_bytes=10**6)
+    qp.post_send(1, 6 * MTU, 0)
+    sent(qp)
+    nak(qp, 2)
+    sent(qp)
+    ack(qp, 2)
+    ack(qp, 5)
+
+    assert qp.statistics().naks_overtaken == 0
+
+
+def test_no_nak_is_late_that_never_came() -> None:
+    qp = requester(window_bytes=10**6, retransmit_timeout_ns=TIMEOUT_NS)
+    qp.post_send(1, 6 * MTU, 0)
+    sent(qp)
+    qp.handle_timeout(TIMEOUT_NS)
+    ack(qp, 5)
+
+    assert qp.statistics().naks_overtaken == 0
+
+
 # Why packets are sent again, and how long one waits.
 
 

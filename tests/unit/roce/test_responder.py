@@ -113,6 +113,77 @@ def test_a_gap_is_complained_about_once() -> None:
     assert qp.statistics().naks_sent == 2
 
 
+def gap(qp: QueuePair) -> None:
+    """Let packet 1 be missing, and a NAK ask for it."""
+    receive(qp, 0)
+    receive(qp, 2)
+    receive(qp, 3)
+    answers(qp)
+
+
+def naks(qp: QueuePair) -> tuple[int, int]:
+    """Return how many NAKs asked for a packet, and how many for a late one."""
+    statistics = qp.statistics()
+    return statistics.sequence_naks_sent, statistics.sequence_naks_reordered
+
+
+def test_what_a_nak_asked_for_and_comes_once_was_lost() -> None:
+    qp = make_queue_pair()
+    gap(qp)
+    for psn in (1, 2, 3, 4):
+        receive(qp, psn)
+
+    assert naks(qp) == (1, 0)
+
+
+def test_what_a_nak_asked_for_and_comes_twice_was_late() -> None:
+    qp = make_queue_pair()
+    gap(qp)
+    receive(qp, 1)
+    receive(qp, 1)
+    for psn in (2, 3, 3, 1):
+        receive(qp, psn)
+
+    assert naks(qp) == (1, 1)
+
+
+def test_a_gap_that_goes_on_behind_what_was_late_is_of_one_cause() -> None:
+    qp = make_queue_pair()
+    gap(qp)
+    receive(qp, 1)
+    answers(qp)
+    # New, and not what came early: the sender has not gone back.
+    receive(qp, 4)
+    answers(qp)
+    for psn in (2, 3, 4):
+        receive(qp, psn)
+
+    # Of the first one nobody knows here: packet 1 never came again.
+    assert naks(qp) == (2, 1)
+
+
+def test_what_is_lost_of_what_was_sent_again_is_no_gap_that_goes_on() -> None:
+    qp = make_queue_pair()
+    gap(qp)
+    receive(qp, 1)
+    answers(qp)
+    receive(qp, 3)
+    answers(qp)
+
+    assert naks(qp) == (2, 0)
+
+
+def test_only_naks_for_what_is_missing_are_told_apart() -> None:
+    qp = make_queue_pair()
+    qp.responder.be_not_ready(0, 0, 0)
+    answers(qp)
+    receive(qp, 0)
+    receive(qp, 0)
+
+    assert naks(qp) == (0, 0)
+    assert qp.statistics().naks_sent == 1
+
+
 def test_what_closes_a_gap_is_acknowledged_at_once() -> None:
     qp = make_queue_pair()
     receive(qp, 1)

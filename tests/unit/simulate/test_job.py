@@ -9,6 +9,7 @@ import pytest
 from chakram.core.faults import FaultAction, PacketFault
 from chakram.core.groups import world_group
 from chakram.core.plan import JobSettings, Plan, RunSettings, TransportPlan
+from chakram.core.records import QUEUE_PAIR_FIELDS
 from chakram.core.schedule import part_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
 from chakram.fabric.shapes import single_switch
@@ -314,3 +315,27 @@ def test_without_a_timeout_only_gaps_are_repaired(
     else:
         with pytest.raises(RunFailed, match="there is no timeout"):
             simulate_plan(plan, topology, rng=random.Random(1))
+
+
+def test_queue_pairs_say_what_was_lost_on_them() -> None:
+    fault = PacketFault(action=FaultAction.DROP, packets="data", nth=3, count=1)
+    plan, topology = world_plan(
+        [collective("all_gather", SIZE)],
+        nranks=2,
+        settings=RunSettings(warmup=0, measured=1, faults=(fault,)),
+    )
+
+    rows = simulate(plan, topology, burst_packets=1).records.queue_pairs
+
+    pairs = {
+        row["rank"]: row
+        for row in (
+            dict(zip(QUEUE_PAIR_FIELDS, values, strict=True))
+            for values in zip(*[iter(rows)] * len(QUEUE_PAIR_FIELDS), strict=True)
+        )
+    }
+    assert {rank: row["peer"] for rank, row in pairs.items()} == {0: 1, 1: 0}
+    for row in pairs.values():
+        assert row["nak_sequence_tx"] == row["nak_rx"] == 1
+        assert row["retransmitted_nak"] == row["data_frames_retransmitted"] > 0
+        assert row["nak_reordered_tx"] == row["nak_reordered_rx"] == 0
