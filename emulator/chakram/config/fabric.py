@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
@@ -212,7 +213,8 @@ class HostSettings(Model):
     """A host under an agent's control."""
 
     name: Name
-    """Name of the host, in all results."""
+    """Name of the host, in all results. Its port is called like it; of several ports
+    each has what it is opened as behind it, e.g. h1:udp:ens1f0."""
     agent: AgentAddress
     """Where its agent listens: address:port, or unix:/path on this machine."""
     ports: tuple[PortSettings, ...] = Field(min_length=1, max_length=64)
@@ -269,7 +271,7 @@ class ExternalFabric(Model):
         default=None, examples=[{"single_switch": {"hosts": 8}}]
     )
     """Shape of the fabric under test, for ideal times and simulation; ports in order
-    are its hosts. Without it there are neither."""
+    are its hosts, and keep their names. Without it there are neither."""
     links: LinksSettings = LinksSettings()
     """Links of that topology."""
 
@@ -277,6 +279,25 @@ class ExternalFabric(Model):
     def udp_port(self) -> int:
         """UDP port that all ports receive on."""
         return self.defaults.udp_port
+
+    def port_names(self) -> tuple[str, ...]:
+        """Return what results call the ports, in order: no two are called alike.
+
+        That of a host with one port has the host's name; of several, how each is
+        opened is behind it, and the address where that does not tell them apart.
+        """
+        names: list[str] = []
+        for host in self.hosts:
+            opened = Counter(port.open for port in host.ports)
+            for port in host.ports:
+                name = host.name
+                if len(host.ports) > 1:
+                    name += f":{port.open}"
+                if opened[port.open] > 1:
+                    # One interface with two addresses, or namespaces that each have it.
+                    name += f"@{port.address.ip}"
+                names.append(name)
+        return tuple(names)
 
 
 _KINDS: dict[str, type[Model]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -56,8 +55,13 @@ def ports_needed(jobs: Sequence[LoadedJob]) -> int:
 
 def simulated_ports(experiment: Experiment, topology: Topology) -> tuple[PortPlan, ...]:
     """Return a port for every host of *topology*, as a simulation has them."""
-    addresses = plan_addresses(topology, address_family(experiment.fabric))
-    mtu = smallest_mtu(experiment.fabric)
+    fabric = experiment.fabric
+    if isinstance(fabric, ExternalFabric):
+        addresses = [port.address for port in external_ports(fabric)]
+    else:
+        planned = plan_addresses(topology, address_family(fabric))
+        addresses = [planned.host(host).address for host in topology.hosts]
+    mtu = smallest_mtu(fabric)
     return tuple(
         PortPlan(
             number=number,
@@ -65,47 +69,36 @@ def simulated_ports(experiment: Experiment, topology: Topology) -> tuple[PortPla
             host=host,
             open=SIMULATED_PORT,
             netns=None,
-            address=addresses.host(host).address,
+            address=address,
             udp_port=experiment.udp_port,
             rate_bps=topology.host_link(host).rate_bps,
             mtu=mtu,
         )
-        for number, host in enumerate(topology.hosts)
+        for number, (host, address) in enumerate(
+            zip(topology.hosts, addresses, strict=True)
+        )
     )
 
 
-def external_ports(
-    fabric: ExternalFabric, topology: Topology | None
-) -> tuple[PortPlan, ...]:
-    """Return the ports of an external fabric, in the order of the file.
-
-    Args:
-        fabric: Its hosts and their ports.
-        topology: What the ports are the hosts of, in order; None if nobody told.
-    """
-    ports: list[PortPlan] = []
-    for host in fabric.hosts:
-        named = Counter(port.open for port in host.ports)
-        for port in host.ports:
-            name = f"{host.name}:{port.open}"
-            if named[port.open] > 1:
-                # One interface with two addresses, or two namespaces that each have it.
-                name += f"@{port.address.ip}"
-            number = len(ports)
-            ports.append(
-                PortPlan(
-                    number=number,
-                    agent=host.name,
-                    host=name if topology is None else topology.hosts[number],
-                    open=port.open,
-                    netns=None if port.netns is None else str(port.netns),
-                    address=str(port.address.ip),
-                    udp_port=fabric.udp_port,
-                    rate_bps=port.rate_bps or fabric.defaults.rate_bps,
-                    mtu=port.mtu or fabric.defaults.mtu,
-                )
-            )
-    return tuple(ports)
+def external_ports(fabric: ExternalFabric) -> tuple[PortPlan, ...]:
+    """Return the ports of an external fabric, in the order of the file."""
+    ports = [(host, port) for host in fabric.hosts for port in host.ports]
+    return tuple(
+        PortPlan(
+            number=number,
+            agent=host.name,
+            host=name,
+            open=port.open,
+            netns=None if port.netns is None else str(port.netns),
+            address=str(port.address.ip),
+            udp_port=fabric.udp_port,
+            rate_bps=port.rate_bps or fabric.defaults.rate_bps,
+            mtu=port.mtu or fabric.defaults.mtu,
+        )
+        for number, ((host, port), name) in enumerate(
+            zip(ports, fabric.port_names(), strict=True)
+        )
+    )
 
 
 def planned_ports(
@@ -117,9 +110,9 @@ def planned_ports(
         FabricError: If the fabric cannot have that shape.
     """
     fabric = experiment.fabric
-    topology = topology_from_config(fabric, nports=ports_needed(jobs))
     if isinstance(fabric, ExternalFabric):
-        return external_ports(fabric, topology)
+        return external_ports(fabric)
+    topology = topology_from_config(fabric, nports=ports_needed(jobs))
     if topology is None:
         raise ConfigError("fabric.topology", "names no shape", "e.g. single_switch")
     # They will have sockets, which processes may share.

@@ -261,7 +261,7 @@ def _external(fabric: ExternalFabric) -> World:
     topology = topology_from_config(fabric)
     return World(
         kind="external",
-        ports=external_ports(fabric, topology),
+        ports=external_ports(fabric),
         agents=tuple(
             AgentAddress(
                 name=host.name,

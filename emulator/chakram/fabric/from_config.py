@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.config.fabric import LoopbackFabric
+from chakram.config.fabric import ExternalFabric, LoopbackFabric
 from chakram.errors import ConfigError
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import EcnThresholds, Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chakram.config.fabric import (
-        ExternalFabric,
         LinkSettings,
         LinksSettings,
         NamespaceFabric,
@@ -38,7 +39,8 @@ def topology_from_config(
 
     Returns:
         The topology; for a loopback fabric its ports as hosts on one switch; None for
-        an external fabric whose shape is not told.
+        an external fabric whose shape is not told. The hosts of one whose shape is told
+        are its ports, and called like them.
 
     Raises:
         ConfigError: If a loopback fabric's number of ports is known from nowhere.
@@ -53,10 +55,13 @@ def topology_from_config(
         return single_switch(ports, fabric.rate_bps)
     if fabric.topology is None:
         return None
-    return _shape(fabric.topology, fabric.links)
+    names = fabric.port_names() if isinstance(fabric, ExternalFabric) else None
+    return _shape(fabric.topology, fabric.links, names)
 
 
-def _shape(shape: TopologySettings, links: LinksSettings) -> Topology:
+def _shape(
+    shape: TopologySettings, links: LinksSettings, names: Sequence[str] | None
+) -> Topology:
     host = links.host
     if shape.single_switch is not None:
         return single_switch(
@@ -65,6 +70,7 @@ def _shape(shape: TopologySettings, links: LinksSettings) -> Topology:
             host_delay_ns=host.delay_ns,
             host_queue_bytes=_queue_bytes(host),
             host_ecn=_ecn(host),
+            names=names,
         )
     if shape.clos is None:
         raise ConfigError(
@@ -83,6 +89,7 @@ def _shape(shape: TopologySettings, links: LinksSettings) -> Topology:
         uplink_queue_bytes=_queue_bytes(uplink),
         host_ecn=_ecn(host),
         uplink_ecn=_ecn(uplink),
+        names=names,
     )
 
 

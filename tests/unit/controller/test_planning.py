@@ -22,6 +22,7 @@ from chakram.controller.port_plans import (
 )
 from chakram.core.plan_check import check_plan
 from chakram.errors import ConfigError, PlanError
+from chakram.fabric.from_config import topology_from_config
 from chakram.fabric.shapes import single_switch
 from tests.unit.controller.experiments import EXPERIMENT, moe, of_files
 
@@ -180,27 +181,59 @@ def test_loopback_has_as_many_ports_as_needed() -> None:
 def test_external_ports_are_those_of_the_file() -> None:
     experiment = parse_experiment(EXTERNAL)
     assert experiment.fabric.kind == "external"
-    ports = external_ports(experiment.fabric, None)
+    ports = external_ports(experiment.fabric)
     assert [(port.agent, port.address) for port in ports] == [
         ("a", "198.18.0.1"),
         ("b", "198.18.0.2"),
         ("b", "198.18.0.3"),
     ]
-    assert [port.host for port in ports] == ["a:udp:eth1", "b:udp:eth1", "b:udp:eth2"]
+    assert [port.host for port in ports] == ["a", "b:udp:eth1", "b:udp:eth2"]
     assert [port.rate_bps for port in ports] == [10**10, 10**9, 10**10]
     assert [port.mtu for port in ports] == [9000, 1500, 9000]
     assert transport_plan(experiment).path_mtu == 1024
-    named = external_ports(experiment.fabric, single_switch(3, 10**9))
-    assert [port.host for port in named] == ["h0", "h1", "h2"]
     assert summary_of(experiment).agents == (("a", 1), ("b", 1))
+
+
+SHAPES = [
+    "single_switch: {hosts: 3}",
+    "clos: {leaves: 3, spines: 2, hosts_per_leaf: 1}",
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_hosts_have_the_users_names_whatever_shape_is_told(shape: str) -> None:
+    experiment = parse_experiment(
+        EXTERNAL.replace("kind: external", f"kind: external\n  topology: {{{shape}}}")
+        .replace("name: a", "name: h1")
+        # As a switch of either shape would be called.
+        .replace("name: b", "name: s0" if "single" in shape else "name: leaf0")
+    )
+    fabric = experiment.fabric
+    assert fabric.kind == "external"
+    second = fabric.hosts[1].name
+    names = ["h1", f"{second}:udp:eth1", f"{second}:udp:eth2"]
+
+    topology = topology_from_config(fabric)
+
+    assert topology is not None
+    assert list(topology.hosts) == names
+    assert len({*topology.hosts, *topology.switches}) == 3 + len(topology.switches)
+    switch = topology.switch_of(names[0])
+    assert topology.host_link(names[0]).name == f"h1-{switch}"
+    ports = external_ports(fabric)
+    assert [port.host for port in ports] == names
+    # What is simulated is the same network: its names, and its addresses.
+    simulated = simulated_ports(experiment, topology)
+    assert [port.host for port in simulated] == names
+    assert [port.address for port in simulated] == [port.address for port in ports]
 
 
 def test_ports_that_are_opened_alike_are_told_apart_by_their_addresses() -> None:
     experiment = parse_experiment(EXTERNAL.replace("udp:eth2", "udp:eth1"))
     assert experiment.fabric.kind == "external"
-    ports = external_ports(experiment.fabric, None)
+    ports = external_ports(experiment.fabric)
     assert [port.host for port in ports] == [
-        "a:udp:eth1",
+        "a",
         "b:udp:eth1@198.18.0.2",
         "b:udp:eth1@198.18.0.3",
     ]
@@ -209,7 +242,7 @@ def test_ports_that_are_opened_alike_are_told_apart_by_their_addresses() -> None
 def test_shards_leave_a_core_here_and_follow_ports_elsewhere() -> None:
     external = parse_experiment(EXTERNAL)
     assert external.fabric.kind == "external"
-    ports = external_ports(external.fabric, None)
+    ports = external_ports(external.fabric)
     assert shards_of(external, ports) == {"a": 1, "b": 2}
     fixed = parse_experiment(EXTERNAL + "agents: {shards: 3}\n")
     assert shards_of(fixed, ports) == {"a": 3, "b": 3}

@@ -59,7 +59,7 @@ def test_an_external_fabric_may_keep_its_shape_to_itself() -> None:
     assert topology_from_config(ExternalFabric.model_validate(section)) is None
     told = section | {"topology": {"single_switch": {"hosts": 1}}}
     assert topology_from_config(ExternalFabric.model_validate(told)) == single_switch(
-        1, None
+        1, None, names=["a"]
     )
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from chakram.errors import FabricError
 from chakram.fabric.shapes import clos, single_switch
-from chakram.fabric.topology import Link
+from chakram.fabric.topology import Link, Topology
 from chakram.fabric.topology_check import check_topology
 from tests.unit.fabric.links import GBIT, names, port
 
@@ -72,3 +74,22 @@ def test_single_switch_refuses_no_hosts_and_impossible_links() -> None:
         single_switch(2, GBIT, host_delay_ns=-1)
     with pytest.raises(FabricError, match="queue of 0 bytes is not positive"):
         single_switch(2, GBIT, host_queue_bytes=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda names: single_switch(4, GBIT, names=names),
+        lambda names: clos(2, 2, 2, GBIT, GBIT, names=names),
+    ],
+)
+def test_hosts_may_have_names_of_their_own(
+    make: Callable[[list[str]], Topology],
+) -> None:
+    topology = make(["h1", "leaf1", "spine0", "s0"])
+
+    assert topology.hosts == ("h1", "leaf1", "spine0", "s0")
+    assert check_topology(topology) == []
+    assert topology.host_link("s0").name == f"s0-{topology.switch_of('s0')}"
+    with pytest.raises(FabricError, match="has 4 hosts, but there are 3 ports"):
+        make(["a", "b", "c"])
