@@ -11,16 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.doubts import check_computation
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.lint import check_across_ranks, check_trace_set
 from chakram.chakra.lint_rules import RULES, Severity
+from chakram.chakra.misleading import doubts_of
 from chakram.chakra.options import CORRECTIONS, ReadOptions, WarningKind
-from chakram.chakra.producers import ONE_RANK_PER_FILE
 from chakram.chakra.profiles import Profiles
 from chakram.chakra.reader import open_stream, settle
 from chakram.chakra.trace_set import load_trace_set
-from chakram.chakra.traffic_doubts import check_traffic
 from chakram.errors import (
     GarbageTrace,
     OversizedRecord,
@@ -160,18 +158,14 @@ def _findings(traces: TraceSet, missing: Severity) -> list[Finding]:
         )
         for problem in problems
     ]
-    bodies = any(each.kind is WarningKind.COLLECTIVE_BODY for each in traces.warnings)
-    if any(each.severity is Severity.PROBLEM for each in findings) or bodies:
+    if any(each.severity is Severity.PROBLEM for each in findings):
         # What cannot be replayed cannot mislead.
         return findings
-    recorded = traces.producer in ONE_RANK_PER_FILE
-    doubts = check_computation(traces.graphs)
-    doubts += check_traffic(traces.graphs, traces.groups, recorded=recorded)
     findings += [
         _finding(
             doubt.kind, doubt.where, doubt.found, rank=doubt.rank, count=doubt.count
         )
-        for doubt in doubts
+        for doubt in doubts_of(traces)
     ]
     return findings
 

@@ -71,7 +71,7 @@ def interference(
                 "a job alone is run by `chakram run --alone JOB`",
             )
         directories[jobs.pop()] = path
-    _show(together, directories, as_json=as_json)
+    _show(together, directories, as_json=as_json, with_banners=True)
 
 
 def run_apart_and_together(
@@ -106,7 +106,8 @@ def run_apart_and_together(
         raise outcome.error
     if not as_json:
         print_table(outcome.summary, wide=wide)
-    _show(outcome.directory, directories, as_json=as_json)
+    # The table has the banners of the run.
+    _show(outcome.directory, directories, as_json=as_json, with_banners=False)
 
 
 def _show(
@@ -114,13 +115,15 @@ def _show(
     alone: Mapping[str, Path],
     *,
     as_json: bool,
+    with_banners: bool,
 ) -> None:
     from chakram.core.interference import interference as compared
     from chakram.observe.run_results import open_run
 
     results = open_run(together)
+    measurements = results.measurements()
     found = compared(
-        results.measurements(),
+        measurements,
         {job: open_run(path).measurements() for job, path in alone.items()},
         endless=[
             name
@@ -128,18 +131,19 @@ def _show(
             if job["iterations"] is None
         ],
     )
+    banners, notes = measurements.facts.banners, _notes(found)
     document = {
         "together": str(together),
         "alone": {job: str(path) for job, path in alone.items()},
         "jobs": [asdict(job) for job in found],
-        "notes": _notes(found),
+        "notes": [*banners, *notes],
     }
     text = json_text("interference", document)
     (together / FILE).write_text(text + "\n", encoding="utf-8")
     if as_json:
         print(text)
     else:
-        _print(found)
+        _print(found, [*banners, *notes] if with_banners else notes)
 
 
 def _notes(found: Sequence[JobInterference]) -> list[str]:
@@ -160,7 +164,7 @@ def _notes(found: Sequence[JobInterference]) -> list[str]:
     return notes
 
 
-def _print(found: Sequence[JobInterference]) -> None:
+def _print(found: Sequence[JobInterference], notes: Sequence[str]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Column, Table
@@ -168,7 +172,7 @@ def _print(found: Sequence[JobInterference]) -> None:
     console = Console()
     if not console.is_terminal:
         console.width = max(console.width, _WIDTH)
-    for note in _notes(found):
+    for note in notes:
         console.print(f"!! {note}", highlight=False, soft_wrap=True)
     table = Table(Column("interference", overflow="fold"), box=SIMPLE, pad_edge=False)
     for name in ("size", "alone", "together", "factor", "p99 factor", "n"):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.chakra.lint import require_replayable
+from chakram.chakra.misleading import doubts_of, misleading
 from chakram.chakra.options import (
     DependencyPolicy,
     ReadOptions,
@@ -27,7 +28,7 @@ from chakram.errors import PlanError
 from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from chakram.chakra.trace_set import TraceSet
     from chakram.config.experiment import Experiment
@@ -38,10 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LoadedJob",
+    "job_warnings",
     "load_jobs",
     "lowering_options",
     "placement_options",
 ]
+
+
+_NAMES_LISTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +112,7 @@ def load_jobs(
             if on_rank is not None:
                 on_rank(name, done, of)
 
+        of_files = isinstance(job.trace, TraceFiles)
         traces = _trace_set(job, read)
         require_replayable(traces.graphs, traces.groups, traces.least_ranks)
         lowered = lower_job(
@@ -127,6 +133,8 @@ def load_jobs(
                 nodes=sum(map(len, traces.graphs.values())),
                 lowered=lowered,
                 warnings=(
+                    # What is made up misleads nobody.
+                    *(misleading(doubts_of(traces)) if of_files else ()),
                     *traces.notes,
                     *merge_warnings(traces.warnings).values(),
                     *lowered.warnings,
@@ -137,6 +145,24 @@ def load_jobs(
             )
         )
     return loaded
+
+
+def job_warnings(jobs: Iterable[LoadedJob]) -> list[str]:
+    """Return the warnings of jobs, once what several of them have alike."""
+    names: dict[str, list[str]] = {}
+    for job in jobs:
+        for warning in dict.fromkeys(job.warnings):
+            names.setdefault(warning, []).append(job.name)
+    return [
+        f"job{'s' if len(of) > 1 else ''} {_listed(of)}: {warning}"
+        for warning, of in names.items()
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMES_LISTED
+    listed = ", ".join(names[:_NAMES_LISTED])
+    return f"{listed} and {more} more" if more > 0 else listed
 
 
 def _trace_set(job: Job, on_rank: Callable[[int, int], None]) -> TraceSet:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chakram.controller.job_loading import job_warnings
 from chakram.controller.plan_shares import (
     Share,
     Shares,
@@ -153,10 +154,7 @@ def summarise_plan(
         family=plan.family(),
         max_burst_packets=transport.max_burst_packets,
         dilation=dilation,
-        warnings=(
-            *warnings,
-            *(f"job {job.name}: {text}" for job in jobs for text in job.warnings),
-        ),
+        warnings=(*warnings, *job_warnings(jobs)),
     )
 
 

@@ -9,6 +9,7 @@ from chakram.config.fabric import LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import address_family
 from chakram.config.jobs import TraceFiles
 from chakram.controller.experiment_warnings import experiment_warnings
+from chakram.controller.job_loading import job_warnings
 from chakram.controller.planning import run_settings
 from chakram.core.addresses import IPV6
 from chakram.core.job_alone import settings_alone
@@ -138,7 +139,7 @@ def _jobs(
 
 def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ...]:
     banners = [
-        *(f"job {job.name}: {warning}" for job in jobs for warning in job.warnings),
+        *job_warnings(jobs),
         *experiment_warnings(experiment),
     ]
     if experiment.faults.drop:

@@ -291,7 +291,7 @@ def _sent_again(traffic: Traffic) -> list[str]:
             f"{traffic.for_nak} after {_counted(traffic.naks, 'NAK')} "
             f"({traffic.lost} lost, {traffic.reordered} reordered)",
             f"{traffic.for_timeout} after {_counted(traffic.timeouts, 'timeout')}",
-            f"{traffic.for_rnr} as the receiver was not ready",
+            f"{traffic.for_rnr} after RNR NAKs",
         ]
         lines.append(f"# Sent again: {', '.join(reasons)}")
     if traffic.corrupted:

@@ -137,7 +137,8 @@ class Replay:
         self.completed_messages = 0
         self.completed_operations = 0
         self.finished_ns = NEVER
-        self._operations = program.operations
+        # Those of a saved plan are made when somebody looks at them: now.
+        self._operations = tuple(program.operations)
         job = settings.of(program.job)
         self.is_background = job.is_background
         self._iterations = (

@@ -326,7 +326,7 @@ def test_why_packets_were_sent_again_is_told_of_a_run_that_lost_all(
     assert "# Packets: 3 sent, 7 sent again" in text
     assert (
         "# Sent again: 2 after 9 NAKs (4 lost, 5 reordered), 3 after 6 timeouts, "
-        "4 as the receiver was not ready\n"
+        "4 after RNR NAKs\n"
     ) in text
     assert (
         "# Corrupted: 7 packets dropped on arrival because of a wrong ICRC\n"

@@ -1,0 +1,38 @@
+"""What results say of a set that misleads: few sentences, whatever there is of it."""
+
+from __future__ import annotations
+
+from chakram.chakra.doubts import Doubt, DoubtKind
+from chakram.chakra.lint_rules import RULES
+from chakram.chakra.misleading import KINDS_TOLD, misleading
+
+
+def doubt(kind: DoubtKind, rank: int | None = 0, count: int = 1) -> Doubt:
+    return Doubt(
+        kind=kind, rank=rank, where=f"rank {rank}", found="is odd", count=count
+    )
+
+
+def test_what_is_sound_misleads_nobody() -> None:
+    assert misleading([]) == ()
+
+
+def test_doubts_of_a_kind_are_one_sentence_with_what_to_do() -> None:
+    kind = DoubtKind.NOTHING_WAITS
+    (sentence,) = misleading([doubt(kind, rank, count=3) for rank in range(4)])
+
+    assert sentence == (
+        f"MISLEADING: rank 0: is odd ({RULES[kind].remedy}) "
+        "[nothing-waits: 12 times in 4 ranks]"
+    )
+
+
+def test_many_kinds_are_a_few_sentences_those_about_times_first() -> None:
+    sentences = misleading([doubt(kind, count=2) for kind in reversed(DoubtKind)])
+
+    assert len(sentences) == KINDS_TOLD + 1
+    for sentence, kind in zip(sentences, DoubtKind, strict=False):
+        assert f"[{kind}: 2 times]" in sentence
+    for kind in list(DoubtKind)[KINDS_TOLD:]:
+        assert f"[{kind}: 2 times]" in sentences[-1]
+    assert sentences[-1].endswith("; see chakram trace lint")
