@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow  # each runs pytest
 
-RULES = ("__init__.py", "conftest.py", "leaks.py", "support.py", "waiting.py")
+RULES = ("__init__", "conftest", "documented", "leaks", "support", "waiting")
 GRACE = "GRACE_S = 10.0"
 """What leaks use up whole."""
 
@@ -83,7 +83,7 @@ def outcomes(root: Path, *arguments: str, **environment: str) -> dict[str, str]:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     for name in RULES:
-        shutil.copy(REPO_ROOT / "tests" / name, root / "tests" / name)
+        shutil.copy(REPO_ROOT / f"tests/{name}.py", root / f"tests/{name}.py")
     leaks = root / "tests/leaks.py"
     rules = leaks.read_text()
     assert rules.count(GRACE) == 1
