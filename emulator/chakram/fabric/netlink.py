@@ -56,11 +56,15 @@ class NetlinkSocket:
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE
         )
-        self._socket.bind((0, 0))
-        # An acknowledgement need not repeat the request, and may say what was wrong.
-        self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
-        self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
-        self._socket.settimeout(10)
+        try:
+            self._socket.bind((0, 0))
+            # Acknowledgements need not repeat the request, and may say what was wrong.
+            self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
+            self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
+            self._socket.settimeout(10)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         """Close the socket."""
