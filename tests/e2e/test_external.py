@@ -74,7 +74,8 @@ def test_data_may_go_over_ipv6_and_control_over_ipv4(
     experiment = write_experiment(
         tmp_path,
         [{"name": "job", "trace": {"path": str(trace)}}],
-        found.fabric(hosts=sections),
+        # What is told of the fabric does not rename its hosts.
+        found.fabric(hosts=sections, topology={"single_switch": {"hosts": 4}}),
         collectives=ALGORITHMS,
         transport={"icrc_check": 4},
     )
@@ -90,6 +91,8 @@ def test_data_may_go_over_ipv6_and_control_over_ipv4(
     for name in NAMES:
         assert found.sent_bytes(name) - before[name] > nbytes
     assert results.manifest.family == "ipv6"
+    assert set(results.queue_pair_metrics()["port_tx"].to_pylist()) == set(NAMES)
+    assert set(results.table("ports", "host")[0].to_pylist()) == set(NAMES)
     assert max(results.table("ports", "invalid_packets")[0].to_pylist()) == 0
 
 

@@ -85,5 +85,5 @@ def test_both_are_asked_for() -> None:
     assert sent_over(psn=0, burst_packets=4, lost=20) == (1, 0)
     # It overtakes what was sent again, or is acknowledged before that leaves, or late.
     for late_ns in (500, 1_500, 5_000, 20_000):
-        naks, reordered = sent_over(psn=0, burst_packets=4, late=20, late_ns=late_ns)
+        naks, reordered = sent_over(psn=0, burst_packets=4, late=21, late_ns=late_ns)
         assert naks == reordered > 0
