@@ -1,14 +1,58 @@
 """Chakram: replay AI training traffic as RoCEv2 through a network under test.
 
-This module stays light on purpose: data-plane processes import it at start, so it
-imports nothing of the library but the finder that chooses between the compiled and the
-plain form of the hot modules.
+What `__all__` names is for users, and loaded when it is asked for: data-plane processes
+import this module at start, so it imports nothing of the library but the finder that
+chooses between the compiled and the plain form of the hot modules.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from chakram._compiled import install
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from chakram.api import run_experiment, simulate_experiment
+    from chakram.chakra.trace_set import TraceSet, load_trace_set
+    from chakram.config.experiment import Experiment, load_experiment
+    from chakram.errors import ChakramError
+    from chakram.observe.run_results import RunResults, open_run
+
+__all__ = [
+    "ChakramError",
+    "Experiment",
+    "RunResults",
+    "TraceSet",
+    "__version__",
+    "load_experiment",
+    "load_trace_set",
+    "open_run",
+    "run_experiment",
+    "simulate_experiment",
+]
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    "ChakramError": "chakram.errors",
+    "Experiment": "chakram.config.experiment",
+    "RunResults": "chakram.observe.run_results",
+    "TraceSet": "chakram.chakra.trace_set",
+    "load_experiment": "chakram.config.experiment",
+    "load_trace_set": "chakram.chakra.trace_set",
+    "open_run": "chakram.observe.run_results",
+    "run_experiment": "chakram.api",
+    "simulate_experiment": "chakram.api",
+}
+
 install()
+
+
+def __getattr__(name: str) -> object:
+    """Load what is for users where somebody asks for it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,130 @@
+"""Experiments from Python: what ``import chakram`` offers, see ``chakram.__all__``."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.cli.options import read_experiment
+from chakram.controller import shell, simulation
+from chakram.observe.exporter import open_listener
+from chakram.observe.run_results import open_run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.controller.observer import Progress
+    from chakram.core.intervals import AgentSample
+    from chakram.observe.run_results import RunResults
+
+__all__ = ["run_experiment", "simulate_experiment"]
+
+
+class _Silent:
+    """Tells nobody how far a run is."""
+
+    def phase(self, text: str) -> None:
+        """See `Progress`, as the others."""
+
+    def iterations(self, done: int, total: int, unit: str = "iteration") -> None: ...
+
+    def sample(
+        self, agent: str, sample: AgentSample, *, done: int, total: int
+    ) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+def simulate_experiment(
+    experiment: str | Path,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    runs: str | Path | None = None,
+    plan: str | Path | None = None,
+    alone: str | None = None,
+    progress: Progress | None = None,
+) -> RunResults:
+    """Run an experiment in virtual time, as ``chakram simulate`` does.
+
+    Args:
+        experiment: The experiment file.
+        overrides: What ``--set`` says: values by key, each as it would stand in the
+            file, e.g. ``{"transport.window": "64KiB"}``.
+        runs: Folder of run directories, instead of the file's.
+        plan: A saved plan to take the programs from, instead of the traces.
+        alone: The one job that is run, where it is placed beside the others.
+        progress: Told how far it is.
+
+    Returns:
+        What its run directory holds.
+
+    Raises:
+        ChakramError: If the experiment is wrong, or does not come to its end; the run
+            directory is there all the same if it began.
+    """
+    settings, text = read_experiment(Path(experiment), _texts(overrides))
+    outcome = simulation.simulate_experiment(
+        settings,
+        experiment_text=text,
+        runs_directory=Path(runs or settings.runs),
+        progress=progress or _Silent(),
+        plan_file=None if plan is None else Path(plan),
+        alone=alone,
+    )
+    return _results(outcome)
+
+
+def run_experiment(
+    experiment: str | Path,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    runs: str | Path | None = None,
+    plan: str | Path | None = None,
+    alone: str | None = None,
+    progress: Progress | None = None,
+) -> RunResults:
+    """Run an experiment on its fabric, as ``chakram run`` does.
+
+    It has an event loop of its own, so it cannot be called where one runs. In the main
+    thread SIGINT, SIGTERM and SIGHUP end the run in order.
+
+    Args:
+        experiment: As for `simulate_experiment`, like all others.
+        overrides: Likewise; `lab` and `metrics` of the command are keys of the file.
+        runs: Likewise.
+        plan: Likewise.
+        alone: Likewise.
+        progress: Likewise.
+
+    Returns:
+        What its run directory holds.
+
+    Raises:
+        ChakramError: As for `simulate_experiment`.
+    """
+    settings, text = read_experiment(Path(experiment), _texts(overrides))
+    listen = settings.metrics.listen
+    outcome = asyncio.run(
+        shell.run_experiment(
+            settings,
+            experiment_text=text,
+            runs_directory=Path(runs or settings.runs),
+            lab_name=settings.lab_name,
+            listener=None if listen is None else open_listener(listen),
+            progress=progress or _Silent(),
+            plan_file=None if plan is None else Path(plan),
+            alone=alone,
+        )
+    )
+    return _results(outcome)
+
+
+def _texts(overrides: Mapping[str, str] | None) -> list[str]:
+    return [f"{key}={value}" for key, value in (overrides or {}).items()]
+
+
+def _results(outcome: shell.RunOutcome) -> RunResults:
+    if outcome.error is not None:
+        raise outcome.error
+    return open_run(outcome.directory)
