@@ -101,8 +101,10 @@ def test_who_is_not_ready_gets_it_later(disturbed: Machine, loss: str) -> None:
 
     outcome.check()
     assert all(pair.receiver_not_ready > 0 for pair in outcome.pairs.values())
-    assert outcome.pairs["send"].receiver_not_ready_sent > 2
-    assert outcome.counters["rcvd_rnr_err"] > 2
+    # Where answers are lost, too, the guest may spend that time waiting for timeouts.
+    least = 3 if loss == "0%" else 1
+    assert outcome.pairs["send"].receiver_not_ready_sent >= least
+    assert outcome.counters["rcvd_rnr_err"] >= least
     assert outcome.counters["send_rnr_err"] > 0
 
 
