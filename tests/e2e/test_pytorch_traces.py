@@ -70,6 +70,7 @@ def six_ranks() -> dict[int, list[dict[str, Any]]]:
     with tarfile.open(SIX) as archive:
         files = {member.name: archive.extractfile(member) for member in archive}
         return {
+            # `extractfile` may return None, for what is no file.
             rank: json.load(files[f"host_{rank}.json"])["nodes"]  # type: ignore[arg-type]
             for rank in range(6)
         }

@@ -35,6 +35,7 @@ def operation(op: str = "all_reduce", size_bytes: int = 8, **known: object) -> o
         "where": "w: node 9", "op": op, "size_bytes": size_bytes, "members": None,
         "splits": None, "position": None, "tag": 0, "thread": None,
     }  # fmt: skip
+    # mypy sees no types in the values of a mixed dictionary.
     return UnnamedOperation(**(fields | known))  # type: ignore[arg-type]
 
 
@@ -55,6 +56,7 @@ def inferred(
             rank: RankOperations(
                 rank=rank,
                 groups=tuple(made[rank]),
+                # What `operation` makes, which it calls an object.
                 operations=tuple(did[rank]),  # type: ignore[arg-type]
             )
             for rank in did
