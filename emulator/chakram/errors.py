@@ -90,6 +90,10 @@ class UnsupportedTrace(TraceError):
     """The file is recognised, but it is not of a form that is read."""
 
 
+class UnknownDimensions(TraceError):
+    """A collective is one of some dimensions, of which nobody says the ranks."""
+
+
 class MatchingError(InputError):
     """The ranks of a process group disagree about their collectives."""
 

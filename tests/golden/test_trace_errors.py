@@ -52,6 +52,7 @@ CASES: dict[str, dict[str, bytes]] = {
     "unknown_collective": {ONE: metadata() + collective(1, comm_type=12)},
     "negative_size": {ONE: metadata() + collective(1, comm_size=-1)},
     "size_as_text": {ONE: metadata() + collective(1, comm_size="big")},
+    "some_dimensions": {ONE: metadata() + collective(1, involved_dim=(True, False))},
     "missing_dependency": {ONE: metadata() + collective(1, data_deps=[7])},
     "id_twice": {ONE: metadata() + node(1) + node(1)},
     "foreign_message": {

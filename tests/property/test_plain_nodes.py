@@ -18,6 +18,7 @@ OPTIONS = st.builds(
     duration_unit_ns=st.sampled_from([1, 1_000]),
     record_limit_bytes=st.sampled_from([40, 10_000]),
     node_limit=st.sampled_from([2, 10_000]),
+    dimensions=st.sampled_from([(), (2, 4), (1, 2, 1)]),
 )
 # What counts, what does not, and neighbours of both.
 NAMES = st.sampled_from(
@@ -39,6 +40,7 @@ NAMES = st.sampled_from(
         "stream",
         "group_size",
         "group_count",
+        "involved_dim",
         "num_opt",
         "comm_sizf",
         "op_type",
@@ -85,6 +87,15 @@ ATTRIBUTE = st.one_of(
     *[st.builds(AttributeProto, name=NAMES, int64_val=SMALL)] * 8,
     *[st.builds(AttributeProto, name=NAMES, int32_val=SMALL)] * 4,
     *[st.builds(AttributeProto, name=st.just("pg_name"), string_val=TEXTS)] * 4,
+    *[
+        st.builds(
+            _attribute,
+            st.just("involved_dim"),
+            st.just("bool_list"),
+            st.lists(st.sampled_from([True, True, True, False]), max_size=4),
+        )
+    ]
+    * 3,
     st.builds(AttributeProto, name=NAMES),
     *(
         st.builds(_attribute, NAMES, st.just(f"{arm}_val"), values)
@@ -146,6 +157,13 @@ ODD_BYTES = st.sampled_from(
         b"\x52\x05\x52\x03\x0a\x01\x80",
         b"\x52\x04\x52\x02\x08\x05",
         b"\x52\x03\x92\x02\x00",
+        # Truth values in two runs, one by one, as numbers above 1, of a length that
+        # takes two bytes.
+        b"\x52\x17\x0a\x0cinvolved_dim\xe2\x01\x06\x0a\x01\x01\x0a\x01\x01",
+        b"\x52\x13\x0a\x0cinvolved_dim\xe2\x01\x02\x08\x01",
+        b"\x52\x14\x0a\x0cinvolved_dim\xe2\x01\x03\x0a\x01\x03",
+        b"\x52\x15\x0a\x0cinvolved_dim\xe2\x01\x04\x0a\x81\x00\x01",
+        b"\x52\x13\x0a\x0cinvolved_dim\xe2\x01\x02\x0a\x00",
     ]
 )
 

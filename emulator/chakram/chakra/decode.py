@@ -7,7 +7,7 @@ columns, not messages.  Files are untrusted: whatever a record holds, only
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.chakra.eras import (
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from chakram.chakra.groups import InitialGroup
+    from chakram.chakra.involved import GroupPart
     from chakram.chakra.messages import Node
     from chakram.core.trace import TraceGraph
 
@@ -68,7 +69,8 @@ class RankTrace:
     """What one file holds.
 
     ``groups`` are those that the file itself defines, by name; empty ranks stand for
-    all ranks of the job.  ``purposes`` are what they are for, where the file says it;
+    all ranks of the job.  ``parts`` are those that collectives of some dimensions have
+    of groups, by name.  ``purposes`` are what they are for, where the file says it;
     ``producer`` is the tool that wrote it.  ``least_ranks`` is how many ranks the job
     has at least, by what the file states of its groups; 0 where it states nothing.
     """
@@ -80,6 +82,7 @@ class RankTrace:
     purposes: Mapping[str, str]
     least_ranks: int
     warnings: tuple[TraceWarning, ...]
+    parts: Mapping[str, GroupPart] = field(default_factory=dict)
 
 
 class RankDecoder:
@@ -108,6 +111,7 @@ class RankDecoder:
             bytes_per_unit=options.bytes_per_element or 1,
             zero_is_a_group=zero_is_a_group,
             uncorrected=options.uncorrected,
+            dimensions=options.dimensions,
         )
         self._metadata: Metadata | None = None
         # Of a file in which kernels may lack their order: those met so far.
@@ -223,6 +227,7 @@ class RankDecoder:
             metadata=self._metadata or Metadata(),
             producer=producer,
             groups={**self._groups, **self._reader.groups},
+            parts=self._reader.parts,
             purposes=self._purposes,
             least_ranks=self._least_ranks,
             warnings=self._noticed.warnings(),

@@ -29,6 +29,7 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 _FIELD_ID, _FIELD_NAME, _FIELD_TYPE, _FIELD_PARENT = 1, 2, 3, 4
 _FIELD_DATA, _FIELD_ATTRIBUTE, _FIELD_OLD_ATTRIBUTE = 5, 10, 11
+_FIELD_INVOLVED = 14
 _STORAGE_NODE = 8
 """Since July 2026 field 11 holds a storage operation, in nodes of this type only."""
 
@@ -104,6 +105,9 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
             elif number == _FIELD_OLD_ATTRIBUTE and wire_type == _LENGTH_DELIMITED:
                 old_attribute = True
             elif 12 <= number <= 20 and wire_type == _VARINT and not has_metadata:
+                return NodeEra.FIRST
+            elif number == _FIELD_INVOLVED and not has_metadata:
+                # Which dimensions are involved: one by one above, or packed.
                 return NodeEra.FIRST
             elif number in (6, 7) and wire_type == _LENGTH_DELIMITED:
                 # Shapes and types of inputs, where times are now.

@@ -221,7 +221,12 @@ def inline_group(
     So the ranks become part of the name.
     """
     members = _ranks(ranks, f"{where}: attribute ranks")
-    return f"{name or 'group'}[{_brief(members)}]", members
+    return ranks_name(name or "group", members), members
+
+
+def ranks_name(name: str, ranks: Sequence[int]) -> str:
+    """Return the name of a group that shares its own with groups of other ranks."""
+    return f"{name}[{_brief(ranks)}]"
 
 
 def _ranks(value: Any, where: str) -> tuple[int, ...]:

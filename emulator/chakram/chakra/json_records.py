@@ -46,6 +46,7 @@ _FEEDER_ATTRIBUTES: Final = (
     "comm_src",
     "comm_dst",
     "comm_tag",
+    "involved_dim",
 )
 _STAGE_ATTRIBUTES: Final = (
     "num_ops",
@@ -58,7 +59,9 @@ _STAGE_ATTRIBUTES: Final = (
     "comm_group",
     "pg_name",
     "is_cpu_op",
+    "involved_dim",
 )
+_LISTS: Final = frozenset({"involved_dim"})
 _STAGE_TYPES: Final[Mapping[str, NodeType]] = {
     "mem_load_node": NodeType.MEM_LOAD,
     "mem_store_node": NodeType.MEM_STORE,
@@ -178,6 +181,8 @@ def _chosen(
         value = members.get(name)
         if isinstance(value, int | float | str):
             chosen[name] = value
+        elif name in _LISTS and isinstance(value, list):
+            chosen[name] = tuple(value)
         elif value is not None:
             raise GarbageTrace(
                 where,

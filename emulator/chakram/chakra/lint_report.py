@@ -24,6 +24,7 @@ from chakram.errors import (
     OversizedRecord,
     TraceError,
     TruncatedTrace,
+    UnknownDimensions,
     UnsupportedTrace,
 )
 
@@ -40,6 +41,7 @@ ERROR_RULES: Final[Mapping[type, str]] = {
     OversizedRecord: "oversized-record",
     GarbageTrace: "garbage",
     UnsupportedTrace: "unsupported-form",
+    UnknownDimensions: "unknown-dimensions",
     TraceError: "unreadable",
 }
 """What an error that ends the reading of a file is called, by its nearest class."""

@@ -70,6 +70,12 @@ RULES: Final[dict[str, Rule]] = {
             "see what was found",
         ),
         (
+            "unknown-dimensions",
+            "a collective covers some dimensions of the ranks only (`involved_dim`), "
+            "and nothing says what the dimensions are",
+            "say how many ranks each has: --dimensions, trace.dimensions",
+        ),
+        (
             "missing-data-dependency",
             "a node waits for a node that is not in the file",
             "is the trace complete? --drop-missing-dependencies goes on without",

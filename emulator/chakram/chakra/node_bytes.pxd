@@ -18,6 +18,7 @@ cdef int HAS_ROOT
 cdef int HAS_SPLITS
 cdef int HAS_GROUP_SIZE
 cdef int HAS_GROUP_COUNT
+cdef int HAS_INVOLVED
 cdef int _EDGES
 cdef long long _NO_VALUE
 cdef int _NOWHERE
@@ -35,6 +36,7 @@ cdef int _UINT64
 cdef int _BOOL
 cdef int _STRING
 cdef int _BYTES
+cdef int _BOOL_LIST
 
 
 cdef class NodeBytes:
@@ -109,6 +111,10 @@ cdef class NodeBytes:
 
 @cython.locals(bits="unsigned char", at="Py_ssize_t")
 cdef bint _is_ascii(const unsigned char* data, Py_ssize_t start,
+                    Py_ssize_t end) noexcept
+
+@cython.locals(at="Py_ssize_t")
+cdef bint _all_true(const unsigned char* data, Py_ssize_t start,
                     Py_ssize_t end) noexcept
 
 cdef int _wire_type_of(int arm) noexcept

@@ -17,6 +17,7 @@ from chakram.chakra.attribute_bits import (
     HAS_GROUP_COUNT,
     HAS_GROUP_NUMBER,
     HAS_GROUP_SIZE,
+    HAS_INVOLVED,
     HAS_ON_CPU,
     HAS_OPS,
     HAS_RANKS,
@@ -53,6 +54,7 @@ _LAST_TYPE = int(NodeType.DATA_OP)
 
 # Arms of an attribute's value.
 _INT32, _INT64, _UINT32, _UINT64, _BOOL, _STRING, _BYTES = 7, 9, 11, 13, 27, 29, 31
+_BOOL_LIST = 28
 
 
 class NodeBytes:
@@ -217,6 +219,10 @@ class NodeBytes:
             self._group_at, self._group_end = value_at, value_end
         elif bit in (HAS_RANKS, HAS_ROOT, HAS_SPLITS):
             self._odd |= bit
+        elif bit == HAS_INVOLVED:
+            # All dimensions are all ranks of the group, as without it.
+            if arm != _BOOL_LIST or not _all_true(data, value_at, value_end):
+                self._odd |= bit
         elif bit not in (HAS_GROUP_SIZE, HAS_GROUP_COUNT):
             # Of these two only counts that they are there, and not twice.
             self._set_number(bit, arm, number)
@@ -319,6 +325,19 @@ def _is_ascii(data: Bytes, start: int, end: int) -> bool:
     return bits < 0x80
 
 
+def _all_true(data: Bytes, start: int, end: int) -> bool:
+    """Say whether a list of truth values has no other than ``true``, in one run."""
+    if start == end:
+        return True
+    # A tag and a length of one byte: nobody has more than 127 dimensions.
+    if data[start] != 10 or start + 2 + data[start + 1] != end:
+        return False
+    at = start + 2
+    while at < end and data[at] == 1:
+        at += 1
+    return at == end
+
+
 def _wire_type_of(arm: int) -> int:
     """Return how the value of an arm of an attribute is written; -1: unknown arm."""
     if arm < 3 or arm > 32:
@@ -371,6 +390,8 @@ def _attribute_bit(data: Bytes, at: int, length: int) -> int:
             bit, name = HAS_TENSOR, b"tensor_size"
         else:
             bit, name = HAS_GROUP_COUNT, b"group_count"
+    elif length == 12:
+        bit, name = HAS_INVOLVED, b"involved_dim"
     elif length == 14:
         bit, name = HAS_SPLITS, b"in_split_sizes"
     elif length == 15:

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from chakram.chakra.groups import ALL_RANKS_NAMES, inline_group, normal_name
+from chakram.chakra.involved import all_involved, part_of_group
 from chakram.chakra.messages import NodeType, attribute_values
 from chakram.chakra.options import WarningKind
 from chakram.core.collectives import ROOTED, CollectiveOp
@@ -20,6 +21,7 @@ from chakram.errors import TraceError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from chakram.chakra.involved import GroupPart
     from chakram.chakra.messages import AttributeValue, Node
 
 COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {
@@ -74,6 +76,7 @@ _COMM_ATTRIBUTES = frozenset(
         "stream",
         "group_size",
         "group_count",
+        "involved_dim",
     }
 )
 _INT64_MAX = 2**63 - 1
@@ -94,10 +97,12 @@ class NodeReader:
         bytes_per_unit: What one unit of a stored size is worth.
         zero_is_a_group: Whether group ``0`` is one of its own, not all ranks.
         uncorrected: What is left as the file has it.
+        dimensions: How many ranks there are along each dimension; none: not known.
 
     Attributes:
         duration_unit_ns: What one unit of a stored time is worth.
         groups: The groups that nodes spelt out, by name.
+        parts: The parts of groups that collectives of some dimensions have, by name.
         counts_groups: Whether a collective stated the size and number of groups.
     """
 
@@ -108,6 +113,7 @@ class NodeReader:
         bytes_per_unit: int,
         zero_is_a_group: bool,
         uncorrected: frozenset[WarningKind] = frozenset(),
+        dimensions: tuple[int, ...] = (),
     ) -> None:
         self._rank = rank
         self._bytes_per_unit = bytes_per_unit
@@ -116,6 +122,8 @@ class NodeReader:
         self.duration_unit_ns = _MICROSECOND_NS
         self.counts_groups = False
         self.groups: dict[str, tuple[int, ...]] = {}
+        self._dimensions = dimensions
+        self.parts: dict[str, GroupPart] = {}
 
     def columns(
         self, node: Node, where: str
@@ -194,7 +202,7 @@ class NodeReader:
             oddities.append((WarningKind.UNTYPED_COLLECTIVE, untyped))
         columns["kind"] = NodeKind.COLLECTIVE
         columns["op"] = op
-        columns["group"] = self._group(values, where)
+        columns["group"] = self._involved(values, self._group(values, where), where)
         if "comm_size" in values:
             size_bytes = self._size(values, "comm_size", where)
             factor = self._divided(op, values)
@@ -331,6 +339,25 @@ class NodeReader:
             self.groups[name] = members
             return name
         return self.group_of(str(raw))
+
+    def _involved(
+        self, values: Mapping[str, AttributeValue], group: str | None, where: str
+    ) -> str | None:
+        """Return the group of a collective: all ranks of *group*, or some of them."""
+        flags = values.get("involved_dim", ())
+        if all_involved(flags, where) or not isinstance(flags, tuple):
+            return group
+        part = part_of_group(
+            flags,
+            group=group,
+            rank=self._rank,
+            dimensions=self._dimensions,
+            where=where,
+        )
+        if part is None:
+            return group
+        self.parts[part.name] = part
+        return part.name
 
     def group_of(self, stored: str) -> str | None:
         """Return the name of a process group as graphs have it; None: all ranks."""

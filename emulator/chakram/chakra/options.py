@@ -88,6 +88,9 @@ class ReadOptions:
             ``ANY_OPERATION`` for all others) the name of a group, or a pattern of what
             it is for.  An all_to_all_v is an ``all_to_all`` where it is not named
             itself.
+        dimensions: How many ranks there are along each dimension of the job, the one
+            in which neighbours differ first: what ``involved_dim`` of collectives
+            refers to; none: they are not known.
         record_limit_bytes: Length of a record above which a file is refused.
         node_limit: Number of nodes of one rank above which a file is refused.
     """
@@ -98,6 +101,7 @@ class ReadOptions:
     duration_unit_ns: int | None = None
     uncorrected: frozenset[WarningKind] = frozenset()
     unnamed_groups: Mapping[str, str] = field(default_factory=dict)
+    dimensions: tuple[int, ...] = ()
     record_limit_bytes: int = DEFAULT_RECORD_LIMIT_BYTES
     node_limit: int = 10_000_000
 
@@ -106,6 +110,8 @@ class ReadOptions:
             raise ValueError(f"bytes_per_element is {self.bytes_per_element}, not > 0")
         if self.duration_unit_ns is not None and self.duration_unit_ns < 1:
             raise ValueError(f"duration_unit_ns is {self.duration_unit_ns}, not > 0")
+        if any(size < 1 for size in self.dimensions):
+            raise ValueError(f"dimensions are {self.dimensions}, not all > 0")
         if not self.uncorrected <= CORRECTIONS:
             raise ValueError(
                 f"{set(self.uncorrected - CORRECTIONS)} are no corrections"

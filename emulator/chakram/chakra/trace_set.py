@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 from chakram.bounded import read_bounded, read_stream_bounded
 from chakram.chakra.finding import find_trace_set
 from chakram.chakra.groups import parse_group_file
+from chakram.chakra.involved import check_dimensions
 from chakram.chakra.options import ReadOptions, TraceWarning, WarningKind
 from chakram.chakra.profiles import Profiles
 from chakram.chakra.reader import OpenTrace, ReadTrace, open_stream, read_stream, settle
 from chakram.core.groups import WORLD, ProcessGroup, ranks_text, world_group
-from chakram.core.replication import replicate
+from chakram.core.replication import ALL, replicate
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from chakram.chakra.decode import RankTrace
     from chakram.chakra.finding import FoundSet
     from chakram.chakra.messages import Metadata
     from chakram.core.replication import Replication
@@ -99,6 +101,7 @@ def load_trace_set(
         find_trace_set(path, prefix) as found,
         Profiles(found, Path(kineto) if kineto else None) as profiles,
     ):
+        check_dimensions(options.dimensions, nranks=len(found.files), where=found.place)
         file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
         opened: dict[int, OpenTrace] = {}
         for rank, name in found.files.items():
@@ -143,6 +146,9 @@ def load_replicated(
     Raises:
         TraceError: If the trace is not found, not readable, or cannot be replicated.
     """
+    options = replace(
+        options or ReadOptions(), dimensions=tuple(replication.dimensions.values())
+    )
     with (
         find_trace_set(path, prefix, only=rank) as found,
         Profiles(found, Path(kineto) if kineto else None, only=rank) as profiles,
@@ -154,7 +160,7 @@ def load_replicated(
                 stream,
                 rank=rank,
                 source=f"{found.store.place}/{name}",
-                options=options or ReadOptions(),
+                options=options,
                 zero_is_a_group="0" in file_groups,
                 profile_of=profiles.read,
             )
@@ -175,7 +181,10 @@ def load_replicated(
                     name=name, ranks=world_group(recorded_ranks).ranks
                 )
         replicas = replicate(
-            read.trace.graph, groups, replication, recorded_ranks=recorded_ranks
+            read.trace.graph,
+            groups,
+            _with_parts(replication, read.trace),
+            recorded_ranks=recorded_ranks,
         )
         digest = hashlib.sha256(f"{rank} {read.sha256} {replication}".encode())
         return TraceSet(
@@ -188,6 +197,31 @@ def load_replicated(
             schema=_schema(read.trace.metadata),
             notes=replicas.notes,
         )
+
+
+def _with_parts(replication: Replication, trace: RankTrace) -> Replication:
+    """Return how a trace is replicated that has collectives of some dimensions.
+
+    Raises:
+        TraceError: If nothing says which dimensions their groups have.
+    """
+    groups = dict(replication.groups)
+    names = list(replication.dimensions)
+    for name, part in trace.parts.items():
+        involved = [names[place] for place in part.involved]
+        whole = (ALL,) if part.group is None else replication.groups.get(part.group)
+        if whole is None and part.group in replication.dimensions:
+            whole = (str(part.group),)
+        if whole is None:
+            raise TraceError(
+                f"{trace.graph.source}: process group {part.group!r}",
+                "does collectives of some of its dimensions, and nothing says which "
+                "it has",
+                f"say what it is: trace.groups: {{{part.group!r}: {ALL}}}, or names of "
+                "trace.dimensions",
+            )
+        groups[name] = tuple(each for each in involved if ALL in whole or each in whole)
+    return replace(replication, groups=groups)
 
 
 def assemble(
@@ -263,7 +297,27 @@ def _merge_groups(
             first_seen.setdefault(name, rank)
     groups = {name: ProcessGroup(name=name, ranks=members[name]) for name in members}
     groups[WORLD] = world
-    return groups
+    return groups | _parts(traces, groups)
+
+
+def _parts(
+    traces: Mapping[int, ReadTrace], groups: Mapping[str, ProcessGroup]
+) -> dict[str, ProcessGroup]:
+    """Return the groups of collectives of some dimensions.
+
+    Those of a group that nobody defines are not defined either.
+    """
+    parts: dict[str, ProcessGroup] = {}
+    for read in traces.values():
+        for name, part in read.trace.parts.items():
+            whole = groups.get(part.group or WORLD)
+            if name in parts or whole is None:
+                continue
+            ranks = set(part.ranks)
+            members = tuple(rank for rank in whole.ranks if rank in ranks)
+            if members:
+                parts[name] = ProcessGroup(name=name, ranks=members)
+    return parts
 
 
 def _overruled(

@@ -136,7 +136,7 @@ def _check_replication(trace: TraceFiles, where: Location) -> list[Mistake]:
                 found="means nothing without replicate",
                 hint="add replicate, e.g. replicate: 64, or remove it",
             )
-            for name in ("rank", "dimensions", "groups", "peer_offset")
+            for name in ("rank", "groups", "peer_offset")
             if getattr(trace, name) not in (0, {}, None)
         ]
     mistakes = []

@@ -199,8 +199,9 @@ class TraceFiles(Model):
     dimensions: dict[Name, Annotated[Whole, Field(ge=1, le=MAX_RANKS)]] = Field(
         default_factory=dict, examples=[{"tp": 8, "dp": 8}]
     )
-    """Sizes of the dimensions of replicated ranks, innermost first; their product is
-    replicate."""
+    """Sizes of the dimensions in which the ranks stand, innermost first; their product
+    is the number of ranks. For groups of a replicated trace, and for collectives that
+    involve some dimensions only (involved_dim)."""
     groups: GroupDimensions = Field(
         default_factory=dict, examples=[{"1": "tp", "2": ["tp", "dp"]}]
     )

@@ -179,6 +179,7 @@ def _trace_files(trace: TraceFiles, on_rank: Callable[[int, int], None]) -> Trac
         duration_unit_ns=trace.duration_unit_ns,
         uncorrected=frozenset(map(WarningKind, trace.uncorrected)),
         unnamed_groups=trace.unnamed_group,
+        dimensions=tuple(trace.dimensions.values()),
     )
     if trace.replicate is None:
         return load_trace_set(

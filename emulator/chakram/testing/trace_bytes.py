@@ -55,5 +55,6 @@ def outcome(read: Callable[[], RankTrace]) -> object:
         list(trace.graph.nodes()),
         trace.metadata,
         dict(trace.groups),
+        dict(trace.parts),
         sorted(map(str, trace.warnings)),
     )

@@ -57,6 +57,8 @@ def test_an_attribute_in_the_place_of_the_version_is_old() -> None:
         (b"\x08\x00" + NAME + b"\x18\x03\x38\x05", NodeEra.FIRST),  # and a run time
         (b"\x08\x01\x18\x04\x20\x00", NodeEra.OLD),  # an unpacked parent
         (b"\x08\x01\x18\x03\x60\x05", NodeEra.FIRST),  # field 12 is a number
+        (b"\x08\x01\x18\x06\x70\x01\x70\x00", NodeEra.FIRST),  # involved_dim
+        (b"\x08\x01\x18\x06\x72\x02\x01\x00", NodeEra.FIRST),  # and packed
         (b"\x08\x01\x18\x04\x5a\x03\n\x01a", NodeEra.SECOND),  # attribute in 11
         (b"\x08\x01\x18\x04\x2a\x02[]\x52\x02[]", NodeEra.UNKNOWN),  # texts
         (b"\x08\x01\x18\x04\x2a\x02[]\x32\x02[]", NodeEra.SECOND),  # of shapes

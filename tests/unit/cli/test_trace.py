@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -264,3 +265,27 @@ def test_convert_writes_collectives_for_astra_sim(tmp_path: Path) -> None:
     error = fails("convert", "collective", tmp_path, *options, "--op", "sum")
     assert isinstance(error, ConfigError)
     assert "there is no collective 'sum'" in str(error)
+
+
+def test_collectives_of_some_dimensions_want_to_know_them(tmp_path: Path) -> None:
+    for rank in range(4):
+        record = collective(1, involved_dim=(True, False))
+        (tmp_path / f"w.{rank}.et").write_bytes(metadata() + record)
+    findings = run_json("lint", tmp_path, code=2)["findings"]
+    assert [each["rule"] for each in findings] == ["unknown-dimensions"] * 4
+    assert "4 ranks, 4 nodes: 0 problems" in run(
+        "lint", tmp_path, "--dimensions", "2,2"
+    )
+    groups = run_json("show", tmp_path, "--dimensions", "2,2")["groups"]
+    assert {"world[0,1]", "world[2,3]"} <= groups.keys()
+    run("convert", "p2p", tmp_path, tmp_path / "m.csv", "--dimensions", "2,2")
+    with (tmp_path / "m.csv").open() as file:
+        pairs = {(row["rank"], row["peer"]) for row in csv.DictReader(file)}
+    assert pairs == {("0", "1"), ("1", "0"), ("2", "3"), ("3", "2")}
+    part = tmp_path / "part"
+    run("cut", tmp_path, part, "--dimensions", "2,2", "--anonymise")
+    # What is cut out needs no dimensions: it has groups.
+    assert run("lint", part).endswith("4 ranks, 4 nodes: 0 problems, 0 warnings\n")
+    for wrong in ("2,x", "0", "2,,2", ""):
+        error = fails("show", tmp_path, "--dimensions", wrong)
+        assert isinstance(error, ConfigError)

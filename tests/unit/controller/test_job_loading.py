@@ -10,6 +10,7 @@ from chakram.chakra.writer import write_synthesis
 from chakram.config.experiment import parse_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.errors import ConfigError, TraceError
+from tests.trace_bytes import collective, metadata
 from tests.unit.controller.experiments import EXPERIMENT, moe, of_files
 
 
@@ -59,6 +60,7 @@ def test_a_replicated_trace_says_so(tmp_path: Path) -> None:
     ("trace", "expected"),
     [
         ("rank: 1", "trace.rank: means nothing without replicate"),
+        ("groups: {'1': tp}", "trace.groups: means nothing without replicate"),
         (
             "replicate: 8, dimensions: {tp: 2, dp: 3}",
             "dimensions: make 2 x 3 = 6 ranks, and replicate is 8",
@@ -77,3 +79,18 @@ def test_mistakes_of_replication_are_told(trace: str, expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse_experiment(text)
     assert expected in str(error.value)
+
+
+def test_dimensions_are_of_a_set_of_all_ranks_too(tmp_path: Path) -> None:
+    for rank in range(4):
+        record = collective(1, involved_dim=(False, True))
+        (tmp_path / f"w.{rank}.et").write_bytes(metadata() + record)
+    with pytest.raises(TraceError, match="of some dimensions only"):
+        load_jobs(parse_experiment(of_files(tmp_path)))
+    text = of_files(tmp_path, ", dimensions: {tp: 2, dp: 2}")
+    (job,) = load_jobs(parse_experiment(text))
+    groups = {group.ranks for program in job.programs for group in program.groups}
+    assert groups == {(0, 1, 2, 3), (0, 2), (1, 3)}
+    text = of_files(tmp_path, ", dimensions: {tp: 2, dp: 4}")
+    with pytest.raises(TraceError, match="4 ranks; dimensions of 2 x 4 make 8"):
+        load_jobs(parse_experiment(text))

@@ -13,6 +13,7 @@ from chakram.cli.trace.loading import (
     BytesPerElement,
     CommGroups,
     Dependencies,
+    Dimensions,
     DropMissing,
     Force,
     Kineto,
@@ -89,6 +90,7 @@ def to_messages(
     drop_missing_dependencies: DropMissing = False,
     kineto: Kineto = None,
     unnamed_group: UnnamedGroup = None,
+    dimensions: Dimensions = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -107,6 +109,7 @@ def to_messages(
         drop_missing_dependencies,
         kineto=kineto,
         unnamed_group=unnamed_group,
+        dimensions=dimensions,
     )
     require_replayable(traces.graphs, traces.groups, traces.least_ranks)
     lines = p2p_csv(

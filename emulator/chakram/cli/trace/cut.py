@@ -14,6 +14,7 @@ from chakram.cli.trace.loading import (
     BytesPerElement,
     CommGroups,
     Dependencies,
+    Dimensions,
     DropMissing,
     DurationUnit,
     Force,
@@ -72,6 +73,7 @@ def cut(
     uncorrected: Uncorrected = None,
     kineto: Kineto = None,
     unnamed_group: UnnamedGroup = None,
+    dimensions: Dimensions = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -103,6 +105,7 @@ def cut(
         uncorrected,
         kineto,
         unnamed_group,
+        dimensions,
     )
     with reading_bar("cutting") as on_rank:
         written = write_cut(path, out, traces, options, force=force, on_rank=on_rank)

@@ -12,6 +12,7 @@ from chakram.cli.trace.loading import (
     BytesPerElement,
     CommGroups,
     Dependencies,
+    Dimensions,
     DropMissing,
     DurationUnit,
     Kineto,
@@ -46,6 +47,7 @@ def lint(
     uncorrected: Uncorrected = None,
     kineto: Kineto = None,
     unnamed_group: UnnamedGroup = None,
+    dimensions: Dimensions = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 2 for warnings, too.")
     ] = False,
@@ -65,6 +67,7 @@ def lint(
         duration_unit,
         uncorrected,
         unnamed_group,
+        dimensions,
     )
     with reading_bar("reading traces") as on_rank:
         report = lint_trace_set(

@@ -22,6 +22,7 @@ __all__ = [
     "BytesPerElement",
     "CommGroups",
     "Dependencies",
+    "Dimensions",
     "DropMissing",
     "DurationUnit",
     "Force",
@@ -53,6 +54,14 @@ CommGroups = Annotated[
 ]
 Dependencies = Annotated[
     str, typer.Option(help="Edges that order nodes: auto, data, control or both.")
+]
+Dimensions = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N,...",
+        help="Ranks along each dimension, the one in which neighbours differ first, "
+        "e.g. 8,4: for collectives of some dimensions (involved_dim).",
+    ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 DropMissing = Annotated[
@@ -95,6 +104,7 @@ def read_options(
     duration_unit: str | None,
     uncorrected: list[str] | None,
     unnamed_group: list[str] | None,
+    dimensions: str | None = None,
 ) -> ReadOptions:
     """Return how the options of a verb say to read.
 
@@ -131,7 +141,29 @@ def read_options(
         else parse_time(duration_unit, where="--duration-unit"),
         uncorrected=frozenset(map(WarningKind, uncorrected or ())),
         unnamed_groups=_unnamed_groups(unnamed_group or ()),
+        dimensions=_sizes(dimensions),
     )
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    """Return the numbers of ranks along dimensions.
+
+    Raises:
+        ConfigError: If the text is not a list of them.
+    """
+    if text is None:
+        return ()
+    sizes = [part.strip() for part in text.split(",")]
+    if not all(
+        size.isascii() and size.isdecimal() and len(size) <= 9 and int(size)
+        for size in sizes
+    ):
+        raise ConfigError(
+            "--dimensions",
+            f"{text!r} is no list of numbers of ranks",
+            "e.g. 8,4: the dimension in which neighbours differ first",
+        )
+    return tuple(map(int, sizes))
 
 
 def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
@@ -168,6 +200,7 @@ def load(
     uncorrected: list[str] | None = None,
     kineto: Path | None = None,
     unnamed_group: list[str] | None = None,
+    dimensions: str | None = None,
 ) -> TraceSet:
     """Return the trace set that the options of a verb name."""
     from chakram.chakra.trace_set import load_trace_set
@@ -179,6 +212,7 @@ def load(
         duration_unit,
         uncorrected,
         unnamed_group,
+        dimensions,
     )
     with reading_bar("reading traces") as on_rank:
         return load_trace_set(

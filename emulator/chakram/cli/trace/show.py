@@ -12,6 +12,7 @@ from chakram.cli.trace.loading import (
     BytesPerElement,
     CommGroups,
     Dependencies,
+    Dimensions,
     DropMissing,
     DurationUnit,
     Force,
@@ -40,6 +41,7 @@ def show(
     uncorrected: Uncorrected = None,
     kineto: Kineto = None,
     unnamed_group: UnnamedGroup = None,
+    dimensions: Dimensions = None,
     html: Annotated[
         Path | None,
         typer.Option(help="Write a page with plots, one file that needs no network."),
@@ -61,6 +63,7 @@ def show(
         uncorrected,
         kineto,
         unnamed_group,
+        dimensions,
     )
     summary = _summary(traces)
     if html is not None:
