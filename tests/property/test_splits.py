@@ -17,9 +17,9 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
 from chakram.core.job_check import check_job
 from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.program import CollectiveOperation
+from chakram.core.program import CollectiveOperation, split_matrices
 from chakram.core.schedule import uneven_schedule
-from chakram.core.splits import Splits, split_matrices
+from chakram.core.splits import Splits
 from chakram.errors import MatchingError
 from chakram.fabric.shapes import single_switch
 from chakram.simulate.job import simulate_plan

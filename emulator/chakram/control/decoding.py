@@ -34,7 +34,6 @@ from chakram.core.addresses import is_ipv6
 from chakram.core.limits import LARGEST_SIZE_BYTES
 from chakram.core.plan import (
     ORDERS,
-    POINT_TO_POINT,
     POLICIES,
     AgentPlan,
     JobSettings,
@@ -44,6 +43,7 @@ from chakram.core.plan import (
     RunSettings,
     TransportPlan,
 )
+from chakram.core.program import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.errors import PlanError
 from chakram.roce.constants import ICRC_MODES, PATH_MTUS

@@ -14,8 +14,12 @@ from chakram.controller.plan_shares import (
 )
 from chakram.core.algorithms import algorithm_of
 from chakram.core.collectives import nccl_size_bytes
-from chakram.core.program import CollectiveOperation, ComputeOperation, SendOperation
-from chakram.core.splits import split_matrices
+from chakram.core.program import (
+    CollectiveOperation,
+    ComputeOperation,
+    SendOperation,
+    split_matrices,
+)
 from chakram.core.wire_cost import overhead_bytes_of
 
 if TYPE_CHECKING:

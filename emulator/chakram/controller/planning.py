@@ -25,8 +25,9 @@ from chakram.core.burst_rule import (
 )
 from chakram.core.job_alone import job_alone
 from chakram.core.placement import place
-from chakram.core.plan import POINT_TO_POINT, PortPlan, RunSettings, TransportPlan
+from chakram.core.plan import PortPlan, RunSettings, TransportPlan
 from chakram.core.plan_check import check_plan
+from chakram.core.program import POINT_TO_POINT
 from chakram.core.queue_pairs import MAX_SHARDS, QueuePairLayout
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.cores import data_plane_cores

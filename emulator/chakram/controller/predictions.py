@@ -17,11 +17,14 @@ from chakram.core.collectives import CollectiveOp
 from chakram.core.fair_time import FairTimes
 from chakram.core.ideal import Ideals
 from chakram.core.joining import CollectiveJoiner
-from chakram.core.plan import POINT_TO_POINT
-from chakram.core.program import CollectiveOperation, SendOperation
+from chakram.core.program import (
+    POINT_TO_POINT,
+    CollectiveOperation,
+    SendOperation,
+    split_matrices,
+)
 from chakram.core.resolve import OperationTable
 from chakram.core.run_records import CollectiveKey
-from chakram.core.splits import split_matrices
 from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunFailed
 from chakram.fabric.model import fabric_model

@@ -27,8 +27,8 @@ from chakram.core.lowering_options import LoweringOptions
 from chakram.core.lowering_rows import Row, RowMaker
 from chakram.core.matching import CollectiveId, MessageId, match_ranks
 from chakram.core.ordering import Ordering, communication_order, order_collectives
-from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import (
+    POINT_TO_POINT,
     CollectiveOperation,
     ComputeOperation,
     Operation,

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from chakram.core.probes import ProbePlan
     from chakram.core.program import RankProgram
 
-POINT_TO_POINT = "p2p"
-"""Group name of the queue pairs that carry point-to-point messages."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortPlan:

@@ -14,11 +14,14 @@ from chakram.core.limits import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.core.uneven import passed_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.core.algorithms.listed import ListedAlgorithm
     from chakram.core.groups import ProcessGroup
-    from chakram.core.splits import Splits
+    from chakram.core.splits import Matrix, Splits
+
+POINT_TO_POINT = "p2p"
+"""Group name of the queue pairs that carry point-to-point messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,3 +235,32 @@ def _check_splits(
             f"its algorithm passes on {passed}"
         ]
     return []
+
+
+def split_matrices(
+    programs: Iterable[RankProgram],
+) -> Mapping[tuple[str, str, int], Matrix]:
+    """Return the matrix of every collective with splits: by job, group and number.
+
+    The programs are those of all ranks of their jobs.
+    """
+    rows: dict[tuple[str, str, int], dict[int, tuple[int, ...]]] = {}
+    for program in programs:
+        positions: dict[str, int] = {}
+        for operation in program.operations:
+            if not isinstance(operation, CollectiveOperation):
+                continue
+            if operation.splits is None:
+                continue
+            if not positions:
+                positions = {
+                    group.name: group.position(program.rank) for group in program.groups
+                }
+            key = (program.job, operation.group, operation.number)
+            rows.setdefault(key, {})[positions[operation.group]] = (
+                operation.splits.sent_bytes
+            )
+    return {
+        key: tuple(of_key[position] for position in sorted(of_key))
+        for key, of_key in rows.items()
+    }

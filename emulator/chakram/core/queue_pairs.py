@@ -20,8 +20,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm_of
-from chakram.core.plan import POINT_TO_POINT, PortPlan, QueuePairPlan
+from chakram.core.plan import PortPlan, QueuePairPlan
 from chakram.core.program import (
+    POINT_TO_POINT,
     CollectiveOperation,
     RankProgram,
     ReceiveOperation,

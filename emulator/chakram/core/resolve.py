@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import ROOTED, CollectiveOp
-from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import (
+    POINT_TO_POINT,
     CollectiveOperation,
     ReceiveOperation,
     SendOperation,

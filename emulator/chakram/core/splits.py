@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.core.program import CollectiveOperation
 from chakram.core.schedule import part_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from fractions import Fraction
 
-    from chakram.core.program import RankProgram
 
 __all__ = [
     "Matrix",
@@ -26,7 +24,6 @@ __all__ = [
     "message_sizes",
     "mismatch",
     "scaled_bytes",
-    "split_matrices",
 ]
 
 Matrix = tuple[tuple[int, ...], ...]
@@ -88,32 +85,3 @@ def mismatch(rows: Sequence[Splits]) -> tuple[int, int] | None:
             pairs = zip(row.sent_bytes, received, strict=True)
             return source, next(i for i, (a, b) in enumerate(pairs) if a != b)
     return None
-
-
-def split_matrices(
-    programs: Iterable[RankProgram],
-) -> Mapping[tuple[str, str, int], Matrix]:
-    """Return the matrix of every collective with splits: by job, group and number.
-
-    The programs are those of all ranks of their jobs.
-    """
-    rows: dict[tuple[str, str, int], dict[int, tuple[int, ...]]] = {}
-    for program in programs:
-        positions: dict[str, int] = {}
-        for operation in program.operations:
-            if not isinstance(operation, CollectiveOperation):
-                continue
-            if operation.splits is None:
-                continue
-            if not positions:
-                positions = {
-                    group.name: group.position(program.rank) for group in program.groups
-                }
-            key = (program.job, operation.group, operation.number)
-            rows.setdefault(key, {})[positions[operation.group]] = (
-                operation.splits.sent_bytes
-            )
-    return {
-        key: tuple(of_key[position] for position in sorted(of_key))
-        for key, of_key in rows.items()
-    }

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.plan import POINT_TO_POINT
+from chakram.core.program import POINT_TO_POINT
 from chakram.observe.parts import read_table
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.core.plan import POINT_TO_POINT
+from chakram.core.program import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 
 if TYPE_CHECKING:

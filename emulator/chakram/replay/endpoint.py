@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from chakram.core.addresses import address_of_halves, family_of, is_ipv6
-from chakram.core.plan import POINT_TO_POINT
+from chakram.core.program import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.core.records import RecordRows
 from chakram.core.wire_cost import overhead_bytes_of

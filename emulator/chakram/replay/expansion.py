@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms import algorithm_of
-from chakram.core.plan import POINT_TO_POINT
 from chakram.core.program import (
+    POINT_TO_POINT,
     CollectiveOperation,
     ReceiveOperation,
     SendOperation,

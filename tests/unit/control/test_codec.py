@@ -11,7 +11,6 @@ from chakram.control.messages import MAX_MESSAGE_BYTES, pb
 from chakram.core.faults import PACKET_CLASSES, FaultAction, PacketFault
 from chakram.core.plan import (
     ORDERS,
-    POINT_TO_POINT,
     POLICIES,
     AgentPlan,
     JobSettings,
@@ -19,6 +18,7 @@ from chakram.core.plan import (
     TransportPlan,
 )
 from chakram.core.program import (
+    POINT_TO_POINT,
     ComputeOperation,
     ReceiveOperation,
     SendOperation,

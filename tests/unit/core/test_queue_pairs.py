@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.core.groups import ProcessGroup
-from chakram.core.plan import POINT_TO_POINT
 from chakram.core.plan_check import check_plan
+from chakram.core.program import POINT_TO_POINT
 from chakram.core.queue_pairs import (
     SOURCE_PORT_BASE,
     SOURCE_PORT_POOL,

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.groups import ProcessGroup, world_group
-from chakram.core.plan import POINT_TO_POINT, RunSettings
+from chakram.core.plan import RunSettings
+from chakram.core.program import POINT_TO_POINT
 from chakram.core.records import CAUSE_OPERATION, RecordRows
 from chakram.replay.rank import Replay
 from chakram.replay.tables import MOST_RANKS

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from chakram.core.plan import POINT_TO_POINT
+from chakram.core.program import POINT_TO_POINT
 from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
 from chakram.roce.events import SendCompleted
 from chakram.testing.plans import FlowRow, collective, compute, receive, send

@@ -7,8 +7,8 @@ import pytest
 
 from chakram.core.groups import world_group
 from chakram.core.limits import LONGEST_TIME_NS
-from chakram.core.plan import POINT_TO_POINT, JobSettings, RunSettings
-from chakram.core.program import Operation
+from chakram.core.plan import JobSettings, RunSettings
+from chakram.core.program import POINT_TO_POINT, Operation
 from chakram.core.records import RecordRows
 from chakram.errors import PlanError
 from chakram.replay.rank import Replay

@@ -6,7 +6,8 @@ import pytest
 
 from chakram.core.groups import ProcessGroup, world_group
 from chakram.core.limits import LONGEST_TIME_NS
-from chakram.core.plan import POINT_TO_POINT, RankPlan
+from chakram.core.plan import RankPlan
+from chakram.core.program import POINT_TO_POINT
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
 from chakram.replay.tables import MOST_RANKS, ProgramTables
