@@ -220,3 +220,14 @@ def format_time(time_ns: float) -> str:
         if abs(time_ns) >= factor:
             return f"{time_ns / factor:.3g}{unit}"
     return f"{time_ns:.3g}ns"
+
+
+LARGEST_SIZE_BYTES = 1 << 50
+"""1 PiB, of one message or buffer."""
+
+LONGEST_TIME_NS = 10**15
+"""Eleven days and a half, of one computation, delay or timer."""
+
+LAST_INSTANT_NS = 4 * 10**18
+"""126 years: where virtual time ends.  Thousands of the longest times fit between that
+and the largest number of 64 bits."""

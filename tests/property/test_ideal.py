@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from chakram.core.algorithms import algorithm, algorithm_names
 from chakram.core.collectives import ROOTED, CollectiveOp
-from chakram.core.ideal import Ideals
+from chakram.core.ideal import Ideals, schedule_needs
 from chakram.core.network_model import FabricModel, PathModel, PortModel
 from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
-from chakram.core.schedule_needs import schedule_needs
 from tests.plain_ideal import plain_ideal_ns
 
 RATES = st.sampled_from([None, 10**9, 400 * 10**9, 999_999_937])

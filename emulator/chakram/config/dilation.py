@@ -15,10 +15,9 @@ from chakram.config.jobs import Compute, Job
 from chakram.config.mistakes import Mistake
 from chakram.config.quantities import LEAST_RATE_BPS, Model, Stretches
 from chakram.config.transport import Transport
-from chakram.core.limits import LONGEST_TIME_NS
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
-from chakram.units import exact_time, format_rate
+from chakram.units import LONGEST_TIME_NS, exact_time, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -22,8 +22,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from chakram import units
-from chakram.core.limits import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.errors import ConfigError
+from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo

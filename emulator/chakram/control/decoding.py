@@ -31,7 +31,6 @@ from chakram.control.program_decoding import (
     decode_program,
 )
 from chakram.core.addresses import is_ipv6
-from chakram.core.limits import LARGEST_SIZE_BYTES
 from chakram.core.plan import (
     ORDERS,
     POLICIES,
@@ -47,6 +46,7 @@ from chakram.core.program import POINT_TO_POINT
 from chakram.core.queue_pairs import CREDIT_CHANNELS
 from chakram.errors import PlanError
 from chakram.roce.constants import ICRC_MODES, PATH_MTUS
+from chakram.units import LARGEST_SIZE_BYTES
 
 if TYPE_CHECKING:
     from chakram.control.messages import pb

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chakram.core.addresses import why_unusable
 from chakram.core.collectives import CollectiveOp
-from chakram.core.limits import LARGEST_SIZE_BYTES
+from chakram.units import LARGEST_SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -24,7 +24,6 @@ from chakram.control.fields import (
 )
 from chakram.control.messages import plan_pb
 from chakram.core.algorithms.listed import MAX_PARTS
-from chakram.core.limits import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.core.operation_table import (
     NO_SPLITS,
     CollectiveColumns,
@@ -42,6 +41,7 @@ from chakram.core.program import (
 from chakram.core.short_columns import NO_VALUE
 from chakram.core.splits import Splits
 from chakram.core.table_check import are_ends, are_within, largest
+from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,7 +18,6 @@ from chakram.control.fields import (
 from chakram.core.algorithms.listed import MAX_PARTS
 from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import ProcessGroup
-from chakram.core.limits import LONGEST_TIME_NS
 from chakram.core.program import (
     CollectiveOperation,
     ComputeOperation,
@@ -29,6 +28,7 @@ from chakram.core.program import (
     check_program,
 )
 from chakram.core.splits import Splits
+from chakram.units import LONGEST_TIME_NS
 
 if TYPE_CHECKING:
     from chakram.control.messages import pb

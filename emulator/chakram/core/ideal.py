@@ -32,12 +32,12 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from chakram.core.algorithms.listed import ListedAlgorithm
 from chakram.core.schedule import transfer_bytes
 from chakram.core.schedule_check import build_schedule
-from chakram.core.schedule_needs import schedule_needs
 from chakram.core.timeline import Timeline
 from chakram.core.uneven import matrix_bytes
 from chakram.core.ways import Ways
@@ -50,7 +50,12 @@ if TYPE_CHECKING:
     from chakram.core.splits import Matrix
     from chakram.core.ways import Route
 
-__all__ = ["Ideals", "ideal_ns"]
+
+__all__ = [
+    "Ideals",
+    "ideal_ns",
+    "schedule_needs",
+]
 
 _KEPT_TRANSFERS = 1 << 16
 """Transfers of all schedules that are kept for the next collective: some 20 MiB."""
@@ -295,3 +300,36 @@ def _uneven_sizes(
         return [matrix[each.src][each.dst] for each in transfers]
     pair_bytes = matrix_bytes(matrix)
     return [algorithm.uneven_bytes(each.chunk, pair_bytes) for each in transfers]
+
+
+def schedule_needs(
+    transfers: Sequence[Transfer], *, stepwise: bool
+) -> tuple[list[int], list[list[int]]]:
+    """Return how many transfers each one waits for, and which ones wait for it."""
+    into: dict[tuple[int, int], list[int]] = {}
+    # By position: the transfers that come to it in the last step that brings any.
+    last: dict[int, list[int]] = {}
+    missing = [0] * len(transfers)
+    dependents: list[list[int]] = [[] for _ in transfers]
+    for _, same_step in groupby(enumerate(transfers), key=lambda item: item[1].step):
+        step = list(same_step)
+        for index, transfer in step:
+            needed = set(into.get((transfer.src, transfer.chunk), ()))
+            if transfer.further or transfer.after:
+                needed.update(
+                    earlier
+                    for chunk in transfer.awaited
+                    for earlier in into.get((transfer.src, chunk), ())
+                )
+            if stepwise:
+                needed.update(last.get(transfer.src, ()))
+            missing[index] = len(needed)
+            for earlier in needed:
+                dependents[earlier].append(index)
+        arriving: dict[int, list[int]] = {}
+        for index, transfer in step:
+            arriving.setdefault(transfer.dst, []).append(index)
+            for chunk in transfer.chunks:
+                into.setdefault((transfer.dst, chunk), []).append(index)
+        last.update(arriving)
+    return missing, dependents

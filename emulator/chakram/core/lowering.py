@@ -22,10 +22,14 @@ from chakram.core.algorithms import (
 )
 from chakram.core.collectives import CollectiveOp, nccl_size_bytes
 from chakram.core.groups import WORLD, ProcessGroup
-from chakram.core.instant import without_instant
 from chakram.core.lowering_options import LoweringOptions
-from chakram.core.lowering_rows import Row, RowMaker
-from chakram.core.matching import CollectiveId, MessageId, match_ranks
+from chakram.core.lowering_rows import Row, RowMaker, check_starts, first_start_ns
+from chakram.core.matching import (
+    CollectiveId,
+    MessageId,
+    match_ranks,
+    without_zero_time,
+)
 from chakram.core.ordering import Ordering, communication_order, order_collectives
 from chakram.core.program import (
     POINT_TO_POINT,
@@ -37,7 +41,6 @@ from chakram.core.program import (
     SendOperation,
 )
 from chakram.core.splits import Splits, mean_bytes, scaled_bytes
-from chakram.core.start_times import check_starts, first_start_ns
 from chakram.core.trace_node import CPU_STREAM, NodeKind
 from chakram.core.uneven import passed_bytes
 from chakram.errors import MatchingError
@@ -99,7 +102,7 @@ def lower_job(
             "has the name that queue pairs of messages between two ranks have",
             "rename the group in the trace",
         )
-    matching = without_instant(graphs, matching, options.select)
+    matching = without_zero_time(graphs, matching, options.select)
     ordering = order_collectives(
         graphs, matching, overlap=options.ordering == "overlap"
     )

@@ -9,15 +9,22 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from chakram.core.trace_node import NodeKind
+from chakram.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from chakram.core.lowering_options import LoweringOptions
     from chakram.core.program import ComputeOperation
     from chakram.core.trace import TraceGraph
 
-__all__ = ["Row", "RowMaker"]
+
+__all__ = [
+    "Row",
+    "RowMaker",
+    "check_starts",
+    "first_start_ns",
+]
 
 _COMPUTE = (NodeKind.COMPUTE, NodeKind.MEMORY)
 
@@ -185,3 +192,45 @@ def _drop_implied(dependencies: dict[int, None], rows: Sequence[Row]) -> None:
         if row in implied:
             del dependencies[row]
         implied.update(rows[row].dependencies)
+
+
+def check_starts(graphs: Mapping[int, TraceGraph]) -> list[str]:
+    """Return what is odd in the recorded starts.
+
+    Raises:
+        TraceError: If a rank that does something has none.
+    """
+    without = 0
+    for rank in sorted(graphs):
+        graph = graphs[rank]
+        busy = [
+            position
+            for position in range(len(graph))
+            if graph.kind(position) != NodeKind.PASS
+        ]
+        unknown = [each for each in busy if graph.start_ns(each) is None]
+        if unknown and len(unknown) == len(busy):
+            raise TraceError(
+                graph.source,
+                f"rank {rank} has no recorded start times",
+                "order: dependencies needs none",
+            )
+        without += len(unknown)
+    if not without:
+        return []
+    return [
+        f"{without} nodes have no recorded start time: they start at the beginning of "
+        "each iteration"
+    ]
+
+
+def first_start_ns(graph: TraceGraph) -> int:
+    """Return the earliest recorded start of a rank, 0 if it has none."""
+    return min(
+        (
+            start_ns
+            for position in range(len(graph))
+            if (start_ns := graph.start_ns(position)) is not None
+        ),
+        default=0,
+    )

@@ -18,11 +18,16 @@ from chakram.errors import MatchingError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from chakram.core.disagreements import Disagreements
     from chakram.core.groups import ProcessGroup
     from chakram.core.trace import TraceGraph
 
-__all__ = ["SAME_RUN", "match_group", "match_splits", "members_text"]
+__all__ = [
+    "SAME_RUN",
+    "Disagreements",
+    "match_group",
+    "match_splits",
+    "members_text",
+]
 
 SAME_RUN = "do the traces come from one run, and from all of its ranks?"
 
@@ -276,3 +281,42 @@ def members_text(ranks: Sequence[int]) -> str:
     """Return ranks as text, not more than eight of them."""
     text = ", ".join(map(str, ranks[:8]))
     return f"{text}, ..." if len(ranks) > 8 else text
+
+
+class Disagreements:
+    """Takes what ranks disagree about.
+
+    Args:
+        limit: How many are kept; 0: the first one is raised.
+
+    Attributes:
+        kept: The first ones.
+        more: How many there were besides.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self._limit = limit
+        self.kept: list[MatchingError] = []
+        self.more = 0
+
+    @property
+    def total(self) -> int:
+        """How many there were."""
+        return len(self.kept) + self.more
+
+    def takes_one_more(self) -> bool:
+        """Say whether the next one is to be described; else it is only counted."""
+        if self._limit and len(self.kept) >= self._limit:
+            self.more += 1
+            return False
+        return True
+
+    def add(self, error: MatchingError) -> None:
+        """Keep one.
+
+        Raises:
+            MatchingError: If none are kept.
+        """
+        if not self._limit:
+            raise error
+        self.kept.append(error)

@@ -22,13 +22,14 @@ counts all messages of a source to a destination, by tag, then by that order.
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from chakram.core.disagreements import Disagreements
+from chakram.core.collectives import CollectiveOp
 from chakram.core.groups import WORLD, ProcessGroup
 from chakram.core.match_collectives import (
     SAME_RUN,
+    Disagreements,
     match_group,
     match_splits,
     members_text,
@@ -42,12 +43,14 @@ if TYPE_CHECKING:
     from chakram.core.splits import Splits
     from chakram.core.trace import TraceGraph
 
+
 __all__ = [
     "CollectiveId",
     "Matching",
     "MessageId",
     "check_matching",
     "match_ranks",
+    "without_zero_time",
 ]
 
 _ALL_RANKS_NAMES = frozenset({None, "", "0"})
@@ -344,3 +347,54 @@ def _match_messages(
                 )
             )
     return pairs
+
+
+def without_zero_time(
+    graphs: Mapping[int, TraceGraph],
+    matching: Matching,
+    select: frozenset[CollectiveOp] | None,
+) -> Matching:
+    """Return the matching without what takes no time; the rest is counted anew.
+
+    Collectives of one rank move nothing, nor does what *select* leaves out.
+    """
+
+    def kept(identity: CollectiveId, rank: int, position: int) -> bool:
+        if len(matching.groups[identity.group].ranks) == 1:
+            return False
+        if select is None:
+            return True
+        if identity in matching.splits:
+            return CollectiveOp.ALL_TO_ALL_V in select
+        return graphs[rank].op(position) in select
+
+    remaining = {
+        rank: {
+            position: identity
+            for position, identity in collectives.items()
+            if kept(identity, rank, position)
+        }
+        for rank, collectives in matching.collectives.items()
+    }
+    counts: dict[str, int] = {}
+    number_of: dict[CollectiveId, CollectiveId] = {}
+    for identity in sorted({each for of in remaining.values() for each in of.values()}):
+        number = counts.get(identity.group, 0)
+        counts[identity.group] = number + 1
+        number_of[identity] = CollectiveId(identity.group, number)
+    messages = matching.messages
+    if select is not None and CollectiveOp.SEND_RECV not in select:
+        messages = {rank: {} for rank in messages}
+    return replace(
+        matching,
+        collectives={
+            rank: {position: number_of[each] for position, each in of_rank.items()}
+            for rank, of_rank in remaining.items()
+        },
+        messages=messages,
+        splits={
+            number_of[identity]: rows
+            for identity, rows in matching.splits.items()
+            if identity in number_of
+        },
+    )

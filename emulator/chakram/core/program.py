@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.core.collectives import CollectiveOp
-from chakram.core.limits import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 from chakram.core.uneven import passed_pairs
+from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

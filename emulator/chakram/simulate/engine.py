@@ -14,9 +14,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.core.limits import LAST_INSTANT_NS
 from chakram.errors import RunFailed
 from chakram.roce.constants import NEVER, BurstKind
+from chakram.units import LAST_INSTANT_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

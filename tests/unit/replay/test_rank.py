@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.groups import world_group
-from chakram.core.limits import LONGEST_TIME_NS
 from chakram.core.plan import JobSettings, RunSettings
 from chakram.core.program import POINT_TO_POINT, Operation
 from chakram.core.records import RecordRows
@@ -21,6 +20,7 @@ from chakram.testing.plans import (
     receive,
     send,
 )
+from chakram.units import LONGEST_TIME_NS
 from tests.unit.replay.driven import Driven, alike, alone
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from chakram.core.groups import ProcessGroup, world_group
-from chakram.core.limits import LONGEST_TIME_NS
 from chakram.core.plan import RankPlan
 from chakram.core.program import POINT_TO_POINT
 from chakram.errors import PlanError
@@ -19,6 +18,7 @@ from chakram.testing.plans import (
     receive,
     send,
 )
+from chakram.units import LONGEST_TIME_NS
 
 WORLD = world_group(2)
 

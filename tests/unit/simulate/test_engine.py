@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from chakram.core.groups import world_group
-from chakram.core.limits import LAST_INSTANT_NS
 from chakram.core.plan import RunSettings
 from chakram.core.program import Operation
 from chakram.errors import RunFailed
@@ -20,6 +19,7 @@ from chakram.testing.plans import (
     program,
     receive,
 )
+from chakram.units import LAST_INSTANT_NS
 
 
 def wire(rate_bps: int | None, delay_ns: int = 0) -> Wire:

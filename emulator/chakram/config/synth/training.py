@@ -19,8 +19,7 @@ from chakram.config.synth.base import (
     SynthProblem,
     head_problems,
 )
-from chakram.core.limits import LARGEST_SIZE_BYTES
-from chakram.units import about_size
+from chakram.units import LARGEST_SIZE_BYTES, about_size
 
 
 def _rank_order(value: Any) -> tuple[str, ...]:
