@@ -28,7 +28,7 @@ IN_PARALLEL := -n auto --dist worksteal
 
 # The tests that say something about hot modules run a second time, uncompiled.
 HOT_TESTS := $(wildcard tests/unit/roce tests/unit/replay tests/unit/switch \
-	tests/unit/simulate tests/property)
+	tests/unit/predict/simulator tests/property)
 
 # Succeeds if extensions can be built here: a compiler, and Python's headers.
 CAN_COMPILE = echo '\#include <Python.h>' | $(CC) -x c -fsyntax-only -I"$$( \

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.control.client import AgentClient
 from chakram.control.events import Failed, Finished, RecordBatch
-from chakram.core.plan import RunSettings
 from chakram.errors import AgentError
+from chakram.plan.plan import RunSettings
 from chakram_agent.policy import Policy
 from chakram_agent.shell import ServeOptions, serve
 from tests.plans import ring_plan
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from chakram.control.events import AgentEvent
     from chakram.control.service import TlsFiles
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
 
 TIMEOUT_S = PATIENCE_S
 SOON_NS = 20_000_000

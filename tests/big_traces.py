@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.chakra.et_pb2 import AttributeProto, GlobalMetadata, Node
-from chakram.chakra.framing import frame
+from chakram.chakra.read.framing import frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

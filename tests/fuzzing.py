@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from chakram.chakra.groups import process_groups_of_init
+from chakram.chakra.read.groups import process_groups_of_init
 from chakram.errors import ChakramError
 from tests.mutants import (
     FILES,

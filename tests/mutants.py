@@ -26,12 +26,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from chakram.chakra.framing import frame, read_records
-from chakram.chakra.groups import parse_group_file
-from chakram.chakra.lint import check_across_ranks, check_trace_set
-from chakram.chakra.options import ReadOptions
-from chakram.chakra.reader import ReadTrace, read_profile_stream, read_stream
-from chakram.chakra.trace_set import assemble, load_trace_set
+from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.read.framing import frame, read_records
+from chakram.chakra.read.groups import parse_group_file
+from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.reader import ReadTrace, read_profile_stream, read_stream
+from chakram.chakra.sets.trace_set import assemble, load_trace_set
 from chakram.errors import ChakramError
 
 MEMORY_BYTES = 200 * 2**20

@@ -7,9 +7,9 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from chakram.core.schedule import transfer_bytes
-from chakram.core.schedule_check import build_schedule
-from chakram.core.wire_cost import (
+from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.schedule_check import build_schedule
+from chakram.plan.wire_cost import (
     AETH_BYTES,
     first_packet_wire_bytes,
     serialisation_ns,
@@ -19,9 +19,9 @@ from chakram.core.wire_cost import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.network_model import FabricModel
-    from chakram.core.schedule import Algorithm, Transfer
-    from chakram.core.splits import Matrix
+    from chakram.collectives.schedule import Algorithm, Transfer
+    from chakram.collectives.splits import Matrix
+    from chakram.predict.network_model import FabricModel
 
 __all__ = ["plain_ideal_ns"]
 

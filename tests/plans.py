@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from chakram.collectives.groups import WORLD, world_group
 from chakram.control.plan_file import SavedInput, SavedJob, SavedPlan
-from chakram.core.groups import WORLD, world_group
-from chakram.core.plan import (
+from chakram.plan.plan import (
     AgentPlan,
     PortPlan,
     QueuePairPlan,
@@ -15,7 +15,7 @@ from chakram.core.plan import (
     RunSettings,
     TransportPlan,
 )
-from chakram.core.program import RankProgram
+from chakram.program.operations import RankProgram
 from chakram.testing.ends import pair_plan, port_plan
 from chakram.testing.plans import collective, program
 from tests.udp_ports import free_udp_ports

@@ -19,8 +19,8 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from chakram.chakra import et_pb2
-from chakram.chakra.finding import find_trace_set
-from chakram.chakra.framing import read_records
+from chakram.chakra.read.framing import read_records
+from chakram.chakra.sets.finding import find_trace_set
 
 ALGORITHMS = {
     "all_reduce": "tree",

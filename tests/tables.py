@@ -6,13 +6,13 @@ from array import array
 from typing import TYPE_CHECKING
 
 from chakram.control.plan_columns import Places, decode_columns
-from chakram.core.table_check import TableCheck
+from chakram.program.table_check import TableCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chakram.core.groups import ProcessGroup
-    from chakram.core.program import RankProgram
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.program.operations import RankProgram
 
 __all__ = ["is_sound"]
 

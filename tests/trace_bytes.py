@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from chakram.chakra.decode import RankTrace
-from chakram.chakra.framing import frame
-from chakram.chakra.messages import Metadata, NodeType, encode_metadata, encode_node
-from chakram.chakra.options import ReadOptions, WarningKind
-from chakram.chakra.reader import read_stream
+from chakram.chakra.et_messages import Metadata, NodeType, encode_metadata, encode_node
+from chakram.chakra.read.decode import RankTrace
+from chakram.chakra.read.framing import frame
+from chakram.chakra.read.options import ReadOptions, WarningKind
+from chakram.chakra.read.reader import read_stream
 
 
 def metadata(version: str = "0.0.4", **attributes: Any) -> bytes:

@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from chakram import units
-from chakram.config import quantities
 from chakram.config.experiment import Experiment
 from chakram.config.schema import experiment_schema, schema_text
 from chakram.config.worlds import WORLDS, worlds_of
+from chakram.settings import quantities
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/reference/experiment.md"

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chakram.control.events import AgentEvent
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram_agent.metrics import AgentMetrics
     from chakram_agent.policy import Policy
 

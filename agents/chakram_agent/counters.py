@@ -2,10 +2,10 @@
 
 A shard writes plain 64-bit integers; the agent copies them whenever somebody asks.
 Neither waits for the other: an aligned 64-bit store is seen whole or not at all.  The
-first ``TOTAL_SLOTS`` have the layout of ``chakram.core.counters``; what describes the
-load of the shard follows, then the one number that the agent writes and the shard reads
-(``chakram_agent.lease``), and then a row for each of its queue pairs and each of its
-ports, with the columns of ``QUEUE_PAIR_FIELDS`` and ``PORT_FIELDS``.
+first ``TOTAL_SLOTS`` have the layout of ``chakram.results.counters``; what describes
+the load of the shard follows, then the one number that the agent writes and the shard
+reads (``chakram_agent.lease``), and then a row for each of its queue pairs and each of
+its ports, with the columns of ``QUEUE_PAIR_FIELDS`` and ``PORT_FIELDS``.
 
 A row has a version before it, which is odd while the row is written.  A reader that
 finds it odd, or another one after the copy, reads again; so no row is half of one time
@@ -21,8 +21,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
-from chakram.core.counters import TOTAL_SLOTS
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.results.counters import TOTAL_SLOTS
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ class SharedCounters:
         self.values[_STAMP] = stamp_ns
 
     def snapshot(self) -> array[int]:
-        """Return a copy of the counters that ``chakram.core.counters`` describes."""
+        """Return a copy of the counters that ``chakram.results.counters`` describes."""
         copy = array("q")
         copy.frombytes(self.values[:TOTAL_SLOTS].tobytes())
         return copy

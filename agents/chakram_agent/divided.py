@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.control.messages import pb
+from chakram.control.protocol_messages import pb
 from chakram.errors import EnvironmentProblem, PlanError
 from chakram.fabric.netns import run_in_namespace
 from chakram.roce.shared_line import PART_WORDS
@@ -20,7 +20,7 @@ from chakram_agent.dataplane.steering import open_receivers
 if TYPE_CHECKING:
     import socket
 
-    from chakram.core.plan import AgentPlan, PortPlan
+    from chakram.plan.plan import AgentPlan, PortPlan
 
 __all__ = ["DividedPort", "DividedPorts"]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import (
+from chakram.collectives.ops import CollectiveOp
+from chakram.program.operations import CollectiveOperation
+from chakram.results.counters import (
     TOTAL_SLOTS,
     fct_bucket,
     fct_slot,
@@ -18,13 +19,12 @@ from chakram.core.counters import (
     slot,
     sum_counters,
 )
-from chakram.core.program import CollectiveOperation
-from chakram.core.records import FLOW_FIELDS, RecordRows
+from chakram.results.records import FLOW_FIELDS, RecordRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram_agent.counters import SharedCounters
 
 __all__ = ["Metering"]
@@ -103,7 +103,7 @@ class Metering:
         )
 
     def totals(self) -> array[int]:
-        """Return all counters of the agent; see ``chakram.core.counters``."""
+        """Return all counters of the agent; see ``chakram.results.counters``."""
         return sum_counters(
             [self._past, *(counters.snapshot() for counters in self._live.values())]
         )

@@ -21,8 +21,8 @@ from chakram.observe.metrics_state import MetricsState, Snapshot
 
 if TYPE_CHECKING:
     from chakram.control.events import CountersSnapshot
-    from chakram.core.plan import AgentPlan
-    from chakram.core.records import RecordRows
+    from chakram.plan.plan import AgentPlan
+    from chakram.results.records import RecordRows
 
 __all__ = ["AgentMetrics"]
 

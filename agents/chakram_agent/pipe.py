@@ -10,7 +10,7 @@ import select
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.control.messages import MAX_MESSAGE_BYTES
+from chakram.control.protocol_messages import MAX_MESSAGE_BYTES
 from chakram.errors import PeerError, RunFailed
 
 if TYPE_CHECKING:

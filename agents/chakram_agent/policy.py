@@ -15,7 +15,7 @@ from chakram.errors import ConfigError, PlanError
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
 
 __all__ = ["DEFAULT_ALLOW", "Policy", "Prefix", "destinations", "parse_prefix"]
 

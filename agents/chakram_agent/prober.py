@@ -14,14 +14,14 @@ from collections import Counter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.core.probes import (
+from chakram.plan.probes import (
     PROBE_ARRIVED,
     PROBE_REFUSED,
     PROBE_SENT,
     PROBE_TOO_BIG,
     PROBE_UNREACHABLE,
 )
-from chakram.core.records import RecordRows
+from chakram.results.records import RecordRows
 from chakram_agent.dataplane.probe_packets import (
     ProbeName,
     name_of,
@@ -32,8 +32,8 @@ from chakram_agent.dataplane.probe_packets import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from chakram.core.plan import AgentPlan, PortPlan
-    from chakram.core.probes import ProbePlan, ProbeTarget
+    from chakram.plan.plan import AgentPlan, PortPlan
+    from chakram.plan.probes import ProbePlan, ProbeTarget
     from chakram_agent.dataplane.probe_port import ProbePort
 
 __all__ = ["Prober"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chakram.control.event_codec import encode_progress, encode_rows
 from chakram.control.events import Progress
-from chakram.control.messages import pb
+from chakram.control.protocol_messages import pb
 from chakram.errors import ConfigError, PeerError
 from chakram.fabric.netns import in_namespace
 from chakram_agent.dataplane.port import PortOptions
@@ -19,7 +19,7 @@ from chakram_agent.prober import Prober
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chakram.core.plan import AgentPlan, PortPlan
+    from chakram.plan.plan import AgentPlan, PortPlan
     from chakram_agent.pipe import ShardPipe
     from chakram_agent.policy import Policy
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.records import RecordRows
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
+from chakram.results.records import RecordRows
 
 if TYPE_CHECKING:
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.statistics import PortStatistics
     from chakram_agent.dataplane.loop import DataPlane, Line

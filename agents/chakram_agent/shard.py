@@ -22,24 +22,24 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 from chakram.control.codec import decode_plan
-from chakram.control.details import error_message
+from chakram.control.error_details import error_message
 from chakram.control.event_codec import encode_progress, encode_rows
 from chakram.control.events import Progress
-from chakram.control.messages import decode_message, pb
-from chakram.core.records import RecordRows
+from chakram.control.protocol_messages import decode_message, pb
 from chakram.errors import ChakramError, PeerError, RunFailed
 from chakram.fabric.process import die_with_parent
+from chakram.results.records import RecordRows
 from chakram_agent.counters import SharedCounters
 from chakram_agent.lease import LEASE_SENTENCE, Lease
 from chakram_agent.pipe import ShardPipe
-from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
 from chakram_agent.probing import open_prober, probe
 from chakram_agent.sampling import Sampler
+from chakram_agent.shard_ports import build_plane
 from chakram_agent.tally import Tally
 
 if TYPE_CHECKING:
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram_agent.dataplane.loop import DataPlane
     from chakram_agent.prober import Prober
 

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from chakram.control.messages import decode_message, pb
+from chakram.control.protocol_messages import decode_message, pb
 from chakram.errors import EnvironmentProblem
 from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import HEADER_BYTES, frame, frame_bytes

@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.control.codec import encode_plan
-from chakram.control.details import rebuild
+from chakram.control.error_details import rebuild
 from chakram.control.event_codec import decode_progress, decode_rows
 from chakram.control.events import CountersSnapshot, Progress, RecordBatch
-from chakram.control.messages import pb
+from chakram.control.protocol_messages import pb
 from chakram.errors import ChakramError
 from chakram.fabric.cores import shard_core
 from chakram_agent.divided import DividedPorts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chakram.control.events import AgentEvent
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram_agent.events import Event
     from chakram_agent.metering import Metering
     from chakram_agent.policy import Policy

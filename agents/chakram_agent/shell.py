@@ -19,10 +19,10 @@ import grpc
 import chakram
 from chakram._compiled import status as compiled_status
 from chakram.control.codec import decode_plan
-from chakram.control.details import METADATA_KEY, encode_error
+from chakram.control.error_details import METADATA_KEY, encode_error
 from chakram.control.event_codec import encode_description, encode_event
 from chakram.control.events import AgentDescription
-from chakram.control.messages import PROTOCOL_VERSION, pb
+from chakram.control.protocol_messages import PROTOCOL_VERSION, pb
 from chakram.control.service import (
     SERVER_OPTIONS,
     AgentServicer,

@@ -12,15 +12,15 @@ import time
 from typing import TYPE_CHECKING
 
 from chakram.control.events import ShardLoad
-from chakram.core.counters import distribution_slot, fault_slot, slot
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
+from chakram.results.counters import distribution_slot, fault_slot, slot
 from chakram_agent.sampling import port_row
 from chakram_agent.utilisation import Utilisation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram.roce.histogram import HistogramCounts
     from chakram.roce.queue_pair import QueuePair
     from chakram.roce.statistics import PortStatistics, QueuePairStatistics

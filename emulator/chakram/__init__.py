@@ -12,7 +12,7 @@ from chakram._compiled import install
 
 if TYPE_CHECKING:
     from chakram.api import run_experiment, simulate_experiment
-    from chakram.chakra.trace_set import TraceSet, load_trace_set
+    from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
     from chakram.config.experiment import Experiment, load_experiment
     from chakram.errors import ChakramError
     from chakram.observe.run_results import RunResults, open_run
@@ -36,9 +36,9 @@ _HOMES = {
     "ChakramError": "chakram.errors",
     "Experiment": "chakram.config.experiment",
     "RunResults": "chakram.observe.run_results",
-    "TraceSet": "chakram.chakra.trace_set",
+    "TraceSet": "chakram.chakra.sets.trace_set",
     "load_experiment": "chakram.config.experiment",
-    "load_trace_set": "chakram.chakra.trace_set",
+    "load_trace_set": "chakram.chakra.sets.trace_set",
     "open_run": "chakram.observe.run_results",
     "run_experiment": "chakram.api",
     "simulate_experiment": "chakram.api",

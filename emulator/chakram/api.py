@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.controller.observer import Progress
-    from chakram.core.intervals import AgentSample
     from chakram.observe.run_results import RunResults
+    from chakram.results.intervals import AgentSample
 
 __all__ = ["run_experiment", "simulate_experiment"]
 

@@ -19,12 +19,12 @@ from datetime import timedelta
 from statistics import median
 from typing import Any, NamedTuple
 
-from chakram.core.burst_rule import ack_interval_packets, burst_packets, window_bytes
-from chakram.core.groups import world_group
-from chakram.core.plan import RunSettings, TransportPlan
-from chakram.core.program import Operation
+from chakram.collectives.groups import world_group
 from chakram.errors import ChakramError
 from chakram.fabric.netns import enter_namespace
+from chakram.plan.burst_rule import ack_interval_packets, burst_packets, window_bytes
+from chakram.plan.plan import RunSettings, TransportPlan
+from chakram.program.operations import Operation
 from chakram.testing.plans import collective, program, share_rows
 
 WARMUP = 3

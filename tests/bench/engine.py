@@ -20,12 +20,12 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from chakram._compiled import status
-from chakram.core.counters import FCT_BUCKET_BOUNDS_NS
-from chakram.core.groups import world_group
-from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
-from chakram.core.program import Operation, RankProgram
+from chakram.collectives.groups import world_group
 from chakram.errors import RunFailed
 from chakram.fabric.shapes import single_switch
+from chakram.plan.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.program.operations import Operation, RankProgram
+from chakram.results.counters import FCT_BUCKET_BOUNDS_NS
 from chakram.testing.plans import (
     collective,
     iteration_rows,
@@ -36,9 +36,9 @@ from chakram.testing.plans import (
     share_rows,
 )
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
 from chakram_agent.shard import GARBAGE_THRESHOLD
+from chakram_agent.shard_ports import build_plane
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

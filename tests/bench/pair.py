@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.fabric.addressing import plan_addresses
-from chakram.fabric.messages import add_address, new_veth, set_link
+from chakram.fabric.link_requests import add_address, new_veth, set_link
 from chakram.fabric.namespaces import close_namespaces, host_sysctls, make_namespaces
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import HOST_INTERFACE

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from chakram.chakra.synthesize import synthesize
-from chakram.chakra.writer import write_synthesis
-from chakram.config.synth import MoeTrace
+from chakram.chakra.write.writer import write_synthesis
+from chakram.synth.settings import MoeTrace
+from chakram.synth.synthesize import synthesize
 from tests.big_traces import usage_of
 
 EXPERIMENT = """\

@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from chakram.core.algorithms import algorithm
-from chakram.core.collectives import CollectiveOp
-from chakram.core.schedule import rank_schedule
+from chakram.collectives.algorithms import algorithm
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import rank_schedule
 from chakram_agent.shard import GARBAGE_THRESHOLD
 
 AR, A2A = CollectiveOp.ALL_REDUCE, CollectiveOp.ALL_TO_ALL

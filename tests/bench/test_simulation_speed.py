@@ -10,13 +10,13 @@ import random
 import time
 
 from chakram._compiled import status
-from chakram.core.groups import ProcessGroup, world_group
-from chakram.core.plan import Plan
-from chakram.core.program import Operation
-from chakram.core.records import FLOW_FIELDS
+from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.fabric.shapes import clos
 from chakram.fabric.topology import Topology
-from chakram.simulate.job import SimulationResult, simulate_plan
+from chakram.plan.plan import Plan
+from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.program.operations import Operation
+from chakram.results.records import FLOW_FIELDS
 from chakram.testing.plans import collective, compute, make_plan, program, world_plan
 
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.collectives.algorithms import algorithm
+from chakram.collectives.schedule_check import sent_bytes
 from chakram.config.experiment import load_experiment
 from chakram.controller.job_loading import load_jobs
-from chakram.core.algorithms import algorithm
-from chakram.core.program import (
+from chakram.program.operations import (
     CollectiveOperation,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.schedule_check import sent_bytes
 from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.e2e.runs import completed, fabric, write_experiment
 from tests.raw_traces import expected_bytes
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from chakram.core.program import RankProgram
     from chakram.observe.run_results import RunResults
+    from chakram.program.operations import RankProgram
 
 
 def check_links(results: RunResults) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.core.bandwidth import bus_factor
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.ops import CollectiveOp
 from chakram.observe.catalogue import ACTIVITIES, BY_SERIES, message_size
 from chakram.observe.exporter import open_listener
+from chakram.results.bandwidth import bus_factor
 from chakram.testing.prometheus import (
     panel_queries,
     prometheus_missing,

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from chakram.chakra.framing import frame
-from chakram.chakra.messages import Metadata, encode_metadata
-from chakram.chakra.writer import write_trace_set
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import ProcessGroup
-from chakram.core.trace import TraceGraph
-from chakram.core.trace_builder import TraceGraphBuilder
-from chakram.core.trace_node import NodeKind
+from chakram.chakra.et_messages import Metadata, encode_metadata
+from chakram.chakra.read.framing import frame
+from chakram.chakra.write.writer import write_trace_set
+from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.ops import CollectiveOp
+from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.graph import TraceGraph
+from chakram.trace.node import NodeKind
 
 PAIR = ProcessGroup(name="5", ranks=(0, 1))
 

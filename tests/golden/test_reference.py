@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from chakram.chakra.lint_report import Finding
-from chakram.chakra.lint_rules import RULES
-from chakram.chakra.p2p import P2P_COLUMNS
-from chakram.chakra.summary import summarize
-from chakram.chakra.synth_set import synthesized_trace_set
-from chakram.chakra.synthesize import synthesize
+from chakram.chakra.lint.report import Finding
+from chakram.chakra.lint.rules import RULES
+from chakram.chakra.summary.summary import summarize
+from chakram.chakra.write.p2p import P2P_COLUMNS
 from chakram.cli.options import DOCUMENTS
-from chakram.config.synth import MoeTrace
-from chakram.core.summarise import summarise
-from chakram.core.summary import Measurements, RunFacts
 from chakram.observe.console import render_table
 from chakram.observe.report.trace_document import trace_document
+from chakram.results.summarise import summarise
+from chakram.results.summary import Measurements, RunFacts
+from chakram.synth.settings import MoeTrace
+from chakram.synth.synth_set import synthesized_trace_set
+from chakram.synth.synthesize import synthesize
 from tests.support import REPO_ROOT
 
 REFERENCE = REPO_ROOT / "docs" / "reference"

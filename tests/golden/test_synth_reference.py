@@ -12,12 +12,12 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter
 
-from chakram.chakra.synth.models import MODELS
-from chakram.chakra.synth.patterns import SIZE_DISTRIBUTIONS, mean_size
-from chakram.config.synth import KINDS
-from chakram.config.synth.base import ModelTrace, Routing, SynthTrace
-from chakram.config.synth.patterns import PatternTrace, StreamSettings
-from chakram.config.synth.training import TrainingTrace
+from chakram.synth.models import MODELS
+from chakram.synth.patterns import SIZE_DISTRIBUTIONS, mean_size
+from chakram.synth.settings import KINDS
+from chakram.synth.settings.base import ModelTrace, Routing, SynthTrace
+from chakram.synth.settings.patterns import PatternTrace, StreamSettings
+from chakram.synth.settings.training import TrainingTrace
 from tests.support import REPO_ROOT
 
 PAGE = REPO_ROOT / "docs/reference/synth.md"

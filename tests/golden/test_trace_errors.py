@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.framing import frame
-from chakram.chakra.lint import require_replayable
-from chakram.chakra.messages import NodeType
-from chakram.chakra.trace_set import load_trace_set
+from chakram.chakra.et_messages import NodeType
+from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.read.framing import frame
+from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.errors import ChakramError
 from tests.trace_bytes import collective, metadata, node
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from chakram.chakra.lint import ProblemKind
-from chakram.chakra.options import WarningKind
+from chakram.chakra.lint.problems import ProblemKind
+from chakram.chakra.read.options import WarningKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from chakram.control.events import Failed, Finished, PhaseChanged, RecordBatch
-from chakram.core.plan import AgentPlan
-from chakram.core.preflight.probing import plan_probes, read_probes
-from chakram.core.preflight.settings import PreflightSettings
-from chakram.core.records import RecordRows
 from chakram.errors import PlanError
+from chakram.plan.plan import AgentPlan
+from chakram.preflight.probing import plan_probes, read_probes
+from chakram.preflight.settings import PreflightSettings
+from chakram.results.records import RecordRows
 from tests.agents import agent_in, start, until_the_end
 from tests.udp_ports import free_udp_ports
-from tests.unit.core.preflight.ports import TRANSPORT, ports
+from tests.unit.preflight.ports import TRANSPORT, ports
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from chakram.collectives.algorithms import algorithm
+from chakram.collectives.algorithms.listed import listed_from
+from chakram.collectives.groups import world_group
+from chakram.collectives.ops import CollectiveOp
 from chakram.control.client import AgentClient
 from chakram.control.events import (
     AgentEvent,
@@ -21,26 +25,22 @@ from chakram.control.events import (
     Progress,
     RecordBatch,
 )
-from chakram.core.algorithms import algorithm
-from chakram.core.algorithms.listed import listed_from
-from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import fct_histograms, slot
-from chakram.core.groups import world_group
-from chakram.core.placement import PlacementOptions, place
-from chakram.core.plan import RunSettings, TransportPlan
-from chakram.core.records import (
-    CAUSE_MESSAGE,
-    FLOW_FIELDS,
-    ITERATION_FIELDS,
-    SHARE_FIELDS,
-    RecordRows,
-)
 from chakram.errors import (
     AgentError,
     FabricError,
     PlanError,
     PortInUse,
     UnexpectedEvent,
+)
+from chakram.plan.placement import PlacementOptions, place
+from chakram.plan.plan import RunSettings, TransportPlan
+from chakram.results.counters import fct_histograms, slot
+from chakram.results.records import (
+    CAUSE_MESSAGE,
+    FLOW_FIELDS,
+    ITERATION_FIELDS,
+    SHARE_FIELDS,
+    RecordRows,
 )
 from chakram.testing.plans import collective, flow_rows, program
 from chakram_agent.policy import Policy

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from chakram.core.algorithms import algorithm, algorithm_names
-from chakram.core.collectives import CollectiveOp
-from chakram.core.plan import RunSettings
-from chakram.core.plan_check import check_plan
-from chakram.core.schedule_check import received_bytes, sent_bytes
-from chakram.simulate.job import simulate_plan
+from chakram.collectives.algorithms import algorithm, algorithm_names
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule_check import received_bytes, sent_bytes
+from chakram.plan.plan import RunSettings
+from chakram.plan.plan_check import check_plan
+from chakram.predict.simulator.job import simulate_plan
 from chakram.testing.plans import (
     collective,
     flow_rows,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.collectives.groups import world_group
 from chakram.control.client import AgentClient
 from chakram.control.clock import ClockOffset
 from chakram.controller.session import Session
-from chakram.core.counters import fct_histograms, slot
-from chakram.core.groups import world_group
-from chakram.core.placement import PlacementOptions, place
-from chakram.core.plan import JobSettings, RunSettings
-from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
+from chakram.plan.placement import PlacementOptions, place
+from chakram.plan.plan import JobSettings, RunSettings
+from chakram.results.counters import fct_histograms, slot
+from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
 from chakram.testing.plans import collective, program
 from tests.agents import TIMEOUT_S, serving
 from tests.plans import ring_plan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from chakram.control.events import CountersSnapshot
     from chakram.controller.state import Phase
-    from chakram.core.plan import Plan
+    from chakram.plan.plan import Plan
 
 _RANK = ITERATION_FIELDS.index("rank")
 

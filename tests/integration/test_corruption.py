@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.core.faults import FaultAction, PacketFault
-from chakram.core.plan import RunSettings, TransportPlan
+from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.plan import RunSettings, TransportPlan
 from chakram.roce.statistics import PortStatistics
 from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.plane import build_plane
+from chakram_agent.shard_ports import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports

@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
-from chakram.core.counters import (
+from chakram.collectives.groups import world_group
+from chakram.fabric.shapes import single_switch
+from chakram.plan.faults import MAX_FAULTS, FaultAction, PacketFault
+from chakram.plan.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.results.counters import (
     COUNTER_NAMES,
     DISTRIBUTIONS,
     FCT_BUCKETS,
@@ -24,18 +28,14 @@ from chakram.core.counters import (
     fault_slot,
     slot,
 )
-from chakram.core.faults import MAX_FAULTS, FaultAction, PacketFault
-from chakram.core.groups import world_group
-from chakram.core.plan import AgentPlan, RunSettings, TransportPlan
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.fabric.shapes import single_switch
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.roce.statistics import PortStatistics, QueuePairStatistics
 from chakram.testing.plans import make_plan, program, receive, send
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
 from chakram_agent.sampling import Sampler, queue_pair_owners
+from chakram_agent.shard_ports import build_plane
 from chakram_agent.tally import Tally
 from tests.waiting import PATIENCE_S, Stopwatch
 

@@ -10,8 +10,8 @@ from random import Random
 
 import pytest
 
-from chakram.core.plan import PortPlan, QueuePairPlan, RunSettings, TransportPlan
 from chakram.errors import PeerError, PlanError
+from chakram.plan.plan import PortPlan, QueuePairPlan, RunSettings, TransportPlan
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE
 from chakram.roce.events import MessageReceived, SendCompleted

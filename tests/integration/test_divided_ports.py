@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chakram.collectives.groups import world_group
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Failed, Finished, RecordBatch
-from chakram.core.counters import INVALID, slot
-from chakram.core.groups import world_group
-from chakram.core.placement import PlacementOptions, place
-from chakram.core.plan import AgentPlan, RunSettings
-from chakram.core.queue_pairs import SHARD_BITS
-from chakram.core.records import FLOW_FIELDS, PORT_FIELDS, RecordRows
 from chakram.errors import FabricError, PortInUse
+from chakram.plan.placement import PlacementOptions, place
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.plan.queue_pairs import SHARD_BITS
+from chakram.results.counters import INVALID, slot
+from chakram.results.records import FLOW_FIELDS, PORT_FIELDS, RecordRows
 from chakram.testing.plans import collective, program
 from chakram_agent.dataplane.steering import open_receivers
 from chakram_agent.dataplane.udp_sockets import UDP_SEGMENT

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chakram.core.preflight.report import PairReport, PreflightReport
-from chakram.core.preflight.settings import PreflightSettings
 from chakram.observe.manifest import RunManifest
 from chakram.observe.message_columns import MessageColumns
-from chakram.observe.preflight import save_preflight
+from chakram.observe.preflight_files import save_preflight
 from chakram.observe.run_directory import RunDirectory
+from chakram.preflight.report import PairReport, PreflightReport
+from chakram.preflight.settings import PreflightSettings
 from chakram.testing.results import small_plan, small_rows
 from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED

@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from chakram.core.addresses import address_halves
-from chakram.core.plan import AgentPlan, PortPlan, RunSettings, TransportPlan
+from chakram.addresses import address_halves
+from chakram.plan.plan import AgentPlan, PortPlan, RunSettings, TransportPlan
 from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.dataplane.port import PortOptions
 from chakram_agent.dataplane.udp import open_udp_port
-from chakram_agent.plane import build_plane
+from chakram_agent.shard_ports import build_plane
 from tests.forgery import FORGERIES, Way, sealed
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.plans import moved

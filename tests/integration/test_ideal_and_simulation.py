@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from chakram.collectives.algorithms import AUTO
+from chakram.collectives.groups import world_group
+from chakram.collectives.ops import CollectiveOp
 from chakram.controller.predictions import bounds, simulate
-from chakram.core.algorithms import AUTO
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import world_group
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.placement import place
-from chakram.core.plan import Plan, RunSettings, TransportPlan
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Topology
+from chakram.plan.placement import place
+from chakram.plan.plan import Plan, RunSettings, TransportPlan
+from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import collective as operation
 from chakram.testing.plans import fabric_ports, make_plan, program

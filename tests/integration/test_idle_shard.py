@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from chakram.control.messages import pb
-from chakram.core.counters import slot
-from chakram.core.plan import AgentPlan, RunSettings
+from chakram.control.protocol_messages import pb
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.results.counters import slot
 from chakram.testing.plans import compute
 from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import ShardPipe

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.core.faults import FaultAction, PacketFault
-from chakram.core.plan import Plan, RunSettings, TransportPlan
-from chakram.core.records import RecordRows
 from chakram.fabric.shapes import single_switch
-from chakram.simulate.job import simulate_plan
+from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.plan import Plan, RunSettings, TransportPlan
+from chakram.predict.simulator.job import simulate_plan
+from chakram.results.records import RecordRows
 from chakram.testing.plans import collective, share_rows, world_plan
-from chakram_agent.plane import build_plane
+from chakram_agent.shard_ports import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports
@@ -25,7 +25,7 @@ from tests.udp_ports import free_udp_ports
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
 
 SIZE = 2_000_000
 ITERATIONS = 4

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.lint import ProblemKind, check_trace_set
-from chakram.chakra.options import ReadOptions, WarningKind
-from chakram.chakra.reader import read_trace
-from chakram.chakra.trace_set import load_trace_set
-from chakram.core.trace_node import NodeKind
+from chakram.chakra.lint.problems import ProblemKind, check_trace_set
+from chakram.chakra.read.options import ReadOptions, WarningKind
+from chakram.chakra.read.reader import read_trace
+from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.errors import TraceError, TruncatedTrace, UnsupportedTrace
+from chakram.trace.node import NodeKind
 
 # One oddity per file, named after it.
 ODD: dict[str, tuple[int, set[WarningKind], set[ProblemKind]]] = {

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.core.groups import world_group
-from chakram.core.plan import Plan, RunSettings, TransportPlan
+from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
+from chakram.plan.plan import Plan, RunSettings, TransportPlan
+from chakram.predict.simulator.job import simulate_plan
 from chakram.roce.congestion import FixedRate
 from chakram.roce.port import PortEngine
-from chakram.simulate.job import simulate_plan
 from chakram.testing.pair import make_queue_pair
 from chakram.testing.plans import compute, flow_rows, make_plan, program, receive, send
-from chakram_agent.plane import build_plane
+from chakram_agent.shard_ports import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.plans import moved
 from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
-    from chakram.core.records import RecordRows
+    from chakram.results.records import RecordRows
 
 QUEUE_PAIRS = 1_000
 PATH_MTU = 1024

@@ -8,12 +8,12 @@ from ipaddress import ip_network
 
 import pytest
 
-from chakram.core.plan import TransportPlan
+from chakram.plan.plan import TransportPlan
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
+from chakram_agent.shard_ports import build_plane
 from tests.plans import moved, ring_plan
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S

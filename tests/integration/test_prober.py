@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from chakram.core.preflight.probing import plan_probes, read_probes
-from chakram.core.preflight.settings import PreflightSettings
-from chakram.core.records import RecordRows
 from chakram.errors import ConfigError, FabricError, PeerError, PlanError, PortInUse
+from chakram.preflight.probing import plan_probes, read_probes
+from chakram.preflight.settings import PreflightSettings
+from chakram.results.records import RecordRows
 from chakram.roce.headers import decode_packet
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane.probe_packets import (
@@ -24,7 +24,7 @@ from chakram_agent.dataplane.probe_packets import (
 from chakram_agent.policy import Policy
 from chakram_agent.probing import open_prober
 from tests.udp_ports import free_udp_ports
-from tests.unit.core.preflight.ports import TRANSPORT, ports
+from tests.unit.preflight.ports import TRANSPORT, ports
 from tests.waiting import PATIENCE_S, Stopwatch
 
 UDP_PORT = free_udp_ports(3)

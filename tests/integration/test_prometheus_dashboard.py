@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import (
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.exporter import MetricsServer, open_listener
+from chakram.observe.metrics_state import MetricsState
+from chakram.results.counters import (
     COUNTER_NAMES,
     TOTAL_SLOTS,
     fct_bucket,
@@ -20,10 +22,8 @@ from chakram.core.counters import (
     fct_sum_slot,
     slot,
 )
-from chakram.core.joining import CollectiveJoiner
-from chakram.core.resolve import OperationTable, rank_records
-from chakram.observe.exporter import MetricsServer, open_listener
-from chakram.observe.metrics_state import MetricsState
+from chakram.results.joining import CollectiveJoiner
+from chakram.results.resolve import OperationTable, rank_records
 from chakram.testing.prometheus import (
     annotation_queries,
     panel_queries,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.trace_set import load_trace_set
-from chakram.core.collectives import CollectiveOp
-from chakram.core.job_check import check_job
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.program import CollectiveOperation, SendOperation
+from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.collectives.ops import CollectiveOp
+from chakram.program.job_check import check_job
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.program.operations import CollectiveOperation, SendOperation
 
 STAGE_SETS = {
     "dense_llama_fsdp8_8r": 8,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.lint import ProblemKind, check_trace_set
-from chakram.chakra.options import ReadOptions, WarningKind
-from chakram.chakra.producers import Producer
-from chakram.chakra.trace_set import TraceSet, load_trace_set
-from chakram.core.trace_node import NodeKind
+from chakram.chakra.lint.problems import ProblemKind, check_trace_set
+from chakram.chakra.read.options import ReadOptions, WarningKind
+from chakram.chakra.read.producers import Producer
+from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.errors import TraceError
 from chakram.testing.trace_bytes import outcome, read_plainly, read_the_long_way
+from chakram.trace.node import NodeKind
 from tests.integration.real_sets import SETS, Expected
 
 

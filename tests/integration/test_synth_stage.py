@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from chakram.chakra.options import ReadOptions
-from chakram.chakra.synthesize import synthesize
-from chakram.chakra.trace_set import load_trace_set
-from chakram.config.synth import KINDS
-from chakram.core.trace import TraceGraph
-from chakram.core.trace_node import NodeKind
+from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.synth.settings import KINDS
+from chakram.synth.synthesize import synthesize
+from chakram.trace.graph import TraceGraph
+from chakram.trace.node import NodeKind
 
 DENSE = {
     "synth": "dense",

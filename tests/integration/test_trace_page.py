@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.chakra.summary import summarize
-from chakram.chakra.synth_set import synthesized_trace_set
-from chakram.chakra.synthesize import synthesize
-from chakram.config.synth import MoeTrace
+from chakram.chakra.summary.summary import summarize
 from chakram.observe.report.trace_page import trace_page
+from chakram.synth.settings import MoeTrace
+from chakram.synth.synth_set import synthesized_trace_set
+from chakram.synth.synthesize import synthesize
 from tests.chromium import open_page, require_chromium
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
+from chakram.fabric.pcap import ip_packet, read_frames
 from chakram.fabric.probe import why_no_lab
 from chakram.fabric.state import STATE_ROOT_VARIABLE
-from chakram.observe.pcap import ip_packet, read_frames
 from chakram.observe.run_results import RunResults, open_run
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.convert import TraceForm, convert_trace_set
+from chakram.chakra.write.convert import TraceForm, convert_trace_set
 
 
 @pytest.mark.parametrize(

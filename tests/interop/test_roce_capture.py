@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.observe.pcap import ip_packet, read_frames
+from chakram.fabric.pcap import ip_packet, read_frames
 from chakram.roce.datagrams import SegmentParser
 from chakram.roce.events import MessageReceived
 from chakram.roce.headers import Packet, decode_packet, encode_packet

@@ -22,8 +22,8 @@ from chakram.errors import FabricError
 from chakram.fabric.capture import CaptureRequest, encode_request
 from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import lab_status, start_lab
+from chakram.fabric.pcap import FILE_HEADER_BYTES, Frame, ip_packet, read_frames
 from chakram.fabric.process import is_alive, process_start_ticks
-from chakram.observe.pcap import FILE_HEADER_BYTES, Frame, ip_packet, read_frames
 from tests.leaks import own_lab
 from tests.netns.labs import star, traffic
 from tests.waiting import wait_until

@@ -13,11 +13,11 @@ import pytest
 
 from chakram.control.client import AgentClient
 from chakram.control.events import CountersSnapshot, Finished
-from chakram.core.counters import INVALID, slot
-from chakram.core.plan import AgentPlan, TransportPlan
 from chakram.errors import FabricError
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
+from chakram.plan.plan import AgentPlan, TransportPlan
+from chakram.results.counters import INVALID, slot
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode
 from chakram_agent.dataplane.routes import outgoing_interface, refuse_loopback_route

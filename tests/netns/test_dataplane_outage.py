@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.core.plan import TransportPlan
 from chakram.errors import AgentError
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
+from chakram.plan.plan import TransportPlan
 from chakram_agent.dataplane import udp, udp_sockets
 from chakram_agent.dataplane.loop import DataPlane
-from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
+from chakram_agent.shard_ports import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan

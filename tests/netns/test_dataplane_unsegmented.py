@@ -8,14 +8,14 @@ from ipaddress import ip_network
 
 import pytest
 
-from chakram.core.plan import TransportPlan
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
+from chakram.plan.plan import TransportPlan
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.port import PortOptions
-from chakram_agent.plane import build_plane
 from chakram_agent.policy import Policy
+from chakram_agent.shard_ports import build_plane
 from tests.leaks import own_lab
 from tests.netns.labs import star
 from tests.plans import moved, ring_plan

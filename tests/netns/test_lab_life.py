@@ -15,7 +15,7 @@ import pytest
 from chakram.errors import FabricError
 from chakram.fabric.counters import read_link_counters
 from chakram.fabric.description import LabState
-from chakram.fabric.exchange import ask_holder
+from chakram.fabric.holder_protocol import ask_holder
 from chakram.fabric.lab import (
     down,
     down_unused,

@@ -17,7 +17,7 @@ from chakram.cli.fabric import app
 from chakram.errors import ConfigError, FabricError, NoLab
 from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import start_lab, status
-from chakram.fabric.messages import add_address, add_route
+from chakram.fabric.link_requests import add_address, add_route
 from chakram.fabric.names import NETNS_DIRECTORY, bind_names, unbind_names
 from chakram.fabric.namespaces import (
     Sysctl,

@@ -11,9 +11,9 @@ import pytest
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.control.client import AgentClient
 from chakram.controller.interrupts import Interrupts
-from chakram.controller.preflight import Preflight
+from chakram.controller.preflight_session import Preflight
 from chakram.controller.worlds import open_world
-from chakram.core.preflight.report import PairReport, PreflightReport
+from chakram.preflight.report import PairReport, PreflightReport
 from tests.leaks import own_lab
 from tests.support import missing_program, missing_root, require
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chakram.core.intervals import AgentSample
     from chakram.fabric.description import LabState
+    from chakram.results.intervals import AgentSample
 
 LAB = own_lab("pft")
 STAR = "{single_switch: {hosts: 3}}"

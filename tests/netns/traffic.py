@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chakram.core.addresses import is_ipv6
+from chakram.addresses import is_ipv6
 from chakram.errors import PrivilegeError
 from chakram.fabric.description import LabState, decode_state
 from chakram.fabric.netns import in_namespace, run_in_namespace

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from chakram.core.algorithms import algorithm
-from chakram.core.plan import Plan
-from chakram.core.program import (
+from chakram.collectives.algorithms import algorithm
+from chakram.collectives.schedule import rank_schedule, transfer_bytes, uneven_schedule
+from chakram.plan.plan import Plan
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     RankProgram,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START, RecordRows
-from chakram.core.schedule import rank_schedule, transfer_bytes, uneven_schedule
+from chakram.results.records import (
+    CAUSE_MESSAGE,
+    CAUSE_OPERATION,
+    CAUSE_START,
+    RecordRows,
+)
 from chakram.testing.plans import (
     FlowRow,
     ShareRow,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakram.core.algorithms import algorithm, algorithm_names
-from chakram.core.collectives import CollectiveOp
-from chakram.core.schedule_check import (
+from chakram.collectives.algorithms import algorithm, algorithm_names
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule_check import (
     build_schedule,
     check_schedule,
     received_bytes,

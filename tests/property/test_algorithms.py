@@ -4,10 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.algorithms import algorithm, algorithm_names
-from chakram.core.collectives import ROOTED, CollectiveOp
-from chakram.core.schedule import rank_schedule
-from chakram.core.schedule_check import check_schedule, received_bytes, sent_bytes
+from chakram.collectives.algorithms import algorithm, algorithm_names
+from chakram.collectives.ops import ROOTED, CollectiveOp
+from chakram.collectives.schedule import rank_schedule
+from chakram.collectives.schedule_check import (
+    check_schedule,
+    received_bytes,
+    sent_bytes,
+)
 
 EVERY_ALGORITHM = [(op, name) for op in CollectiveOp for name in algorithm_names(op)]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chakram.chakra.framing import frame
-from chakram.chakra.options import ReadOptions
-from chakram.chakra.reader import read_stream
+from chakram.chakra.read.framing import frame
+from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.reader import read_stream
 from chakram.errors import UnsupportedTrace
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.chakra.framing import frame, read_records
+from chakram.chakra.read.framing import frame, read_records
 from chakram.errors import TraceError
 
 BODIES = st.lists(st.binary(max_size=300), max_size=20)

@@ -11,16 +11,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chakram.chakra.et_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
-from chakram.chakra.framing import frame
-from chakram.chakra.groups import encode_group_file, parse_group_file
-from chakram.chakra.options import DependencyPolicy, ReadOptions
-from chakram.chakra.reader import read_stream
-from chakram.chakra.writer import encode_trace
-from chakram.core.collectives import CollectiveOp
-from chakram.core.trace import TraceGraph
-from chakram.core.trace_builder import TraceGraphBuilder
-from chakram.core.trace_node import NodeKind
+from chakram.chakra.read.framing import frame
+from chakram.chakra.read.groups import encode_group_file, parse_group_file
+from chakram.chakra.read.options import DependencyPolicy, ReadOptions
+from chakram.chakra.read.reader import read_stream
+from chakram.chakra.write.writer import encode_trace
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
+from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.graph import TraceGraph
+from chakram.trace.node import NodeKind
 
 INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 UINT64 = st.integers(min_value=0, max_value=2**64 - 1)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakram.chakra.astra_collective import ASTRA_KEYS, astra_collective
-from chakram.chakra.convert import TraceForm, convert_trace_set
 from chakram.chakra.et_pb2 import AttributeProto, GlobalMetadata, IOInfo, Node
-from chakram.chakra.framing import frame
-from chakram.chakra.lint import check_across_ranks, check_trace_set
-from chakram.chakra.trace_set import load_trace_set
-from chakram.chakra.traffic import measure_traffic
-from chakram.core.algorithms import algorithm, algorithm_names
-from chakram.core.collectives import CollectiveOp
-from chakram.core.schedule import transfer_bytes
+from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.read.framing import frame
+from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.chakra.summary.traffic import measure_traffic
+from chakram.chakra.write.astra_collective import ASTRA_KEYS, astra_collective
+from chakram.chakra.write.convert import TraceForm, convert_trace_set
+from chakram.collectives.algorithms import algorithm, algorithm_names
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import transfer_bytes
 from chakram.errors import ScheduleError
 
 UINT64 = st.integers(0, 2**64 - 1)

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.algorithms import algorithm_names
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import world_group
-from chakram.core.plan import RunSettings
-from chakram.core.queue_pairs import CREDIT_CHANNELS
-from chakram.core.records import RecordRows
+from chakram.collectives.algorithms import algorithm_names
+from chakram.collectives.groups import world_group
+from chakram.collectives.ops import CollectiveOp
 from chakram.fabric.shapes import single_switch
+from chakram.plan.plan import RunSettings
+from chakram.plan.queue_pairs import CREDIT_CHANNELS
 from chakram.replay.rank import Replay
+from chakram.results.records import RecordRows
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.testing.plans import collective, compute, make_plan, program
 
 if TYPE_CHECKING:
-    from chakram.core.plan import Plan
-    from chakram.core.program import Operation
+    from chakram.plan.plan import Plan
+    from chakram.program.operations import Operation
 
 EVERY = [
     (op, name)

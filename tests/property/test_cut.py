@@ -9,18 +9,18 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chakram.chakra.bridging import bridge
-from chakram.chakra.cut import Cut, CutOptions
-from chakram.chakra.lint import check_across_ranks, check_trace_set
-from chakram.chakra.reader import read_stream
-from chakram.chakra.trace_set import TraceSet, assemble
-from chakram.chakra.writer import encode_trace
-from chakram.core.groups import WORLD, world_group
-from chakram.core.matching import match_ranks
-from chakram.core.trace import TraceGraph
-from chakram.core.trace_node import NodeKind
+from chakram.chakra.cut.bridging import bridge
+from chakram.chakra.cut.cut import Cut, CutOptions
+from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.read.reader import read_stream
+from chakram.chakra.sets.trace_set import TraceSet, assemble
+from chakram.chakra.write.writer import encode_trace
+from chakram.collectives.groups import WORLD, world_group
+from chakram.program.matching import match_ranks
 from chakram.testing.graphs import collective, compute, trace
 from chakram.testing.random_traces import RandomJob, random_jobs
+from chakram.trace.graph import TraceGraph
+from chakram.trace.node import NodeKind
 
 SMALL = settings(max_examples=60)
 COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.config.experiment import parse_experiment
+from chakram.config.topology import topology_from_config
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan
 from chakram.controller.port_plans import planned_ports
 from chakram.controller.predictions import bounds, durations
-from chakram.fabric.from_config import topology_from_config
-from chakram.simulate.job import simulate_plan
+from chakram.predict.simulator.job import simulate_plan
 from chakram.testing.plans import flow_rows
 
 SWITCH = "topology: {single_switch: {hosts: 4}}"

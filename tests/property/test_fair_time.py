@@ -7,10 +7,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakram.core.fair_time import FairTimes, shared_ends_ns
-from chakram.core.ideal import Ideals
-from chakram.core.network_model import FabricModel, PathModel, PortModel
-from chakram.core.wire_cost import serialisation_ns, wire_bytes
+from chakram.plan.wire_cost import serialisation_ns, wire_bytes
+from chakram.predict.fair_time import FairTimes, shared_ends_ns
+from chakram.predict.ideal import Ideals
+from chakram.predict.network_model import FabricModel, PathModel, PortModel
 from tests.property.test_ideal import fabrics
 
 MTU = 1024

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakram.core.algorithms import algorithm, algorithm_names
-from chakram.core.collectives import ROOTED, CollectiveOp
-from chakram.core.ideal import Ideals, schedule_needs
-from chakram.core.network_model import FabricModel, PathModel, PortModel
-from chakram.core.schedule import transfer_bytes
-from chakram.core.schedule_check import build_schedule
+from chakram.collectives.algorithms import algorithm, algorithm_names
+from chakram.collectives.ops import ROOTED, CollectiveOp
+from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.schedule_check import build_schedule
+from chakram.predict.ideal import Ideals, schedule_needs
+from chakram.predict.network_model import FabricModel, PathModel, PortModel
 from tests.plain_ideal import plain_ideal_ns
 
 RATES = st.sampled_from([None, 10**9, 400 * 10**9, 999_999_937])

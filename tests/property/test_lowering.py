@@ -10,11 +10,11 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.job_check import check_job
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.program import CollectiveOperation
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import MatchingError
+from chakram.program.job_check import check_job
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.program.operations import CollectiveOperation
 from chakram.testing.random_traces import RandomJob, random_jobs
 
 options = st.builds(

@@ -9,6 +9,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.splits import Splits
 from chakram.control.plan_file import (
     MAGIC,
     SavedInput,
@@ -16,17 +18,15 @@ from chakram.control.plan_file import (
     decode,
     encode,
 )
-from chakram.core.collectives import CollectiveOp
-from chakram.core.job_check import check_job
-from chakram.core.program import (
+from chakram.errors import PlanError
+from chakram.program.job_check import check_job
+from chakram.program.operations import (
     CollectiveOperation,
     Operation,
     RankProgram,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.splits import Splits
-from chakram.errors import PlanError
 from chakram.testing.jobs import jobs
 from tests.plans import saved_plan
 from tests.tables import is_sound

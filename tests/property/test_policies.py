@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from chakram.chakra.lint import check_trace_set
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.plan import ORDERS, POLICIES, JobSettings, Plan, RunSettings
-from chakram.core.program import ComputeOperation, Operation
+from chakram.chakra.lint.problems import check_trace_set
 from chakram.errors import MatchingError
 from chakram.fabric.shapes import single_switch
-from chakram.simulate.job import simulate_plan
+from chakram.plan.plan import ORDERS, POLICIES, JobSettings, Plan, RunSettings
+from chakram.predict.simulator.job import simulate_plan
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.program.operations import ComputeOperation, Operation
 from chakram.testing.plans import (
     IterationRow,
     ShareRow,

@@ -5,7 +5,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
+from chakram.preflight.rounds import all_rounds, apart, chosen_rounds, shifted
 
 COUNTS = st.integers(0, 65)
 

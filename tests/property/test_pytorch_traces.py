@@ -10,11 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.chakra.options import ReadOptions
-from chakram.chakra.pytorch.kineto import read_profile
-from chakram.chakra.reader import read_stream
+from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.pytorch.kineto import read_profile
+from chakram.chakra.read.reader import read_stream
 from chakram.errors import TraceError
-from tests.unit.chakra.pytorch.hosts import (
+from tests.unit.chakra.read.pytorch.hosts import (
     all_reduce,
     all_to_all,
     event,

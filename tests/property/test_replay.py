@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chakram.core.plan import RunSettings, TransportPlan
-from chakram.core.plan_check import check_plan
-from chakram.core.program import RankProgram
-from chakram.core.queue_pairs import QueuePairLayout
 from chakram.fabric.shapes import clos, single_switch
-from chakram.simulate.job import simulate_plan
+from chakram.plan.plan import RunSettings, TransportPlan
+from chakram.plan.plan_check import check_plan
+from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.predict.simulator.job import simulate_plan
+from chakram.program.operations import RankProgram
 from chakram.testing.jobs import jobs
 from chakram.testing.plans import flow_rows, iteration_rows, make_plan, share_rows
 from chakram.testing.replays import MessageFabric

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.faults import PACKET_CLASSES, FaultAction, PacketFault
+from chakram.plan.faults import PACKET_CLASSES, FaultAction, PacketFault
 from chakram.roce.faults import FaultRule, PacketFaults
 
 PACKETS = ("first", "middle", "last")

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chakram.collectives.algorithms import algorithm, algorithm_names
+from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import uneven_schedule
+from chakram.collectives.splits import Splits
 from chakram.control.codec import decode_plan, encode_plan
-from chakram.core.algorithms import algorithm, algorithm_names
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import ProcessGroup
-from chakram.core.job_check import check_job
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.program import CollectiveOperation, split_matrices
-from chakram.core.schedule import uneven_schedule
-from chakram.core.splits import Splits
 from chakram.errors import MatchingError
 from chakram.fabric.shapes import single_switch
-from chakram.simulate.job import simulate_plan
+from chakram.predict.simulator.job import simulate_plan
+from chakram.program.job_check import check_job
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.program.operations import CollectiveOperation, split_matrices
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import flow_rows, make_plan, matrix_splits
 from chakram.testing.strategies import byte_matrices

@@ -8,19 +8,19 @@ from typing import Any
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from chakram.chakra.doubts import check_computation
-from chakram.chakra.lint import check_across_ranks, check_trace_set
-from chakram.chakra.synth.routing import (
+from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.lint.traffic_warnings import check_traffic
+from chakram.chakra.lint.warnings import check_computation
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.synth.routing import (
     LawRouter,
     SkewLaw,
     apportion,
     popularity,
 )
-from chakram.chakra.synth_set import synthesized_trace_set
-from chakram.chakra.synthesize import synthesize
-from chakram.chakra.traffic_doubts import check_traffic
-from chakram.config.synth import KINDS, SynthTrace
-from chakram.core.lowering import LoweringOptions, lower_job
+from chakram.synth.settings import KINDS, SynthTrace
+from chakram.synth.synth_set import synthesized_trace_set
+from chakram.synth.synthesize import synthesize
 
 DEGREE = st.sampled_from([1, 1, 2])
 LAWS = st.sampled_from(

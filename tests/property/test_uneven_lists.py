@@ -11,21 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chakram.collectives.algorithms import UserAlgorithm, algorithm
+from chakram.collectives.algorithms.listed import (
+    ListedAlgorithm,
+    check_listed,
+    listed_from,
+)
+from chakram.collectives.ops import CollectiveOp
 from chakram.control.codec import decode_plan, encode_plan
 from chakram.control.plan_file import decode, encode
 from chakram.controller.plan_summary import summarise_plan
-from chakram.core.algorithms import UserAlgorithm, algorithm
-from chakram.core.algorithms.listed import ListedAlgorithm, check_listed, listed_from
-from chakram.core.collectives import CollectiveOp
-from chakram.core.ideal import ideal_ns
-from chakram.core.job_check import check_job
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.program import CollectiveOperation, check_program
 from chakram.errors import PlanError
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import single_switch
-from chakram.simulate.bursts import program_traffic
-from chakram.simulate.job import simulate_plan
+from chakram.predict.ideal import ideal_ns
+from chakram.predict.simulator.bursts import program_traffic
+from chakram.predict.simulator.job import simulate_plan
+from chakram.program.job_check import check_job
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.program.operations import CollectiveOperation, check_program
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import flow_rows, make_plan, matrix_splits
 from chakram.testing.strategies import byte_matrices
@@ -34,7 +38,7 @@ from tests.plans import saved_plan
 if TYPE_CHECKING:
     from fractions import Fraction
 
-    from chakram.core.program import RankProgram
+    from chakram.program.operations import RankProgram
 
 Matrix = list[list[int]]
 

@@ -10,12 +10,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chakram_agent.plane import build_plane
+from chakram_agent.shard_ports import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK
 from tests.integration.test_foreign_packets import STRANGER, counts, forge, plan
 
 if TYPE_CHECKING:
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram_agent.dataplane.loop import DataPlane
 
 PACKETS = 200_000

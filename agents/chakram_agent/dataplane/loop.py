@@ -14,7 +14,7 @@ import time
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import IPV6_EXTRA_BYTES, is_ipv6
+from chakram.addresses import IPV6_EXTRA_BYTES, is_ipv6
 from chakram.roce.constants import NEVER
 from chakram.roce.contents import ContentsEncoder
 from chakram.roce.faulty_port import flip_bit
@@ -22,7 +22,7 @@ from chakram.roce.histogram import Histogram
 from chakram.roce.wire import WireEncoder
 
 if TYPE_CHECKING:
-    from chakram.core.plan import TransportPlan
+    from chakram.plan.plan import TransportPlan
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.port import PortEngine
     from chakram_agent.dataplane.burst_port import Port

@@ -10,7 +10,7 @@ import os
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import address_halves
+from chakram.addresses import address_halves
 from chakram_agent.dataplane.port import Port, PortCapabilities
 
 if TYPE_CHECKING:

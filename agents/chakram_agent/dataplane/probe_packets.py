@@ -26,7 +26,7 @@ _NAME_AT = BTH_BYTES + Deth.SIZE_BYTES
 
 
 class ProbeName(NamedTuple):
-    """Which probe it is; see ``chakram.core.probes``."""
+    """Which probe it is; see ``chakram.plan.probes``."""
 
     source: int
     destination: int

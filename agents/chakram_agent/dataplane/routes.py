@@ -13,7 +13,7 @@ import socket
 import struct
 from ipaddress import ip_address
 
-from chakram.core.addresses import is_ipv6
+from chakram.addresses import is_ipv6
 from chakram.errors import FabricError
 
 __all__ = ["outgoing_interface", "refuse_loopback_route"]

@@ -14,7 +14,7 @@ Facts that this rests on (Linux):
   of them.
 * A result that is no socket's number lets the kernel choose by a hash of addresses.
 * A run of packets that was joined on the way (GRO) is steered by its first packet; the
-  plan sees to it that such runs are for one shard (``chakram.core.queue_pairs``).
+  plan sees to it that such runs are for one shard (``chakram.plan.queue_pairs``).
 * The first socket is bound before it may be shared, so an address that another program
   has, or another run, is refused as it is for ports that are not divided.
 """
@@ -26,8 +26,8 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from chakram.core.queue_pairs import MAX_SHARDS
 from chakram.errors import FabricError
+from chakram.plan.queue_pairs import MAX_SHARDS
 from chakram_agent.dataplane.udp_sockets import allow_descriptors, bound_socket
 
 if TYPE_CHECKING:

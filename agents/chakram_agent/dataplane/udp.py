@@ -9,7 +9,7 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import address_halves
+from chakram.addresses import address_halves
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import Port
 from chakram_agent.dataplane.udp_sockets import (

@@ -31,7 +31,7 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import LOOPBACK_IPV6, is_ipv6, socket_text
+from chakram.addresses import LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.errors import AgentError, FabricError, PortInUse, PrivilegeError
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane.port import PortCapabilities

@@ -15,8 +15,8 @@ from chakram.errors import ConfigError
 from chakram.units import format_size, format_time, parse_rate, parse_size, parse_time
 
 if TYPE_CHECKING:
+    from chakram.collectives.ops import CollectiveOp
     from chakram.controller.algorithm_summary import AlgorithmSummary
-    from chakram.core.collectives import CollectiveOp
 
 __all__ = ["app"]
 
@@ -51,8 +51,8 @@ _MOST_STEPS = 64
 @app.command("list")
 def list_(op: Op = None, as_json: Json = False) -> None:
     """List the algorithms of every collective, with their parameters."""
-    from chakram.core.algorithms import algorithm_names, parameters_of
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.algorithms import algorithm_names, parameters_of
+    from chakram.collectives.ops import CollectiveOp
 
     ops = list(CollectiveOp) if op is None else [_op(op)]
     rows = [
@@ -102,8 +102,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show the steps of an algorithm: transfers, bytes, and the time it needs."""
-    from chakram.core.algorithms import algorithm_fitting
-    from chakram.core.schedule_check import check_schedule
+    from chakram.collectives.algorithms import algorithm_fitting
+    from chakram.collectives.schedule_check import check_schedule
     from chakram.user_algorithms.refusal import refuse_problems
 
     which = _op(op) if op is not None else _op_with(name)
@@ -174,8 +174,8 @@ def check(
 
 
 def _op(name: str) -> CollectiveOp:
-    from chakram.config.mistakes import suggest
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.settings.mistakes import suggest
 
     known = [each.value for each in CollectiveOp]
     if name not in known:
@@ -187,8 +187,8 @@ def _op(name: str) -> CollectiveOp:
 
 def _op_with(name: str) -> CollectiveOp:
     """Return the only collective with an algorithm of that name."""
-    from chakram.core.algorithms import algorithm_names
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.algorithms import algorithm_names
+    from chakram.collectives.ops import CollectiveOp
 
     family = name.partition("(")[0]
     found = [each for each in CollectiveOp if family in algorithm_names(each)]

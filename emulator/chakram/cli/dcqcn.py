@@ -15,7 +15,7 @@ from chakram.errors import ConfigError
 from chakram.units import format_rate, parse_rate
 
 if TYPE_CHECKING:
-    from chakram.config.mistakes import Mistake
+    from chakram.settings.mistakes import Mistake
 
 __all__ = ["dcqcn"]
 
@@ -82,8 +82,8 @@ def dcqcn(
         knobs_of,
         load_profile,
     )
-    from chakram.config.mistakes import from_validation
     from chakram.config.vendor_names import VENDORS, knob_named, to_vendor
+    from chakram.settings.mistakes import from_validation
 
     line_rate_bps = parse_rate(rate, where="--rate")
     known = get_args(ProfileName)
@@ -163,7 +163,7 @@ def dcqcn(
 
 def _told(mistakes: list[Mistake], profile: str) -> ConfigError:
     """Return the error that tells all *mistakes*, each at what was given."""
-    from chakram.config.mistakes import report
+    from chakram.settings.mistakes import report
 
     places = [
         replace(each, location=_on_the_command_line(each.location, profile))
@@ -188,7 +188,7 @@ def _on_the_command_line(
 
 def _pairs(option: str, given: list[str] | None) -> dict[str, Any]:
     """Return what options of the form name=value say; values as in a file."""
-    from chakram.config.document import parse_document
+    from chakram.settings.document import parse_document
 
     pairs = {}
     for text in given or []:

@@ -43,7 +43,7 @@ def up(
     """Build the fabric of an experiment and let it stand."""
     from chakram.config.experiment import load_experiment
     from chakram.config.fabric import NamespaceFabric
-    from chakram.fabric.from_config import topology_from_config
+    from chakram.config.topology import topology_from_config
     from chakram.fabric.lab import start_lab
 
     settings = load_experiment(experiment)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from chakram.chakra.new_file import new_file
+from chakram.chakra.write.new_file import new_file
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.controller.shell import RunOutcome
-    from chakram.core.interference import Factor, JobInterference
+    from chakram.results.interference import Factor, JobInterference
 
 __all__ = ["Alone", "Interference", "interference", "run_apart_and_together"]
 
@@ -117,8 +117,8 @@ def _show(
     as_json: bool,
     with_banners: bool,
 ) -> None:
-    from chakram.core.interference import interference as compared
     from chakram.observe.run_results import open_run
+    from chakram.results.interference import interference as compared
 
     results = open_run(together)
     measurements = results.measurements()

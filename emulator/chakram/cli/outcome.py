@@ -8,7 +8,7 @@ from chakram.cli.options import output_width, print_json
 
 if TYPE_CHECKING:
     from chakram.controller.shell import RunOutcome
-    from chakram.core.summary import Summary
+    from chakram.results.summary import Summary
 
 __all__ = ["print_table", "show_outcome"]
 

@@ -12,6 +12,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
+from chakram.addresses import IPV6
 from chakram.cli.options import (
     ExperimentPath,
     Json,
@@ -20,7 +21,6 @@ from chakram.cli.options import (
     read_experiment,
 )
 from chakram.cli.progress import ProgressReporter
-from chakram.core.addresses import IPV6
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.controller.preflight_run import PreflightOutcome
-    from chakram.core.preflight.report import PreflightReport
+    from chakram.preflight.report import PreflightReport
 
 __all__ = ["preflight", "show_preflight"]
 
@@ -61,7 +61,7 @@ def show_preflight(
 ) -> None:
     """Print what a preflight has found, and where that is kept."""
     if as_json:
-        from chakram.observe.preflight import preflight_document
+        from chakram.observe.preflight_files import preflight_document
 
         print_json(
             "preflight",

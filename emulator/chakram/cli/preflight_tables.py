@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from chakram.core.preflight.report import CHECKS, FAILED, UNPROVEN
+from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from chakram.core.preflight.report import Finding, PairReport, PreflightReport
+    from chakram.preflight.report import Finding, PairReport, PreflightReport
 
 __all__ = ["print_report"]
 

@@ -1,7 +1,7 @@
 """Tells a person how far a run is: a bar on a terminal, plain lines elsewhere.
 
 All of it goes to stderr; stdout is for results.  While a run goes there is a line per
-interval of what its agents count (``chakram.core.intervals``).
+interval of what its agents count (``chakram.results.intervals``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from chakram.core.intervals import HEADING, Intervals
+from chakram.results.intervals import HEADING, Intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from chakram.core.intervals import AgentSample
+    from chakram.results.intervals import AgentSample
 
 __all__ = ["ProgressReporter", "phases_line"]
 

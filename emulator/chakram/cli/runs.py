@@ -76,7 +76,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
-    from chakram.observe.texts import MISSING, percent_text, time_text
+    from chakram.observe.number_format import MISSING, percent_text, time_text
 
     manifest, figures = run.manifest, run.figures
     busbw = figures.busbw

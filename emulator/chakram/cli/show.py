@@ -46,7 +46,7 @@ def show(
     from pyarrow.csv import write_csv
 
     from chakram.observe.document import summary_document
-    from chakram.observe.preflight import ended_by_preflight, read_preflight
+    from chakram.observe.preflight_files import ended_by_preflight, read_preflight
     from chakram.observe.run_results import open_run
 
     if queue_pairs + ports + preflight > 1:
@@ -98,7 +98,7 @@ def show(
 def _is_preflight(directory: Path) -> bool:
     """Tell whether a preflight is all that there is: runs may have one, too."""
     from chakram.observe.manifest import MANIFEST
-    from chakram.observe.preflight import PREFLIGHT
+    from chakram.observe.preflight_files import PREFLIGHT
     from chakram.observe.run_results import PLAN
 
     # What cannot be looked into is explained by who opens it.

@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from chakram.config.quantities import problem
-from chakram.core.addresses import why_unusable
+from chakram.addresses import why_unusable
+from chakram.settings.quantities import problem
 
 
 def _interface(value: object) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface:

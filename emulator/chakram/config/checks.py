@@ -19,16 +19,16 @@ from chakram.config.fabric_checks import (
     check_fabric,
 )
 from chakram.config.jobs import Job, TraceFiles
-from chakram.config.mistakes import Location, Mistake
 from chakram.config.packet_fault_checks import (
     check_fault_queue_pairs,
     check_packet_faults,
 )
 from chakram.config.preflight import check_preflight
-from chakram.config.synth import SynthTrace
 from chakram.config.transport import Faults, Transport
 from chakram.config.transport_checks import check_transport, check_transport_itself
-from chakram.core.replication import ALL
+from chakram.settings.mistakes import Location, Mistake
+from chakram.synth.settings import SynthTrace
+from chakram.trace.replication import ALL
 
 Check = Callable[..., list[Mistake]]
 

@@ -18,9 +18,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from chakram.config.mistakes import Mistake, suggest
-from chakram.config.quantities import problem, resolved_path
-from chakram.core.algorithms import (
+from chakram.collectives.algorithms import (
     AUTO,
     Choice,
     Rule,
@@ -29,8 +27,10 @@ from chakram.core.algorithms import (
     algorithm_names,
     user_algorithms,
 )
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ConfigError, ScheduleError
+from chakram.settings.mistakes import Mistake, suggest
+from chakram.settings.quantities import problem, resolved_path
 from chakram.units import parse_size
 
 __all__ = ["AlgorithmChoice", "check_collectives"]

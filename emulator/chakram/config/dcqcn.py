@@ -21,8 +21,12 @@ import yaml
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from chakram import units
-from chakram.config.mistakes import Location, Mistake, report
-from chakram.config.quantities import (
+from chakram.config.vendor_names import VendorNumber, VendorValues, from_vendor
+from chakram.errors import ConfigError
+from chakram.plan.notification_scopes import notification_scope
+from chakram.roce.congestion.dcqcn import PARAMETER_RANGES, SHARE_UNIT
+from chakram.settings.mistakes import Location, Mistake, report
+from chakram.settings.quantities import (
     Model,
     Rate,
     Ratio,
@@ -32,10 +36,6 @@ from chakram.config.quantities import (
     ZeroableSize,
     problem,
 )
-from chakram.config.vendor_names import VendorNumber, VendorValues, from_vendor
-from chakram.core.notification_scopes import notification_scope
-from chakram.errors import ConfigError
-from chakram.roce.congestion.dcqcn import PARAMETER_RANGES, SHARE_UNIT
 
 ProfileName = Literal["dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"]
 DEFAULT_PROFILE: ProfileName = "dcqcn-nvidia"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from chakram.config.fabric import ExternalFabric, LoopbackFabric
 from chakram.config.jobs import Compute, Job
-from chakram.config.mistakes import Mistake
-from chakram.config.quantities import LEAST_RATE_BPS, Model, Stretches
 from chakram.config.transport import Transport
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
+from chakram.settings.mistakes import Mistake
+from chakram.settings.quantities import LEAST_RATE_BPS, Model, Stretches
 from chakram.units import LONGEST_TIME_NS, exact_time, format_rate
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from chakram.config.fabric import Fabric
-    from chakram.config.mistakes import Location
+    from chakram.settings.mistakes import Location
 
 __all__ = [
     "KEPT",

@@ -13,16 +13,19 @@ from pydantic import (
     ValidationError,
 )
 
-from chakram.config import document as documents
+from chakram.collectives.algorithms import AUTO, Choice
+from chakram.collectives.ops import CollectiveOp
 from chakram.config.addresses import ListenAddress
 from chakram.config.checks import CHECKS
 from chakram.config.collectives import AlgorithmChoice
 from chakram.config.dilation import stretched_sections
 from chakram.config.fabric import Fabric
 from chakram.config.jobs import Job
-from chakram.config.mistakes import Location, Mistake, from_validation, report
 from chakram.config.preflight import Preflight, preflight_section
-from chakram.config.quantities import (
+from chakram.config.transport import Faults, Transport
+from chakram.settings import document as documents
+from chakram.settings.mistakes import Location, Mistake, from_validation, report
+from chakram.settings.quantities import (
     BASE_DIRECTORY,
     LabName,
     Model,
@@ -31,9 +34,6 @@ from chakram.config.quantities import (
     Whole,
     WorkingPath,
 )
-from chakram.config.transport import Faults, Transport
-from chakram.core.algorithms import AUTO, Choice
-from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

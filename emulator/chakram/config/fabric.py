@@ -13,8 +13,8 @@ from chakram.config.addresses import (
     Prefix,
     prefix,
 )
-from chakram.config.mistakes import tag_of
-from chakram.config.quantities import (
+from chakram.settings.mistakes import tag_of
+from chakram.settings.quantities import (
     FilePath,
     Model,
     Name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chakram.addresses import IPV4, family_of
 from chakram.config.fabric import (
     ExternalFabric,
     Fabric,
@@ -11,9 +12,8 @@ from chakram.config.fabric import (
     NamespaceFabric,
     TopologySettings,
 )
-from chakram.config.mistakes import Location, Mistake
-from chakram.core.addresses import IPV4, family_of
 from chakram.fabric.addressing import room_for_links, room_for_switches
+from chakram.settings.mistakes import Location, Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

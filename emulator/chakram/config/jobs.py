@@ -15,8 +15,9 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from chakram.config.mistakes import tag_of
-from chakram.config.quantities import (
+from chakram.collectives.groups import ANY_OPERATION
+from chakram.settings.mistakes import tag_of
+from chakram.settings.quantities import (
     ByteRate,
     ComputeRate,
     FilePath,
@@ -28,7 +29,7 @@ from chakram.config.quantities import (
     Whole,
     problem,
 )
-from chakram.config.synth import (
+from chakram.synth.settings import (
     KINDS,
     AllToAllTrace,
     CollectivesTrace,
@@ -42,7 +43,6 @@ from chakram.config.synth import (
     RandomPairsTrace,
     SynthTrace,
 )
-from chakram.core.groups import ANY_OPERATION
 
 UNNAMED_OPERATIONS = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",

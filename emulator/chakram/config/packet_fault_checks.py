@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.config.mistakes import Location, Mistake
+from chakram.settings.mistakes import Location, Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

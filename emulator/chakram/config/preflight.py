@@ -8,9 +8,9 @@ from pydantic import Field
 
 from chakram.config.fabric import Fabric
 from chakram.config.fabric_checks import address_family, smallest_mtu
-from chakram.config.mistakes import Mistake
-from chakram.config.quantities import Model, Number, Time, Whole
 from chakram.config.transport import largest_path_mtu
+from chakram.settings.mistakes import Mistake
+from chakram.settings.quantities import Model, Number, Time, Whole
 
 __all__ = ["ACTIONS", "Preflight", "check_preflight", "preflight_section"]
 

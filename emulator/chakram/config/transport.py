@@ -6,8 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
 from chakram.config.dcqcn import DcqcnSettings
-from chakram.config.quantities import (
+from chakram.plan.faults import FaultAction, PacketFault
+from chakram.roce.constants import ICRC_BYTES, LARGEST_SEND_BYTES
+from chakram.roce.headers import BTH_BYTES
+from chakram.settings.quantities import (
     Model,
     Name,
     Number,
@@ -17,10 +21,6 @@ from chakram.config.quantities import (
     Whole,
     problem,
 )
-from chakram.core.addresses import IPV6, IPV6_EXTRA_BYTES
-from chakram.core.faults import FaultAction, PacketFault
-from chakram.roce.constants import ICRC_BYTES, LARGEST_SEND_BYTES
-from chakram.roce.headers import BTH_BYTES
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """The path MTUs that InfiniBand knows."""

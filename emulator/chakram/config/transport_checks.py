@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from chakram.addresses import IPV4, IPV6
 from chakram.config.dcqcn import DcqcnSettings, dcqcn_mistakes
 from chakram.config.fabric import Fabric
 from chakram.config.fabric_checks import address_family, port_rate, smallest_mtu
-from chakram.config.mistakes import Location, Mistake
 from chakram.config.transport import (
     CongestionSettings,
     Transport,
@@ -17,7 +17,7 @@ from chakram.config.transport import (
     largest_burst,
     largest_path_mtu,
 )
-from chakram.core.addresses import IPV4, IPV6
+from chakram.settings.mistakes import Location, Mistake
 from chakram.units import format_size
 
 if TYPE_CHECKING:

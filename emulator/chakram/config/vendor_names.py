@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from chakram.config.mistakes import Mistake
 from chakram.roce.congestion.dcqcn import SHARE_UNIT
+from chakram.settings.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -494,7 +494,7 @@ Global___RankProgress: _TypeAlias = RankProgress  # noqa: Y015
 
 @_typing.final
 class Records(_message.Message):
-    """Rows of little-endian int64, see chakram.core.records."""
+    """Rows of little-endian int64, see chakram.results.records."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -530,7 +530,7 @@ Global___Records: _TypeAlias = Records  # noqa: Y015
 
 @_typing.final
 class Counters(_message.Message):
-    """Little-endian int64 in the order of chakram.core.counters, and what describes the
+    """Little-endian int64 in the order of chakram.results.counters, and what describes the
     data-plane processes.
     """
 
@@ -737,7 +737,7 @@ Global___AgentPlan: _TypeAlias = AgentPlan  # noqa: Y015
 
 @_typing.final
 class ProbePlan(_message.Message):
-    """Single packets between ports, see chakram.core.probes."""
+    """Single packets between ports, see chakram.plan.probes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -14,10 +14,10 @@ from grpc.aio import AioRpcError, insecure_channel, secure_channel
 from chakram.control.call_errors import explain, may_pass
 from chakram.control.clock import ClockOffset, PingTimes, estimate_offset
 from chakram.control.codec import encode_plan
-from chakram.control.details import METADATA_KEY, decode_error
+from chakram.control.error_details import METADATA_KEY, decode_error
 from chakram.control.event_codec import decode_description, decode_event
 from chakram.control.events import Failed, Finished, PhaseChanged
-from chakram.control.messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
+from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, PROTOCOL_VERSION, pb
 from chakram.control.service import (
     CHANNEL_OPTIONS,
     HEARTBEAT_INTERVAL_NS,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from chakram.control.events import AgentDescription, AgentEvent
     from chakram.control.service import TlsFiles
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
 
 __all__ = ["AgentClient"]
 

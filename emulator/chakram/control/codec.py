@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from chakram.control.decoding import decode_plan
 from chakram.control.fault_codec import encode_faults
 from chakram.control.listed_codec import encode_listed
-from chakram.control.messages import decode_message, pb
 from chakram.control.probe_codec import encode_probes
-from chakram.core.program import (
+from chakram.control.protocol_messages import decode_message, pb
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     Operation,
@@ -22,8 +22,8 @@ from chakram.core.program import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chakram.core.algorithms.listed import ListedAlgorithm
-    from chakram.core.plan import AgentPlan, RankPlan
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.plan.plan import AgentPlan, RankPlan
 
 __all__ = [
     "decode_plan",

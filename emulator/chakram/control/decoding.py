@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.addresses import is_ipv6
 from chakram.control.fault_codec import MAX_FAULTS, decode_fault
-from chakram.control.fields import (
+from chakram.control.field_checks import (
     MAX_NAMES,
     MAX_TEXT,
     MAX_TIME_NS,
@@ -30,8 +31,8 @@ from chakram.control.program_decoding import (
     MAX_LISTED,
     decode_program,
 )
-from chakram.core.addresses import is_ipv6
-from chakram.core.plan import (
+from chakram.errors import PlanError
+from chakram.plan.plan import (
     ORDERS,
     POLICIES,
     AgentPlan,
@@ -42,15 +43,14 @@ from chakram.core.plan import (
     RunSettings,
     TransportPlan,
 )
-from chakram.core.program import POINT_TO_POINT
-from chakram.core.queue_pairs import CREDIT_CHANNELS
-from chakram.errors import PlanError
+from chakram.plan.queue_pairs import CREDIT_CHANNELS
+from chakram.program.operations import POINT_TO_POINT
 from chakram.roce.constants import ICRC_MODES, PATH_MTUS
 from chakram.units import LARGEST_SIZE_BYTES
 
 if TYPE_CHECKING:
-    from chakram.control.messages import pb
-    from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.control.protocol_messages import pb
 
 __all__ = ["decode_plan"]
 

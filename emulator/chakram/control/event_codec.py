@@ -21,10 +21,11 @@ from chakram.control.events import (
     RecordBatch,
     ShardLoad,
 )
-from chakram.control.messages import pb
-from chakram.core.counters import TOTAL_SLOTS
-from chakram.core.probes import PROBE_FIELDS
-from chakram.core.records import (
+from chakram.control.protocol_messages import pb
+from chakram.errors import PeerError
+from chakram.plan.probes import PROBE_FIELDS
+from chakram.results.counters import TOTAL_SLOTS
+from chakram.results.records import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
     PORT_FIELDS,
@@ -32,7 +33,6 @@ from chakram.core.records import (
     SHARE_FIELDS,
     RecordRows,
 )
-from chakram.errors import PeerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,12 +6,12 @@ from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chakram.core.counters import TOTAL_SLOTS
+from chakram.results.counters import TOTAL_SLOTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.records import RecordRows
+    from chakram.results.records import RecordRows
 
 __all__ = [
     "AgentDescription",
@@ -136,7 +136,7 @@ class ShardLoad:
 class CountersSnapshot:
     """The counters of a run of all shards of the agent, added up, and their loads.
 
-    ``values`` has the layout of ``chakram.core.counters``.
+    ``values`` has the layout of ``chakram.results.counters``.
     """
 
     time_ns: int

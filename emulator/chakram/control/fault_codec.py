@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.control.fields import MAX_TIME_NS, Fault, between, name_text
-from chakram.control.messages import pb
-from chakram.core.faults import MAX_FAULTS, FaultAction, PacketFault
+from chakram.control.field_checks import MAX_TIME_NS, Fault, between, name_text
+from chakram.control.protocol_messages import pb
+from chakram.plan.faults import MAX_FAULTS, FaultAction, PacketFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

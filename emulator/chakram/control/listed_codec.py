@@ -5,16 +5,7 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from chakram.control.fields import (
-    Fault,
-    between,
-    check_count,
-    collective_op,
-    name_text,
-    size,
-)
-from chakram.control.messages import pb
-from chakram.core.algorithms.listed import (
+from chakram.collectives.algorithms.listed import (
     MAX_AFTER,
     MAX_LISTED,
     MAX_PARTS,
@@ -22,6 +13,15 @@ from chakram.core.algorithms.listed import (
     ListedTransfer,
     check_listed,
 )
+from chakram.control.field_checks import (
+    Fault,
+    between,
+    check_count,
+    collective_op,
+    name_text,
+    size,
+)
+from chakram.control.protocol_messages import pb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

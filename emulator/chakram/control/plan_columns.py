@@ -11,7 +11,9 @@ from array import array
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from chakram.control.fields import (
+from chakram.collectives.algorithms.listed import MAX_PARTS
+from chakram.collectives.splits import Splits
+from chakram.control.field_checks import (
     MAX_NAMES,
     MAX_TEXT,
     Fault,
@@ -22,33 +24,31 @@ from chakram.control.fields import (
     size,
     text,
 )
-from chakram.control.messages import plan_pb
-from chakram.core.algorithms.listed import MAX_PARTS
-from chakram.core.operation_table import (
+from chakram.control.protocol_messages import plan_pb
+from chakram.program.operation_table import (
     NO_SPLITS,
     CollectiveColumns,
     ComputeColumns,
     MessageColumns,
     TableColumns,
 )
-from chakram.core.program import (
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     Operation,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.short_columns import NO_VALUE
-from chakram.core.splits import Splits
-from chakram.core.table_check import are_ends, are_within, largest
+from chakram.program.table_check import are_ends, are_within, largest
+from chakram.trace.short_columns import NO_VALUE
 from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chakram.core.collectives import CollectiveOp
-    from chakram.core.groups import ProcessGroup
-    from chakram.core.operation_table import Column
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.program.operation_table import Column
 
 __all__ = ["Places", "decode_columns", "encode_places", "read_places"]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from google.protobuf.message import DecodeError
 
 from chakram.control.decoding import MAX_RANKS
-from chakram.control.fields import (
+from chakram.control.field_checks import (
     MAX_NAMES,
     Fault,
     between,
@@ -26,7 +26,6 @@ from chakram.control.fields import (
     text,
 )
 from chakram.control.listed_codec import decode_listed, encode_listed
-from chakram.control.messages import pb, plan_pb
 from chakram.control.plan_columns import (
     Places,
     decode_columns,
@@ -39,18 +38,19 @@ from chakram.control.program_decoding import (
     MAX_OPERATIONS,
     decode_group,
 )
-from chakram.core.job_check import check_job
-from chakram.core.operation_table import OperationTable, TableOperations
-from chakram.core.program import RankProgram
-from chakram.core.table_check import TableCheck
+from chakram.control.protocol_messages import pb, plan_pb
 from chakram.errors import PlanError
+from chakram.program.job_check import check_job
+from chakram.program.operation_table import OperationTable, TableOperations
+from chakram.program.operations import RankProgram
+from chakram.program.table_check import TableCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chakram.core.algorithms.listed import ListedAlgorithm
-    from chakram.core.groups import ProcessGroup
-    from chakram.core.operation_table import Column
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.program.operation_table import Column
 
 __all__ = [
     "MAX_ALL_OPERATIONS",

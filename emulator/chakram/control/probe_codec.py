@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.control.fields import (
+from chakram.control.field_checks import (
     MAX_TIME_NS,
     Fault,
     address,
@@ -12,13 +12,13 @@ from chakram.control.fields import (
     check_count,
     rows,
 )
-from chakram.control.messages import pb
-from chakram.core.probes import ProbePacket, ProbePlan, ProbeTarget
+from chakram.control.protocol_messages import pb
+from chakram.plan.probes import ProbePacket, ProbePlan, ProbeTarget
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
 
 __all__ = ["check_probes", "decode_probes", "encode_probes"]
 

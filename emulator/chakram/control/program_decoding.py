@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.control.fields import (
+from chakram.collectives.algorithms.listed import MAX_PARTS
+from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.splits import Splits
+from chakram.control.field_checks import (
     MAX_NAMES,
     Fault,
     between,
@@ -15,10 +19,7 @@ from chakram.control.fields import (
     size,
     text,
 )
-from chakram.core.algorithms.listed import MAX_PARTS
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import ProcessGroup
-from chakram.core.program import (
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     Operation,
@@ -27,12 +28,11 @@ from chakram.core.program import (
     SendOperation,
     check_program,
 )
-from chakram.core.splits import Splits
 from chakram.units import LONGEST_TIME_NS
 
 if TYPE_CHECKING:
-    from chakram.control.messages import pb
-    from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.control.protocol_messages import pb
 
 __all__ = [
     "MAX_GROUPS",

@@ -6,17 +6,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.ceiling import ceiling_ns
-from chakram.core.ideal import ideal_ns
-from chakram.core.schedule import transfer_bytes
-from chakram.core.schedule_check import build_schedule
+from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.schedule_check import build_schedule
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import single_switch
+from chakram.predict.ceiling import ceiling_ns
+from chakram.predict.ideal import ideal_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.schedule import Algorithm
+    from chakram.collectives.schedule import Algorithm
 
 __all__ = ["AlgorithmStep", "AlgorithmSummary", "summarise_algorithm"]
 

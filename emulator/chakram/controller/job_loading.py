@@ -5,37 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.chakra.lint import require_replayable
-from chakram.chakra.misleading import doubts_of, misleading
-from chakram.chakra.options import (
+from chakram.chakra.lint.misleading import misleading, warnings_of
+from chakram.chakra.lint.problems import require_replayable
+from chakram.chakra.read.options import (
     DependencyPolicy,
     ReadOptions,
     WarningKind,
     merge_warnings,
 )
-from chakram.chakra.synth_set import synthesized_trace_set
-from chakram.chakra.synthesize import synthesize
-from chakram.chakra.trace_set import load_replicated, load_trace_set
+from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
+from chakram.collectives.algorithms import user_algorithms
+from chakram.collectives.ops import CollectiveOp
 from chakram.config.jobs import TraceFiles
-from chakram.core.algorithms import user_algorithms
-from chakram.core.algorithms.least_bytes import too_small_warnings
-from chakram.core.collectives import CollectiveOp
-from chakram.core.job_check import check_job
-from chakram.core.lowering import LoweringOptions, lower_job
-from chakram.core.placement import PlacementOptions
-from chakram.core.replication import Replication
 from chakram.errors import PlanError
+from chakram.plan.placement import PlacementOptions
+from chakram.program.job_check import check_job
+from chakram.program.least_bytes import too_small_warnings
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.synth.synth_set import synthesized_trace_set
+from chakram.synth.synthesize import synthesize
+from chakram.trace.replication import Replication
 from chakram.user_algorithms.files import load_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from chakram.chakra.trace_set import TraceSet
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.collectives.algorithms import AlgorithmSource, UserAlgorithm
     from chakram.config.experiment import Experiment
     from chakram.config.jobs import Job, Placement
-    from chakram.core.algorithms import AlgorithmSource, UserAlgorithm
-    from chakram.core.lowering import LoweredJob
-    from chakram.core.program import RankProgram
+    from chakram.program.lowering import LoweredJob
+    from chakram.program.operations import RankProgram
 
 __all__ = [
     "LoadedJob",
@@ -134,7 +134,7 @@ def load_jobs(
                 lowered=lowered,
                 warnings=(
                     # What is made up misleads nobody.
-                    *(misleading(doubts_of(traces)) if of_files else ()),
+                    *(misleading(warnings_of(traces)) if of_files else ()),
                     *traces.notes,
                     *merge_warnings(traces.warnings).values(),
                     *lowered.warnings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from chakram.core.plan import JobSettings
+from chakram.plan.plan import JobSettings
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment

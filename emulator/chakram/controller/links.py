@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.run_records import LinkRecord
+from chakram.results.run_records import LinkRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

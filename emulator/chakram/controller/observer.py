@@ -9,19 +9,19 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.controller.state import Phase
-from chakram.core.counters import INJECTED, INVALID, fault_slot, slot
-from chakram.core.generator_health import GeneratorHealth, ShardHealth, agent_health
-from chakram.core.intervals import agent_sample
+from chakram.results.counters import INJECTED, INVALID, fault_slot, slot
+from chakram.results.generator_health import GeneratorHealth, ShardHealth, agent_health
+from chakram.results.intervals import agent_sample
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.control.events import CountersSnapshot
-    from chakram.core.intervals import AgentSample
-    from chakram.core.records import RecordRows
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
+    from chakram.results.intervals import AgentSample
+    from chakram.results.records import RecordRows
 
 __all__ = ["Observer", "Progress"]
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm_of
-from chakram.core.program import CollectiveOperation, SendOperation
-from chakram.core.schedule import transfer_bytes
-from chakram.core.uneven import matrix_bytes, splits_bytes, uneven_messages
-from chakram.core.wire_cost import wire_bytes
+from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.schedule import transfer_bytes
+from chakram.collectives.uneven import matrix_bytes, splits_bytes, uneven_messages
+from chakram.plan.wire_cost import wire_bytes
+from chakram.program.operations import CollectiveOperation, SendOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from chakram.core.plan import RankPlan
-    from chakram.core.schedule import Algorithm
-    from chakram.core.splits import Matrix, Splits
+    from chakram.collectives.schedule import Algorithm
+    from chakram.collectives.splits import Matrix, Splits
+    from chakram.plan.plan import RankPlan
 
 __all__ = ["Share", "Shares", "messages_of_splits", "within_host_bytes"]
 

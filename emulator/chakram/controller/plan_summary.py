@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.ops import nccl_size_bytes
 from chakram.controller.job_loading import job_warnings
 from chakram.controller.plan_shares import (
     Share,
@@ -12,22 +14,20 @@ from chakram.controller.plan_shares import (
     messages_of_splits,
     within_host_bytes,
 )
-from chakram.core.algorithms import algorithm_of
-from chakram.core.collectives import nccl_size_bytes
-from chakram.core.program import (
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     SendOperation,
     split_matrices,
 )
-from chakram.core.wire_cost import overhead_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from chakram.collectives.splits import Matrix
     from chakram.controller.job_loading import LoadedJob
-    from chakram.core.plan import Plan, RankPlan
-    from chakram.core.splits import Matrix
+    from chakram.plan.plan import Plan, RankPlan
 
 __all__ = ["CollectiveLine", "JobLine", "PlanSummary", "summarise_plan"]
 

@@ -13,27 +13,27 @@ from chakram.config.fabric_checks import (
     port_rate,
     smallest_mtu,
 )
-from chakram.config.mistakes import report
 from chakram.config.packet_fault_checks import check_packet_faults
+from chakram.config.topology import topology_from_config
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
 from chakram.controller.port_plans import SIMULATED_PORT
-from chakram.core.burst_rule import (
+from chakram.errors import ConfigError, PlanError
+from chakram.fabric.cores import data_plane_cores
+from chakram.plan.burst_rule import (
     ack_interval_packets,
     burst_packets,
     window_bytes,
 )
-from chakram.core.job_alone import job_alone
-from chakram.core.placement import place
-from chakram.core.plan import PortPlan, RunSettings, TransportPlan
-from chakram.core.plan_check import check_plan
-from chakram.core.program import POINT_TO_POINT
-from chakram.core.queue_pairs import MAX_SHARDS, QueuePairLayout
-from chakram.errors import ConfigError, PlanError
-from chakram.fabric.cores import data_plane_cores
-from chakram.fabric.from_config import topology_from_config
+from chakram.plan.job_alone import job_alone
+from chakram.plan.placement import place
+from chakram.plan.plan import PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan_check import check_plan
+from chakram.plan.queue_pairs import MAX_SHARDS, QueuePairLayout
+from chakram.program.operations import POINT_TO_POINT
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.payload import is_compiled
+from chakram.settings.mistakes import report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.transport import Transport
     from chakram.controller.job_loading import LoadedJob
-    from chakram.core.plan import Plan
+    from chakram.plan.plan import Plan
 
 __all__ = [
     "build_plan",

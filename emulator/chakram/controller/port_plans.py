@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from chakram.config.fabric import ExternalFabric
 from chakram.config.fabric_checks import address_family, smallest_mtu
-from chakram.core.plan import PortPlan
+from chakram.config.topology import topology_from_config
 from chakram.errors import ConfigError
 from chakram.fabric.addressing import plan_addresses
-from chakram.fabric.from_config import topology_from_config
+from chakram.plan.plan import PortPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

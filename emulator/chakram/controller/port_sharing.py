@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chakram.errors import PlanError
 
 if TYPE_CHECKING:
-    from chakram.core.plan import Plan
+    from chakram.plan.plan import Plan
 
 __all__ = ["refuse_neighbours_on_one_port"]
 

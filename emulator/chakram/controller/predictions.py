@@ -11,33 +11,33 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm_of
-from chakram.core.ceiling import ceiling_ns
-from chakram.core.collectives import CollectiveOp
-from chakram.core.fair_time import FairTimes
-from chakram.core.ideal import Ideals
-from chakram.core.joining import CollectiveJoiner
-from chakram.core.program import (
+from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.ops import CollectiveOp
+from chakram.errors import RunFailed
+from chakram.fabric.model import fabric_model
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.ceiling import ceiling_ns
+from chakram.predict.fair_time import FairTimes
+from chakram.predict.ideal import Ideals
+from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.program.operations import (
     POINT_TO_POINT,
     CollectiveOperation,
     SendOperation,
     split_matrices,
 )
-from chakram.core.resolve import OperationTable
-from chakram.core.run_records import CollectiveKey
-from chakram.core.wire_cost import overhead_bytes_of
-from chakram.errors import RunFailed
-from chakram.fabric.model import fabric_model
-from chakram.simulate.job import SimulationResult, simulate_plan
+from chakram.results.joining import CollectiveJoiner
+from chakram.results.resolve import OperationTable
+from chakram.results.run_records import CollectiveKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from chakram.core.network_model import FabricModel
-    from chakram.core.plan import Plan, RankPlan, TransportPlan
-    from chakram.core.splits import Matrix
+    from chakram.collectives.splits import Matrix
     from chakram.fabric.topology import Topology
     from chakram.observe.message_columns import FairTimesOf
+    from chakram.plan.plan import Plan, RankPlan, TransportPlan
+    from chakram.predict.network_model import FabricModel
 
 __all__ = [
     "Bounds",

@@ -14,7 +14,7 @@ from chakram.control.client import AgentClient
 from chakram.controller.interrupts import Interrupts
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.port_plans import ports_needed
-from chakram.controller.preflight import Preflight
+from chakram.controller.preflight_session import Preflight
 from chakram.controller.worlds import open_world
 from chakram.errors import (
     AgentError,
@@ -22,7 +22,7 @@ from chakram.errors import (
     PreflightFailed,
     RunInterrupted,
 )
-from chakram.observe.preflight import PREFLIGHT, save_preflight
+from chakram.observe.preflight_files import PREFLIGHT, save_preflight
 from chakram.observe.run_directory import make_folder
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from chakram.control.clock import ClockOffset
     from chakram.controller.observer import Progress
     from chakram.controller.worlds import AgentAddress, World
-    from chakram.core.preflight.report import PreflightReport
+    from chakram.preflight.report import PreflightReport
 
 __all__ = ["PreflightOutcome", "preflight_experiment", "preflight_failed"]
 

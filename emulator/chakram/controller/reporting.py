@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from chakram.addresses import IPV6
 from chakram.config.fabric import LoopbackFabric, NamespaceFabric
 from chakram.config.fabric_checks import address_family
 from chakram.config.jobs import TraceFiles
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import job_warnings
 from chakram.controller.planning import run_settings
-from chakram.core.addresses import IPV6
-from chakram.core.job_alone import settings_alone
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
+from chakram.plan.job_alone import settings_alone
 from chakram.units import format_rate, format_size
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from chakram.config.transport import Faults
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.predictions import FlowIdeal
-    from chakram.core.plan import RunSettings, TransportPlan
-    from chakram.core.run_records import CollectiveKey
     from chakram.observe.message_columns import FairTimesOf
+    from chakram.plan.plan import RunSettings, TransportPlan
+    from chakram.results.run_records import CollectiveKey
 
 __all__ = [
     "Reference",

@@ -20,8 +20,8 @@ from chakram.controller.predictions import (
     flow_ideal,
     simulate_apart,
 )
-from chakram.controller.preflight import Preflight
 from chakram.controller.preflight_run import preflight_failed
+from chakram.controller.preflight_session import Preflight
 from chakram.controller.reporting import (
     Reference,
     faults_disturbed,
@@ -32,11 +32,11 @@ from chakram.controller.reporting import (
 )
 from chakram.controller.session import Session
 from chakram.controller.worlds import open_world
-from chakram.core.resolve import OperationTable
 from chakram.errors import ChakramError, FabricError
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.message_columns import MessageColumns
-from chakram.observe.preflight import preflight_summary, save_preflight
+from chakram.observe.preflight_files import preflight_summary, save_preflight
+from chakram.results.resolve import OperationTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.observer import Progress
     from chakram.controller.worlds import World
-    from chakram.core.plan import Plan
-    from chakram.core.run_records import LinkRecord
     from chakram.fabric.counters import LinkCounters
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
+    from chakram.plan.plan import Plan
+    from chakram.results.run_records import LinkRecord
 
 __all__ = ["Run", "psn_seed_of"]
 

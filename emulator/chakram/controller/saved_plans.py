@@ -18,7 +18,8 @@ from pydantic import BaseModel
 
 from chakram import __version__
 from chakram.bounded import read_bounded
-from chakram.chakra.finding import find_trace_set
+from chakram.chakra.sets.finding import find_trace_set
+from chakram.collectives.algorithms import user_algorithms
 from chakram.config.jobs import TraceFiles
 from chakram.control.plan_file import (
     MAX_ALL_OPERATIONS,
@@ -30,9 +31,8 @@ from chakram.control.plan_file import (
     encode,
 )
 from chakram.controller.job_loading import LoadedJob, load_jobs, placement_options
-from chakram.core.algorithms import user_algorithms
-from chakram.core.lowering import LoweredJob
 from chakram.errors import PlanError
+from chakram.program.lowering import LoweredJob
 from chakram.units import about_size, format_size
 
 if TYPE_CHECKING:

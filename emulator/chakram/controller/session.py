@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
-    from chakram.core.plan import AgentPlan
-    from chakram.core.records import RecordRows
+    from chakram.plan.plan import AgentPlan
+    from chakram.results.records import RecordRows
 
 __all__ = ["RunObserver", "Session"]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.controller.observer import Progress
-    from chakram.core.summary import Summary
+    from chakram.results.summary import Summary
 
 __all__ = ["RunOutcome", "run_experiment"]
 

@@ -7,6 +7,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from chakram.config.topology import topology_from_config
 from chakram.controller.interrupts import interrupting_signals
 from chakram.controller.planning import build_plan, transport_plan
 from chakram.controller.port_plans import (
@@ -23,15 +24,14 @@ from chakram.controller.reporting import (
 )
 from chakram.controller.saved_plans import jobs_of
 from chakram.controller.shell import RunOutcome
-from chakram.core.run_records import LinkRecord
-from chakram.core.summary import SIMULATE
 from chakram.errors import ChakramError, ConfigError, RunInterrupted
-from chakram.fabric.from_config import topology_from_config
 from chakram.observe.manifest import COMPLETE, FAILED
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
-from chakram.simulate.job import simulate_plan
+from chakram.predict.simulator.job import simulate_plan
+from chakram.results.run_records import LinkRecord
+from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.controller.observer import Progress
-    from chakram.core.plan import Plan
     from chakram.fabric.topology import Topology
     from chakram.observe.message_columns import WaysOf
-    from chakram.simulate.job import SimulationResult
+    from chakram.plan.plan import Plan
+    from chakram.predict.simulator.job import SimulationResult
 
 __all__ = ["simulate_experiment"]
 

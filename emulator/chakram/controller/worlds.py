@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
+from chakram.config.topology import topology_from_config
 from chakram.control.service import TlsFiles
 from chakram.controller.capturing import capturing
 from chakram.controller.local_agent import local_agent
 from chakram.controller.port_plans import external_ports
-from chakram.core.plan import PortPlan
 from chakram.errors import FabricError
 from chakram.fabric.counters import read_link_counters
 from chakram.fabric.enter import enter_command
-from chakram.fabric.from_config import topology_from_config
 from chakram.fabric.lab import (
     register_process,
     sockets_directory,
@@ -39,6 +38,7 @@ from chakram.fabric.standing import (
     standing_lab,
 )
 from chakram.fabric.state import CONTROLLER
+from chakram.plan.plan import PortPlan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import IPV4, IPV6
+from chakram.addresses import IPV4, IPV6
 from chakram.errors import FabricError
 
 if TYPE_CHECKING:

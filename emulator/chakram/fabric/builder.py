@@ -17,11 +17,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import IPV6
+from chakram.addresses import IPV6
 from chakram.fabric.addressing import AddressPlan, plan_addresses
 from chakram.fabric.cores import forwarding_cores
 from chakram.fabric.families import require_ipv6
-from chakram.fabric.messages import Request, new_bridge, new_veth
+from chakram.fabric.link_requests import Request, new_bridge, new_veth
 from chakram.fabric.namespaces import (
     Namespace,
     Sysctl,

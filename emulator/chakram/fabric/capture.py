@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakram.errors import ChakramError, FabricError, PrivilegeError
-from chakram.fabric.exchange import decode_error, encode_error
+from chakram.fabric.holder_protocol import decode_error, encode_error
 from chakram.fabric.netns import run_in_namespace
 from chakram.fabric.packet_ring import BLOCK_BYTES, RETIRE_MS, PacketRing
-from chakram.observe.pcap import (
+from chakram.fabric.pcap import (
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
     file_header,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
-from chakram.fabric.exchange import ask_holder
+from chakram.fabric.holder_protocol import ask_holder
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState

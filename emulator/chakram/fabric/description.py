@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chakram.core.addresses import FAMILIES
+from chakram.addresses import FAMILIES
 from chakram.errors import FabricError
 from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.fabric.topology_check import check_topology

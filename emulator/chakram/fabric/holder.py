@@ -33,7 +33,7 @@ from chakram.fabric.description import (
     decode_spec,
     encode_state,
 )
-from chakram.fabric.exchange import SOCKET_NAME, encode_error, receive_line
+from chakram.fabric.holder_protocol import SOCKET_NAME, encode_error, receive_line
 from chakram.fabric.leftovers import remove_leftovers
 from chakram.fabric.marks import mark_namespaces, marked_names
 from chakram.fabric.names import bind_names, unbind_names

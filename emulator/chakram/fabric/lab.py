@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self
 from chakram.errors import FabricError
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.description import LabSpec, LabState, decode_state, encode_spec
-from chakram.fabric.exchange import decode_error
+from chakram.fabric.holder_protocol import decode_error
 from chakram.fabric.leftovers import end_processes, remove_leftovers
 from chakram.fabric.marks import marked_names
 from chakram.fabric.process import end_process

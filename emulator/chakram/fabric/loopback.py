@@ -11,11 +11,11 @@ import os
 import socket
 from dataclasses import dataclass
 
-from chakram.core.addresses import IPV4, LOOPBACK_IPV6, is_ipv6, socket_text
-from chakram.core.queue_pairs import SOURCE_PORT_BASE
+from chakram.addresses import IPV4, LOOPBACK_IPV6, is_ipv6, socket_text
 from chakram.errors import FabricError, PortInUse
 from chakram.fabric.addressing import loopback_addresses
 from chakram.fabric.families import require_ipv6
+from chakram.plan.queue_pairs import SOURCE_PORT_BASE
 
 __all__ = ["LOOPBACK_INTERFACE", "LoopbackPort", "check_ports_free", "loopback_ports"]
 

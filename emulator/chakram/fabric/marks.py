@@ -61,7 +61,7 @@ def mark_namespaces(
     Raises:
         FabricError: If the kernel refuses.
     """
-    from chakram.fabric.messages import set_alias
+    from chakram.fabric.link_requests import set_alias
 
     mark = f"{_WORD} {lab} {pid} {start_ticks} {_digest(root)}"
     for each in namespaces:
@@ -128,7 +128,7 @@ def _mark(name: str) -> list[str]:
 
 def _alias(name: str) -> str:
     """Return the alias of ``lo`` in the namespace of this thread."""
-    from chakram.fabric.messages import alias_of
+    from chakram.fabric.link_requests import alias_of
     from chakram.fabric.netlink import NetlinkSocket
 
     with closing(NetlinkSocket(name)) as socket:

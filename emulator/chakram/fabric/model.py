@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from chakram.core.network_model import FabricModel, PathModel, PortModel
-from chakram.core.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.errors import FabricError
+from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
+from chakram.predict.network_model import FabricModel, PathModel, PortModel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

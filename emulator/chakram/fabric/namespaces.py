@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import IPV4, IPV6
+from chakram.addresses import IPV4, IPV6
 from chakram.errors import FabricError, PrivilegeError
 from chakram.fabric.cores import core_mask
-from chakram.fabric.messages import set_link
+from chakram.fabric.link_requests import set_link
 from chakram.fabric.netlink import NetlinkSocket
 from chakram.fabric.netns import CLONE_NEWNET, unshare
 

@@ -22,7 +22,7 @@ from chakram.errors import FabricError, PrivilegeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.fabric.messages import Request
+    from chakram.fabric.link_requests import Request
 
 __all__ = ["NetlinkSocket"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.fabric.addressing import BENCHMARK_SPACES, AddressPlan
-from chakram.fabric.messages import (
+from chakram.fabric.link_requests import (
     ANY_ADDRESS,
     Request,
     add_address,

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import IPV4
+from chakram.addresses import IPV4
 from chakram.errors import ChakramError
 from chakram.fabric.userns import enter_new_user_namespace, has_net_admin
 
@@ -79,7 +79,7 @@ def _try_lab(how: str) -> list[_Result]:
 
 
 def _try_devices(near: Namespace, far: Namespace) -> list[_Result]:
-    from chakram.fabric.messages import new_bridge, new_veth
+    from chakram.fabric.link_requests import new_bridge, new_veth
     from chakram.fabric.shaping import shape
 
     bridge = new_bridge("br0", index=_BRIDGE_INDEX, mac="02:cb:00:00:00:00", mtu=1500)
@@ -116,7 +116,7 @@ def _try_queue(namespace: Namespace, kind: str, purpose: str) -> _Result:
     from pyroute2.netlink import rtnl
     from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-    from chakram.fabric.messages import create
+    from chakram.fabric.link_requests import create
 
     message = tcmsg()
     message["index"] = _PORT_INDEX

@@ -15,7 +15,7 @@ from pyroute2.netlink import rtnl
 from pyroute2.netlink.rtnl.tcmsg import plugins, sched_pfifo, tcmsg
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
-from chakram.fabric.messages import Request, create
+from chakram.fabric.link_requests import Request, create
 
 __all__ = [
     "CLASS_HANDLE",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import IPV4, IPV6
+from chakram.addresses import IPV4, IPV6
 from chakram.errors import FabricError
 from chakram.fabric.lab import lab_status
 from chakram.fabric.leftovers import end_processes

@@ -13,9 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import FCT_BUCKET_BOUNDS_NS, INJECTED, INVALID
-from chakram.core.preflight.report import CHECKS, FAILED, UNPROVEN
+from chakram.collectives.ops import CollectiveOp
+from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
+from chakram.results.counters import FCT_BUCKET_BOUNDS_NS, INJECTED, INVALID
 from chakram.units import format_size
 
 COUNTER = "counter"

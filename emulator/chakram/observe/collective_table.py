@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.run_records import (
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.tables import COLLECTIVES
+from chakram.results.run_records import (
     CollectiveIdentity,
     CollectiveKey,
     CollectiveRecord,
     CriticalFlow,
 )
-from chakram.observe.tables import COLLECTIVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

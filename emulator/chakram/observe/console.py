@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.ops import CollectiveOp
 from chakram.observe.message_tables import message_lines
+from chakram.observe.number_format import MISSING, percent_text, time_text
 from chakram.observe.text_table import Column, fitted
-from chakram.observe.texts import MISSING, percent_text, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.generator_health import GeneratorSummary
-    from chakram.core.summary import (
+    from chakram.results.generator_health import GeneratorSummary
+    from chakram.results.summary import (
         Prediction,
         RankSummary,
         RunFacts,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SummaryRow,
         Verification,
     )
-    from chakram.core.traffic import Traffic
+    from chakram.results.traffic import Traffic
 
 ROOTLESS = "-1"
 SUMMED = frozenset(

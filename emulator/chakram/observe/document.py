@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from chakram.core.summary import SIMULATE
 from chakram.observe.console import DIVIDED, redop
+from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
-    from chakram.core.summary import Summary, SummaryRow
-    from chakram.core.traffic import Traffic
+    from chakram.results.summary import Summary, SummaryRow
+    from chakram.results.traffic import Traffic
 
 NCCL_TESTS_JSON_VERSION = 3
 """Version of nccl-tests' file layout whose keys ``results`` follow."""

@@ -30,9 +30,9 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from chakram.core.counters import FCT_BUCKET_BOUNDS_NS
 from chakram.errors import ConfigError, EnvironmentProblem, PortInUse
 from chakram.observe.catalogue import COUNTER, HISTOGRAM, INFO, METRICS, Metric
+from chakram.results.counters import FCT_BUCKET_BOUNDS_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,8 +1,8 @@
 """The last samples of queue pairs and ports while a run goes on, as pages of JSON.
 
 Samples come in batches from the data plane, or from memory that it shares; a page joins
-to them what does not change (``chakram.core.queue_pair_names``), derives rates from two
-samples of the same queue pair, and gives a port the sums over its queue pairs.
+to them what does not change (``chakram.observe.queue_pair_names``), derives rates from
+two samples of the same queue pair, and gives a port the sums over its queue pairs.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from chakram.core.queue_pair_names import COUNTED, PORT_SUMS, QueuePairNames
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS, QueuePairNames
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from chakram.core.plan import AgentPlan
-    from chakram.core.records import RecordRows
+    from chakram.plan.plan import AgentPlan
+    from chakram.results.records import RecordRows
 
 __all__ = ["MOST_QUEUE_PAIRS", "MOST_ROWS", "LiveRows"]
 

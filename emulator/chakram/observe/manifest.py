@@ -7,9 +7,9 @@ import os
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from chakram.core.addresses import IPV4
-from chakram.core.generator_health import GeneratorHealth, ShardHealth, TimeBounds
+from chakram.addresses import IPV4
 from chakram.errors import NoRunDirectory, RunDirectoryError
+from chakram.results.generator_health import GeneratorHealth, ShardHealth, TimeBounds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.program import POINT_TO_POINT
-from chakram.observe.parts import read_table
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.growing_table import read_table
+from chakram.program.operations import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,7 +1,7 @@
 """The tables of point-to-point messages on the console: by port, and slowest pairs.
 
 Their lines begin with ``#``, so that readers of the table of nccl-tests skip them.
-``chakram.core.message_summary`` says what the numbers mean.
+``chakram.results.message_summary`` says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from chakram.core.summarise_messages import PAIRS_EXPLAINED
+from chakram.observe.number_format import MISSING, percent_text, time_text
 from chakram.observe.text_table import Column, fitted
-from chakram.observe.texts import MISSING, percent_text, time_text
+from chakram.results.summarise_messages import PAIRS_EXPLAINED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.message_summary import (
+    from chakram.results.message_summary import (
         FctPercentiles,
         MessageSummary,
         PairSummary,
@@ -190,8 +190,8 @@ def _way(row: PairSummary, several: bool, width: int | None) -> list[str]:
         job = f"{each.job}:" if several else ""
         share = f"{job}{each.src}>{each.dst} {percent_text(each.share)} %"
         met.setdefault(each.at, []).append(share)
-    meetings = "; ".join(f"at {at} met {', '.join(who)}" for at, who in met.items())
-    text = "  ".join(filter(None, [ways, meetings]))
+    shared_paths = "; ".join(f"at {at} met {', '.join(who)}" for at, who in met.items())
+    text = "  ".join(filter(None, [ways, shared_paths]))
     if width is None:
         return [f"{_WAY_INDENT}{text}"] if text else []
     return wrap(

@@ -11,9 +11,18 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.core.bandwidth import bus_factor
-from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import (
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.catalogue import (
+    ACTIVITIES,
+    BY_NAME,
+    DISTURBANCES,
+    QUEUE_PAIR_STATES,
+    RUN_STATES,
+    message_size,
+)
+from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
+from chakram.results.bandwidth import bus_factor
+from chakram.results.counters import (
     DISTRIBUTIONS,
     FCT_BUCKETS,
     INVALID,
@@ -24,22 +33,13 @@ from chakram.core.counters import (
     slot,
     sum_counters,
 )
-from chakram.core.preflight.report import CHECKS, FAILED, UNPROVEN
-from chakram.observe.catalogue import (
-    ACTIVITIES,
-    BY_NAME,
-    DISTURBANCES,
-    QUEUE_PAIR_STATES,
-    RUN_STATES,
-    message_size,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from chakram.core.plan import Plan
-    from chakram.core.preflight.report import Finding
-    from chakram.core.run_records import (
+    from chakram.plan.plan import Plan
+    from chakram.preflight.report import Finding
+    from chakram.results.run_records import (
         CollectiveIdentity,
         CollectiveKey,
         CollectiveRecord,
@@ -51,7 +51,7 @@ Labels = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class HistogramValues:
-    """Counts of the single buckets (bounds of ``chakram.core.counters``), and sum."""
+    """Counts of single buckets (bounds of ``chakram.results.counters``), and sum."""
 
     counts: tuple[int, ...]
     sum_seconds: float
@@ -255,7 +255,7 @@ class MetricsState:
                 self._set(metric, (agent,), time_ns * 1e-9)
 
     def set_counters(self, agent: str, values: Sequence[int]) -> None:
-        """Note the counters of an agent (layout of ``chakram.core.counters``).
+        """Note the counters of an agent (layout of ``chakram.results.counters``).
 
         Raises:
             ValueError: If there are not as many as there should be.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.queue_pair_names import COUNTED, PORT_SUMS, flow_name
-from chakram.core.traffic import Traffic
+from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS, flow_name
+from chakram.results.traffic import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

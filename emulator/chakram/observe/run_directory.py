@@ -17,8 +17,8 @@
 The name of a simulation's ends with ``-simulate``.
 
 While a run goes, all tables but that of links grow in parts
-(``chakram.observe.parts``).  The columns stand in ``chakram.observe.tables`` and in
-docs/reference/run-directory.md.
+(``chakram.observe.growing_table``).  The columns stand in ``chakram.observe.tables``
+and in docs/reference/run-directory.md.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from chakram.core.joining import CollectiveJoiner
-from chakram.core.resolve import OperationTable, rank_records
-from chakram.core.run_records import CollectiveKey
 from chakram.errors import PeerError, RunDirectoryError
 from chakram.observe.collective_table import collectives_table
+from chakram.observe.growing_table import PartedTable
 from chakram.observe.manifest import (
     COMPLETE,
     SCHEMA_VERSION,
@@ -44,7 +42,6 @@ from chakram.observe.manifest import (
     write_manifest,
 )
 from chakram.observe.message_columns import MessageColumns
-from chakram.observe.parts import PartedTable
 from chakram.observe.run_lock import RunLock, boot_id
 from chakram.observe.tables import (
     SCHEMAS,
@@ -55,15 +52,18 @@ from chakram.observe.tables import (
     ranks_table,
     with_ideals,
 )
+from chakram.results.joining import CollectiveJoiner
+from chakram.results.resolve import OperationTable, rank_records
+from chakram.results.run_records import CollectiveKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
-    from chakram.core.plan import Plan
-    from chakram.core.records import RecordRows
-    from chakram.core.run_records import CollectiveRecord, LinkRecord, RankRecord
+    from chakram.plan.plan import Plan
+    from chakram.results.records import RecordRows
+    from chakram.results.run_records import CollectiveRecord, LinkRecord, RankRecord
 
 FLOWS_PER_PART = 100_000
 """Flows that are kept in memory before a part is written."""

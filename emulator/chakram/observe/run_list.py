@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.bandwidth import bus_factor
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ChakramError, NoRunDirectory, RunDirectoryError
 from chakram.observe.manifest import MANIFEST
 from chakram.observe.run_results import RunResults, open_run
+from chakram.results.bandwidth import bus_factor
 
 if TYPE_CHECKING:
     from pathlib import Path

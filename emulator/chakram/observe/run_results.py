@@ -11,24 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.message_summary import (
-    MessageTransport,
-    PortFacts,
-    SentMessage,
-)
-from chakram.core.run_records import (
-    CollectiveKey,
-    CollectiveRecord,
-    LinkRecord,
-    RankRecord,
-)
-from chakram.core.summarise import summarise
-from chakram.core.summary import Measurements, RunFacts, Summary, Verification
-from chakram.core.wire_cost import overhead_bytes_of
 from chakram.errors import RunDirectoryError
 from chakram.observe.collective_table import collective_records, column_values
+from chakram.observe.growing_table import column_names, is_there, read_table
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
-from chakram.observe.parts import column_names, is_there, read_table
 from chakram.observe.rocev2 import (
     TRAFFIC_COLUMNS,
     port_metrics,
@@ -37,13 +23,27 @@ from chakram.observe.rocev2 import (
 )
 from chakram.observe.run_lock import read_manifest_of_now
 from chakram.observe.tables import LINKS, RANKS, SCHEMAS
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.results.message_summary import (
+    MessageTransport,
+    PortFacts,
+    SentMessage,
+)
+from chakram.results.run_records import (
+    CollectiveKey,
+    CollectiveRecord,
+    LinkRecord,
+    RankRecord,
+)
+from chakram.results.summarise import summarise
+from chakram.results.summary import Measurements, RunFacts, Summary, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from chakram.core.traffic import Traffic
     from chakram.observe.manifest import RunManifest
+    from chakram.results.traffic import Traffic
 
 _PREDICTED = "predicted_"
 PLAN = "plan.json"

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from chakram.core.records import (
+from chakram.results.records import (
     FLOW_FIELDS,
     PORT_FIELDS,
     QUEUE_PAIR_FIELDS,
     SHARE_UNIT,
 )
-from chakram.core.resolve import columns
+from chakram.results.resolve import columns
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Sequence
 
-    from chakram.core.plan import Plan, RankPlan
-    from chakram.core.resolve import OperationTable
-    from chakram.core.run_records import LinkRecord, RankRecord
+    from chakram.plan.plan import Plan, RankPlan
+    from chakram.results.resolve import OperationTable
+    from chakram.results.run_records import LinkRecord, RankRecord
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 
@@ -62,7 +62,7 @@ FLOWS = pa.schema(
 """One row per message."""
 
 CAUSES = ("start", "operation", "message", "grant")
-"""Names of the CAUSE_* numbers of ``chakram.core.records``."""
+"""Names of the CAUSE_* numbers of ``chakram.results.records``."""
 
 COLLECTIVES = pa.schema(
     [

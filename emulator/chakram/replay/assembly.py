@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import address_halves
-from chakram.core.faults import FaultAction, PacketFault
-from chakram.core.notification_scopes import limiter_key, notification_scope
+from chakram.addresses import address_halves
+from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.notification_scopes import limiter_key, notification_scope
 from chakram.roce import congestion
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.faults import FaultRule, PacketFaults
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-    from chakram.core.plan import (
+    from chakram.plan.plan import (
         PortPlan,
         QueuePairPlan,
         RankPlan,

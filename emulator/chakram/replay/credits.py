@@ -4,7 +4,7 @@ A receiver grants a message when it takes it up: when it has reached the collect
 message belongs to, not when the message arrives.  So a rank that is late holds up those
 who send to it, as receive buffers do that are posted step by step.  A grant is an empty
 message on a queue pair of its own beside that of the messages
-(``chakram.core.queue_pairs``), so it costs what a small message costs.
+(``chakram.plan.queue_pairs``), so it costs what a small message costs.
 
 Only messages of collectives are counted.  Of one group these run one at a time, in one
 order on all members: what a receiver has not reached yet never holds up what it waits
@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.core.program import POINT_TO_POINT
-from chakram.core.queue_pairs import CREDIT_CHANNELS
+from chakram.plan.queue_pairs import CREDIT_CHANNELS
+from chakram.program.operations import POINT_TO_POINT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.plan import QueuePairPlan
+    from chakram.plan.plan import QueuePairPlan
 
 __all__ = ["Credits", "Post"]
 

@@ -20,12 +20,11 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.core.addresses import address_of_halves, family_of, is_ipv6
-from chakram.core.program import POINT_TO_POINT
-from chakram.core.queue_pairs import CREDIT_CHANNELS
-from chakram.core.records import RecordRows
-from chakram.core.wire_cost import overhead_bytes_of
+from chakram.addresses import address_of_halves, family_of, is_ipv6
 from chakram.errors import PlanError
+from chakram.plan.queue_pairs import CREDIT_CHANNELS
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.assembly import (
     CongestionSettings,
     burst_time_ns,
@@ -33,9 +32,10 @@ from chakram.replay.assembly import (
     make_queue_pair,
 )
 from chakram.replay.bundle import bundles_of
+from chakram.replay.descriptions import failure_words, foreign_words
 from chakram.replay.local import Lane, LocalLink
 from chakram.replay.rank import Replay
-from chakram.replay.words import failure_words, foreign_words
+from chakram.results.records import RecordRows
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
 from chakram.roce.turns import SendOrder
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from random import Random
 
-    from chakram.core.plan import (
+    from chakram.plan.plan import (
         PortPlan,
         QueuePairPlan,
         RankPlan,

@@ -5,26 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import algorithm_of
-from chakram.core.program import (
+from chakram.collectives.algorithms import algorithm_of
+from chakram.collectives.schedule import (
+    LocalTransfer,
+    rank_schedule,
+    transfer_bytes,
+)
+from chakram.collectives.uneven import splits_bytes, uneven_message_bytes, uneven_share
+from chakram.errors import PlanError
+from chakram.program.operations import (
     POINT_TO_POINT,
     CollectiveOperation,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.schedule import (
-    LocalTransfer,
-    rank_schedule,
-    transfer_bytes,
-)
-from chakram.core.uneven import splits_bytes, uneven_message_bytes, uneven_share
-from chakram.errors import PlanError
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chakram.core.plan import RankPlan
+    from chakram.plan.plan import RankPlan
 
 __all__ = ["CACHED_MESSAGES", "MESSAGES_PER_PAIR", "Expander", "Expansion"]
 

@@ -14,7 +14,7 @@ from chakram.roce.events import MessageReceived, SendCompleted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.plan import QueuePairPlan
+    from chakram.plan.plan import QueuePairPlan
     from chakram.replay.endpoint import Endpoint
 
 __all__ = ["Lane", "LocalLink", "connect_local"]

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.plan import POLICIES
-from chakram.core.program import ComputeOperation
+from chakram.plan.plan import POLICIES
+from chakram.program.operations import ComputeOperation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chakram.core.program import Operation
+    from chakram.program.operations import Operation
 
 __all__ = ["preferences"]
 
@@ -31,7 +31,7 @@ def preferences(policy: str, operations: Sequence[Operation]) -> list[int]:
     Those of one number go in the order in which they became ready.
 
     Raises:
-        KeyError: If there is no such policy (see ``chakram.core.plan.POLICIES``).
+        KeyError: If there is no such policy (see ``chakram.plan.plan.POLICIES``).
     """
     return _MAKERS[policy](operations)
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.core.records import (
+from chakram.replay.progress import Flow
+from chakram.replay.readiness import NOTHING
+from chakram.results.records import (
     CAUSE_GRANT,
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
     CAUSE_START,
 )
-from chakram.replay.progress import Flow
-from chakram.replay.readiness import NOTHING
 
 if TYPE_CHECKING:
     from chakram.replay.credits import Credits, Post

@@ -97,7 +97,7 @@ class Flow:
         active: Its operation.
         send: Which of the operation's sends it is.
         ready_ns: When it was released.
-        cause_kind: A ``CAUSE_*`` number; see ``chakram.core.records`` for the others.
+        cause_kind: A ``CAUSE_*`` number; see ``chakram.results.records``.
         cause_rank: See there.
         cause_number: See there.
     """

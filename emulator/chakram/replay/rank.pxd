@@ -2,7 +2,7 @@
 
 cimport cython
 
-from chakram.replay.arrivals cimport Arrivals
+from chakram.replay.incoming cimport IncomingMessages
 from chakram.replay.expansion cimport Expander, Expansion
 from chakram.replay.posts cimport Posts
 from chakram.replay.progress cimport ActiveOperation, Activity
@@ -42,7 +42,7 @@ cdef class Replay:
     cdef RowWriter _rows
     cdef ComputeStreams _streams
     cdef list _timers
-    cdef Arrivals _arrivals
+    cdef IncomingMessages _arrivals
     cdef Posts _posts
     cdef Activity _activity
     cdef long long _iteration_start_ns

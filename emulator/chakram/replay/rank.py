@@ -5,7 +5,7 @@ A ``Replay`` is driven by three calls: a message arrived, a message was acknowle
 time has come.  It answers with messages to post.  It reads no clock and knows no
 packet, so the same object runs on hosts, in namespaces and in virtual time.
 
-Which message is it, is for ``chakram.replay.arrivals`` to say; when it may leave, for
+Which message is it, is for ``chakram.replay.incoming`` to say; when it may leave, for
 ``chakram.replay.posts``.  Here is what they are for: the operations of the program, one
 iteration after the other.
 
@@ -31,15 +31,16 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.program import (
+from chakram.collectives.ops import CollectiveOp
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     SendOperation,
 )
-from chakram.replay.arrivals import NOT_NOW, Arrivals
 from chakram.replay.credits import Credits
+from chakram.replay.descriptions import waiting_words
 from chakram.replay.expansion import Expander
+from chakram.replay.incoming import NOT_NOW, IncomingMessages
 from chakram.replay.policies import preferences
 from chakram.replay.posts import Posts
 from chakram.replay.progress import Activity
@@ -47,17 +48,16 @@ from chakram.replay.readiness import NOTHING, Readiness
 from chakram.replay.rows import RowWriter
 from chakram.replay.streams import ComputeStreams
 from chakram.replay.tables import ProgramTables
-from chakram.replay.words import waiting_words
 from chakram.roce.constants import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chakram.core.plan import RankPlan, RunSettings
-    from chakram.core.program import ReceiveOperation
-    from chakram.core.records import RecordRows
+    from chakram.plan.plan import RankPlan, RunSettings
+    from chakram.program.operations import ReceiveOperation
     from chakram.replay.credits import Post
     from chakram.replay.progress import ActiveOperation
+    from chakram.results.records import RecordRows
     from chakram.roce.events import MessageReceived, SendCompleted
 
 __all__ = ["Replay"]
@@ -165,7 +165,7 @@ class Replay:
         self._rows = RowWriter(records, plan.number)
         self._streams = ComputeStreams()
         self._timers: list[tuple[int, int]] = []
-        self._arrivals = Arrivals(tables)
+        self._arrivals = IncomingMessages(tables)
         self._posts = Posts(
             plan.number,
             Credits(settings.credits, plan.queue_pairs) if settings.credits else None,

@@ -1,6 +1,6 @@
 # cython: language_level=3, annotation_typing=False
 # cython: wraparound=False, boundscheck=False, initializedcheck=False
-"""Writes what a rank did as rows of numbers; ``chakram.core.records`` names them.
+"""Writes what a rank did as rows of numbers; ``chakram.results.records`` names them.
 
 A row is filled where it stands and appended as bytes: compiled, its numbers never
 become objects.
@@ -11,11 +11,11 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
-from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
+from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
 
 if TYPE_CHECKING:
-    from chakram.core.records import RecordRows
     from chakram.replay.progress import ActiveOperation, Activity, Flow
+    from chakram.results.records import RecordRows
     from chakram.roce.events import SendCompleted
 
 __all__ = ["RowWriter"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.records import SHARE_UNIT
+from chakram.results.records import SHARE_UNIT
 
 if TYPE_CHECKING:
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
     from chakram.roce.statistics import QueuePairStatistics
 
 __all__ = ["queue_pair_owners", "queue_pair_row"]

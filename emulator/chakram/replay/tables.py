@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.program import (
+from chakram.errors import PlanError
+from chakram.program.operations import (
     POINT_TO_POINT,
     CollectiveOperation,
     ComputeOperation,
@@ -12,10 +13,9 @@ from chakram.core.program import (
     SendOperation,
     check_program,
 )
-from chakram.errors import PlanError
 
 if TYPE_CHECKING:
-    from chakram.core.plan import RankPlan
+    from chakram.plan.plan import RankPlan
 
 __all__ = ["MOST_RANKS", "ProgramTables"]
 

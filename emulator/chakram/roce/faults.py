@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.faults import (
+from chakram.plan.faults import (
     ACK,
     CNP,
     FIRST,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from chakram.core.faults import PacketFault
+    from chakram.plan.faults import PacketFault
     from chakram.roce.burst import Burst
 
 __all__ = [

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from itertools import count as counter
 from typing import TYPE_CHECKING
 
-from chakram.core.faults import FaultAction
+from chakram.plan.faults import FaultAction
 from chakram.roce.faults import (
     bits_of_burst,
     bits_of_datagram,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chakram.core.counters import FCT_BUCKETS
+from chakram.results.counters import FCT_BUCKETS
 
 __all__ = ["Histogram", "HistogramCounts"]
 
@@ -18,7 +18,7 @@ class HistogramCounts:
 
     Attributes:
         counts: By bucket, not cumulative; the bounds are those of completion times,
-            `chakram.core.counters.FCT_BUCKET_BOUNDS_NS`.
+            `chakram.results.counters.FCT_BUCKET_BOUNDS_NS`.
         sum_ns: Of all times.
     """
 

@@ -64,7 +64,7 @@ class QueuePair:
         destination: Index of the peer's address, for the edge alone.
         memory: Where what arrives is kept; None: nowhere.
         is_bound: Whether packets must come from one address: see `bind_to`.
-        peer_high: That address as `core.addresses.address_halves` has it.
+        peer_high: That address as `addresses.address_halves` has it.
         peer_low: Likewise.
         is_heard: Whether anything came from there.
         foreign_packets: Packets to this queue pair that came from elsewhere.

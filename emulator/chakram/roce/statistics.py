@@ -164,7 +164,7 @@ class PortStatistics:
         wrong_payloads: Those of them that were taken though they do not carry what was
             sent.
         faults_dropped: Packets that the port dropped because it was told to; as the
-            next ones, see `chakram.core.faults`.
+            next ones, see `chakram.plan.faults`.
         faults_delayed: Likewise, kept for a while.
         faults_duplicated: Likewise, taken or sent twice.
         faults_reordered: Likewise, overtaken by others.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from chakram.core.plan import PortPlan, QueuePairPlan
+from chakram.plan.plan import PortPlan, QueuePairPlan
 from chakram.replay.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from chakram.core.plan import Plan
+    from chakram.plan.plan import Plan
 
 __all__ = ["endpoints_of", "pair_plan", "port_plan"]
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.trace_builder import TraceGraphBuilder
-from chakram.core.trace_node import NodeKind
+from chakram.collectives.ops import CollectiveOp
+from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.node import NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from chakram.core.splits import Splits
-    from chakram.core.trace import TraceGraph
+    from chakram.collectives.splits import Splits
+    from chakram.trace.graph import TraceGraph
 
 __all__ = ["collective", "compute", "job", "label", "receive", "send", "trace"]
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from chakram.core.algorithms import algorithm_names
-from chakram.core.collectives import ROOTED, CollectiveOp
-from chakram.core.groups import ProcessGroup, world_group
+from chakram.collectives.algorithms import algorithm_names
+from chakram.collectives.groups import ProcessGroup, world_group
+from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.testing.plans import (
     collective,
     compute,
@@ -27,7 +27,7 @@ from chakram.testing.plans import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chakram.core.program import Operation, RankProgram
+    from chakram.program.operations import Operation, RankProgram
 
 __all__ = ["jobs"]
 

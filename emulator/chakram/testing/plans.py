@@ -11,32 +11,32 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import WORLD, ProcessGroup, world_group
-from chakram.core.placement import PlacementOptions, place
-from chakram.core.plan import PortPlan, RunSettings, TransportPlan
-from chakram.core.program import (
+from chakram.collectives.groups import WORLD, ProcessGroup, world_group
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.splits import Splits
+from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.shapes import single_switch
+from chakram.plan.placement import PlacementOptions, place
+from chakram.plan.plan import PortPlan, RunSettings, TransportPlan
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     RankProgram,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
-from chakram.core.splits import Splits
-from chakram.fabric.addressing import plan_addresses
-from chakram.fabric.shapes import single_switch
+from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
 from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from chakram.core.plan import Plan
-    from chakram.core.program import Operation
-    from chakram.core.queue_pairs import QueuePairLayout
-    from chakram.core.records import RecordRows
     from chakram.fabric.topology import Topology
+    from chakram.plan.plan import Plan
+    from chakram.plan.queue_pairs import QueuePairLayout
+    from chakram.program.operations import Operation
+    from chakram.results.records import RecordRows
 
 __all__ = [
     "FlowRow",

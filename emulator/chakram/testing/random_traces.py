@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import ProcessGroup
+from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.ops import CollectiveOp
 from chakram.testing.graphs import Row, collective, compute, job, receive, send
 
 if TYPE_CHECKING:
-    from chakram.core.trace import TraceGraph
+    from chakram.trace.graph import TraceGraph
 
 __all__ = ["RandomJob", "random_jobs"]
 

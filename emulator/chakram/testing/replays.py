@@ -11,15 +11,15 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
-from chakram.core.records import RecordRows
 from chakram.replay.rank import Replay
+from chakram.results.records import RecordRows
 from chakram.roce.constants import NEVER
 from chakram.roce.events import MessageReceived, SendCompleted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chakram.core.plan import Plan
+    from chakram.plan.plan import Plan
 
 __all__ = ["MessageFabric", "acknowledged", "received"]
 

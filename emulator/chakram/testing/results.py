@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import WORLD, ProcessGroup
-from chakram.core.plan import (
+from chakram.collectives.groups import WORLD, ProcessGroup
+from chakram.collectives.ops import CollectiveOp
+from chakram.plan.plan import (
     AgentPlan,
     Plan,
     RankPlan,
     RunSettings,
     TransportPlan,
 )
-from chakram.core.program import (
+from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     Operation,
@@ -26,7 +26,7 @@ from chakram.core.program import (
     ReceiveOperation,
     SendOperation,
 )
-from chakram.core.records import (
+from chakram.results.records import (
     CAUSE_MESSAGE,
     CAUSE_OPERATION,
     CAUSE_START,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.chakra.decode import RankDecoder
-from chakram.chakra.framing import read_records
+from chakram.chakra.read.decode import RankDecoder
+from chakram.chakra.read.framing import read_records
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chakram.chakra.decode import RankTrace
-    from chakram.chakra.options import ReadOptions
+    from chakram.chakra.read.decode import RankTrace
+    from chakram.chakra.read.options import ReadOptions
 
 __all__ = ["outcome", "read_plainly", "read_the_long_way"]
 

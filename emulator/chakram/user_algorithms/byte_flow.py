@@ -1,7 +1,7 @@
 """Checks algorithms whose messages have bytes, and not what they carry.
 
 Nobody knows for which size of buffer such an algorithm was written.  What it moves
-bounds that size from above (``chakram.core.algorithms.least_bytes``); so what cannot be
+bounds that size from above (``chakram.program.least_bytes``); so what cannot be
 right for that bound is right for no size:
 
 * Everybody must be able to have heard of those whose data he must get.
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.execution import Action, Execution, Message
-from chakram.core.algorithms.least_bytes import (
+from chakram.collectives.algorithms.execution import Action, Execution, Message
+from chakram.collectives.ops import CollectiveOp
+from chakram.program.least_bytes import (
     largest_input_bytes,
     least_shares,
     moved_bytes,
 )
-from chakram.core.collectives import CollectiveOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

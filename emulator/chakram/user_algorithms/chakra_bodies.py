@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.buffers import BufferProgram, layout_of
-from chakram.core.algorithms.execution import Action, Message
-from chakram.core.algorithms.listed import ListedTransfer
+from chakram.collectives.algorithms.buffers import BufferProgram, layout_of
+from chakram.collectives.algorithms.execution import Action, Message
+from chakram.collectives.algorithms.listed import ListedTransfer
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.byte_flow import ByteFlow
 from chakram.user_algorithms.chakra_files import BodyNode, body_files, read_body
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fractions import Fraction
     from pathlib import Path
 
-    from chakram.core.algorithms.listed import ListedAlgorithm
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["ChakraBodies", "read_bodies"]
 

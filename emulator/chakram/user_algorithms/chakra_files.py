@@ -6,14 +6,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.chakra.framing import read_records
-from chakram.chakra.messages import (
+from chakram.chakra.et_messages import (
     NodeType,
     attribute_values,
     decode_metadata,
     decode_node,
 )
-from chakram.core.algorithms.execution import MAX_ACTIONS
+from chakram.chakra.read.framing import read_records
+from chakram.collectives.algorithms.execution import MAX_ACTIONS
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.bounded import read_algorithm_file
 from chakram.user_algorithms.naming import (
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from chakram.chakra.messages import AttributeValue
-    from chakram.core.collectives import CollectiveOp
+    from chakram.chakra.et_messages import AttributeValue
+    from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["BodyNode", "body_files", "read_body"]
 

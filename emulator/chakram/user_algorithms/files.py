@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms import UserAlgorithm
-from chakram.core.algorithms.buffers import BufferProgram, carry_out
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.algorithms import UserAlgorithm
+from chakram.collectives.algorithms.buffers import BufferProgram, carry_out
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.bounded import read_algorithm_file
 from chakram.user_algorithms.chakra_bodies import ChakraBodies, read_bodies
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from fractions import Fraction
 
-    from chakram.core.algorithms import AlgorithmSource
-    from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms import AlgorithmSource
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
 
 __all__ = ["load_source", "load_sources", "user_algorithm_at"]
 

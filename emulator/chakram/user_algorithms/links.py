@@ -9,7 +9,7 @@ from chakram.errors import ScheduleError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.algorithms.execution import Message
+    from chakram.collectives.algorithms.execution import Message
 
 __all__ = ["Links", "refuse_unmatched"]
 

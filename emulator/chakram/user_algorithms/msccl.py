@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.buffers import BufferProgram, Layout, layout_of
-from chakram.core.algorithms.execution import Action, Message
+from chakram.collectives.algorithms.buffers import BufferProgram, Layout, layout_of
+from chakram.collectives.algorithms.execution import Action, Message
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.links import Links, refuse_unmatched
 from chakram.user_algorithms.msccl_xml import READ, RECEIVE, SEND, WRITE

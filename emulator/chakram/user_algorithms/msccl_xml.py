@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 from xml.parsers import expat
 
-from chakram.core.algorithms.execution import MAX_ACTIONS
+from chakram.collectives.algorithms.execution import MAX_ACTIONS
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.naming import (
     COLLECTIVES,
@@ -33,7 +33,7 @@ from chakram.user_algorithms.naming import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["Gpu", "MscclAlgorithm", "Step", "ThreadBlock", "parse_msccl"]
 

@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.buffers import BufferProgram, Layout, layout_of
-from chakram.core.algorithms.execution import MAX_ACTIONS, Action, Message
+from chakram.collectives.algorithms.buffers import BufferProgram, Layout, layout_of
+from chakram.collectives.algorithms.execution import MAX_ACTIONS, Action, Message
 from chakram.user_algorithms.json_fields import parse_object
 from chakram.user_algorithms.mscclpp_notices import Notices
 from chakram.user_algorithms.mscclpp_plan import (
@@ -51,7 +51,7 @@ from chakram.user_algorithms.naming import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.ops import CollectiveOp
     from chakram.user_algorithms.json_fields import Fields
     from chakram.user_algorithms.mscclpp_plan import Block, Channel, Place
 

@@ -15,7 +15,7 @@ from chakram.user_algorithms.mscclpp_plan import MAX_NUMBER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.algorithms.execution import Action
+    from chakram.collectives.algorithms.execution import Action
     from chakram.user_algorithms.json_fields import Fields
     from chakram.user_algorithms.mscclpp_plan import Block, Channel
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.ops import CollectiveOp
 from chakram.user_algorithms.naming import MAX_CHUNKS, PARTED
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.algorithms.buffers import place_buffers
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.algorithms.buffers import place_buffers
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
 
 if TYPE_CHECKING:
-    from chakram.core.algorithms.buffers import Layout
+    from chakram.collectives.algorithms.buffers import Layout
 
 __all__ = [
     "COLLECTIVES",

@@ -1,10 +1,10 @@
 """Algorithms as a Python function of the user's: it yields the transfers.
 
 The function stands in a file that the experiment names, gets the collective, the number
-of ranks and the root, and returns a ``chakram.core.schedule_check.Schedule`` or
-transfers (``chakram.core.schedule.Transfer``)::
+of ranks and the root, and returns a ``chakram.collectives.schedule_check.Schedule`` or
+transfers (``chakram.collectives.schedule.Transfer``)::
 
-    from chakram.core.schedule import Transfer
+    from chakram.collectives.schedule import Transfer
 
     def star(op, nranks, root):
         for leaf in range(1, nranks):
@@ -27,10 +27,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chakram.core.algorithms.listed import MAX_LISTED, MAX_PARTS, listed_from
-from chakram.core.algorithms.parts import Scheduled
-from chakram.core.schedule import Transfer, part_bytes
-from chakram.core.schedule_check import Schedule, check_schedule, parts_of
+from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.algorithms.listed import MAX_LISTED, MAX_PARTS, listed_from
+from chakram.collectives.schedule import Transfer, part_bytes
+from chakram.collectives.schedule_check import Schedule, check_schedule, parts_of
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.refusal import refuse_problems
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from fractions import Fraction
 
-    from chakram.core.algorithms import UserAlgorithm
-    from chakram.core.algorithms.listed import ListedAlgorithm
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.algorithms import UserAlgorithm
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["PythonSource"]
 
@@ -135,7 +135,7 @@ class PythonSource:
                 raise ScheduleError(
                     where,
                     f"transfer {place} is {str(transfer)[:120]}",
-                    "a chakram.core.schedule.Transfer between positions "
+                    "a chakram.collectives.schedule.Transfer between positions "
                     f"0..{nranks - 1}, its numbers from 0",
                 )
             most = max(most, *transfer.chunks)

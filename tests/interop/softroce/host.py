@@ -9,8 +9,8 @@ from ipaddress import ip_network
 from random import Random
 from typing import Any
 
-from chakram.core.plan import RunSettings
 from chakram.fabric.netns import run_in_namespace
+from chakram.plan.plan import RunSettings
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE, UDP_PORT
 from chakram.roce.events import Event, MessageReceived, QueuePairFailed, SendCompleted

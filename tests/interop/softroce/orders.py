@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from chakram.core.plan import TransportPlan
+from chakram.plan.plan import TransportPlan
 from chakram.roce.statistics import PortStatistics, QueuePairStatistics
 
 VERBS = ("write", "send")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from chakram.control.events import ShardLoad
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram_agent.counters import SharedCounters
 
 PAIR = range(len(QUEUE_PAIR_FIELDS))

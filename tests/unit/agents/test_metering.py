@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from array import array
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import fct_histograms, slot
-from chakram.core.records import FLOW_FIELDS, RecordRows
+from chakram.collectives.ops import CollectiveOp
+from chakram.results.counters import fct_histograms, slot
+from chakram.results.records import FLOW_FIELDS, RecordRows
 from chakram_agent.counters import SharedCounters
 from chakram_agent.metering import Metering
 from tests.plans import ring_plan

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chakram.core.plan import AgentPlan, RunSettings
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.testing.ends import endpoints_of
 from chakram.testing.plans import collective, world_plan
 from chakram_agent import sampling

@@ -6,7 +6,7 @@ from array import array
 import pytest
 
 from chakram.control.events import Finished, PhaseChanged, Progress, RecordBatch
-from chakram.core.records import ITERATION_FIELDS, RecordRows
+from chakram.results.records import ITERATION_FIELDS, RecordRows
 from chakram_agent import session as session_module
 from chakram_agent.session import Session
 

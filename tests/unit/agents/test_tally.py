@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from chakram.core.counters import (
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.replay.samples import queue_pair_row
+from chakram.results.counters import (
     COUNTER_NAMES,
     DISTRIBUTIONS,
     FCT_BUCKETS,
@@ -21,9 +23,7 @@ from chakram.core.counters import (
     fault_slot,
     slot,
 )
-from chakram.core.plan import AgentPlan, RunSettings
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, SHARE_UNIT
-from chakram.replay.samples import queue_pair_row
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, SHARE_UNIT
 from chakram.roce.histogram import Histogram, HistogramCounts
 from chakram.roce.statistics import PortStatistics, QueuePairStatistics
 from chakram.testing.plans import collective, world_plan

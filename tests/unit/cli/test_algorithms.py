@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.cli import main
-from chakram.core.algorithms import algorithm_names
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.algorithms import algorithm_names
+from chakram.collectives.ops import CollectiveOp
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 STAR = """
-from chakram.core.schedule import Transfer
+from chakram.collectives.schedule import Transfer
 
 def star(op, nranks, root):
     for leaf in range(1, nranks):

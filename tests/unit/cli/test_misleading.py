@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.doubts import DoubtKind
+from chakram.chakra.lint.warnings import LintWarningKind
 from chakram.cli import main
 from tests.trace_bytes import collective, metadata, node
 
@@ -54,7 +54,7 @@ def test_every_result_says_what_lint_says(
         return " ".join(capsys.readouterr().out.split())
 
     linted = json.loads(said("trace", "lint", str(folder / "traces"), "--json"))
-    rules = {each["rule"] for each in linted["findings"]} & set(DoubtKind)
+    rules = {each["rule"] for each in linted["findings"]} & set(LintWarningKind)
     assert rules >= {"nothing-waits", "no-costs", "empty-collective"}
 
     plan = folder / "saved.plan"

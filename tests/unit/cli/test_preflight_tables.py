@@ -7,14 +7,14 @@ import pytest
 from rich.console import Console
 
 from chakram.cli.preflight_tables import print_report
-from chakram.core.preflight.report import (
+from chakram.preflight.report import (
     FAILED,
     UNPROVEN,
     Finding,
     PairReport,
     PreflightReport,
 )
-from chakram.core.preflight.settings import PreflightSettings
+from chakram.preflight.settings import PreflightSettings
 
 
 def report(

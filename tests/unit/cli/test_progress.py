@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from chakram.cli.progress import ProgressReporter, phases_line
-from chakram.core.intervals import HEADING, AgentSample
+from chakram.results.intervals import HEADING, AgentSample
 
 
 def make_console(*, terminal: bool) -> tuple[Console, io.StringIO]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from chakram.cli import main
-from chakram.core.bandwidth import bus_factor
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.ops import CollectiveOp
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
+from chakram.results.bandwidth import bus_factor
 from chakram.testing.results import small_plan, small_rows
 from tests.unit.observe.small_runs import STARTED
 

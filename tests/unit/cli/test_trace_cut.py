@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chakram.chakra.trace_set import load_trace_set
-from chakram.chakra.writer import write_trace_set
+from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.chakra.write.writer import write_trace_set
 from chakram.cli.trace import app
-from chakram.core.groups import ProcessGroup
+from chakram.collectives.groups import ProcessGroup
 from chakram.errors import ChakramError, ConfigError, RunDirectoryError
 from chakram.testing.graphs import collective, compute, job, send
 
@@ -87,7 +87,7 @@ def test_numbers_are_kept_on_request(made: Path, tmp_path: Path) -> None:
 
 
 def test_gzipped_files_stay_so_and_names_go(made: Path, tmp_path: Path) -> None:
-    from chakram.chakra.convert import TraceForm, convert_trace_set
+    from chakram.chakra.write.convert import TraceForm, convert_trace_set
 
     gzipped = tmp_path / "gz"
     convert_trace_set(made, gzipped, form=TraceForm.BINARY, compress=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from chakram.chakra.trace_set import load_trace_set
+from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.cli.trace import app
-from chakram.config.synth import KINDS
 from chakram.errors import ConfigError
+from chakram.synth.settings import KINDS
 
 NEEDED = {
     "collectives": ["--ranks", "4", "--stream", "{op: all_reduce, members: 2}"],

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from chakram.collectives.algorithms import Rule, UserAlgorithm, algorithm
+from chakram.collectives.ops import CollectiveOp
 from chakram.config.experiment import Experiment, load_experiment, parse_experiment
-from chakram.core.algorithms import Rule, UserAlgorithm, algorithm
-from chakram.core.collectives import CollectiveOp
 from chakram.errors import ConfigError
 
 MOE = {"synth": "moe", "ranks": 4, "ep": 2, "dp": 2}

@@ -18,12 +18,12 @@ from chakram.config.dcqcn import (
     load_profile,
 )
 from chakram.config.experiment import parse_experiment
+from chakram.config.topology import topology_from_config
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import transport_plan
 from chakram.controller.reporting import describe_transport, manifest_of
 from chakram.errors import ConfigError
-from chakram.fabric.from_config import topology_from_config
 from chakram.fabric.topology import EcnThresholds
 
 if TYPE_CHECKING:

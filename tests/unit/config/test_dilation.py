@@ -12,13 +12,13 @@ from pydantic import BaseModel
 
 from chakram.config.dilation import KEPT, rnr_timer, stretches
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.config.quantities import Stretches
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import transport_plan
 from chakram.controller.reporting import describe_fabric
-from chakram.core.program import ComputeOperation
 from chakram.errors import ConfigError
+from chakram.program.operations import ComputeOperation
+from chakram.settings.quantities import Stretches
 
 GIGABIT = 10**9
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from chakram.collectives.ops import CollectiveOp
 from chakram.config.experiment import load_experiment, parse_experiment
 from chakram.config.fabric import NamespaceFabric
 from chakram.config.jobs import TraceFiles
 from chakram.config.schema import schema_text
 from chakram.controller.planning import transport_plan
-from chakram.core.collectives import CollectiveOp
 from chakram.errors import ConfigError
 from tests.support import REPO_ROOT
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, QUICKSTART, mistakes_of

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.controller.preflight import preflight_settings
+from chakram.controller.preflight_session import preflight_settings
 from chakram.errors import ConfigError
 
 

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.control.codec import decode_plan, encode_plan, parse_plan, plan_bytes
-from chakram.control.messages import MAX_MESSAGE_BYTES, pb
-from chakram.core.faults import PACKET_CLASSES, FaultAction, PacketFault
-from chakram.core.plan import (
+from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, pb
+from chakram.errors import PeerError, PlanError
+from chakram.plan.faults import PACKET_CLASSES, FaultAction, PacketFault
+from chakram.plan.plan import (
     ORDERS,
     POLICIES,
     AgentPlan,
@@ -17,13 +18,12 @@ from chakram.core.plan import (
     RunSettings,
     TransportPlan,
 )
-from chakram.core.program import (
+from chakram.program.operations import (
     POINT_TO_POINT,
     ComputeOperation,
     ReceiveOperation,
     SendOperation,
 )
-from chakram.errors import PeerError, PlanError
 from tests.plans import queue_pair, ring_plan
 
 

@@ -27,10 +27,10 @@ from chakram.control.events import (
     RecordBatch,
     ShardLoad,
 )
-from chakram.control.messages import pb
-from chakram.core.counters import TOTAL_SLOTS
-from chakram.core.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
+from chakram.control.protocol_messages import pb
 from chakram.errors import PeerError
+from chakram.results.counters import TOTAL_SLOTS
+from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, RecordRows
 
 
 def some_rows() -> RecordRows:

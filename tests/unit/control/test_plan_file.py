@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from chakram.control.messages import pb, plan_pb
+from chakram.collectives.groups import world_group
 from chakram.control.plan_file import MAGIC, decode, encode
-from chakram.core.groups import world_group
-from chakram.core.program import RankProgram
+from chakram.control.protocol_messages import pb, plan_pb
 from chakram.errors import PlanError
+from chakram.program.operations import RankProgram
 from chakram.testing.plans import collective, compute, program
 from tests.plans import saved_plan
 

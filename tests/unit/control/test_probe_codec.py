@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from chakram.control.codec import parse_plan, plan_bytes
-from chakram.core.plan import AgentPlan
-from chakram.core.preflight.probing import plan_probes
-from chakram.core.preflight.settings import PreflightSettings
-from chakram.core.probes import ProbePacket, ProbePlan
 from chakram.errors import PlanError
+from chakram.plan.plan import AgentPlan
+from chakram.plan.probes import ProbePacket, ProbePlan
+from chakram.preflight.probing import plan_probes
+from chakram.preflight.settings import PreflightSettings
 from chakram.testing.plans import collective, world_plan
-from tests.unit.core.preflight.ports import TRANSPORT, ports
+from tests.unit.preflight.ports import TRANSPORT, ports
 
 WHERE = "agent"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from chakram.chakra.synth.program import Synthesis
-from chakram.chakra.synthesize import synthesize
-from chakram.config.synth import MoeTrace
+from chakram.synth.program import Synthesis
+from chakram.synth.settings import MoeTrace
+from chakram.synth.synthesize import synthesize
 
 SYNTHETIC = "{synth: moe, ranks: 4, ep: 2, dp: 2, layers: 1}"
 

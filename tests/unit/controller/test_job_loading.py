@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.writer import write_synthesis
+from chakram.chakra.write.writer import write_synthesis
 from chakram.config.experiment import parse_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.errors import ConfigError, TraceError

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from chakram.controller.observer import Observer
-from chakram.core.records import RecordRows
 from chakram.errors import RunDirectoryError
 from chakram.observe.run_directory import NewRecords
+from chakram.results.records import RecordRows
 
 
 class Directory:

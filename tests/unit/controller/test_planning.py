@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chakram.chakra.writer import write_synthesis
+from chakram.chakra.write.writer import write_synthesis
 from chakram.config.experiment import Experiment, parse_experiment
+from chakram.config.topology import topology_from_config
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.plan_summary import PlanSummary, summarise_plan
@@ -20,10 +21,9 @@ from chakram.controller.port_plans import (
     ports_needed,
     simulated_ports,
 )
-from chakram.core.plan_check import check_plan
 from chakram.errors import ConfigError, PlanError
-from chakram.fabric.from_config import topology_from_config
 from chakram.fabric.shapes import single_switch
+from chakram.plan.plan_check import check_plan
 from tests.unit.controller.experiments import EXPERIMENT, moe, of_files
 
 EXTERNAL = """\

@@ -19,7 +19,6 @@ from chakram.control.events import (
 )
 from chakram.controller.session import Session
 from chakram.controller.state import Phase
-from chakram.core.records import RecordRows
 from chakram.errors import (
     AgentError,
     ChakramError,
@@ -27,12 +26,13 @@ from chakram.errors import (
     RunFailed,
     RunInterrupted,
 )
+from chakram.results.records import RecordRows
 from tests.plans import ring_plan
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from chakram.core.plan import AgentPlan
+    from chakram.plan.plan import AgentPlan
 
 
 class PlayedAgent:

@@ -9,9 +9,9 @@ from chakram.controller.job_loading import load_jobs
 from chakram.controller.job_settings import arrivals_ns
 from chakram.controller.planning import build_plan, run_settings
 from chakram.controller.port_plans import planned_ports
-from chakram.core.plan import JobSettings
-from chakram.core.plan_check import check_plan
 from chakram.errors import ConfigError
+from chakram.plan.plan import JobSettings
+from chakram.plan.plan_check import check_plan
 from tests.unit.controller.experiments import EXPERIMENT
 
 TWO_JOBS = """\

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from chakram.config.experiment import parse_experiment
+from chakram.config.topology import topology_from_config
 from chakram.config.worlds import SIMULATE, worlds_of
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan
 from chakram.controller.port_plans import simulated_ports
-from chakram.fabric.from_config import topology_from_config
-from chakram.simulate.job import simulate_plan
+from chakram.predict.simulator.job import simulate_plan
 
 EXPERIMENT = {
     "version": 1,

@@ -14,7 +14,7 @@ from chakram.fabric.capture import (
     decode_results,
     encode_request,
 )
-from chakram.fabric.exchange import encode_error
+from chakram.fabric.holder_protocol import encode_error
 
 RESULT = CaptureResult(host="h0", packets=7, dropped=0, is_full=False, failure=None)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from chakram.core.network_model import PathModel
 from chakram.errors import FabricError
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Link, PortRef, Topology
+from chakram.predict.network_model import PathModel
 
 
 def test_a_leaf_spine_fabric() -> None:

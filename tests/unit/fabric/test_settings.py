@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from chakram.core.plan import TransportPlan
 from chakram.errors import ConfigError, FabricError, PrivilegeError
 from chakram.fabric.enter import enter_command, main
-from chakram.fabric.exchange import decode_error, encode_error, receive_line
+from chakram.fabric.holder_protocol import decode_error, encode_error, receive_line
 from chakram.fabric.loopback import LoopbackPort, loopback_ports
 from chakram.fabric.namespaces import hash_seed
 from chakram.fabric.probe import LAB_PROBES, Probe
 from chakram.fabric.shaping import HOST_BURST_NS, burst_bytes, shape
+from chakram.plan.plan import TransportPlan
 
 
 def test_hash_seeds_differ_by_switch_and_seed_and_are_never_zero() -> None:

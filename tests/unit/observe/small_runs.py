@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from chakram.core.run_records import CollectiveKey
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
+from chakram.results.run_records import CollectiveKey
 from chakram.testing.results import small_plan
 
 STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from chakram.core.counters import COUNTER_NAMES, INVALID
 from chakram.observe.catalogue import (
     AGENT,
     BUILD,
@@ -25,6 +24,7 @@ from chakram.observe.catalogue import (
     message_size,
 )
 from chakram.observe.reference import reference_page
+from chakram.results.counters import COUNTER_NAMES, INVALID
 from tests.support import REPO_ROOT
 
 OF_PROMETHEUS = {"job", "instance"}

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.run_records import (
-    CollectiveIdentity,
-    CollectiveKey,
-    CollectiveRecord,
-    CriticalFlow,
-)
+from chakram.collectives.ops import CollectiveOp
 from chakram.observe.collective_table import (
     collective_records,
     collectives_table,
     column_values,
 )
 from chakram.observe.tables import COLLECTIVES
+from chakram.results.run_records import (
+    CollectiveIdentity,
+    CollectiveKey,
+    CollectiveRecord,
+    CriticalFlow,
+)
 
 
 def identity(number: int, op: CollectiveOp, root: int | None) -> CollectiveIdentity:

@@ -7,23 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.generator_health import GeneratorSummary
-from chakram.core.run_records import LinkRecord
-from chakram.core.summarise import summarise
-from chakram.core.summarise_messages import summarise_messages
-from chakram.core.summary import (
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.console import render_table
+from chakram.observe.document import summary_document
+from chakram.results.generator_health import GeneratorSummary
+from chakram.results.run_records import LinkRecord
+from chakram.results.summarise import summarise
+from chakram.results.summarise_messages import summarise_messages
+from chakram.results.summary import (
     Measurements,
     Prediction,
     RunFacts,
     Summary,
     Verification,
 )
-from chakram.observe.console import render_table
-from chakram.observe.document import summary_document
 from tests.golden.test_message_tables import incast
-from tests.unit.core.test_summarise import WORLD, measurements, run
-from tests.unit.core.test_summarise_messages import JOB, transport
+from tests.unit.results.test_summarise import WORLD, measurements, run
+from tests.unit.results.test_summarise_messages import JOB, transport
 
 HOST = LinkRecord(
     link="leaf1-h1", kind="host", direction="up", bytes_before=0, bytes_after=1, drops=3

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chakram.core.plan import Plan
-from chakram.core.queue_pair_names import COUNTED, PORT_SUMS
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram.observe import live_rows
 from chakram.observe.live_rows import LiveRows
+from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS
+from chakram.plan.plan import Plan
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram.testing.plans import collective, world_plan
 
 SECOND_NS = 10**9

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from chakram.core.generator_health import GeneratorHealth, ShardHealth, TimeBounds
 from chakram.errors import NoRunDirectory
 from chakram.observe.manifest import (
     ClockReading,
@@ -16,6 +15,7 @@ from chakram.observe.manifest import (
     read_manifest,
     write_manifest,
 )
+from chakram.results.generator_health import GeneratorHealth, ShardHealth, TimeBounds
 
 MANIFEST = RunManifest(
     run_id="r1",

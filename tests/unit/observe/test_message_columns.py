@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from chakram.core.message_summary import PortFacts
 from chakram.errors import RunDirectoryError
 from chakram.observe.manifest import RunManifest
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
+from chakram.results.message_summary import PortFacts
 from chakram.testing.results import MESSAGE_NS, small_plan, small_rows
 
 STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)

@@ -12,8 +12,17 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.counters import (
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.catalogue import (
+    BY_SERIES,
+    MAX_SERIES_PER_AGENT,
+    MAX_SERIES_PER_RUN,
+    METRICS,
+)
+from chakram.observe.exporter import SnapshotCollector
+from chakram.observe.metrics_state import MetricsState
+from chakram.preflight.report import FAILED, Finding
+from chakram.results.counters import (
     COUNTER_NAMES,
     FCT_BUCKETS,
     OPS,
@@ -24,19 +33,10 @@ from chakram.core.counters import (
     fct_sum_slot,
     slot,
 )
-from chakram.core.joining import CollectiveJoiner
-from chakram.core.preflight.report import FAILED, Finding
-from chakram.core.records import RecordRows
-from chakram.core.resolve import OperationTable, rank_records
-from chakram.core.run_records import CollectiveKey
-from chakram.observe.catalogue import (
-    BY_SERIES,
-    MAX_SERIES_PER_AGENT,
-    MAX_SERIES_PER_RUN,
-    METRICS,
-)
-from chakram.observe.exporter import SnapshotCollector
-from chakram.observe.metrics_state import MetricsState
+from chakram.results.joining import CollectiveJoiner
+from chakram.results.records import RecordRows
+from chakram.results.resolve import OperationTable, rank_records
+from chakram.results.run_records import CollectiveKey
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,

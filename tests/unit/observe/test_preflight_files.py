@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from chakram.cli import main
-from chakram.core.preflight.report import (
+from chakram.errors import NoRunDirectory
+from chakram.observe.manifest import FAILED as FAILED_RUN
+from chakram.observe.preflight_files import read_preflight, save_preflight
+from chakram.preflight.report import (
     FAILED,
     Finding,
     PairReport,
     PreflightReport,
 )
-from chakram.core.preflight.settings import PreflightSettings
-from chakram.errors import NoRunDirectory
-from chakram.observe.manifest import FAILED as FAILED_RUN
-from chakram.observe.preflight import read_preflight, save_preflight
+from chakram.preflight.settings import PreflightSettings
 from tests.unit.observe.small_runs import begin
 
 REPORT = PreflightReport(

@@ -8,14 +8,14 @@ from dataclasses import asdict
 import pyarrow as pa
 import pytest
 
-from chakram.core.groups import world_group
-from chakram.core.plan import Plan
-from chakram.core.queue_pair_names import COUNTED, PORT_SUMS
-from chakram.core.queue_pairs import QueuePairLayout
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
+from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
+from chakram.observe.queue_pair_names import COUNTED, PORT_SUMS
 from chakram.observe.rocev2 import port_metrics, queue_pair_metrics
 from chakram.observe.tables import FLOWS, SampleTables, queue_pair_ends_table
+from chakram.plan.plan import Plan
+from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
 from chakram.testing.plans import collective, make_plan, program
 
 COUNTS = {name: 1 << index for index, name in enumerate(COUNTED)}

@@ -11,7 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from chakram.core.records import (
+from chakram.errors import PeerError, RunDirectoryError
+from chakram.observe import run_directory
+from chakram.observe.manifest import RunManifest
+from chakram.observe.run_directory import RunDirectory
+from chakram.observe.run_results import open_run
+from chakram.results.records import (
     FLOW_FIELDS,
     ITERATION_FIELDS,
     PORT_FIELDS,
@@ -19,11 +24,6 @@ from chakram.core.records import (
     SHARE_FIELDS,
     RecordRows,
 )
-from chakram.errors import PeerError, RunDirectoryError
-from chakram.observe import run_directory
-from chakram.observe.manifest import RunManifest
-from chakram.observe.run_directory import RunDirectory
-from chakram.observe.run_results import open_run
 from chakram.testing.results import row_of, small_rows
 from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED, begin, files

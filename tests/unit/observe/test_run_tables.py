@@ -11,24 +11,29 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from chakram.core.collectives import CollectiveOp
-from chakram.core.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, SHARE_UNIT, RecordRows
-from chakram.core.resolve import (
-    OperationTable,
-    completion_times,
-    flow_records,
-    rank_records,
-)
-from chakram.core.run_records import CollectiveKey, LinkRecord
-from chakram.core.summarise import summarise
-from chakram.core.summary import Measurements
-from chakram.core.traffic import Traffic
+from chakram.collectives.ops import CollectiveOp
 from chakram.observe.console import render_table
 from chakram.observe.document import summary_document
 from chakram.observe.manifest import PARTIAL, RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 from chakram.observe.tables import SCHEMAS
+from chakram.results.records import (
+    PORT_FIELDS,
+    QUEUE_PAIR_FIELDS,
+    SHARE_UNIT,
+    RecordRows,
+)
+from chakram.results.resolve import (
+    OperationTable,
+    completion_times,
+    flow_records,
+    rank_records,
+)
+from chakram.results.run_records import CollectiveKey, LinkRecord
+from chakram.results.summarise import summarise
+from chakram.results.summary import Measurements
+from chakram.results.traffic import Traffic
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 
-from chakram.core.groups import world_group
-from chakram.core.job_alone import job_alone
-from chakram.core.records import PORT_FIELDS
+from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
 from chakram.observe.tables import SampleTables
+from chakram.plan.job_alone import job_alone
+from chakram.results.records import PORT_FIELDS
 from chakram.testing.plans import collective, make_plan, program
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.chakra.summary import summarize
-from chakram.chakra.trace_set import TraceSet
-from chakram.core.collectives import CollectiveOp
-from chakram.core.groups import ProcessGroup, world_group
-from chakram.observe.report.dimension_words import dimension_words
+from chakram.chakra.sets.trace_set import TraceSet
+from chakram.chakra.summary.summary import summarize
+from chakram.collectives.groups import ProcessGroup, world_group
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.report.dimension_labels import dimension_words
 from chakram.observe.report.trace_tables import groups_table, trace_facts
 from chakram.observe.report.traffic_tables import (
     group_names_text,

@@ -3,12 +3,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chakram.core.groups import world_group
-from chakram.core.plan import RunSettings
-from chakram.core.program import Operation, RankProgram
-from chakram.core.records import RecordRows
+from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
+from chakram.plan.plan import RunSettings
+from chakram.program.operations import Operation, RankProgram
 from chakram.replay.rank import Replay
+from chakram.results.records import RecordRows
 from chakram.testing.plans import (
     FlowRow,
     ShareRow,

@@ -6,8 +6,8 @@ from array import array
 
 import pytest
 
-from chakram.core.notification_scopes import notification_scope
-from chakram.core.plan import TransportPlan
+from chakram.plan.notification_scopes import notification_scope
+from chakram.plan.plan import TransportPlan
 from chakram.replay.assembly import (
     CongestionSettings,
     burst_time_ns,

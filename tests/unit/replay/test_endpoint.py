@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from chakram.core.addresses import address_halves
-from chakram.core.faults import FaultAction, PacketFault
-from chakram.core.groups import world_group
-from chakram.core.plan import JobSettings, RunSettings, TransportPlan
-from chakram.core.program import Operation
-from chakram.core.queue_pairs import QueuePairLayout
+from chakram.addresses import address_halves
+from chakram.collectives.groups import world_group
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
+from chakram.plan.faults import FaultAction, PacketFault
+from chakram.plan.plan import JobSettings, RunSettings, TransportPlan
+from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NEVER
 from chakram.testing.ends import endpoints_of

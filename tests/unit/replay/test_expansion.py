@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.core.groups import ProcessGroup, world_group
-from chakram.core.plan import RankPlan
-from chakram.core.program import Operation
+from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.errors import PlanError, ScheduleError
 from chakram.fabric.shapes import single_switch
+from chakram.plan.plan import RankPlan
+from chakram.program.operations import Operation
 from chakram.replay import expansion
 from chakram.replay.expansion import Expander, Expansion
 from chakram.roce.constants import MAX_MESSAGE_BYTES

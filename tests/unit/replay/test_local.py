@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chakram.collectives.groups import world_group
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
-from chakram.core.groups import world_group
-from chakram.core.plan_check import check_plan
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
+from chakram.plan.plan_check import check_plan
+from chakram.predict.simulator.job import simulate_plan
 from chakram.replay.local import connect_local
-from chakram.simulate.job import simulate_plan
 from chakram.testing.ends import endpoints_of
 from chakram.testing.plans import (
     collective,
@@ -26,9 +26,9 @@ from chakram.testing.plans import (
 )
 
 if TYPE_CHECKING:
-    from chakram.core.plan import Plan, PortPlan
-    from chakram.core.program import Operation
-    from chakram.simulate.job import SimulationResult
+    from chakram.plan.plan import Plan, PortPlan
+    from chakram.predict.simulator.job import SimulationResult
+    from chakram.program.operations import Operation
 
 GBPS = 10**9
 MIB = 1 << 20

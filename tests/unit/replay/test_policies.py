@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.core.plan import POLICIES
+from chakram.plan.plan import POLICIES
 from chakram.replay.policies import preferences
 from chakram.testing.plans import collective, compute, receive, send
 

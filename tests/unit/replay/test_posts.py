@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from chakram.core.program import POINT_TO_POINT
-from chakram.core.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
+from chakram.program.operations import POINT_TO_POINT
+from chakram.results.records import CAUSE_MESSAGE, CAUSE_OPERATION, CAUSE_START
 from chakram.roce.events import SendCompleted
 from chakram.testing.plans import FlowRow, collective, compute, receive, send
 from tests.unit.replay.driven import Driven, alike, point_to_point

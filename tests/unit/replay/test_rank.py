@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.core.groups import world_group
-from chakram.core.plan import JobSettings, RunSettings
-from chakram.core.program import POINT_TO_POINT, Operation
-from chakram.core.records import RecordRows
+from chakram.collectives.groups import world_group
 from chakram.errors import PlanError
+from chakram.plan.plan import JobSettings, RunSettings
+from chakram.program.operations import POINT_TO_POINT, Operation
 from chakram.replay.rank import Replay
+from chakram.results.records import RecordRows
 from chakram.roce.constants import NEVER
 from chakram.testing.plans import (
     collective,

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from chakram.core.records import CAUSE_MESSAGE, RecordRows
 from chakram.replay.expansion import Expansion
 from chakram.replay.progress import ActiveOperation, Activity, Flow
 from chakram.replay.rows import RowWriter
+from chakram.results.records import CAUSE_MESSAGE, RecordRows
 from chakram.roce.events import SendCompleted
 from chakram.testing.plans import (
     FlowRow,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from chakram.core.groups import ProcessGroup, world_group
-from chakram.core.plan import RankPlan
-from chakram.core.program import POINT_TO_POINT
+from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
+from chakram.plan.plan import RankPlan
+from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.tables import MOST_RANKS, ProgramTables
 from chakram.testing.plans import (
     collective,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chakram.core.faults import PACKET_CLASSES, FaultAction, PacketFault
+from chakram.plan.faults import PACKET_CLASSES, FaultAction, PacketFault
 from chakram.roce.faults import (
     FaultRule,
     PacketFaults,

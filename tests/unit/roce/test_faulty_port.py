@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chakram.core.faults import FaultAction, PacketFault
+from chakram.plan.faults import FaultAction, PacketFault
 from chakram.roce.constants import BurstKind
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.faults import (

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from chakram.core.addresses import address_halves, address_of_halves, is_ipv6
-from chakram.core.faults import FaultAction, PacketFault
+from chakram.addresses import address_halves, address_of_halves, is_ipv6
+from chakram.plan.faults import FaultAction, PacketFault
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.port import PortEngine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.core.counters import fct_bucket
+from chakram.results.counters import fct_bucket
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.headers import Bth, Packet, encode_packet
 from chakram.roce.opcodes import Opcode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from chakram.core.counters import fct_bucket
+from chakram.results.counters import fct_bucket
 from chakram.roce.congestion import FixedRate
 from chakram.roce.constants import NEVER
 from chakram.testing.pair import make_queue_pair

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.chakra.framing import frame
-from chakram.chakra.messages import (
+from chakram.chakra.et_messages import (
     Metadata,
     NodeType,
     encode_metadata,
     encode_node,
 )
-from chakram.core.algorithms import UserAlgorithm
-from chakram.core.collectives import CollectiveOp
+from chakram.chakra.read.framing import frame
+from chakram.collectives.algorithms import UserAlgorithm
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.files import load_source
 
 if TYPE_CHECKING:
-    from chakram.core.algorithms import AlgorithmSource
-    from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms import AlgorithmSource
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
 
 AR = CollectiveOp.ALL_REDUCE
 

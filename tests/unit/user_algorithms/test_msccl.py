@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chakram.core.algorithms import UserAlgorithm, algorithm
-from chakram.core.algorithms.buffers import carry_out
-from chakram.core.algorithms.listed import ListedAlgorithm, listed_from
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.algorithms import UserAlgorithm, algorithm
+from chakram.collectives.algorithms.buffers import carry_out
+from chakram.collectives.algorithms.listed import ListedAlgorithm, listed_from
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.files import load_source
 from chakram.user_algorithms.msccl import program_of

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.core.algorithms.buffers import carry_out
+from chakram.collectives.algorithms.buffers import carry_out
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.mscclpp import parse_mscclpp
 
 if TYPE_CHECKING:
-    from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
 
 Json = dict[str, Any]
 

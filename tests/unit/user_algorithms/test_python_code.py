@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.core.algorithms import UserAlgorithm
-from chakram.core.collectives import CollectiveOp
+from chakram.collectives.algorithms import UserAlgorithm
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.files import load_source
 
 if TYPE_CHECKING:
-    from chakram.core.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
 
 STAR = """
-from chakram.core.schedule import Transfer
-from chakram.core.schedule_check import Schedule
+from chakram.collectives.schedule import Transfer
+from chakram.collectives.schedule_check import Schedule
 
 def star(op, nranks, root):
     for leaf in range(1, nranks):
@@ -78,7 +78,7 @@ def test_what_a_function_yields_is_checked_and_listed(tmp_path: Path) -> None:
 
 def test_a_function_for_splits_says_chunks_of_pairs(tmp_path: Path) -> None:
     code = """
-from chakram.core.schedule import Transfer
+from chakram.collectives.schedule import Transfer
 
 def straight(op, nranks, root):
     assert op == "all_to_all_v"

@@ -28,7 +28,7 @@ from chakram.units import parse_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.ops import CollectiveOp
 
 __all__ = ["app"]
 
@@ -95,9 +95,9 @@ def to_messages(
     as_json: Json = False,
 ) -> None:
     """Write all messages between ranks as CSV, collectives lowered to them."""
-    from chakram.chakra.lint import require_replayable
-    from chakram.chakra.new_file import new_file, refuse_existing
-    from chakram.chakra.p2p import p2p_csv
+    from chakram.chakra.lint.problems import require_replayable
+    from chakram.chakra.write.new_file import new_file, refuse_existing
+    from chakram.chakra.write.p2p import p2p_csv
 
     refuse_existing(out, force=force)
     algorithms = dict(_algorithms(algorithm or ()))
@@ -138,8 +138,8 @@ def to_collective(
     as_json: Json = False,
 ) -> None:
     """Write an algorithm as a custom collective of ASTRA-sim: a file per position."""
-    from chakram.chakra.astra_collective import ASTRA_KEYS, astra_collective
-    from chakram.chakra.new_set import new_trace_set
+    from chakram.chakra.write.astra_collective import ASTRA_KEYS, astra_collective
+    from chakram.chakra.write.new_set import new_trace_set
 
     collective = _collective(op, where="--op")
     input_bytes = parse_size(size, where="--size")
@@ -174,7 +174,7 @@ def _convert(
     force: bool,
     as_json: bool,
 ) -> None:
-    from chakram.chakra.convert import TraceForm, convert_trace_set
+    from chakram.chakra.write.convert import TraceForm, convert_trace_set
 
     with reading_bar("converting") as on_rank:
         converted = convert_trace_set(
@@ -200,7 +200,7 @@ def _convert(
 
 
 def _algorithms(pairs: Sequence[str]) -> list[tuple[CollectiveOp, str]]:
-    from chakram.core.algorithms import algorithm
+    from chakram.collectives.algorithms import algorithm
 
     chosen = []
     for pair in pairs:
@@ -216,7 +216,7 @@ def _algorithms(pairs: Sequence[str]) -> list[tuple[CollectiveOp, str]]:
 
 
 def _collective(text: str, *, where: str) -> CollectiveOp:
-    from chakram.core.collectives import CollectiveOp
+    from chakram.collectives.ops import CollectiveOp
 
     try:
         return CollectiveOp(text.strip())

@@ -29,7 +29,7 @@ from chakram.cli.trace.loading import (
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
-    from chakram.chakra.cut_set import WrittenCut
+    from chakram.chakra.cut.cut_set import WrittenCut
 
 __all__ = ["cut"]
 
@@ -78,8 +78,8 @@ def cut(
     as_json: Json = False,
 ) -> None:
     """Write a part of a trace set; the options that say which combine."""
-    from chakram.chakra.cut import CutOptions
-    from chakram.chakra.cut_set import write_cut
+    from chakram.chakra.cut.cut import CutOptions
+    from chakram.chakra.cut.cut_set import write_cut
 
     options = CutOptions(
         iteration=iteration,

@@ -27,7 +27,7 @@ from chakram.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from chakram.chakra.lint_report import Finding
+    from chakram.chakra.lint.report import Finding
 
 __all__ = ["lint"]
 
@@ -57,8 +57,8 @@ def lint(
 
     The exit code is 2 if it cannot be replayed.
     """
-    from chakram.chakra.lint_report import lint_trace_set
-    from chakram.chakra.lint_rules import Severity
+    from chakram.chakra.lint.report import lint_trace_set
+    from chakram.chakra.lint.rules import Severity
 
     options = read_options(
         bytes_per_element,
@@ -140,8 +140,8 @@ def _same_fault(finding: Finding) -> Hashable:
 
 def _merged(findings: list[Finding], alike: Callable[[Finding], Hashable]) -> list[str]:
     """Return a line for all findings that are alike: the first, and how many."""
-    from chakram.chakra.lint_rules import Severity
-    from chakram.chakra.options import counted_name
+    from chakram.chakra.lint.rules import Severity
+    from chakram.chakra.read.options import counted_name
 
     together: dict[Hashable, list[Finding]] = {}
     for finding in findings:

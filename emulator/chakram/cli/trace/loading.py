@@ -15,8 +15,8 @@ from chakram.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from chakram.chakra.options import ReadOptions
-    from chakram.chakra.trace_set import TraceSet
+    from chakram.chakra.read.options import ReadOptions
+    from chakram.chakra.sets.trace_set import TraceSet
 
 __all__ = [
     "BytesPerElement",
@@ -111,7 +111,7 @@ def read_options(
     Raises:
         ConfigError: If one of them has no such value.
     """
-    from chakram.chakra.options import (
+    from chakram.chakra.read.options import (
         CORRECTIONS,
         DependencyPolicy,
         ReadOptions,
@@ -172,8 +172,8 @@ def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
     Raises:
         ConfigError: If there is no such operation.
     """
+    from chakram.collectives.groups import ANY_OPERATION
     from chakram.config.jobs import UNNAMED_OPERATIONS
-    from chakram.core.groups import ANY_OPERATION
 
     groups: dict[str, str] = {}
     for text in stated:
@@ -203,7 +203,7 @@ def load(
     dimensions: str | None = None,
 ) -> TraceSet:
     """Return the trace set that the options of a verb name."""
-    from chakram.chakra.trace_set import load_trace_set
+    from chakram.chakra.sets.trace_set import load_trace_set
 
     options = read_options(
         bytes_per_element,
@@ -237,7 +237,7 @@ def reading_bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def warning_lines(traces: TraceSet) -> list[str]:
     """Return a line for every kind of warning: ranks are mostly odd alike."""
-    from chakram.chakra.options import CORRECTIONS, merge_warnings
+    from chakram.chakra.read.options import CORRECTIONS, merge_warnings
 
     return [
         f"{'corrected' if kind in CORRECTIONS else 'warning'}: {sentence}"

@@ -25,8 +25,8 @@ from chakram.cli.trace.loading import (
 )
 
 if TYPE_CHECKING:
-    from chakram.chakra.summary import TraceSummary
-    from chakram.chakra.trace_set import TraceSet
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.chakra.summary.summary import TraceSummary
 
 __all__ = ["show"]
 
@@ -84,7 +84,7 @@ def show(
 
 
 def _summary(traces: TraceSet) -> TraceSummary:
-    from chakram.chakra.summary import summarize
+    from chakram.chakra.summary.summary import summarize
 
     with reading_bar("adding up") as on_rank:
         return summarize(traces.graphs, traces.groups, on_rank=on_rank)
@@ -98,7 +98,7 @@ def _write_page(
     *,
     force: bool,
 ) -> None:
-    from chakram.chakra.new_file import new_file
+    from chakram.chakra.write.new_file import new_file
     from chakram.observe.report.trace_page import trace_page
 
     page = trace_page(traces, summary, bytes_per_element=bytes_per_element)

@@ -20,8 +20,8 @@ from chakram.observe.report.trace_tables import (
 from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 
 if TYPE_CHECKING:
-    from chakram.chakra.summary import TraceSummary
-    from chakram.chakra.trace_set import TraceSet
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.chakra.summary.summary import TraceSummary
     from chakram.observe.report.blocks import Facts, Table
 
 __all__ = ["print_summary"]

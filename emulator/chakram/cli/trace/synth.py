@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-    from chakram.chakra.synth.program import Synthesis
-    from chakram.config.synth import SynthTrace
+    from chakram.synth.program import Synthesis
+    from chakram.synth.settings import SynthTrace
 
 __all__ = ["app"]
 
@@ -52,12 +52,12 @@ class _Kinds(TyperGroup):
     """Makes the verb of a kind when it is asked for: kinds take a while to import."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        from chakram.config.synth import KINDS
+        from chakram.synth.settings import KINDS
 
         return [_dashed(kind) for kind in KINDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        from chakram.config.synth import KINDS
+        from chakram.synth.settings import KINDS
 
         kind = cmd_name.replace("-", "_")
         if kind not in KINDS:
@@ -216,9 +216,9 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
     """Return the parameters, or tell all their mistakes."""
     from pydantic import ValidationError
 
-    from chakram.config.document import Document, override
-    from chakram.config.mistakes import Mistake, from_validation, report
-    from chakram.config.synth import KINDS
+    from chakram.settings.document import Document, override
+    from chakram.settings.mistakes import Mistake, from_validation, report
+    from chakram.synth.settings import KINDS
 
     source = f"chakram trace synth {_dashed(kind)}"
     document = Document(data={"synth": kind})
@@ -239,9 +239,9 @@ def _trace(kind: str, given: dict[str, str]) -> SynthTrace:
 
 
 def _write(trace: SynthTrace, out: Path, *, force: bool, as_json: bool) -> None:
-    from chakram.chakra.elsewhere import Elsewhere
-    from chakram.chakra.synthesize import synthesize
-    from chakram.chakra.writer import write_synthesis
+    from chakram.chakra.write.compatibility import Elsewhere
+    from chakram.chakra.write.writer import write_synthesis
+    from chakram.synth.synthesize import synthesize
 
     synthesis = synthesize(trace)
     elsewhere = Elsewhere()

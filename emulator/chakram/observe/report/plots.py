@@ -27,7 +27,7 @@ from chakram.units import about_size, format_time
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from chakram.chakra.distribution import Distribution
+    from chakram.chakra.summary.distribution import Distribution
 
 __all__ = ["bars", "cdf", "counts", "matrix"]
 

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chakram.chakra.summary import TraceSummary
-    from chakram.chakra.trace_set import TraceSet
-    from chakram.chakra.traffic import LargestPairs
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.chakra.summary.summary import TraceSummary
+    from chakram.chakra.summary.traffic import LargestPairs
 
 __all__ = ["trace_document"]
 

@@ -18,8 +18,8 @@ from chakram.observe.report.traffic_tables import pairs_table, sizes_table
 from chakram.units import about_size
 
 if TYPE_CHECKING:
-    from chakram.chakra.summary import CommunicationRow, TraceSummary
-    from chakram.chakra.trace_set import TraceSet
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.chakra.summary.summary import CommunicationRow, TraceSummary
     from chakram.observe.report.blocks import Table
     from chakram.observe.report.page import Block
 

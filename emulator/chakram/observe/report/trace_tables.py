@@ -6,21 +6,21 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from chakram.chakra.kernels import KernelClass
-from chakram.chakra.summary import POINT_TO_POINT
-from chakram.chakra.traffic import PATH_MTU
-from chakram.core.groups import WORLD, ranks_text
+from chakram.chakra.summary.kernels import KernelClass
+from chakram.chakra.summary.summary import POINT_TO_POINT
+from chakram.chakra.summary.traffic import PATH_MTU
+from chakram.collectives.groups import WORLD, ranks_text
 from chakram.observe.report.blocks import Facts, Table
-from chakram.observe.report.dimension_words import dimension_words
+from chakram.observe.report.dimension_labels import dimension_words
 from chakram.observe.report.traffic_tables import group_names_text
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from chakram.chakra.distribution import Distribution
-    from chakram.chakra.summary import GroupSummary, RankSummary, TraceSummary
-    from chakram.chakra.trace_set import TraceSet
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.chakra.summary.distribution import Distribution
+    from chakram.chakra.summary.summary import GroupSummary, RankSummary, TraceSummary
 
 __all__ = [
     "communication_table",

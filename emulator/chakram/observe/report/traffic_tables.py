@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.core.groups import ranks_text
+from chakram.collectives.groups import ranks_text
 from chakram.observe.report.blocks import Table
 from chakram.units import about_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chakram.chakra.sizes import SizeBin
-    from chakram.chakra.summary import TraceSummary
+    from chakram.chakra.summary.sizes import SizeBin
+    from chakram.chakra.summary.summary import TraceSummary
 
 __all__ = ["group_names_text", "pairs_table", "sizes_table"]
 

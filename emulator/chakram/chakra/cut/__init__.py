@@ -1,0 +1,1 @@
+"""Parts of traces: fewer ranks, fewer nodes, no names."""

@@ -1,0 +1,206 @@
+"""Write a part of a trace set as a set of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.chakra.cut.cut import Cut, CutRank
+from chakram.chakra.read.groups import encode_group_file
+from chakram.chakra.sets.finding import find_trace_set
+from chakram.chakra.write.compatibility import Elsewhere
+from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
+from chakram.chakra.write.writer import encode_trace
+from chakram.collectives.groups import WORLD, ranks_text
+from chakram.errors import UnsupportedTrace
+from chakram.trace.node import NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chakram.chakra.cut.cut import CutOptions
+    from chakram.chakra.sets.trace_set import TraceSet
+    from chakram.trace.graph import TraceGraph
+
+__all__ = ["PRODUCER", "RankLeft", "WrittenCut", "write_cut"]
+
+PRODUCER = "chakram trace cut"
+"""What the metadata of the files says of their origin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankLeft:
+    """What was left of a rank, in numbers; *rank* is the new one."""
+
+    rank: int
+    from_rank: int
+    nodes_before: int
+    nodes: int
+    collectives: int
+    messages: int
+    joins: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenCut:
+    """What was written, what was left, and what changed, in sentences."""
+
+    written: tuple[Path, ...]
+    ranks: tuple[RankLeft, ...]
+    groups: dict[str, tuple[int, ...]]
+    notes: tuple[str, ...]
+
+
+def write_cut(
+    path: str | Path,
+    folder: Path,
+    traces: TraceSet,
+    options: CutOptions,
+    *,
+    force: bool = False,
+    on_rank: Callable[[int, int], None] | None = None,
+) -> WrittenCut:
+    """Write the part of a set that *options* name, with its group file.
+
+    Args:
+        path: The set; its files say what the new ones are named, and whether gzipped.
+        folder: Where to.
+        traces: What was read from there.
+        options: What to leave.
+        force: Replace files that are there.
+        on_rank: Called with (ranks written, ranks in all) after every file.
+
+    Raises:
+        ChakramError: As ``Cut`` does.
+        RunDirectoryError: If it cannot be written, or something is there already.
+    """
+    with find_trace_set(path) as found:
+        names = dict(found.files)
+        prefix = found.prefix.rpartition("/")[2]
+    if options.anonymise:
+        prefix = "trace"
+    left: list[RankLeft] = []
+    notes = _Notes()
+    with new_trace_set(folder, prefix=prefix, force=force) as new:
+        cut = Cut(traces.graphs, traces.groups, options)
+        groups = {
+            cut.renamed.get(name, name): members
+            for name, members in cut.groups.items()
+            if name != WORLD and len(members) > 1
+        }
+        elsewhere = Elsewhere()
+        for rank in cut.ranks:
+            part = cut.rank(rank)
+            gz = ".gz" if names[rank].endswith(".gz") else ""
+            with new.open(f"{prefix}.{part.graph.rank}.et{gz}") as file:
+                try:
+                    file.writelines(encode_trace(part.graph, producer=PRODUCER))
+                except ValueError as error:
+                    raise UnsupportedTrace(
+                        part.graph.source, f"cannot be written: {error}"
+                    ) from error
+            notes.add(part)
+            elsewhere.add(part.graph)
+            left.append(_left(part))
+            if on_rank is not None:
+                on_rank(len(left), len(cut.ranks))
+        if groups:
+            with new.open(GROUP_FILE) as file:
+                file.write(encode_group_file(groups))
+        written = tuple(new.written())
+    return WrittenCut(
+        written=written,
+        ranks=tuple(left),
+        groups=groups,
+        notes=(
+            *_notes_of_set(cut, traces, options),
+            *notes.sentences(),
+            *elsewhere.sentences(),
+        ),
+    )
+
+
+class _Notes:
+    """Adds up over ranks what has to be said."""
+
+    def __init__(self) -> None:
+        self._messages = self._rootless = self._halves = self._rounded = 0
+        self._alone = 0
+        self._renumbered: list[int] = []
+
+    def add(self, part: CutRank) -> None:
+        self._messages += part.messages_dropped
+        self._rootless += part.rootless
+        self._alone += part.alone
+        self._halves += part.halves
+        self._rounded += _rounded(part.graph)
+        if part.renumbered:
+            self._renumbered.append(part.graph.rank)
+
+    def sentences(self) -> list[str]:
+        told = [
+            (self._messages, "sends and receives with ranks left out were dropped"),
+            (
+                self._rootless,
+                "nodes of collectives whose root is left out were dropped",
+            ),
+            (
+                self._alone,
+                "nodes of collectives were dropped, since no other rank of their group "
+                "is left",
+            ),
+            (
+                self._halves,
+                "nodes of collectives and messages were dropped, since other ranks' "
+                "nodes of the same ones are not among those kept",
+            ),
+            (self._rounded, "durations were rounded to microseconds"),
+        ]
+        lines = [f"{count} {what}" for count, what in told if count]
+        if self._renumbered:
+            lines.append(
+                f"nodes have new ids on ranks {ranks_text(self._renumbered)}: with the "
+                "old ones their order would differ"
+            )
+        return lines
+
+
+def _notes_of_set(cut: Cut, traces: TraceSet, options: CutOptions) -> list[str]:
+    lines = []
+    if len(cut.ranks) < traces.nranks:
+        lines.append(
+            f"kept ranks {ranks_text(cut.ranks)} of {traces.nranks}; process groups "
+            "have these ranks only, and collectives the sizes that they had"
+        )
+    if list(cut.numbers.values()) != list(range(len(cut.numbers))):
+        lines.append(
+            "ranks keep their numbers and have gaps: chakram replays sets from rank 0 "
+            "without gaps only"
+        )
+    elif any(old != new for old, new in cut.numbers.items()):
+        lines.append("ranks are numbered anew, from 0")
+    gone = len(traces.groups) - len(cut.groups)
+    if gone:
+        lines.append(f"{gone} process groups without ranks left were dropped")
+    if cut.renamed:
+        lines.append(f"{len(cut.renamed)} process groups have numbers instead of names")
+    return lines
+
+
+def _left(part: CutRank) -> RankLeft:
+    graph = part.graph
+    kinds = graph.kinds()
+    return RankLeft(
+        rank=graph.rank,
+        from_rank=part.from_rank,
+        nodes_before=part.nodes_before,
+        nodes=len(graph),
+        collectives=kinds.count(NodeKind.COLLECTIVE),
+        messages=kinds.count(NodeKind.SEND) + kinds.count(NodeKind.RECEIVE),
+        joins=part.joins,
+    )
+
+
+def _rounded(graph: TraceGraph) -> int:
+    return sum(graph.duration_ns(at) % 1_000 != 0 for at in range(len(graph)))

@@ -1,0 +1,314 @@
+"""Warnings about what is sent: sizes, who takes part, which message is which."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from chakram.chakra.lint.warnings import LintWarning, LintWarningKind
+from chakram.collectives.groups import WORLD, ranks_text
+from chakram.collectives.ops import ROOTED, CollectiveOp, nccl_size_bytes
+from chakram.trace.node import NodeKind
+from chakram.units import about_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.trace.graph import TraceGraph
+
+__all__ = ["DAY_BYTES", "LARGE_BYTES", "check_traffic"]
+
+LARGE_BYTES: Final = 64 * 2**30
+"""A buffer that no GPU has room for beside a model: they hold 80 to 288 GB."""
+
+DAY_BYTES: Final = 400 * 10**9 // 8 * 86_400
+"""What a port of 400 Gbit/s sends in a day; an iteration takes seconds."""
+
+_STEPS: Final = 1_000_000
+"""Edges of one rank that are followed to see what orders its messages."""
+
+_SHOWN = 5
+
+_TEXT_NAME: Final = re.compile(
+    r"COMM_COLL_NODE_(?P<layer>.+?)(?P<input>_IG_COMM_)?_[A-Z]+"
+)
+"""Names of ASTRA-sim's text converter: of a collective for the gradient of a layer's
+input, and of those that go forward or are for the gradient of its weights."""
+
+
+def check_traffic(
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    *,
+    recorded: bool,
+) -> list[LintWarning]:
+    """Return what is doubtful about communication.
+
+    Args:
+        graphs: The trace of every rank; nothing keeps them from being replayed.
+        groups: The process groups by name.
+        recorded: Whether their producer writes one file per rank of a job.
+    """
+    found = _Traffic(graphs, groups)
+    warnings: list[LintWarning] = []
+    for graph in graphs.values():
+        warnings += found.rank(graph)
+    return [*warnings, *found.groups(), *found.whole(recorded=recorded)]
+
+
+class _Traffic:
+    """What there is of communication in all ranks."""
+
+    def __init__(
+        self, graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+    ) -> None:
+        self._graphs = graphs
+        self._groups = groups
+        self._uneven = any(graph.has_splits for graph in graphs.values())
+        # By group that collectives use: the first of them.
+        self._used: dict[str, tuple[TraceGraph, int]] = {}
+        # By group: the first collective without a root, and how many one rank has.
+        self._rootless: dict[str, tuple[TraceGraph, int]] = {}
+        self._most_rootless: dict[str, int] = {}
+        self._nodes = 0
+
+    def rank(self, graph: TraceGraph) -> Iterator[LintWarning]:
+        """Yield the warnings about one rank."""
+        large: list[int] = []
+        empty: list[int] = []
+        total_bytes = 0
+        rootless: dict[str, int] = {}
+        messages: dict[tuple[NodeKind, int | None, int], list[int]] = {}
+        for position in graph.communication():
+            self._nodes += 1
+            size_bytes = graph.comm_bytes(position)
+            op = graph.op(position)
+            if op is None:
+                node = graph.node(position)
+                key = (node.kind, node.peer, node.tag or 0)
+                messages.setdefault(key, []).append(position)
+            else:
+                name = graph.group(position) or WORLD
+                self._used.setdefault(name, (graph, position))
+                nranks = self._size(name)
+                if op in ROOTED and nranks > 1 and graph.root(position) is None:
+                    self._rootless.setdefault(name, (graph, position))
+                    rootless[name] = rootless.get(name, 0) + 1
+                if not size_bytes and self._should_move(op):
+                    empty.append(position)
+                size_bytes = nccl_size_bytes(op, input_bytes=size_bytes, nranks=nranks)
+            total_bytes += size_bytes
+            if size_bytes >= LARGE_BYTES:
+                large.append(position)
+        for name, count in rootless.items():
+            self._most_rootless[name] = max(count, self._most_rootless.get(name, 0))
+        if large:
+            yield self._large(graph, large)
+        elif total_bytes >= DAY_BYTES:
+            yield LintWarning(
+                kind=LintWarningKind.IMPLAUSIBLE_SIZE,
+                rank=graph.rank,
+                where=f"rank {graph.rank}",
+                found=f"its communication adds up to {about_size(total_bytes)} in one "
+                "iteration, for which a port of 400 Gbit/s takes more than a day",
+            )
+        if empty:
+            yield LintWarning(
+                kind=LintWarningKind.EMPTY_COLLECTIVE,
+                rank=graph.rank,
+                where=graph.locate(empty[0]),
+                found=f"is {graph.op(empty[0])} of 0 bytes: it moves nothing",
+                count=len(empty),
+            )
+        yield from _ambiguous(graph, messages)
+
+    def groups(self) -> Iterator[LintWarning]:
+        """Yield the warnings about process groups that are used."""
+        for name in sorted(self._used):
+            group = self._groups.get(name)
+            if group is None:
+                continue
+            graph, position = self._used[name]
+            if group.ranks != tuple(sorted(group.ranks)):
+                yield LintWarning(
+                    kind=LintWarningKind.UNSORTED_GROUP,
+                    rank=None,
+                    where=f"process group {name!r}",
+                    found=f"has its ranks as {', '.join(map(str, group.ranks[:8]))}"
+                    f"{', ...' if len(group.ranks) > 8 else ''}: that is the order of "
+                    "its rings and the count of its roots",
+                )
+            if len(group.ranks) == 1 and len(self._graphs) > 1:
+                yield LintWarning(
+                    kind=LintWarningKind.LONE_RANK,
+                    rank=None,
+                    where=f"process group {name!r}",
+                    found="has one rank only, so its collectives send nothing, the "
+                    f"first being {graph.locate(position)}",
+                )
+            if self._most_rootless.get(name, 0) > 1:
+                graph, position = self._rootless[name]
+                yield LintWarning(
+                    kind=LintWarningKind.ROOTLESS,
+                    rank=None,
+                    where=f"process group {name!r}",
+                    found=f"{self._most_rootless[name]} of its collectives state no "
+                    f"root, so rank {group.ranks[0]} is that of all, the first being "
+                    f"{graph.locate(position)}",
+                    count=self._most_rootless[name],
+                )
+
+    def whole(self, *, recorded: bool) -> Iterator[LintWarning]:
+        """Yield the warnings about the set."""
+        if not self._used:
+            return
+        graph, position = next(iter(self._used.values()))
+        if len(self._graphs) == 1 and recorded:
+            yield LintWarning(
+                kind=LintWarningKind.LONE_RANK,
+                rank=graph.rank,
+                where=graph.locate(position),
+                found="communicates in a set of one rank, as do "
+                f"{self._nodes} nodes in all: nothing is sent",
+                count=self._nodes,
+            )
+        if self._used.keys() == {WORLD} and len(self._graphs) > 1:
+            yield from _lost_groups(next(iter(self._graphs.values())))
+        everybody = len(self._graphs)
+        parts = [
+            name
+            for name, group in self._groups.items()
+            if 1 < len(group.ranks) < everybody
+        ]
+        if parts and all(self._size(name) == everybody for name in self._used):
+            shown = ", ".join(
+                f"{name!r} ({ranks_text(self._groups[name].ranks)})"
+                for name in sorted(parts)[:_SHOWN]
+            )
+            more = len(parts) - _SHOWN
+            yield LintWarning(
+                kind=LintWarningKind.UNUSED_GROUPS,
+                rank=None,
+                where="process groups",
+                found=f"{shown}{f' and {more} more' if more > 0 else ''} are defined, "
+                "but every collective is one of all ranks, the first being "
+                f"{graph.locate(position)}",
+            )
+
+    def _size(self, name: str) -> int:
+        group = self._groups.get(name)
+        return len(self._graphs) if group is None else len(group.ranks)
+
+    def _should_move(self, op: CollectiveOp) -> bool:
+        if op is CollectiveOp.BARRIER:
+            return False
+        # Where all-to-alls are uneven, one rank may have nothing to send.
+        return not (self._uneven and op.startswith(CollectiveOp.ALL_TO_ALL))
+
+    def _large(self, graph: TraceGraph, large: Sequence[int]) -> LintWarning:
+        position = large[0]
+        what = graph.op(position) or "a message"
+        size = about_size(graph.comm_bytes(position))
+        return LintWarning(
+            kind=LintWarningKind.IMPLAUSIBLE_SIZE,
+            rank=graph.rank,
+            where=graph.locate(position),
+            found=f"is {what} of {size}: no GPU has room for such a buffer beside a "
+            "model",
+            count=len(large),
+        )
+
+
+def _lost_groups(graph: TraceGraph) -> Iterator[LintWarning]:
+    """Yield a warning where layers are model and data parallel at once, in one group.
+
+    Such a layer has a collective forward, one for the gradient of its input and one for
+    that of its weights; those that are either have at most the first two, or the last.
+    """
+    of_input: Counter[str] = Counter()
+    others: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for position in graph.communication():
+        match = _TEXT_NAME.fullmatch(graph.name(position))
+        if match is not None:
+            (others if match["input"] is None else of_input)[match["layer"]] += 1
+            first.setdefault(match["layer"], position)
+    layers = [layer for layer, count in of_input.items() if others[layer] >= 2 * count]
+    if layers:
+        position = min(first[layer] for layer in layers)
+        yield LintWarning(
+            kind=LintWarningKind.LOST_GROUPS,
+            rank=None,
+            where=graph.locate(position),
+            found=f"is of a layer, as are those of {len(layers)} in all, that is model "
+            "and data parallel at once, yet all its collectives are of all ranks",
+            count=len(layers),
+        )
+
+
+def _ambiguous(
+    graph: TraceGraph,
+    messages: Mapping[tuple[NodeKind, int | None, int], Sequence[int]],
+) -> Iterator[LintWarning]:
+    """Yield a warning where ids alone tell unequal messages apart."""
+    unequal = {
+        key: positions
+        for key, positions in messages.items()
+        if len(set(map(graph.comm_bytes, positions))) > 1
+    }
+    if not unequal:
+        return
+    index_of = array("i", bytes(4 * len(graph)))
+    for index, position in enumerate(graph.topological_order()):
+        index_of[position] = index
+    left = _STEPS
+    first: tuple[NodeKind, int | None, int, int, int] | None = None
+    count = 0
+    for (kind, peer, tag), positions in unequal.items():
+        ordered = sorted(positions, key=index_of.__getitem__)
+        for before, after in pairwise(ordered):
+            follows, left = _follows(graph, before, after, index_of, left)
+            if not follows:
+                count += 1
+                first = first or (kind, peer, tag, before, after)
+    if first is None:
+        return
+    kind, peer, tag, before, after = first
+    sends = kind is NodeKind.SEND
+    yield LintWarning(
+        kind=LintWarningKind.AMBIGUOUS_MESSAGES,
+        rank=graph.rank,
+        where=graph.locate(after),
+        found=f"{'goes to' if sends else 'comes from'} rank {peer} with tag {tag} as "
+        f"does node {graph.node_id(before)}, and neither waits for the other: ids "
+        "alone say which is which, and the sizes of such messages differ",
+        count=count,
+    )
+
+
+def _follows(
+    graph: TraceGraph, before: int, after: int, index_of: Sequence[int], left: int
+) -> tuple[bool, int]:
+    """Say whether a node waits for another, within *left* edges; and what is left.
+
+    What cannot be decided within them is taken for ordered.
+    """
+    dependencies, ends = graph.edges()
+    earliest = index_of[before]
+    seen = {after}
+    pending = [after]
+    while pending:
+        position = pending.pop()
+        for edge in range(ends[position], ends[position + 1]):
+            target = dependencies[edge]
+            left -= 1
+            if target == before or left <= 0:
+                return True, max(left, 0)
+            if index_of[target] > earliest and target not in seen:
+                seen.add(target)
+                pending.append(target)
+    return False, left

@@ -1,0 +1,1 @@
+"""From the bytes of traces, whoever wrote them, to graphs."""

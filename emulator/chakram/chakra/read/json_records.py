@@ -1,0 +1,221 @@
+"""The JSON forms of Chakra traces, as the records that a binary file would have.
+
+So there is one decoder, one set of rules and one lint for all forms.  A form that has
+no metadata record gets one that says what it is.
+
+* ``chakra_jsonizer`` writes every message in protobuf's JSON mapping, one behind the
+  other: metadata first, 64-bit numbers as texts, enums by name, defaults left out.
+* The *feeder JSON* of mlcommons/chakra has ``workload_graph``: node types and
+  collectives are numbers, ``runtime`` is in microseconds; there are no attributes, no
+  metadata and no groups.
+* STAGE's JSON has ``nodes``: types and collectives are lower and upper case words.
+  As in STAGE's binary files, sizes are numbers of elements.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from chakram.chakra.et_messages import (
+    CollectiveType,
+    Metadata,
+    NodeType,
+    encode_json_metadata,
+    encode_json_node,
+    encode_metadata,
+    encode_node,
+)
+from chakram.chakra.read.json_scan import JsonScanner
+from chakram.chakra.read.producers import STAGE_SCHEMA, Producer
+from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from chakram.chakra.et_messages import AttributeValue
+
+# Names of fields before schema 0.0.4, as protobuf's mapping spells them.
+_OLD_KEYS: Final = frozenset({"parent", "nodeType", "attribute", "simulatedRunTime"})
+
+_FEEDER_ATTRIBUTES: Final = (
+    "is_cpu_op",
+    "tensor_size",
+    "comm_type",
+    "comm_priority",
+    "comm_size",
+    "comm_src",
+    "comm_dst",
+    "comm_tag",
+    "involved_dim",
+)
+_STAGE_ATTRIBUTES: Final = (
+    "num_ops",
+    "tensor_size",
+    "op_type",
+    "comm_size",
+    "comm_src",
+    "comm_dst",
+    "comm_tag",
+    "comm_group",
+    "pg_name",
+    "is_cpu_op",
+    "involved_dim",
+)
+_LISTS: Final = frozenset({"involved_dim"})
+_STAGE_TYPES: Final[Mapping[str, NodeType]] = {
+    "mem_load_node": NodeType.MEM_LOAD,
+    "mem_store_node": NodeType.MEM_STORE,
+    "comp_node": NodeType.COMP,
+    "comm_send_node": NodeType.COMM_SEND,
+    "comm_recv_node": NodeType.COMM_RECV,
+    "coll_comm_node": NodeType.COMM_COLL,
+}
+
+
+def jsonizer_records(
+    chunks: Iterable[bytes], source: str
+) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` of what chakra_jsonizer wrote.
+
+    Raises:
+        TraceError: At the first object that is none of its.
+    """
+    first = True
+    for offset, message in JsonScanner(chunks, source=source).values():
+        where = f"{source}: offset {offset}"
+        members = _members(message, where)
+        if old := _OLD_KEYS & members.keys():
+            raise UnsupportedTrace(
+                where,
+                f"a node has {min(old)!r}: the trace had a Chakra schema before 0.0.4",
+                "convert it with the tool that wrote it to schema 0.0.4 or later",
+            )
+        encode = encode_json_metadata if first else encode_json_node
+        first = False
+        yield offset, encode(members, where)
+
+
+def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` of feeder JSON.
+
+    Raises:
+        TraceError: At the first node that is none.
+    """
+    yield 0, encode_metadata(Metadata(attributes={"producer": Producer.FEEDER.value}))
+    scanner = JsonScanner(chunks, source=source)
+    for offset, node in scanner.elements("workload_graph"):
+        where = f"{source}: offset {offset}"
+        members = _members(node, where)
+        yield (
+            offset,
+            _encode(
+                where,
+                node_id=_required(members, "Id", where),
+                name=members.get("Name", ""),
+                node_type=_required(members, "NodeType", where),
+                data_deps=members.get("data_deps", ()),
+                ctrl_deps=members.get("ctrlDeps", ()),
+                duration_micros=_whole(members.get("runtime", 0)),
+                attributes=_chosen(members, _FEEDER_ATTRIBUTES, where),
+            ),
+        )
+
+
+def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` of STAGE's JSON.
+
+    Raises:
+        TraceError: At the first node that is none.
+    """
+    yield 0, encode_metadata(Metadata(attributes={"schema": STAGE_SCHEMA}))
+    scanner = JsonScanner(chunks, source=source)
+    for offset, node in scanner.elements("nodes"):
+        where = f"{source}: offset {offset}"
+        members = _members(node, where)
+        word = _required(members, "node_type", where)
+        if not isinstance(word, str) or word not in _STAGE_TYPES:
+            raise GarbageTrace(
+                where,
+                f"node_type is {word!r:.40}",
+                f"{', '.join(_STAGE_TYPES)} are",
+            )
+        attributes = _chosen(members, _STAGE_ATTRIBUTES, where)
+        if "comm_type" in members:
+            attributes["comm_type"] = _stage_collective(members["comm_type"], where)
+        yield (
+            offset,
+            _encode(
+                where,
+                node_id=_required(members, "id", where),
+                name=members.get("name", ""),
+                node_type=_STAGE_TYPES[word],
+                data_deps=members.get("data_deps", ()),
+                ctrl_deps=members.get("ctrl_deps", ()),
+                duration_micros=_whole(members.get("duration_micros", 0)),
+                attributes=attributes,
+            ),
+        )
+
+
+def _members(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise GarbageTrace(
+            where, f"there is {value!r:.40} instead of a node", "is the file complete?"
+        )
+    return value
+
+
+def _required(members: Mapping[str, Any], name: str, where: str) -> Any:
+    if name not in members:
+        raise GarbageTrace(
+            where, f"a node without {name!r}", "its producer is incomplete"
+        )
+    return members[name]
+
+
+def _chosen(
+    members: Mapping[str, Any], names: Iterable[str], where: str
+) -> dict[str, AttributeValue]:
+    chosen: dict[str, AttributeValue] = {}
+    for name in names:
+        value = members.get(name)
+        if isinstance(value, int | float | str):
+            chosen[name] = value
+        elif name in _LISTS and isinstance(value, list):
+            chosen[name] = tuple(value)
+        elif value is not None:
+            raise GarbageTrace(
+                where,
+                f"a node has a wrong value: {name} is {value!r:.40}",
+                "a number or a text is wanted",
+            )
+    return chosen
+
+
+def _stage_collective(word: Any, where: str) -> int:
+    if isinstance(word, str) and word in CollectiveType.__members__:
+        return CollectiveType[word]
+    raise TraceError(
+        where,
+        f"comm_type {word!r:.40} is no collective",
+        f"{', '.join(CollectiveType.__members__)} are",
+    )
+
+
+def _whole(number: Any) -> Any:
+    """Return a number of microseconds without its fraction, all else as it is."""
+    return int(number) if isinstance(number, float) and abs(number) < 2**63 else number
+
+
+def _encode(where: str, **fields: Any) -> bytes:
+    """Return the record of a node.
+
+    Raises:
+        GarbageTrace: At *where*, if a field has a value of the wrong type or range.
+    """
+    try:
+        return encode_node(**fields)
+    except (TypeError, ValueError) as error:
+        raise GarbageTrace(
+            where, f"a node has a wrong value: {str(error)[:120]}", "is it damaged?"
+        ) from error

@@ -1,0 +1,404 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""The fields of one node, straight from the bytes of a file.
+
+What is not plain is *declined*: whatever a writer hardly ever writes, though protobuf
+reads it, and whatever needs more than a look at the bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.chakra.et_messages import NodeType
+from chakram.chakra.read.attribute_bits import (
+    HAS_DESTINATION,
+    HAS_GROUP,
+    HAS_GROUP_COUNT,
+    HAS_GROUP_NUMBER,
+    HAS_GROUP_SIZE,
+    HAS_INVOLVED,
+    HAS_ON_CPU,
+    HAS_OPS,
+    HAS_RANKS,
+    HAS_ROOT,
+    HAS_SIZE,
+    HAS_SOURCE,
+    HAS_SPLITS,
+    HAS_STREAM,
+    HAS_TAG,
+    HAS_TENSOR,
+    HAS_TYPE,
+)
+from chakram.trace.short_columns import NO_VALUE
+
+if TYPE_CHECKING:
+    Bytes = bytes | bytearray
+
+__all__ = ["EDGES", "NodeBytes"]
+
+EDGES = 2048
+"""Dependencies that are held, of either kind.  A node with more is not plain."""
+
+_EDGES = EDGES
+_ZEROS = bytes(8 * EDGES)
+_NO_VALUE = NO_VALUE
+_NOWHERE = -1
+_INT64_MAX = 2**63 - 1
+_WORD_MASK = 2**64 - 1
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+
+_LAST_TYPE = int(NodeType.DATA_OP)
+
+# Arms of an attribute's value.
+_INT32, _INT64, _UINT32, _UINT64, _BOOL, _STRING, _BYTES = 7, 9, 11, 13, 27, 29, 31
+_BOOL_LIST = 28
+
+
+class NodeBytes:
+    """Reads the fields of one node after the other.
+
+    Dependencies are put behind those of the nodes before it.
+    """
+
+    def __init__(self) -> None:
+        self._data = array("Q", _ZEROS)
+        self._control = array("Q", _ZEROS)
+        self._edges = 0
+        self._control_edges = 0
+        # What a node does not have is never looked at, but it must be there.
+        self._ops_count = self._tensor_size = self._stream = 0
+        self._comm_type = self._comm_size = self._tag = self._group_id = 0
+        self._source = self._destination = 0
+        self._on_cpu = self._stated_stream = 0
+
+    def _read(self, data: Bytes, start: int, end: int) -> bool:
+        """Read the fields of a node; return False if they are not plain."""
+        self._node_id = self._start = self._duration = 0
+        self._node_type = 0
+        self._name_at = self._name_end = 0
+        self._seen = self._odd = 0
+        self._at = start
+        while self._at < end:
+            tag = self._varint(data, end)
+            if self._at < 0:
+                return False
+            field, wire_type = tag >> 3, tag & 7
+            value = self._varint(data, end)
+            if self._at < 0:
+                return False
+            if wire_type == _VARINT:
+                if field == 1 and value:
+                    self._node_id = value
+                elif field == 3 and value <= _LAST_TYPE:
+                    self._node_type = value
+                elif field == 6:
+                    self._start = value
+                elif field == 7:
+                    self._duration = value
+                else:
+                    # Among others: a zero that is spelled out betrays an old schema.
+                    return False
+                continue
+            at = self._at
+            left = end - at
+            if wire_type != _LENGTH_DELIMITED or value > left:
+                return False
+            stop = at + value
+            if field == 10:
+                if not self._read_attribute(data, at, stop):
+                    return False
+            elif field == 2:
+                if not _is_ascii(data, at, stop):
+                    return False
+                self._name_at, self._name_end = at, stop
+            elif field in (4, 5):
+                if not self._read_ids(data, stop, field == 4):
+                    return False
+            elif field in (8, 9):
+                if not self._read_texts(data, stop):
+                    return False
+            else:
+                return False
+            self._at = stop
+        return True
+
+    def _read_ids(self, data: Bytes, stop: int, control: bool) -> bool:
+        while self._at < stop:
+            value = self._varint(data, stop)
+            if self._at < 0:
+                return False
+            if control:
+                if self._control_edges == _EDGES:
+                    return False
+                self._control[self._control_edges] = value
+                self._control_edges += 1
+            else:
+                if self._edges == _EDGES:
+                    return False
+                self._data[self._edges] = value
+                self._edges += 1
+        return True
+
+    def _read_texts(self, data: Bytes, stop: int) -> bool:
+        """Pass over the values, shapes and types of inputs or outputs."""
+        while self._at < stop:
+            tag = self._varint(data, stop)
+            wire_type = tag & 7
+            if self._at < 0 or wire_type != _LENGTH_DELIMITED or not 1 <= tag >> 3 <= 3:
+                return False
+            length = self._varint(data, stop)
+            left = stop - self._at
+            if self._at < 0 or length > left:
+                return False
+            if not _is_ascii(data, self._at, self._at + length):
+                return False
+            self._at += length
+        return True
+
+    def _read_attribute(self, data: Bytes, start: int, stop: int) -> bool:
+        name_at = name_end = value_at = value_end = start
+        arm = 0
+        number = 0
+        self._at = start
+        while self._at < stop:
+            tag = self._varint(data, stop)
+            if self._at < 0:
+                return False
+            if tag >> 3 > 32:
+                return False
+            field, wire_type = tag >> 3, tag & 7
+            if field > 2:
+                if arm:
+                    return False
+                arm = field
+                if wire_type != _wire_type_of(arm):
+                    return False
+            elif wire_type != _LENGTH_DELIMITED or not field:
+                return False
+            if wire_type == _VARINT:
+                number = self._varint(data, stop)
+                if self._at < 0:
+                    return False
+                continue
+            if wire_type in (_FIXED64, _FIXED32):
+                self._at += 8 if wire_type == _FIXED64 else 4
+                if self._at > stop:
+                    return False
+                continue
+            length = self._varint(data, stop)
+            at = self._at
+            left = stop - at
+            if at < 0 or length > left:
+                return False
+            end = at + length
+            if field == 1:
+                name_at, name_end = at, end
+            elif field > 2:
+                value_at, value_end = at, end
+            if arm == field and not arm & 1:
+                if not self._read_list(data, end, arm - 1):
+                    return False
+            elif field != _BYTES and not _is_ascii(data, at, end):
+                return False
+            self._at = end
+        if not arm:
+            return True
+        bit = _attribute_bit(data, name_at, name_end - name_at)
+        if not bit:
+            return True
+        if self._seen & bit:
+            # It occurs twice: the long way tells whether both values are the same.
+            return False
+        self._seen |= bit
+        if bit == HAS_GROUP:
+            if arm != _STRING:
+                self._odd |= bit
+            self._group_at, self._group_end = value_at, value_end
+        elif bit in (HAS_RANKS, HAS_ROOT, HAS_SPLITS):
+            self._odd |= bit
+        elif bit == HAS_INVOLVED:
+            # All dimensions are all ranks of the group, as without it.
+            if arm != _BOOL_LIST or not _all_true(data, value_at, value_end):
+                self._odd |= bit
+        elif bit not in (HAS_GROUP_SIZE, HAS_GROUP_COUNT):
+            # Of these two only counts that they are there, and not twice.
+            self._set_number(bit, arm, number)
+        return True
+
+    def _read_list(self, data: Bytes, stop: int, arm: int) -> bool:
+        """Pass over a list of values as *arm* has them one by one."""
+        of_values = _wire_type_of(arm)
+        while self._at < stop:
+            tag = self._varint(data, stop)
+            # Numbers may also stand one by one, but nobody writes them so.
+            field, wire_type = tag >> 3, tag & 7
+            if self._at < 0 or field != 1 or wire_type != _LENGTH_DELIMITED:
+                return False
+            length = self._varint(data, stop)
+            left = stop - self._at
+            if self._at < 0 or length > left:
+                return False
+            end = self._at + length
+            if of_values == _VARINT:
+                while self._at < end:
+                    self._varint(data, end)
+                    if self._at < 0:
+                        return False
+            elif of_values == _FIXED64:
+                if length & 7:
+                    return False
+            elif of_values == _FIXED32:
+                if length & 3:
+                    return False
+            elif arm != _BYTES and not _is_ascii(data, self._at, end):
+                return False
+            self._at = end
+        return True
+
+    def _set_number(self, bit: int, arm: int, stored: int) -> None:
+        """Take an attribute that has to be an integer."""
+        number = 0
+        if arm == _INT64 or (arm == _UINT64 and stored <= _INT64_MAX):
+            number = stored if stored <= _INT64_MAX else -1 - (_WORD_MASK - stored)
+        elif arm in (_INT32, _UINT32):
+            # Only the lower half of what is stored counts.
+            number = stored & 0xFFFFFFFF
+            if arm == _INT32 and number > 0x7FFFFFFF:
+                number -= 0x100000000
+        elif arm == _BOOL and bit != HAS_GROUP_NUMBER:
+            number = 1 if stored else 0
+        else:
+            self._odd |= bit
+            return
+        if number == _NO_VALUE:
+            self._odd |= bit
+        elif bit == HAS_OPS:
+            self._ops_count = number
+        elif bit == HAS_TENSOR:
+            self._tensor_size = number
+        elif bit == HAS_STREAM:
+            self._stream = self._stated_stream = number
+        elif bit == HAS_TYPE:
+            self._comm_type = number
+        elif bit == HAS_SIZE:
+            self._comm_size = number
+        elif bit == HAS_SOURCE:
+            self._source = number
+        elif bit == HAS_DESTINATION:
+            self._destination = number
+        elif bit == HAS_TAG:
+            self._tag = number
+        elif bit == HAS_GROUP_NUMBER:
+            self._group_id = number
+        elif bit == HAS_ON_CPU:
+            self._on_cpu = number
+
+    def _varint(self, data: Bytes, end: int) -> int:
+        """Read a number and move behind it; to nowhere if it does not end."""
+        at = self._at
+        if at < end and data[at] < 0x80:
+            self._at = at + 1
+            return data[at]
+        value = 0
+        shift = 0
+        while at < end and shift < 70:
+            byte = data[at]
+            at += 1
+            if shift == 63 and byte > 1:
+                break
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self._at = at
+                return value
+            shift += 7
+        self._at = _NOWHERE
+        return 0
+
+
+def _is_ascii(data: Bytes, start: int, end: int) -> bool:
+    bits = 0
+    for at in range(start, end):
+        bits |= data[at]
+    return bits < 0x80
+
+
+def _all_true(data: Bytes, start: int, end: int) -> bool:
+    """Say whether a list of truth values has no other than ``true``, in one run."""
+    if start == end:
+        return True
+    # A tag and a length of one byte: nobody has more than 127 dimensions.
+    if data[start] != 10 or start + 2 + data[start + 1] != end:
+        return False
+    at = start + 2
+    while at < end and data[at] == 1:
+        at += 1
+    return at == end
+
+
+def _wire_type_of(arm: int) -> int:
+    """Return how the value of an arm of an attribute is written; -1: unknown arm."""
+    if arm < 3 or arm > 32:
+        return -1
+    if arm & 1 == 0 or arm in (_STRING, _BYTES):
+        return _LENGTH_DELIMITED
+    if arm == 3 or arm == 21 or arm == 25:
+        return _FIXED64
+    if arm == 5 or arm == 19 or arm == 23:
+        return _FIXED32
+    return _VARINT
+
+
+def _attribute_bit(data: Bytes, at: int, length: int) -> int:
+    """Return the bit of an attribute that counts, 0 of all others."""
+    bit = 0
+    name = b""
+    if length == 4:
+        bit, name = HAS_ROOT, b"root"
+    elif length == 5:
+        bit, name = HAS_RANKS, b"ranks"
+    elif length == 6:
+        bit, name = HAS_STREAM, b"stream"
+    elif length == 7:
+        if data[at] == 110:  # n
+            bit, name = HAS_OPS, b"num_ops"
+        else:
+            bit, name = HAS_GROUP, b"pg_name"
+    elif length == 8:
+        if data[at + 5] == 115:  # s
+            bit, name = HAS_SOURCE, b"comm_src"
+        elif data[at + 5] == 100:  # d
+            bit, name = HAS_DESTINATION, b"comm_dst"
+        else:
+            bit, name = HAS_TAG, b"comm_tag"
+    elif length == 9:
+        if data[at] == 105:  # i
+            bit, name = HAS_ON_CPU, b"is_cpu_op"
+        elif data[at + 5] == 115:  # s
+            bit, name = HAS_SIZE, b"comm_size"
+        else:
+            bit, name = HAS_TYPE, b"comm_type"
+    elif length == 10:
+        if data[at] == 99:  # c
+            bit, name = HAS_GROUP_NUMBER, b"comm_group"
+        else:
+            bit, name = HAS_GROUP_SIZE, b"group_size"
+    elif length == 11:
+        if data[at] == 116:  # t
+            bit, name = HAS_TENSOR, b"tensor_size"
+        else:
+            bit, name = HAS_GROUP_COUNT, b"group_count"
+    elif length == 12:
+        bit, name = HAS_INVOLVED, b"involved_dim"
+    elif length == 14:
+        bit, name = HAS_SPLITS, b"in_split_sizes"
+    elif length == 15:
+        bit, name = HAS_SPLITS, b"out_split_sizes"
+    else:
+        return 0
+    for place in range(length):
+        if data[at + place] != name[place]:
+            return 0
+    return bit

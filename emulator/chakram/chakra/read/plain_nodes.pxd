@@ -1,0 +1,113 @@
+# C types of plain_nodes.py, for the compiled form.
+
+cimport cython
+
+from chakram.chakra.read.node_bytes cimport NodeBytes
+from chakram.trace.column_index cimport NameTable, NodeIndex
+
+cdef int HAS_OPS
+cdef int HAS_TENSOR
+cdef int HAS_STREAM
+cdef int HAS_TYPE
+cdef int HAS_SIZE
+cdef int HAS_SOURCE
+cdef int HAS_DESTINATION
+cdef int HAS_TAG
+cdef int HAS_GROUP
+cdef int HAS_GROUP_NUMBER
+cdef int HAS_ON_CPU
+cdef int OF_COMPUTE
+cdef int OF_COMMUNICATION
+cdef int _ROWS
+cdef int _EDGES
+cdef long long _NO_VALUE
+cdef int _CPU_STREAM
+cdef int _NOWHERE
+cdef int _COMP
+cdef int _LOAD
+cdef int _STORE
+cdef int _COLL
+cdef int _SEND_NODE
+cdef int _RECV_NODE
+cdef int _INVALID
+cdef int _STORAGE
+cdef int _DATA_OP
+cdef int _COMPUTE
+cdef int _MEMORY
+cdef int _COLLECTIVE
+cdef int _PASS
+cdef int _SEND
+cdef int _RECEIVE
+
+
+@cython.final
+cdef class PlainNodes(NodeBytes):
+    cdef object _builder
+    cdef NodeIndex _index
+    cdef NameTable _names
+    cdef long long _rank
+    cdef long long _bytes_per_unit
+    cdef long long _largest_size
+    cdef long long _duration_unit_ns
+    cdef unsigned long long _largest_time
+    cdef unsigned long long _record_limit_bytes
+    cdef long long _node_limit
+    cdef const signed char[::1] _op_of
+    cdef object _group_of
+    cdef dict _group_numbers
+    cdef object _on_self_control
+    cdef object _on_kernel
+    cdef bint _notes_kernels
+    # How far the columns are filled, and what the builder has before them.
+    cdef int _rows
+    cdef int _comm
+    cdef long long _comm_base
+    cdef long long _data_base
+    cdef long long _control_base
+    cdef bint _has_start
+    cdef bint _has_stream
+    # The columns.
+    cdef unsigned long long[::1] _node_ids
+    cdef unsigned char[::1] _kinds
+    cdef int[::1] _name_numbers
+    cdef long long[::1] _file_offsets
+    cdef long long[::1] _durations_ns
+    cdef long long[::1] _starts_ns
+    cdef long long[::1] _num_ops
+    cdef long long[::1] _tensor_bytes
+    cdef long long[::1] _streams
+    cdef int[::1] _comm_rows
+    cdef signed char[::1] _ops
+    cdef long long[::1] _comm_bytes
+    cdef int[::1] _groups
+    cdef long long[::1] _peers
+    cdef long long[::1] _tags
+    cdef long long[::1] _data_ends
+    cdef long long[::1] _control_ends
+    # What the node at hand means.
+    cdef long long _tensor_size_of_message
+    cdef int _kind
+    cdef int _op
+    cdef long long _peer
+    cdef int _group
+
+    cdef _make_columns(self)
+    @cython.locals(left="long long", length="unsigned long long",
+                   left_bytes="unsigned long long", stop="Py_ssize_t")
+    cpdef Py_ssize_t take(self, const unsigned char* data, Py_ssize_t start,
+                          Py_ssize_t end, long long offset) except -1
+    @cython.locals(edges="int", control_edges="int", row="int", edge="int",
+                   is_kernel="bint")
+    cdef bint _take_node(self, const unsigned char* data, Py_ssize_t start,
+                         Py_ssize_t end, long long offset) except -1
+    cdef _note_kernel(self)
+    cdef _flush(self)
+    @cython.locals(node_type="int", seen="int")
+    cdef bint _mean(self, const unsigned char* data) except -1
+    @cython.locals(needed="int")
+    cdef bint _mean_collective(self) noexcept
+    @cython.locals(seen="int", own="long long", own_bit="int", other="long long",
+                   other_bit="int")
+    cdef bint _mean_message(self) noexcept
+    @cython.locals(key="bytes")
+    cdef int _group_number(self, const unsigned char* data) except -2

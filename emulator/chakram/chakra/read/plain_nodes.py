@@ -1,0 +1,376 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""Plain nodes, straight from the bytes of a file into the columns of a graph.
+
+Nearly all nodes of a trace are plain: their names are ASCII, the attributes that count
+are integers in the usual arms, nothing is missing and nothing is odd.  They are read
+here without a message object in between.  Whatever is not plain is *declined*, and
+goes the long way: ``decode_node``, ``NodeReader``, ``TraceGraphBuilder.add``.  So this
+module refuses nothing and says nothing of oddities, and what it takes means what the
+long way would have made of it.  What ``NodeReader`` learns must be learnt here too, or
+be declined.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.chakra.et_messages import NodeType
+from chakram.chakra.read.attribute_bits import (
+    HAS_DESTINATION,
+    HAS_GROUP,
+    HAS_GROUP_NUMBER,
+    HAS_ON_CPU,
+    HAS_OPS,
+    HAS_SIZE,
+    HAS_SOURCE,
+    HAS_STREAM,
+    HAS_TAG,
+    HAS_TENSOR,
+    HAS_TYPE,
+    OF_COMMUNICATION,
+    OF_COMPUTE,
+)
+from chakram.chakra.read.node_bytes import EDGES, NodeBytes
+from chakram.trace.columns import OP_NUMBERS
+from chakram.trace.node import CPU_STREAM, NodeKind
+from chakram.trace.short_columns import NO_VALUE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.trace.builder import TraceGraphBuilder
+
+    Bytes = bytes | bytearray
+
+__all__ = ["PlainNodes"]
+
+_ROWS = 256
+"""Nodes that are given to the builder at once."""
+_EDGES = EDGES
+_WORDS, _HALF_WORDS = bytes(8 * _ROWS), bytes(4 * _ROWS)
+
+_NO_VALUE = NO_VALUE
+_CPU_STREAM = CPU_STREAM
+_NOWHERE = -1
+_INT64_MAX = 2**63 - 1
+
+_COMP = int(NodeType.COMP)
+_LOAD, _STORE = int(NodeType.MEM_LOAD), int(NodeType.MEM_STORE)
+_COLL = int(NodeType.COMM_COLL)
+_SEND_NODE, _RECV_NODE = int(NodeType.COMM_SEND), int(NodeType.COMM_RECV)
+# Metadata nodes may carry process groups, so they are not plain.
+_INVALID = int(NodeType.INVALID)
+_STORAGE, _DATA_OP = int(NodeType.STORAGE), int(NodeType.DATA_OP)
+
+_COMPUTE, _MEMORY = int(NodeKind.COMPUTE), int(NodeKind.MEMORY)
+_COLLECTIVE, _PASS = int(NodeKind.COLLECTIVE), int(NodeKind.PASS)
+_SEND, _RECEIVE = int(NodeKind.SEND), int(NodeKind.RECEIVE)
+
+
+class PlainNodes(NodeBytes):
+    """Takes runs of plain nodes into a builder.
+
+    Args:
+        builder: What takes the nodes.
+        rank: The rank whose file it is.
+        bytes_per_unit: What one unit of a stored size is worth.
+        duration_unit_ns: What one unit of a stored time is worth.
+        record_limit_bytes: Longest record that is looked at.
+        node_limit: Number of nodes at which it stops.
+        ops: By number of a collective in a file, what it is.
+        group_of: Gives the name of a process group, as stored, its name in the graph.
+        on_self_control: Called with offset and id of a node that lists itself as
+            control dependency.
+        on_kernel: Called with the position of a node that says that it did not run on
+            a CPU, and its stream; None: nobody wants to know.
+    """
+
+    def __init__(
+        self,
+        builder: TraceGraphBuilder,
+        *,
+        rank: int,
+        bytes_per_unit: int,
+        duration_unit_ns: int,
+        record_limit_bytes: int,
+        node_limit: int,
+        ops: Mapping[int, CollectiveOp],
+        group_of: Callable[[str], str | None],
+        on_self_control: Callable[[int, int], None],
+        on_kernel: Callable[[int, int | None], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._builder = builder
+        self._index = builder.index
+        self._names = builder.names
+        self._rank = rank
+        self._bytes_per_unit = min(bytes_per_unit, _INT64_MAX)
+        self._largest_size = _INT64_MAX // bytes_per_unit
+        self._duration_unit_ns = min(duration_unit_ns, _INT64_MAX)
+        self._largest_time = _INT64_MAX // duration_unit_ns
+        self._record_limit_bytes = min(record_limit_bytes, _INT64_MAX)
+        self._node_limit = min(node_limit, _INT64_MAX)
+        self._op_of = array(
+            "b", [OP_NUMBERS[ops[number]] for number in range(len(ops))]
+        )
+        self._group_of = group_of
+        self._group_numbers: dict[bytes, int] = {}
+        self._on_self_control = on_self_control
+        self._on_kernel = on_kernel
+        self._notes_kernels = on_kernel is not None
+        self._make_columns()
+        self._rows = 0
+        self._comm = 0
+        self._has_start = False
+        self._has_stream = False
+
+    def _make_columns(self) -> None:
+        words, half_words = _WORDS, _HALF_WORDS
+        self._node_ids = array("Q", words)
+        self._kinds = bytearray(_ROWS)
+        self._name_numbers = array("i", half_words)
+        self._file_offsets = array("q", words)
+        self._durations_ns = array("q", words)
+        self._starts_ns = array("q", words)
+        self._num_ops = array("q", words)
+        self._tensor_bytes = array("q", words)
+        self._streams = array("q", words)
+        self._comm_rows = array("i", half_words)
+        self._ops = array("b", bytes(_ROWS))
+        self._comm_bytes = array("q", words)
+        self._groups = array("i", half_words)
+        self._peers = array("q", words)
+        self._tags = array("q", words)
+        self._data_ends = array("q", words)
+        self._control_ends = array("q", words)
+
+    def take(self, data: Bytes, start: int, end: int, offset: int) -> int:
+        """Take records from *start* on, as long as they are whole and plain.
+
+        Args:
+            data: Bytes of a file.
+            start: Where a record begins.
+            end: Where the bytes end.
+            offset: Offset in the file of the first byte of *data*.
+
+        Returns:
+            Where the first record begins that was not taken.
+        """
+        self._comm_base = self._builder.communications
+        self._data_base = self._builder.data_dependencies
+        self._control_base = self._builder.control_dependencies
+        left = self._node_limit - len(self._builder)
+        while left > 0:
+            self._at = start
+            length = self._varint(data, min(end, start + 5))
+            left_bytes = end - self._at
+            if self._at < 0 or length > self._record_limit_bytes or length > left_bytes:
+                break
+            stop = self._at + length
+            if not self._take_node(data, self._at, stop, offset + start):
+                break
+            start = stop
+            left -= 1
+            if (
+                self._rows == _ROWS
+                or self._edges > _EDGES // 2
+                or self._control_edges > _EDGES // 2
+            ):
+                self._flush()
+        self._flush()
+        return start
+
+    def _take_node(self, data: Bytes, start: int, end: int, offset: int) -> bool:
+        """Take one node; return False, and leave all as it was, if it is not plain."""
+        edges, control_edges = self._edges, self._control_edges
+        if not (self._read(data, start, end) and self._mean(data)):
+            self._edges, self._control_edges = edges, control_edges
+            return False
+        is_kernel = self._notes_kernels and self._seen & HAS_ON_CPU
+        if is_kernel and self._odd & (HAS_ON_CPU | HAS_STREAM):
+            self._edges, self._control_edges = edges, control_edges
+            return False
+        # Last: what has a position in the index must have a row.
+        if not self._index.put(self._node_id):
+            self._edges, self._control_edges = edges, control_edges
+            return False
+        row = self._rows
+        self._node_ids[row] = self._node_id
+        self._kinds[row] = self._kind
+        self._name_numbers[row] = self._names.put(data, self._name_at, self._name_end)
+        self._file_offsets[row] = offset
+        self._durations_ns[row] = self._duration * self._duration_unit_ns
+        self._starts_ns[row] = _NO_VALUE
+        if self._start:
+            self._starts_ns[row] = self._start * self._duration_unit_ns
+            self._has_start = True
+        self._num_ops[row] = self._ops_count
+        self._tensor_bytes[row] = self._tensor_size * self._bytes_per_unit
+        self._streams[row] = self._stream
+        if self._stream != _NO_VALUE:
+            self._has_stream = True
+        self._comm_rows[row] = _NOWHERE
+        if _COLLECTIVE <= self._kind <= _RECEIVE:
+            self._comm_rows[row] = self._comm_base + self._comm
+            self._ops[self._comm] = self._op
+            self._comm_bytes[self._comm] = self._comm_size * self._bytes_per_unit
+            self._groups[self._comm] = self._group
+            self._peers[self._comm] = self._peer
+            self._tags[self._comm] = self._tag
+            self._comm += 1
+        self._data_ends[row] = self._data_base + self._edges
+        self._control_ends[row] = self._control_base + self._control_edges
+        self._rows = row + 1
+        if is_kernel and not self._on_cpu:
+            self._note_kernel()
+        for edge in range(control_edges, self._control_edges):
+            if self._control[edge] == self._node_id:
+                self._on_self_control(offset, self._node_id)
+                break
+        return True
+
+    def _note_kernel(self) -> None:
+        # What ends at once has no stream in the graph, but may name one.
+        stream = self._stated_stream if self._seen & HAS_STREAM else None
+        # Called only where there is one; a check for each node would cost.
+        self._on_kernel(len(self._index) - 1, stream)  # type: ignore[misc]
+
+    def _flush(self) -> None:
+        """Give the builder what was taken."""
+        rows, comm = self._rows, self._comm
+        if not rows:
+            return
+        self._builder.extend(
+            node_ids=_first(self._node_ids, rows),
+            kinds=_first(self._kinds, rows),
+            name_numbers=_first(self._name_numbers, rows),
+            file_offsets=_first(self._file_offsets, rows),
+            durations_ns=_first(self._durations_ns, rows),
+            starts_ns=_first(self._starts_ns, rows) if self._has_start else None,
+            num_ops=_first(self._num_ops, rows),
+            tensor_bytes=_first(self._tensor_bytes, rows),
+            streams=_first(self._streams, rows) if self._has_stream else None,
+            comm_rows=_first(self._comm_rows, rows),
+            ops=_first(self._ops, comm),
+            comm_bytes=_first(self._comm_bytes, comm),
+            groups=_first(self._groups, comm),
+            peers=_first(self._peers, comm),
+            tags=_first(self._tags, comm),
+            data=_first(self._data, self._edges),
+            data_ends=_first(self._data_ends, rows),
+            control=_first(self._control, self._control_edges),
+            control_ends=_first(self._control_ends, rows),
+        )
+        self._comm_base += comm
+        self._data_base += self._edges
+        self._control_base += self._control_edges
+        self._rows = self._comm = self._edges = self._control_edges = 0
+        self._has_start = self._has_stream = False
+
+    # What it means: as in NodeReader -------------------------------------------------
+
+    def _mean(self, data: Bytes) -> bool:
+        """Turn the fields into columns; return False if they are not plain."""
+        if self._duration > self._largest_time or self._start > self._largest_time:
+            return False
+        node_type, seen = self._node_type, self._seen
+        if not seen & HAS_STREAM:
+            self._stream = _NO_VALUE
+        if node_type in (_COMP, _LOAD, _STORE):
+            self._kind = _COMPUTE if node_type == _COMP else _MEMORY
+            if self._odd & OF_COMPUTE:
+                return False
+            if seen & HAS_ON_CPU and self._on_cpu:
+                self._stream = _CPU_STREAM
+            elif self._stream < 0:
+                self._stream = _NO_VALUE
+            if not seen & HAS_OPS:
+                self._ops_count = 0
+            if not seen & HAS_TENSOR:
+                self._tensor_size = 0
+            return self._ops_count >= 0 and 0 <= self._tensor_size <= self._largest_size
+        self._ops_count = self._tensor_size_of_message = 0
+        if node_type in (_INVALID, _STORAGE, _DATA_OP):
+            self._kind = _PASS
+            self._stream = _NO_VALUE
+            self._tensor_size = 0
+            return True
+        if (
+            node_type not in (_COLL, _SEND_NODE, _RECV_NODE)
+            or self._odd & OF_COMMUNICATION
+        ):
+            return False
+        if seen & HAS_TENSOR:
+            self._tensor_size_of_message = self._tensor_size
+        self._tensor_size = 0
+        self._peer = _NO_VALUE
+        if node_type == _COLL:
+            if not self._mean_collective():
+                return False
+        elif not self._mean_message():
+            return False
+        self._group = self._group_number(data)
+        return True
+
+    def _mean_collective(self) -> bool:
+        needed = HAS_TYPE | HAS_SIZE
+        if self._seen & needed != needed:
+            return False
+        if not 0 <= self._comm_type < len(self._op_of):
+            return False
+        if not 0 <= self._comm_size <= self._largest_size:
+            return False
+        self._kind = _COLLECTIVE
+        self._op = self._op_of[self._comm_type]
+        self._tag = _NO_VALUE
+        return True
+
+    def _mean_message(self) -> bool:
+        seen = self._seen
+        if self._node_type == _SEND_NODE:
+            self._kind = _SEND
+            own, own_bit = self._source, HAS_SOURCE
+            other, other_bit = self._destination, HAS_DESTINATION
+        else:
+            self._kind = _RECEIVE
+            own, own_bit = self._destination, HAS_DESTINATION
+            other, other_bit = self._source, HAS_SOURCE
+        if seen & own_bit and own != self._rank:
+            return False
+        if not seen & other_bit or other < 0:
+            return False
+        if not seen & HAS_SIZE:
+            if not seen & HAS_TENSOR:
+                return False
+            self._comm_size = self._tensor_size_of_message
+        if not 0 <= self._comm_size <= self._largest_size:
+            return False
+        self._op = _NOWHERE
+        self._peer = other
+        if not seen & HAS_TAG:
+            self._tag = _NO_VALUE
+        return True
+
+    def _group_number(self, data: Bytes) -> int:
+        """Return the number that the builder has for the node's process group."""
+        if self._seen & HAS_GROUP:
+            key = bytes(data[self._group_at : self._group_end])
+        elif self._seen & HAS_GROUP_NUMBER:
+            key = str(self._group_id).encode()
+        else:
+            key = b""
+        number = self._group_numbers.get(key)
+        if number is None:
+            number = self._builder.group_number(self._group_of(key.decode()))
+            self._group_numbers[key] = number
+        return number
+
+
+def _first(column: object, count: int) -> memoryview:
+    """Return the bytes of the first numbers of a column."""
+    # An array, or a column of ours: both show their memory, which no type says.
+    view = memoryview(column)  # type: ignore[arg-type]
+    return view.cast("B")[: count * view.itemsize]

@@ -1,0 +1,183 @@
+"""The graph of one rank, made of what its host trace has of transfers and of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from chakram.chakra.read.pytorch.operations import WAIT
+from chakram.chakra.read.pytorch.order import HostOrder
+from chakram.chakra.read.pytorch.values import check_size
+from chakram.collectives.ops import CollectiveOp
+from chakram.errors import TraceError
+from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.node import CPU_STREAM, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
+    from chakram.chakra.read.pytorch.kineto import Profile, Span
+    from chakram.trace.graph import TraceGraph
+
+# Ids of a node's parts on further streams; PyTorch counts its nodes from 1.
+_STREAM_SHIFT: Final = 40
+_MOST_ID: Final = 1 << _STREAM_SHIFT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A node that took time."""
+
+    node_id: int
+    offset: int
+    name: str
+    rf_id: int
+
+
+class HostGraph:
+    """Takes transfers and work in the order of the host.
+
+    Args:
+        rank: The rank.
+        source: Name of its file.
+        groups: Its process groups.
+        profile: What its profile says.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        source: str,
+        groups: GroupFinder,
+        profile: Profile | None,
+    ) -> None:
+        self._source = source
+        self._groups = groups
+        self._profile = profile
+        self._order = HostOrder()
+        self._builder = TraceGraphBuilder(rank=rank, source=source)
+
+    def build(self) -> TraceGraph:
+        """Return the graph."""
+        return self._builder.build()
+
+    def add_work(self, item: Work) -> None:
+        """Take a node that took time: a part for each stream that it was at work on.
+
+        Raises:
+            TraceError: If its id stands twice, or is too large.
+        """
+        assert self._profile is not None  # else there are no such nodes
+        self._check_id(item.node_id)
+        kernels = self._profile.kernels.get(item.rf_id)
+        parts: Iterable[tuple[int | None, Span]]
+        if kernels is None:
+            parts = [(None, self._profile.own[item.rf_id])]
+        else:
+            parts = sorted(kernels.items())
+        for number, (stream, span) in enumerate(parts):
+            if not span.duration_ns:
+                continue
+            node_id = item.node_id | number << _STREAM_SHIFT
+            self._builder.add(
+                node_id=node_id,
+                kind=NodeKind.COMPUTE,
+                name=item.name,
+                dependencies=self._order.compute(node_id, stream),
+                file_offset=item.offset,
+                duration_ns=span.duration_ns,
+                start_ns=span.start_ns,
+                stream=CPU_STREAM if stream is None else stream,
+            )
+
+    def add_transfer(self, transfer: Transfer, group: str | None) -> None:
+        """Take a node that communicates in *group* (None: all ranks), or waits.
+
+        Raises:
+            TraceError: If its id stands twice, or is too large, or it lacks a peer.
+        """
+        node, what = transfer.node, transfer.what
+        self._check_id(node.node_id)
+        columns: dict[str, Any] = {
+            "node_id": node.node_id,
+            "file_offset": node.offset,
+            **self._times(transfer),
+        }
+        if what.op == WAIT:
+            after = self._order.wait(
+                node.node_id, group=what.group, sequence=what.sequence
+            )
+            if after is not None:
+                self._builder.add(
+                    kind=NodeKind.PASS, name=WAIT, dependencies=after, **columns
+                )
+            return
+        after = self._order.transfer(
+            node.node_id,
+            group=what.group,
+            sequence=what.sequence,
+            is_async=what.is_async is not False,
+        )
+        columns["dependencies"] = after
+        columns["group"] = group
+        if isinstance(what.op, CollectiveOp):
+            size_bytes = what.size_bytes
+            if what.op is CollectiveOp.SCATTER:
+                size_bytes *= self._groups.size(what, group, node.where)
+                check_size(size_bytes, node.where)
+            self._builder.add(
+                kind=NodeKind.COLLECTIVE,
+                name=what.op.value,
+                op=what.op,
+                comm_bytes=size_bytes,
+                root=what.rank,
+                splits=what.splits,
+                **columns,
+            )
+            return
+        if what.rank is None:
+            raise TraceError(
+                node.where,
+                f"is a {what.op} that does not say with whom",
+                "a receive from any source cannot be replayed",
+            )
+        kind = NodeKind.SEND if what.op == "send" else NodeKind.RECEIVE
+        self._builder.add(
+            kind=kind,
+            name=what.op,
+            comm_bytes=what.size_bytes,
+            peer=self._groups.global_rank(what.rank, group, node.where),
+            tag=what.tag,
+            **columns,
+        )
+
+    def _times(self, transfer: Transfer) -> dict[str, Any]:
+        """Return how long a transfer took and on which stream, if that is known."""
+        profile = self._profile
+        if profile is None:
+            return {}
+        label = () if transfer.label is None else (transfer.label,)
+        rf_ids = (*label, *transfer.rf_ids)
+        for rf_id in rf_ids:
+            for stream, span in profile.kernels.get(rf_id, {}).items():
+                return {
+                    "duration_ns": span.duration_ns,
+                    "start_ns": span.start_ns,
+                    "stream": stream,
+                }
+        for rf_id in rf_ids:
+            whole = profile.spans.get(rf_id)
+            if whole is not None:
+                return {
+                    "duration_ns": whole.duration_ns,
+                    "start_ns": whole.start_ns,
+                }
+        return {}
+
+    def _check_id(self, node_id: int) -> None:
+        if node_id >= _MOST_ID:
+            raise TraceError(
+                self._source, f"has node id {node_id}", f"below {_MOST_ID} they are"
+            )

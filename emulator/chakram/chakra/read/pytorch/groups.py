@@ -1,0 +1,274 @@
+"""Which process group a transfer of a host trace belongs to.
+
+Since schema 1.0.3 a transfer names its group.  In 1.0.2 it has a pointer, which the
+node ``process_group:init`` explains; in 1.0.1 nothing explains it, so that only where
+there is one pointer it can be taken: for all ranks.  gloo's operations name none at
+all; there the user says it, or what all ranks recorded does (see ``unnamed``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from chakram.chakra.read.groups import ALL_RANKS_NAMES, InitialGroup, normal_name
+from chakram.chakra.read.options import WarningKind
+from chakram.chakra.read.pytorch.operations import WAIT, Communication
+from chakram.chakra.read.pytorch.unnamed import (
+    RankOperations,
+    UnnamedOperation,
+    operations_in_groups,
+)
+from chakram.collectives.groups import ANY_OPERATION
+from chakram.collectives.ops import CollectiveOp
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chakram.chakra.read.pytorch.host import HostNode
+    from chakram.chakra.read.pytorch.kineto import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """A node that communicates or waits.
+
+    ``rf_ids`` are the record functions of it and of its caller, ``label`` is that of
+    the backend's label for it.
+    """
+
+    node: HostNode
+    what: Communication
+    rf_ids: tuple[int, ...]
+    label: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The name of a group; None: all ranks."""
+
+    name: str | None
+
+
+class GroupFinder:
+    """Finds the groups of one rank's transfers.
+
+    Args:
+        rank: The rank.
+        initial: The groups that its trace defines, in the order of their making.
+        unnamed_groups: The groups of transfers that name none, by operation, by name
+            or purpose, as far as the user said so; see ``ReadOptions``.
+        zero_is_a_group: Whether a group file defines a group ``0``.
+        profile: The profile of that rank.
+
+    Attributes:
+        members: The ranks of every group that the trace defines, by name.
+        warnings: What was odd: kind, place, sentence.
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        initial: Sequence[InitialGroup],
+        unnamed_groups: Mapping[str, str],
+        zero_is_a_group: bool,
+        profile: Profile | None,
+    ) -> None:
+        self._rank = rank
+        self._initial = initial
+        self._unnamed_groups = unnamed_groups
+        self._all_ranks = frozenset() if zero_is_a_group else ALL_RANKS_NAMES
+        self._profile = profile
+        self.members = {
+            each.name: each.ranks
+            for each in initial
+            if each.name not in ALL_RANKS_NAMES
+        }
+        self.warnings: list[tuple[WarningKind, str, str]] = []
+
+    def names_of(
+        self, transfers: Sequence[Transfer], inferred: Sequence[str]
+    ) -> list[str | None]:
+        """Return the group of every transfer: its name, None for all ranks.
+
+        Args:
+            transfers: All of the rank's, in order.
+            inferred: The groups of what ``open_operations`` returned.
+
+        Raises:
+            TraceError: If that cannot be told.
+        """
+        pointers = {
+            each.what.group: each.node.where
+            for each in reversed(transfers)
+            if isinstance(each.what.group, int)
+        }
+        known = {each.pointer: each.name for each in self._initial if each.pointer}
+        unknown = pointers.keys() - known.keys()
+        if len(unknown) > 1 or (unknown and self._initial):
+            raise TraceError(
+                pointers[min(unknown)],
+                "names its process group by a pointer, as "
+                f"{len(unknown) - 1} others do, and nothing says who is in it",
+                "record the trace with PyTorch 2.3 or later, which writes the groups",
+            )
+        if unknown:
+            self.warnings.append(
+                (
+                    WarningKind.GROUP_OF_POINTER,
+                    next(iter(pointers.values())),
+                    "groups are named by pointers; the only one is taken for all ranks",
+                )
+            )
+        unnamed = iter(self._groups_of_unnamed(transfers, inferred))
+        groups: list[str | None] = []
+        for each in transfers:
+            name = each.what.group
+            if isinstance(name, int):
+                name = known.get(name)
+            elif name is None and each.what.op != WAIT:
+                name = next(unnamed)
+            if name is not None:
+                name = normal_name(name)
+                if each.what.ranks:
+                    self.members.setdefault(name, each.what.ranks)
+            groups.append(None if name in self._all_ranks else name)
+        for name in self._all_ranks:
+            self.members.pop(name, None)
+        return groups
+
+    def open_operations(self, transfers: Sequence[Transfer]) -> RankOperations | None:
+        """Return the transfers whose groups have to be inferred; None if none have."""
+        found = [each for each in _unnamed(transfers) if self._settled(each) is None]
+        if not found:
+            return None
+        return RankOperations(
+            rank=self._rank,
+            groups=tuple(self._initial),
+            operations=tuple(map(self._operation, found)),
+        )
+
+    def _groups_of_unnamed(
+        self, transfers: Sequence[Transfer], inferred: Sequence[str]
+    ) -> Sequence[str | None]:
+        """Return the groups of the transfers that name none, in their order."""
+        following = iter(inferred)
+        groups: list[str | None] = []
+        settled_by_user = 0
+        for each in _unnamed(transfers):
+            settled = self._settled(each)
+            if settled is None:
+                groups.append(next(following))
+                # Where the user left one group, nothing was inferred.
+                settled_by_user += len(self._stated(each)) == 1
+            else:
+                groups.append(settled.name)
+        opened = self.open_operations(transfers)
+        if opened is not None and settled_by_user < len(inferred):
+            self.warnings.append(
+                (
+                    WarningKind.GROUP_INFERRED,
+                    opened.operations[0].where,
+                    f"{len(inferred)} operations name no process group; members, other "
+                    f"ranks{'' if self._profile is None else ' and threads'} leave: "
+                    f"{operations_in_groups(opened, inferred)}",
+                )
+            )
+        return groups
+
+    def _settled(self, transfer: Transfer) -> _Settled | None:
+        """Return the group of a transfer that names none, if it needs no inference."""
+        stated = self._said_of(transfer)
+        if stated is not None and not self._stated(transfer):
+            return _Settled(stated)  # a group that only a group file defines, perhaps
+        if len(self._initial) <= 1:
+            return _Settled(self._initial[0].name if self._initial else None)
+        return None
+
+    def _said_of(self, transfer: Transfer) -> str | None:
+        """Return what the user said of the group of an operation."""
+        op = str(transfer.what.op)
+        names = [op]
+        if op == CollectiveOp.ALL_TO_ALL_V:
+            names.append(CollectiveOp.ALL_TO_ALL)
+        for name in (*names, ANY_OPERATION):
+            if name in self._unnamed_groups:
+                return self._unnamed_groups[name]
+        return None
+
+    def _stated(self, transfer: Transfer) -> tuple[str, ...]:
+        """Return the rank's groups whose name, or else purpose, is the stated one."""
+        stated = self._said_of(transfer)
+        if stated is None:
+            return ()
+        by_name = [each.name for each in self._initial if each.name == stated]
+        # Purposes count on from group to group: a pattern covers those of all ranks.
+        return tuple(
+            by_name
+            or [
+                each.name
+                for each in self._initial
+                if each.purpose and fnmatchcase(each.purpose, stated)
+            ]
+        )
+
+    def _operation(self, transfer: Transfer) -> UnnamedOperation:
+        what = transfer.what
+        # The label is what a group's thread did; the operation is the host's.
+        label = -1 if transfer.label is None else transfer.label
+        return UnnamedOperation(
+            where=transfer.node.where,
+            op=str(what.op),
+            size_bytes=what.size_bytes,
+            members=what.members,
+            splits=what.splits,
+            position=what.rank,
+            tag=what.tag,
+            thread=None if self._profile is None else self._profile.threads.get(label),
+            stated=self._stated(transfer),
+        )
+
+    def size(self, what: Communication, group: str | None, where: str) -> int:
+        """Return the number of ranks of a transfer's group.
+
+        Raises:
+            TraceError: At *where*, if nothing says it.
+        """
+        for each in self._initial:
+            if each.name == group or (group is None and each.name in ALL_RANKS_NAMES):
+                return each.size
+        if what.ranks:
+            return len(what.ranks)
+        raise TraceError(
+            where,
+            "is a scatter in a group of unknown size",
+            "record the trace with PyTorch 2.3 or later, which writes the groups",
+        )
+
+    def global_rank(self, position: int, group: str | None, where: str) -> int:
+        """Return the rank at a position of a group.
+
+        Raises:
+            TraceError: At *where*, if the group has no such position.
+        """
+        ranks = self.members.get(group, ()) if group is not None else ()
+        if not ranks:
+            return position
+        if position >= len(ranks):
+            raise TraceError(
+                where,
+                f"its peer is number {position} of group {group!r}, which has "
+                f"{len(ranks)} ranks",
+                "a peer is counted within its group, from 0",
+            )
+        return ranks[position]
+
+
+def _unnamed(transfers: Sequence[Transfer]) -> list[Transfer]:
+    """Return those that name no group although they have one."""
+    return [
+        each for each in transfers if each.what.group is None and each.what.op != WAIT
+    ]

@@ -1,0 +1,206 @@
+"""The device trace of a profile (Kineto): how long the nodes of a host trace took.
+
+A host trace has no times.  The profile of the same run has events with times:
+operations of the CPU carry the id of the record function that the host trace has as
+``rf_id``; a kernel carries the "External id" of the operation that launched it.
+
+An operation's own time is its duration without the events inside it on its thread.  If
+there are kernels, only they are computation: the host runs ahead of its device.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from chakram.chakra.read.json_scan import JsonScanner
+from chakram.errors import GarbageTrace, TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_OPERATION: Final = "cpu_op"
+_MARKS: Final = ("user_annotation", _OPERATION)
+_KERNELS: Final = ("kernel", "gpu_memcpy", "gpu_memset")
+_HINT: Final = "is this the profile of the same run?"
+_MOST_NS: Final = 2**62
+EVENT_LIMIT: Final = 20_000_000
+
+
+class Span(NamedTuple):
+    """When something was at work: nanoseconds since the profile's first event."""
+
+    start_ns: int
+    duration_ns: int
+
+
+@dataclass(slots=True)
+class Profile:
+    """What a profile says of one rank's nodes, by ``rf_id``.
+
+    Attributes:
+        source: Name of the file.
+        own: Of operations of the CPU: start, and the time of their own.
+        kernels: Of operations that launched any: by stream, first start and sum.
+        threads: Of operations and labels: the thread that they ran on.
+        spans: Of operations and labels: start and whole duration.
+        names: Of operations and labels: how they are called.
+        process: The number of the process that ran them; None where none is stated.
+        has_ids: Whether any event has the id of a record function.
+    """
+
+    source: str
+    own: dict[int, Span] = field(default_factory=dict)
+    kernels: dict[int, dict[int, Span]] = field(default_factory=dict)
+    threads: dict[int, int] = field(default_factory=dict)
+    spans: dict[int, Span] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    process: int | None = None
+    has_ids: bool = False
+
+
+class _Events:
+    """Columns of the events that count; times in nanoseconds of the profile's clock."""
+
+    def __init__(self) -> None:
+        self.starts = array("q")
+        self.durations = array("q")
+        self.threads = array("q")
+        self.functions = array("q")
+        self.names: list[str] = []
+        self.process: int | None = None
+        self.is_operation = bytearray()
+
+
+def read_profile(chunks: Iterable[bytes], source: str) -> Profile:
+    """Return what the profile of one rank says.
+
+    Raises:
+        TraceError: If it is no profile, or has too many events.
+    """
+    events = _Events()
+    function_of: dict[int, int] = {}
+    kernels: list[tuple[int, int, int, int]] = []
+    for number, (offset, event) in enumerate(
+        # Profilers add arguments under names that others of theirs have taken.
+        JsonScanner(chunks, source=source, last_wins=True).elements("traceEvents")
+    ):
+        where = f"{source}: offset {offset}"
+        if number == EVENT_LIMIT:
+            raise TraceError(where, f"has more than {number} events", "profile less")
+        if not isinstance(event, dict):
+            raise GarbageTrace(where, "is no event but another JSON value", _HINT)
+        if event.get("ph") != "X":
+            continue
+        category = event.get("cat")
+        if category in _MARKS:
+            _take_mark(events, function_of, event, where)
+        elif category in _KERNELS:
+            external = _argument(event, "External id")
+            stream = _argument(event, "stream")
+            if external is not None:
+                kernels.append(
+                    (
+                        external,
+                        stream or 0,
+                        _time_ns(event, "ts", where),
+                        _time_ns(event, "dur", where),
+                    )
+                )
+    return _profile(source, events, function_of, kernels)
+
+
+def _take_mark(
+    events: _Events, function_of: dict[int, int], event: Mapping[str, Any], where: str
+) -> None:
+    # Profiles without these ids, as old PyTorch wrote them, have 0 everywhere.
+    function = _argument(event, "Record function id") or None
+    external = _argument(event, "External id")
+    if function is not None and external is not None:
+        function_of[external] = function
+    events.starts.append(_time_ns(event, "ts", where))
+    events.durations.append(_time_ns(event, "dur", where))
+    thread = event.get("tid")
+    if not isinstance(thread, int) or not 0 <= thread < _MOST_NS:
+        thread = -1
+    events.threads.append(thread)
+    events.functions.append(-1 if function is None else function)
+    # Few names are different.
+    events.names.append(sys.intern(str(event.get("name", ""))))
+    process = event.get("pid")
+    if events.process is None and isinstance(process, int):
+        events.process = process
+    events.is_operation.append(event.get("cat") == _OPERATION)
+
+
+def _profile(
+    source: str,
+    events: _Events,
+    function_of: Mapping[int, int],
+    kernels: list[tuple[int, int, int, int]],
+) -> Profile:
+    profile = Profile(source=source, process=events.process)
+    begin_ns = min(
+        (*events.starts, *(start_ns for _, _, start_ns, _ in kernels)), default=0
+    )
+    own_ns = _own_times(events)
+    for index, function in enumerate(events.functions):
+        if function < 0:
+            continue
+        profile.has_ids = True
+        start_ns = events.starts[index] - begin_ns
+        profile.threads[function] = events.threads[index]
+        profile.names[function] = events.names[index]
+        profile.spans[function] = Span(start_ns, events.durations[index])
+        if events.is_operation[index]:
+            profile.own[function] = Span(start_ns, own_ns[index])
+    for external, stream, start_ns, duration_ns in kernels:
+        launched_by = function_of.get(external)
+        if launched_by is None:
+            continue
+        streams = profile.kernels.setdefault(launched_by, {})
+        before = streams.get(stream, Span(start_ns - begin_ns, 0))
+        streams[stream] = Span(
+            min(before.start_ns, start_ns - begin_ns),
+            min(before.duration_ns + duration_ns, _MOST_NS),
+        )
+    return profile
+
+
+def _own_times(events: _Events) -> array[int]:
+    """Return the durations without what is inside on the same thread."""
+    own_ns = array("q", events.durations)
+    order = sorted(
+        range(len(own_ns)),
+        key=lambda i: (events.threads[i], events.starts[i], -events.durations[i]),
+    )
+    open_events: list[int] = []
+    for index in order:
+        start_ns = events.starts[index]
+        while open_events and (
+            events.threads[open_events[-1]] != events.threads[index]
+            or events.starts[open_events[-1]] + events.durations[open_events[-1]]
+            <= start_ns
+        ):
+            open_events.pop()
+        if open_events:
+            around = open_events[-1]
+            own_ns[around] = max(0, own_ns[around] - events.durations[index])
+        open_events.append(index)
+    return own_ns
+
+
+def _argument(event: Mapping[str, Any], key: str) -> int | None:
+    arguments = event.get("args")
+    value = arguments.get(key) if isinstance(arguments, dict) else None
+    return value if type(value) is int and 0 <= value < _MOST_NS else None
+
+
+def _time_ns(event: Mapping[str, Any], key: str, where: str) -> int:
+    """Return a time, which Kineto writes in microseconds with a fraction."""
+    value = event.get(key, 0)
+    if not isinstance(value, int | float) or not 0 <= value < _MOST_NS // 1_000:
+        raise GarbageTrace(where, f"its {key} is {value!r:.40}, no time", _HINT)
+    return round(value * 1_000)

@@ -1,0 +1,365 @@
+"""What a node of a host trace communicates.
+
+Up to three nodes stand for one transfer: the dispatcher's ``c10d::alltoall_base_``,
+in it the backend's ``record_param_comms``, in that the label ``nccl:all_to_all``.
+
+* ``record_param_comms`` says most: ``[tensors, seq, group, rank, name, in splits, out
+  splits, ...]``; since schema 1.1.0 attributes say it again.  Not all backends write
+  it, gloo does not.
+* ``c10d::...`` names its arguments in ``op_schema``; its process group is an object
+  that the trace does not name.
+* A label has the input tensors only, and is never needed.
+
+Sizes become what one rank contributes (``chakram.collectives.ops``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from chakram.chakra.read.pytorch.host import C10D, LABELS, HostNode
+from chakram.chakra.read.pytorch.values import (
+    DTYPE_BYTES,
+    Tensor,
+    is_tensors,
+    split_bytes,
+    split_sizes,
+    tensors,
+    total_bytes,
+)
+from chakram.collectives.ops import ROOTED, CollectiveOp
+from chakram.collectives.splits import Splits
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WAIT: Final = "wait"
+"""What the host does with a transfer that it began before."""
+
+_MOST_RANKS: Final = 1 << 20
+_MOST_TAG: Final = 1 << 62
+_HINT: Final = "is the file whole, and written by PyTorch?"
+
+_OPS: Final[Mapping[str, CollectiveOp | str]] = {
+    "allreduce": CollectiveOp.ALL_REDUCE,
+    "broadcast": CollectiveOp.BROADCAST,
+    "reduce": CollectiveOp.REDUCE,
+    "allgather": CollectiveOp.ALL_GATHER,
+    "reducescatter": CollectiveOp.REDUCE_SCATTER,
+    "gather": CollectiveOp.GATHER,
+    "scatter": CollectiveOp.SCATTER,
+    "alltoall": CollectiveOp.ALL_TO_ALL,
+    "barrier": CollectiveOp.BARRIER,
+    "monitoredbarrier": CollectiveOp.BARRIER,
+    "send": "send",
+    "recv": "recv",
+    "recvanysource": "recv",
+    "wait": WAIT,
+}
+# ``all_to_allv``, ``_allgather_base``, ``reduce_scatter_tensor_coalesced`` ...
+_VARIANTS: Final = re.compile(r"(coalesced|base|oop|sparse|intotensor|tensor)+$|v$")
+_ARGUMENT: Final = re.compile(r"\s*(\S+)\s+(\w+)\s*(=.*)?")
+
+GroupName = str | int | None
+"""How a node names its group: by name, by a pointer's value, or not at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """What one node communicates.
+
+    ``op`` is a collective, ``send``, ``recv`` or ``wait``.  ``rank`` is the root's or
+    the peer's position in the group, where it is known.  ``ranks`` are the members,
+    where the node states them, and ``stated_size`` is their number, also where they
+    are not evenly apart; ``members`` is how many take part, where its splits or
+    its buffers tell.  ``size_bytes`` of a scatter is the part of one member.
+    ``is_async`` is None where only a later wait tells.
+    """
+
+    op: CollectiveOp | str
+    size_bytes: int
+    splits: Splits | None
+    group: GroupName
+    ranks: tuple[int, ...]
+    stated_size: int
+    members: int | None
+    rank: int | None
+    tag: int
+    sequence: object
+    is_async: bool | None
+
+    @property
+    def least_ranks(self) -> int:
+        """Number of ranks that the job has at least; 0 where nothing is stated."""
+        return max(self.stated_size, max(self.ranks, default=-1) + 1)
+
+
+def kind_of(name: str) -> CollectiveOp | str | None:
+    """Return what the name of an operation means, None if that is not known."""
+    for start in (C10D, *LABELS):
+        name = name.removeprefix(start)
+    # Labels of messages go on: "nccl:send 0->1".
+    plain = name.partition(" ")[0].replace("_", "").lower()
+    return _OPS.get(plain) or _OPS.get(_VARIANTS.sub("", plain))
+
+
+def from_record(node: HostNode, caller: HostNode | None) -> Communication | None:
+    """Return what a ``record_param_comms`` states; None if it is no transfer we know.
+
+    Args:
+        node: The node.
+        caller: The ``c10d::`` node round it, whose arguments have names.
+
+    Raises:
+        TraceError: If it contradicts itself.
+    """
+    # The name is the last text among the values; a group may be a text before it.
+    place = max(
+        (index for index, each in enumerate(node.inputs) if isinstance(each, str)),
+        default=-1,
+    )
+    if place < 3 or len(node.inputs) < place + 3:
+        raise TraceError(node.where, "does not state what it communicates", _HINT)
+    name = str(node.attributes.get("collective_name") or node.inputs[place])
+    op = kind_of(name)
+    if op is None:
+        return None
+    sequence, group, rank = node.inputs[place - 3 : place]
+    ranks, stated_size = _stated_ranks(node, node.inputs[place + 3 : place + 6])
+    sent = tensors(list(node.inputs[: place - 3]), node.where)
+    received = _output_tensors(node)
+    arguments = {} if caller is None else _arguments(caller)
+    is_async = arguments.get("async_op")
+    if is_async is None and isinstance(node.inputs[-1], bool):
+        is_async = node.inputs[-1]
+    named = {"send": "dst", "recv": "src"}.get(str(op), "root_rank")
+    root = arguments.get(named, rank)
+    return _communication(
+        node,
+        op,
+        sent=sent or _counted(node, "in_msg_nelems"),
+        received=received or _counted(node, "out_msg_nelems"),
+        in_splits=split_sizes(node.inputs[place + 1], node.where)
+        or split_sizes(node.attributes.get("in_split_size") or [], node.where),
+        out_splits=split_sizes(node.inputs[place + 2], node.where)
+        or split_sizes(node.attributes.get("out_split_size") or [], node.where),
+        group=_group(node, group),
+        ranks=ranks,
+        stated_size=stated_size,
+        rank=_position(root),
+        tag=arguments.get("tag", 0),
+        sequence=_sequence(sequence),
+        is_async=is_async,
+        per_peer=_is_list(node.types, 0) and place > 3,
+    )
+
+
+def from_c10d(node: HostNode) -> Communication | None:
+    """Return what a ``c10d::`` node does; None if it is no transfer we know.
+
+    Raises:
+        TraceError: If it contradicts itself.
+    """
+    op = kind_of(node.name)
+    if op is None:
+        return None
+    arguments = _arguments(node)
+    if not arguments:
+        raise TraceError(
+            node.where,
+            "has no op_schema, so its arguments have no names",
+            "traces with record_param_comms nodes need none: use the NCCL backend",
+        )
+    given = _tensor_arguments(node)
+    both = [value for name, value in given.items() if name in ("tensors", "tensor")]
+    inputs = both or [value for name, value in given.items() if "input" in name]
+    outputs = both or [value for name, value in given.items() if "output" in name]
+    if op is CollectiveOp.BARRIER:
+        inputs = outputs = []
+    rank = next(
+        (arguments[name] for name in ("root_rank", "dst", "src") if name in arguments),
+        None,
+    )
+    return _communication(
+        node,
+        op,
+        sent=tensors(inputs, node.where),
+        received=tensors(outputs, node.where),
+        in_splits=split_sizes(arguments.get("input_split_sizes", []), node.where),
+        out_splits=split_sizes(arguments.get("output_split_sizes", []), node.where),
+        group=None,
+        ranks=(),
+        stated_size=0,
+        rank=_position(rank),
+        tag=arguments.get("tag", 0),
+        sequence=None,
+        # Without a word of it the dispatcher's caller waits: nothing else would.
+        is_async=bool(arguments.get("async_op", False)),
+        per_peer="input_tensors" in given,
+    )
+
+
+def _communication(
+    node: HostNode,
+    op: CollectiveOp | str,
+    *,
+    sent: Sequence[Tensor],
+    received: Sequence[Tensor],
+    in_splits: Sequence[int],
+    out_splits: Sequence[int],
+    group: GroupName,
+    ranks: tuple[int, ...],
+    stated_size: int,
+    rank: int | None,
+    tag: Any,
+    sequence: object,
+    is_async: bool | None,
+    per_peer: bool,
+) -> Communication:
+    size_bytes = total_bytes(sent, node.where)
+    members = _members(op, size_bytes, total_bytes(received, node.where))
+    splits: Splits | None = None
+    if op is CollectiveOp.ALL_TO_ALL:
+        if in_splits or out_splits:
+            splits = Splits(
+                _side(in_splits, out_splits, sent, node.where),
+                _side(out_splits, in_splits, received, node.where),
+            )
+        elif per_peer:
+            members = len(sent)
+        if splits is None and per_peer and len({*sent, *received}) > 1:
+            splits = Splits(
+                tuple(each.size_bytes for each in sent),
+                tuple(each.size_bytes for each in received),
+            )
+        if splits is not None:
+            op = CollectiveOp.ALL_TO_ALL_V
+            size_bytes = sum(splits.sent_bytes)
+            members = len(splits.sent_bytes)
+    elif op is CollectiveOp.SCATTER:
+        # Only the root has an input; what all have is the part that they receive.
+        size_bytes = total_bytes(received, node.where)
+    elif op == "recv":
+        size_bytes = total_bytes(received or sent, node.where)
+    elif op is CollectiveOp.BARRIER:
+        size_bytes = 0
+    return Communication(
+        op=op,
+        size_bytes=size_bytes,
+        splits=splits,
+        group=group,
+        ranks=ranks,
+        stated_size=stated_size,
+        members=members,
+        rank=rank if op in ROOTED or op in ("send", "recv") else None,
+        tag=tag if type(tag) is int and 0 <= tag < _MOST_TAG else 0,
+        sequence=sequence,
+        is_async=is_async,
+    )
+
+
+def _members(
+    op: CollectiveOp | str, sent_bytes: int, received_bytes: int
+) -> int | None:
+    """Return how many ranks take part, by the sizes of the buffers.
+
+    Of gather and scatter only the root has the larger one.
+    """
+    if op in (CollectiveOp.ALL_GATHER, CollectiveOp.GATHER):
+        whole, part = received_bytes, sent_bytes
+    elif op in (CollectiveOp.REDUCE_SCATTER, CollectiveOp.SCATTER):
+        whole, part = sent_bytes, received_bytes
+    else:
+        return None
+    return whole // part if whole and part and whole % part == 0 else None
+
+
+def _side(
+    own: Sequence[int], other: Sequence[int], buffer: Sequence[Tensor], where: str
+) -> tuple[int, ...]:
+    """Return one direction in bytes; where only the other has splits, it is even."""
+    if own:
+        return split_bytes(own, buffer, where)
+    return split_bytes([1] * len(other), buffer, where)
+
+
+def _arguments(node: HostNode) -> dict[str, Any]:
+    """Return the arguments of an operation by the names that its signature has."""
+    inside = node.schema.partition("(")[2].rpartition(") ->")[0]
+    names = [
+        match[2] for part in inside.split(",") if (match := _ARGUMENT.fullmatch(part))
+    ]
+    return dict(zip(names, node.inputs, strict=False))
+
+
+def _tensor_arguments(node: HostNode) -> dict[str, Any]:
+    named = zip(_arguments(node).items(), node.types, strict=False)
+    return {name: value for (name, value), kind in named if is_tensors(kind)}
+
+
+def _output_tensors(node: HostNode) -> list[Tensor]:
+    named = zip(node.outputs, node.output_types, strict=False)
+    return tensors([each for each, kind in named if is_tensors(kind)], node.where)
+
+
+def _counted(node: HostNode, attribute: str) -> list[Tensor]:
+    """Return a buffer by its number of elements, where no tensor is named."""
+    elements = node.attributes.get(attribute)
+    size = DTYPE_BYTES.get(str(node.attributes.get("dtype", "")).lower())
+    if not isinstance(elements, int) or elements <= 0 or size is None:
+        return []
+    return [Tensor(elements, size)]
+
+
+def _sequence(value: Any) -> object:
+    """Return what tells a transfer from others of its group; None if nothing does.
+
+    It is a number; since 2.3 a pair of it and of whether it counts messages.
+    """
+    if isinstance(value, list) and all(isinstance(each, int) for each in value):
+        return tuple(value)
+    return value if isinstance(value, int) else None
+
+
+def _position(value: Any) -> int | None:
+    """Return a position in a group; a sender that is not known is -1 or so."""
+    return value if type(value) is int and 0 <= value < _MOST_RANKS else None
+
+
+def _is_list(types: Sequence[Any], index: int) -> bool:
+    return index < len(types) and str(types[index]).startswith("GenericList[")
+
+
+def _group(node: HostNode, value: Any) -> GroupName:
+    name = node.attributes.get("pg_name")
+    if isinstance(name, str) and name:
+        return name
+    if isinstance(value, list):  # name and description
+        value = value[0] if value else None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    # A wait of the older schemas has 0 in the place of the pointer.
+    return value or None
+
+
+def _stated_ranks(node: HostNode, behind: Sequence[Any]) -> tuple[tuple[int, ...], int]:
+    """Return the members of the group, and their number, where a node states them.
+
+    *behind* are first rank, distance and number, as they stand behind the splits.
+    """
+    keys = ("global_rank_start", "global_rank_stride", "pg_size")
+    stated = [node.attributes.get(key) for key in keys]
+    if None in stated:
+        stated = list(behind)
+    numbers = [each for each in stated if type(each) is int]
+    if len(numbers) < len(keys):
+        return (), 0
+    first, step, count = numbers
+    if first < 0 or not 1 <= count <= _MOST_RANKS:
+        return (), 0
+    # Of members that are not evenly apart the distance is -1.
+    ranks = range(first, first + step * count, step) if step > 0 else ()
+    return tuple(ranks), count

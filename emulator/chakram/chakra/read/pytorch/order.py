@@ -1,0 +1,81 @@
+"""The host's order as dependencies.
+
+A host runs one operation after another, and its threads hand over to each other: the
+one that autograd works on runs while the one that called it waits.  So the ids, which
+ascend with the start of operations over all threads, are the order in which things are
+*begun*.  What waits for what follows from that:
+
+* computation follows computation of its stream (of the host, where no kernels are
+  known) and whatever the host has waited for;
+* a transfer follows the last computation begun before it, and what the host has waited
+  for; of its group's order ``chakram.program.ordering`` takes care;
+* a transfer that is not asynchronous has been waited for as soon as it is begun, an
+  asynchronous one when its ``wait`` comes, if that is in the trace.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class HostOrder:
+    """Tells of each item, in the order of the host, which earlier ones it follows.
+
+    What the host has waited for is one item, or that and nothing: a wait is itself
+    an item, which follows all that it waits for.
+    """
+
+    _waited: int | None = None
+    _last_of_stream: dict[int | None, int] = field(default_factory=dict)
+    _stream: int | None = None
+    _pending: dict[object, deque[tuple[object, int]]] = field(default_factory=dict)
+
+    def compute(self, node_id: int, stream: int | None) -> tuple[int, ...]:
+        """Return what a computation follows."""
+        after = self._after(stream)
+        self._last_of_stream[stream] = node_id
+        self._stream = stream
+        return after
+
+    def transfer(
+        self, node_id: int, *, group: object, sequence: object, is_async: bool
+    ) -> tuple[int, ...]:
+        """Return what a transfer follows."""
+        after = self._after(self._stream)
+        if not is_async:
+            self._waited = node_id
+        elif sequence is not None:
+            self._pending.setdefault(sequence, deque()).append((group, node_id))
+        return after
+
+    def wait(
+        self, node_id: int, *, group: object, sequence: object
+    ) -> tuple[int, ...] | None:
+        """Return what a wait follows; None if what it waits for is not in the trace.
+
+        Sequence numbers count within a group; a wait that names none ends the oldest
+        transfer of that number.
+        """
+        pending = self._pending.get(sequence)
+        if pending is None:
+            return None
+        index = next(
+            (i for i, (each, _) in enumerate(pending) if group in (None, each)), None
+        )
+        if index is None:
+            return None
+        _, begun = pending[index]
+        del pending[index]
+        if not pending:
+            del self._pending[sequence]
+        after = (begun, *(() if self._waited is None else (self._waited,)))
+        self._waited = node_id
+        return after
+
+    def _after(self, stream: int | None) -> tuple[int, ...]:
+        last = self._last_of_stream.get(stream)
+        return tuple(
+            dict.fromkeys(each for each in (last, self._waited) if each is not None)
+        )

@@ -1,0 +1,348 @@
+"""From the bytes of a PyTorch host trace to one rank's graph.
+
+Of the many nodes of such a file only transfers, waits and, with a profile, what took
+time become nodes of the graph: the rest is structure.  So memory follows the
+communication, and the profile, not the file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from chakram.chakra.et_messages import Metadata
+from chakram.chakra.read.decode import RankTrace
+from chakram.chakra.read.groups import InitialGroup, initial_groups
+from chakram.chakra.read.json_scan import JsonScanner
+from chakram.chakra.read.options import ReadOptions, TraceWarning, WarningKind
+from chakram.chakra.read.producers import Producer
+from chakram.chakra.read.pytorch.graph import HostGraph, Work
+from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
+from chakram.chakra.read.pytorch.host import (
+    C10D,
+    INIT,
+    LABELS,
+    RECORD,
+    HostNode,
+    host_node,
+    quick_rf_id,
+)
+from chakram.chakra.read.pytorch.operations import (
+    Communication,
+    from_c10d,
+    from_record,
+)
+from chakram.errors import TraceError, UnsupportedTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from chakram.chakra.read.pytorch.kineto import Profile
+    from chakram.chakra.read.pytorch.unnamed import RankOperations
+    from chakram.trace.graph import TraceGraph
+
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTrace:
+    """What one file holds, before the groups of all its operations are known.
+
+    Attributes:
+        unnamed: The operations whose groups have to be inferred, with those of other
+            ranks; None: there are none.
+        finish: Gives the trace, from the names of the groups of *unnamed*.  To be
+            called once.
+    """
+
+    unnamed: RankOperations | None
+    finish: Callable[[Sequence[str]], RankTrace]
+
+
+def read_host_trace(
+    chunks: Iterable[bytes],
+    *,
+    rank: int,
+    source: str,
+    options: ReadOptions,
+    zero_is_a_group: bool = False,
+    profile: Profile | None = None,
+) -> HostTrace:
+    """Return the trace of one rank, whose operations may still lack their groups.
+
+    Args:
+        chunks: The bytes of the file.
+        rank: The rank whose file it is.
+        source: Name of the file, for messages.
+        options: How to read; the edges of such a trace are its order, so nothing of
+            dependencies counts.
+        zero_is_a_group: Whether a group file defines a group ``0``.
+        profile: What the profile of that rank says; without it nothing takes time.
+
+    Raises:
+        TraceError: If the file is damaged, or contradicts itself.
+    """
+    reader = _Reader(
+        rank=rank,
+        source=source,
+        options=options,
+        zero_is_a_group=zero_is_a_group,
+        profile=profile,
+    )
+    return reader.read(chunks)
+
+
+class _Reader:
+    def __init__(
+        self,
+        *,
+        rank: int,
+        source: str,
+        options: ReadOptions,
+        zero_is_a_group: bool,
+        profile: Profile | None,
+    ) -> None:
+        self._rank = rank
+        self._source = source
+        self._options = options
+        self._zero_is_a_group = zero_is_a_group
+        self._profile = profile
+        self._records: list[HostNode] = []
+        self._dispatched: list[HostNode] = []
+        self._labels: list[tuple[int, int]] = []
+        self._first_label: str | None = None
+        self._work: list[Work] = []
+        self._initial: list[InitialGroup] = []
+        self._warnings: dict[WarningKind, TraceWarning] = {}
+
+    def read(self, chunks: Iterable[bytes]) -> HostTrace:
+        scanner = JsonScanner(chunks, source=self._source)
+        for number, (offset, raw) in enumerate(scanner.elements("nodes")):
+            if number == self._options.node_limit:
+                raise TraceError(
+                    f"{self._source}: offset {offset}",
+                    f"the file has more than {number} nodes",
+                    "raise the limit if that is meant",
+                )
+            self._take(offset, raw)
+        schema = str(scanner.members.get("schema", ""))[:80]
+        if not schema.startswith("1."):
+            raise UnsupportedTrace(
+                self._source,
+                f"this is a PyTorch execution trace of schema {schema!r}",
+                "1.0.1 to 1.1.1 are read",
+            )
+        groups = GroupFinder(
+            rank=self._rank,
+            initial=self._initial,
+            unnamed_groups=self._options.unnamed_groups,
+            zero_is_a_group=self._zero_is_a_group,
+            profile=self._profile,
+        )
+        self._check_process(scanner.members.get("pid"))
+        transfers = self._transfers()
+
+        def finish(inferred: Sequence[str]) -> RankTrace:
+            return self._finished(schema, groups, transfers, inferred)
+
+        return HostTrace(unnamed=groups.open_operations(transfers), finish=finish)
+
+    def _finished(
+        self,
+        schema: str,
+        groups: GroupFinder,
+        transfers: Sequence[Transfer],
+        inferred: Sequence[str],
+    ) -> RankTrace:
+        graph = self._build(transfers, groups, inferred)
+        self._say_what_takes_no_time()
+        for kind, where, found in groups.warnings:
+            self._warn(kind, where, found)
+        if not len(graph):
+            self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")
+        return RankTrace(
+            graph=graph,
+            metadata=Metadata(attributes={"schema": schema}),
+            producer=Producer.PYTORCH_HOST,
+            groups=groups.members,
+            purposes={each.name: each.purpose for each in self._initial},
+            least_ranks=max(
+                (
+                    *(each.least_ranks for each in self._initial),
+                    *(each.what.least_ranks for each in transfers),
+                ),
+                default=0,
+            ),
+            warnings=tuple(self._warnings.values()),
+        )
+
+    def _take(self, offset: int, raw: Any) -> None:
+        """Sort one node in: a transfer, a label, the groups, work, or nothing."""
+        name = raw.get("name") if isinstance(raw, dict) else None
+        if not isinstance(name, str):
+            host_node(raw, offset=offset, source=self._source)  # says what is wrong
+            return
+        if name == RECORD:
+            self._records.append(host_node(raw, offset=offset, source=self._source))
+        elif name.startswith(C10D):
+            self._dispatched.append(host_node(raw, offset=offset, source=self._source))
+        elif name.startswith(LABELS):
+            node = host_node(raw, offset=offset, source=self._source)
+            self._labels.append((node.node_id, node.rf_id))
+            self._first_label = self._first_label or node.where
+        elif INIT in name:
+            node = host_node(raw, offset=offset, source=self._source)
+            text = node.inputs[0] if node.inputs else None
+            self._initial += initial_groups(text, node.where)
+        elif self._profile is not None:
+            self._take_work(offset, raw)
+
+    def _take_work(self, offset: int, raw: Mapping[str, Any]) -> None:
+        assert self._profile is not None  # who calls it has looked
+        rf_id = quick_rf_id(raw)
+        if rf_id is None:
+            return
+        called = self._profile.names.get(rf_id, raw["name"])
+        if called != raw["name"]:
+            raise TraceError(
+                f"{self._source}: offset {offset}: node {raw.get('id')}",
+                f"is {raw['name'][:60]!r}, but {called[:60]!r} in the profile "
+                f"{self._profile.source}",
+                "is it the profile of this run and rank? name the right one (kineto), "
+                "or move it away",
+            )
+        if rf_id in self._profile.kernels or (
+            not self._profile.kernels and rf_id in self._profile.own
+        ):
+            node = host_node(raw, offset=offset, source=self._source)
+            self._work.append(
+                Work(
+                    node_id=node.node_id,
+                    offset=offset,
+                    name=node.name[:_LONGEST_NAME],
+                    rf_id=node.rf_id,
+                )
+            )
+
+    def _check_process(self, process: object) -> None:
+        """Refuse the profile of another process: ranks of one run do much alike."""
+        profile = self._profile
+        if profile is None or None in (process, profile.process):
+            return
+        if process != profile.process:
+            raise TraceError(
+                self._source,
+                f"is the trace of process {process}, but {profile.source} is the "
+                f"profile of process {profile.process}",
+                "a profile must have the number of its rank in its name",
+            )
+
+    def _transfers(self) -> list[Transfer]:
+        """Return what is transferred and waited for, one item each, in order of ids."""
+        found: list[tuple[HostNode, Communication, tuple[int, ...]]] = []
+        callers = {node.node_id: node for node in self._dispatched}
+        records = {node.node_id for node in self._records}
+        recorded: set[int] = set()
+        for node in self._records:
+            recorded.add(node.parent)
+            # A backend that does one transfer by others states those inside it too.
+            if node.parent in records and node.parent != node.node_id:
+                continue
+            caller = callers.get(node.parent)
+            what = from_record(node, caller)
+            if what is None:
+                self._unknown(node)
+            else:
+                callers_rf = () if caller is None else (caller.rf_id,)
+                found.append((node, what, (node.rf_id, *callers_rf)))
+        for node in self._dispatched:
+            if node.node_id in recorded:
+                continue
+            what = from_c10d(node)
+            if what is None:
+                self._unknown(node)
+            else:
+                found.append((node, what, (node.rf_id,)))
+        if self._labels and not found:
+            raise TraceError(
+                self._first_label or self._source,
+                "communication is there as labels only, which have no process group",
+                "record it with PyTorch 1.13 or later, whose traces have "
+                "record_param_comms or c10d nodes",
+            )
+        found.sort(key=lambda item: item[0].node_id)
+        labels = self._labels_of([node.node_id for node, _, _ in found])
+        return [
+            Transfer(node=node, what=what, rf_ids=rf_ids, label=label)
+            for (node, what, rf_ids), label in zip(found, labels, strict=True)
+        ]
+
+    def _labels_of(self, node_ids: Sequence[int]) -> Iterator[int | None]:
+        """Yield, of each node, the record function of the first label behind it."""
+        labels = sorted(self._labels)
+        at = 0
+        for index, node_id in enumerate(node_ids):
+            end = node_ids[index + 1] if index + 1 < len(node_ids) else None
+            own: int | None = None
+            while at < len(labels) and (end is None or labels[at][0] < end):
+                if own is None and labels[at][0] > node_id:
+                    own = labels[at][1]
+                at += 1
+            yield own
+
+    def _build(
+        self,
+        transfers: Sequence[Transfer],
+        groups: GroupFinder,
+        inferred: Sequence[str],
+    ) -> TraceGraph:
+        """Return the graph of what was sorted out."""
+        graph = HostGraph(
+            rank=self._rank, source=self._source, groups=groups, profile=self._profile
+        )
+        names = groups.names_of(transfers, inferred)
+        items: list[tuple[int, Work | tuple[Transfer, str | None]]] = [
+            (each.node_id, each) for each in self._work
+        ]
+        items += [
+            (each.node.node_id, (each, group))
+            for each, group in zip(transfers, names, strict=True)
+        ]
+        for _, item in sorted(items, key=lambda pair: pair[0]):
+            if isinstance(item, Work):
+                graph.add_work(item)
+            else:
+                graph.add_transfer(*item)
+        return graph.build()
+
+    def _say_what_takes_no_time(self) -> None:
+        profile = self._profile
+        if profile is None:
+            self._warn(
+                WarningKind.NO_TIMES,
+                self._source,
+                "a host trace has no times, so computation takes none; the profile of "
+                "the run has them (kineto)",
+            )
+        elif not profile.has_ids:
+            self._warn(
+                WarningKind.NO_TIMES,
+                profile.source,
+                "its events have no 'Record function id', so computation takes no "
+                "time; record it with PyTorch 2.1 or later",
+            )
+
+    def _unknown(self, node: HostNode) -> None:
+        self._warn(
+            WarningKind.UNKNOWN_COMMUNICATION,
+            node.where,
+            "is communication of a kind that is not known; it is left out",
+        )
+
+    def _warn(self, kind: WarningKind, where: str, found: str) -> None:
+        first = self._warnings.get(kind)
+        self._warnings[kind] = (
+            TraceWarning(kind=kind, rank=self._rank, where=where, found=found)
+            if first is None
+            else replace(first, count=first.count + 1)
+        )

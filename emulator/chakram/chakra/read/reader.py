@@ -1,0 +1,362 @@
+"""Read one rank's trace: from a file, or from any stream of bytes.
+
+gzip is recognised by its first two bytes and the form of a file by those behind it, not
+by a name.  Forms that are not read are refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeAlias
+
+from chakram.chakra.read.decode import RankDecoder, RankTrace
+from chakram.chakra.read.forms import SNIFF_BYTES, TEXT_LOOK, Form, recognise
+from chakram.chakra.read.framing import read_records
+from chakram.chakra.read.json_records import (
+    feeder_records,
+    jsonizer_records,
+    stage_records,
+)
+from chakram.chakra.read.linked import linked_records
+from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.read.pytorch.kineto import Profile, read_profile
+from chakram.chakra.read.pytorch.reader import read_host_trace
+from chakram.chakra.read.pytorch.unnamed import infer_groups
+from chakram.errors import GarbageTrace, TraceError, TruncatedTrace, UnsupportedTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from chakram.chakra.read.pytorch.unnamed import RankOperations
+
+_CHUNK_BYTES = 256 * 1024
+_GZIP_MAGIC = b"\x1f\x8b"
+_CONVERT = "convert it with chakra_converter, or take the .et that its producer wrote"
+
+_INSTEAD: Final[Mapping[Form, str]] = {
+    Form.KINETO: "give the host trace of the run; its profile is found beside it, or "
+    "named (kineto)",
+}
+"""What to give in the place of some forms."""
+
+RecordsOf: TypeAlias = "Callable[[Iterable[bytes], str], Iterator[tuple[int, bytes]]]"
+
+JSON_RECORDS: Final[Mapping[Form, RecordsOf]] = {
+    Form.JSONIZER: jsonizer_records,
+    Form.FEEDER: feeder_records,
+    Form.STAGE: stage_records,
+    Form.PYTORCH_LINKED: linked_records,
+}
+"""How the JSON forms that are read become records: from chunks and a name."""
+
+
+class ByteSource(Protocol):
+    """What has bytes to read: a file, a member of an archive."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most *size* bytes, none at the end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTrace:
+    """One rank's trace and the SHA-256 of its (decompressed) bytes."""
+
+    trace: RankTrace
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadProfile:
+    """What one rank's profile says, and the SHA-256 of its (decompressed) bytes."""
+
+    profile: Profile
+    sha256: str
+
+
+def read_trace(path: Path, rank: int, options: ReadOptions | None = None) -> ReadTrace:
+    """Return the trace of one rank from one file.
+
+    Raises:
+        TraceError: If the file cannot be opened, or is no trace that is read.
+    """
+    try:
+        with path.open("rb") as file:
+            return read_stream(file, rank=rank, source=str(path), options=options)
+    except OSError as error:
+        raise TraceError(str(path), f"cannot be read: {error.strerror}") from error
+
+
+def read_stream(
+    stream: ByteSource,
+    *,
+    rank: int,
+    source: str,
+    options: ReadOptions | None = None,
+    zero_is_a_group: bool = False,
+    profile_of: Callable[[int], ReadProfile | None] | None = None,
+) -> ReadTrace:
+    """Return the trace of one rank from a stream of bytes, without other ranks.
+
+    Args:
+        stream: The bytes, gzipped or not.
+        rank: The rank whose trace it is; the file itself does not say.
+        source: Name of the stream, for messages.
+        options: How to read.
+        zero_is_a_group: Whether a group file defines a group ``0``.
+        profile_of: Gives the profile of a rank; only asked for a PyTorch host trace.
+
+    Raises:
+        TraceError: If it is no trace that is read, or does not say which group an
+            operation belongs to.
+    """
+    opened = open_stream(
+        stream,
+        rank=rank,
+        source=source,
+        options=options,
+        zero_is_a_group=zero_is_a_group,
+        profile_of=profile_of,
+    )
+    return settle({rank: opened})[rank]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenTrace:
+    """One rank's trace as far as it can be told without the other ranks'.
+
+    Attributes:
+        unnamed: The operations whose process groups the ranks tell together; None:
+            nothing is open.
+        finish: Gives the trace, from the names of the groups of *unnamed*.
+    """
+
+    unnamed: RankOperations | None
+    finish: Callable[[Sequence[str]], ReadTrace]
+
+
+def open_stream(
+    stream: ByteSource,
+    *,
+    rank: int,
+    source: str,
+    options: ReadOptions | None = None,
+    zero_is_a_group: bool = False,
+    profile_of: Callable[[int], ReadProfile | None] | None = None,
+) -> OpenTrace:
+    """Return the trace of one rank, for ``settle``; arguments as for ``read_stream``.
+
+    Raises:
+        TraceError: If it is no trace that is read.
+    """
+    options = options or ReadOptions()
+    digest = hashlib.sha256()
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    if form is Form.PYTORCH_HOST:
+        profile = None if profile_of is None else profile_of(rank)
+        host = read_host_trace(
+            _hashed(chunks, digest),
+            rank=rank,
+            source=source,
+            options=options,
+            zero_is_a_group=zero_is_a_group,
+            profile=None if profile is None else profile.profile,
+        )
+        if profile is not None:
+            digest.update(profile.sha256.encode())
+        return OpenTrace(
+            unnamed=host.unnamed,
+            finish=lambda names: ReadTrace(
+                trace=host.finish(names), sha256=digest.hexdigest()
+            ),
+        )
+    decoder = RankDecoder(
+        rank=rank, source=source, options=options, zero_is_a_group=zero_is_a_group
+    )
+    records = _records(form, _hashed(chunks, digest), source, options, decoder)
+    for offset, body in records:
+        decoder.take(offset, body)
+    read = ReadTrace(trace=decoder.finish(), sha256=digest.hexdigest())
+    return OpenTrace(unnamed=None, finish=lambda _: read)
+
+
+def settle(opened: Mapping[int, OpenTrace]) -> dict[int, ReadTrace]:
+    """Return the traces of ranks, with the groups that they tell together.
+
+    Raises:
+        TraceError: If they do not tell the group of an operation.
+    """
+    inferred = infer_groups(
+        {
+            rank: each.unnamed
+            for rank, each in opened.items()
+            if each.unnamed is not None
+        }
+    )
+    return {rank: each.finish(inferred.get(rank, ())) for rank, each in opened.items()}
+
+
+def records_of(
+    stream: ByteSource, *, source: str, options: ReadOptions | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(offset, record)`` of a file: for whoever passes messages on as they are.
+
+    Whatever form the file has, the records are those of the binary form.
+
+    Raises:
+        TraceError: At the first byte that is not of such a file.
+    """
+    options = options or ReadOptions()
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    if form is Form.PYTORCH_HOST:
+        raise UnsupportedTrace(
+            source,
+            f"this is {form.value}, which has no records to pass on",
+            "everything but a conversion to other forms reads it as it is",
+        )
+    return _records(form, chunks, source, options)
+
+
+def read_profile_stream(stream: ByteSource, source: str) -> ReadProfile:
+    """Return the profile of one rank from a stream of bytes, gzipped or not.
+
+    Raises:
+        TraceError: If it is no profile.
+    """
+    digest = hashlib.sha256()
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    if form is not Form.KINETO:
+        raise UnsupportedTrace(
+            source, f"this is {form.value}, not a Kineto profile", "see trace.kineto"
+        )
+    profile = read_profile(_hashed(chunks, digest), source)
+    return ReadProfile(profile=profile, sha256=digest.hexdigest())
+
+
+def form_of(stream: ByteSource, source: str) -> Form:
+    """Return the form of a file.
+
+    Raises:
+        TraceError: If it cannot be decompressed.
+    """
+    form, _ = _recognised(_plain(_chunks(stream), source))
+    return form
+
+
+def start_of(stream: ByteSource, source: str) -> tuple[Form, bytes]:
+    """Return the form of a file, and its first bytes, decompressed.
+
+    Raises:
+        TraceError: If it cannot be decompressed.
+    """
+    form, chunks = _recognised(_plain(_chunks(stream), source))
+    return form, next(chunks, b"")[:SNIFF_BYTES]
+
+
+def refuse_form(form: Form, source: str) -> NoReturn:
+    """Refuse a file of a form that is not read.
+
+    Raises:
+        UnsupportedTrace: Always.
+    """
+    hint = _INSTEAD.get(form, _CONVERT)
+    raise UnsupportedTrace(source, f"this is {form.value}; it is not read", hint)
+
+
+def _records(
+    form: Form,
+    chunks: Iterable[bytes],
+    source: str,
+    options: ReadOptions,
+    decoder: RankDecoder | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """Return the records of a file: here every form finds its reader.
+
+    Those that the decoder takes by itself, if there is one, are not among them.
+    """
+    if form is Form.BINARY:
+        return read_records(
+            chunks,
+            source=source,
+            limit_bytes=options.record_limit_bytes,
+            take_first=None if decoder is None else decoder.take_plain,
+        )
+    if form not in JSON_RECORDS:
+        refuse_form(form, source)
+    return JSON_RECORDS[form](chunks, source)
+
+
+def _chunks(stream: ByteSource) -> Iterator[bytes]:
+    while chunk := stream.read(_CHUNK_BYTES):
+        yield chunk
+
+
+def _hashed(chunks: Iterable[bytes], digest: hashlib._Hash) -> Iterator[bytes]:
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+
+
+def _plain(chunks: Iterator[bytes], source: str) -> Iterator[bytes]:
+    """Yield the chunks, decompressed if they are gzip; never more than one chunk."""
+    first = b""
+    for chunk in chunks:
+        first += chunk
+        if len(first) >= len(_GZIP_MAGIC):
+            break
+    if not first.startswith(_GZIP_MAGIC):
+        if first:
+            yield first
+        yield from chunks
+        return
+    yield from _gunzip(first, chunks, source)
+
+
+def _gunzip(first: bytes, chunks: Iterator[bytes], source: str) -> Iterator[bytes]:
+    # A gzip file may have several members, and zeros as padding behind the last.
+    member = zlib.decompressobj(wbits=31)
+    pending = first
+    try:
+        while True:
+            if member.eof:
+                pending = pending.lstrip(b"\0")
+                if pending:
+                    member = zlib.decompressobj(wbits=31)
+            elif pending:
+                yield member.decompress(pending, _CHUNK_BYTES)
+                pending = member.unconsumed_tail or member.unused_data
+                continue
+            if not pending:
+                pending = next(chunks, b"")
+                if not pending:
+                    break
+    except zlib.error as error:
+        raise GarbageTrace(
+            source, f"its gzip stream is damaged: {error}", "fetch the file again"
+        ) from error
+    if not member.eof:
+        raise TruncatedTrace(
+            source,
+            "its gzip stream ends early",
+            "a copy was interrupted; fetch the file again",
+        )
+
+
+def _recognised(chunks: Iterator[bytes]) -> tuple[Form, Iterator[bytes]]:
+    """Return the form of a file by its start, and all its chunks."""
+    taken: list[bytes] = []
+    length, enough = 0, TEXT_LOOK
+    for chunk in chunks:
+        taken.append(chunk)
+        length += len(chunk)
+        if length >= enough:
+            # The binary form is known by a few bytes: no need to hold back more of it.
+            if enough == SNIFF_BYTES or recognise(b"".join(taken)) is Form.BINARY:
+                break
+            enough = SNIFF_BYTES
+    start = b"".join(taken)
+    return recognise(start), chain((start,) if start else (), chunks)

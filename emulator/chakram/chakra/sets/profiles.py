@@ -1,0 +1,190 @@
+"""The profiles that belong to the host traces of a set: named, or found beside them.
+
+A profile belongs to the trace of the same rank.  Without a name for them they are
+looked for in the same folder or archive, in files whose names begin with ``kineto`` or
+``device``, then in all that hold a profile, then beside it, in a folder or archive
+whose name begins with ``kineto``.  Where names do not number profiles by rank, as those
+of PyTorch's handler for TensorBoard (``worker0.1693.pt.trace.json``), what they hold
+says whose they are.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from chakram.chakra.read.forms import Form
+from chakram.chakra.read.reader import ReadProfile, read_profile_stream, start_of
+from chakram.chakra.sets.finding import find_trace_set, is_profile_name, json_sets
+from chakram.chakra.sets.stores import ArchiveStore, FolderStore, is_archive
+from chakram.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.chakra.sets.finding import FoundSet
+    from chakram.chakra.sets.stores import Store
+
+__all__ = ["Profiles"]
+
+_JSON: Final = (".json", ".json.gz")
+_STATED_RANK: Final = re.compile(
+    rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*([0-9]{1,9})\b'
+)
+"""Where PyTorch writes into a profile which rank it is of."""
+_NAMED_RANK: Final = re.compile(
+    r"(?:^|[^a-z])(?:rank|worker|host|device|gpu)[-_.]?([0-9]{1,9})(?![0-9])", re.I
+)
+
+
+class Profiles:
+    """The profiles of a set; to be used in a ``with`` block, inside that of the set.
+
+    They are looked for when the first one is asked for: most sets need none.
+
+    Args:
+        found: The set.
+        given: Where they are, if the user said so.
+        only: The only rank whose profile is needed; None: all are.
+    """
+
+    def __init__(
+        self, found: FoundSet, given: Path | None, *, only: int | None = None
+    ) -> None:
+        self._found = found
+        self._given = given
+        self._only = only
+        self._stack = ExitStack()
+        self._files: tuple[Store, Mapping[int, str]] | None = None
+        self._asked = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, rank: int) -> ReadProfile | None:
+        """Return the profile of one rank, None if there are no profiles.
+
+        Raises:
+            TraceError: If there are some, but none of that rank, or it cannot be read.
+        """
+        if not self._asked:
+            self._asked = True
+            self._files = self._find()
+        if self._files is None:
+            return None
+        store, files = self._files
+        if rank not in files:
+            raise TraceError(
+                store.place,
+                f"holds profiles, but none of rank {rank}",
+                "every rank needs one",
+            )
+        with store.open(files[rank]) as stream:
+            return read_profile_stream(stream, f"{store.place}/{files[rank]}")
+
+    def require_use(self) -> None:
+        """Refuse profiles that the user gave and nobody asked for.
+
+        Raises:
+            TraceError: If there are such.
+        """
+        if self._given is not None and not self._asked:
+            raise TraceError(
+                self._found.place,
+                "has no use for profiles (kineto)",
+                "they are for PyTorch host traces; other traces have times themselves",
+            )
+
+    def _find(self) -> tuple[Store, Mapping[int, str]] | None:
+        place = self._given
+        if place is None:
+            own = [
+                files
+                for prefix, files in json_sets(self._found.store).items()
+                if is_profile_name(prefix) and prefix != self._found.prefix
+            ]
+            if len(own) == 1:
+                return self._found.store, own[0]
+            held = self._held(self._found.store)
+            if held:
+                return self._found.store, held
+            place = _beside(Path(self._found.store.place))
+        if place is None:
+            return None
+        if place.is_file() and not is_archive(place):
+            alone = FolderStore(place.parent)
+            return alone, self._held(alone, place.name) or self._numbered(place)[1]
+        try:
+            return self._numbered(place)
+        except TraceError:
+            store = ArchiveStore(place) if is_archive(place) else FolderStore(place)
+            self._stack.callback(store.close)
+            held = self._held(store) if place.is_dir() or is_archive(place) else {}
+            if not held:
+                raise
+            return store, held
+
+    def _numbered(self, place: Path) -> tuple[Store, Mapping[int, str]]:
+        """Return the profiles whose names have the ranks.
+
+        Raises:
+            TraceError: If there are none, or some are missing.
+        """
+        profiles = self._stack.enter_context(find_trace_set(place, only=self._only))
+        return profiles.store, profiles.files
+
+    def _held(self, store: Store, only_name: str | None = None) -> dict[int, str]:
+        """Return the profiles of a store by what they hold, or else by their names.
+
+        Raises:
+            TraceError: If it cannot be told which rank one is of, or one has two.
+        """
+        taken = set(self._found.files.values()) if store is self._found.store else set()
+        profiles: dict[str, int | None] = {}
+        for name in [only_name] if only_name is not None else store.names():
+            base = name.rpartition("/")[2]
+            if name in taken or not name.endswith(_JSON) or base.startswith("._"):
+                continue
+            with store.open(name) as stream:
+                form, start = start_of(stream, f"{store.place}/{name}")
+            if form is Form.KINETO:
+                found = _STATED_RANK.search(start) or _NAMED_RANK.search(base)
+                profiles[name] = None if found is None else int(found[1])
+        files: dict[int, str] = {}
+        for name, rank in profiles.items():
+            if rank is None:
+                if len(profiles) > 1 or len(self._found.files) > 1:
+                    raise TraceError(
+                        f"{store.place}/{name}",
+                        "is a profile that does not say which rank it is of",
+                        "name profiles kineto_<rank>.json",
+                    )
+                rank = next(iter(self._found.files))
+            if rank in files:
+                raise TraceError(
+                    store.place,
+                    f"rank {rank} has two profiles: {files[rank]} and {name}",
+                    "name that of the recorded steps (kineto), or move the others away",
+                )
+            files[rank] = name
+        return files
+
+
+def _beside(place: Path) -> Path | None:
+    """Return the one folder or archive of profiles beside that of the traces."""
+    try:
+        candidates = [
+            path
+            for path in place.parent.iterdir()
+            if path.name.startswith("kineto")
+            and path != place
+            and (path.is_dir() or is_archive(path))
+        ]
+    except OSError:
+        return None
+    return candidates[0] if len(candidates) == 1 else None

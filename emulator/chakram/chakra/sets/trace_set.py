@@ -1,0 +1,423 @@
+"""Trace sets: the traces of all ranks of one job, and their process groups."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from chakram.bounded import read_bounded, read_stream_bounded
+from chakram.chakra.read.groups import parse_group_file
+from chakram.chakra.read.involved import check_dimensions
+from chakram.chakra.read.options import ReadOptions, TraceWarning, WarningKind
+from chakram.chakra.read.reader import (
+    OpenTrace,
+    ReadTrace,
+    open_stream,
+    read_stream,
+    settle,
+)
+from chakram.chakra.sets.finding import find_trace_set
+from chakram.chakra.sets.profiles import Profiles
+from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
+from chakram.errors import TraceError
+from chakram.trace.replication import ALL, replicate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from chakram.chakra.et_messages import Metadata
+    from chakram.chakra.read.decode import RankTrace
+    from chakram.chakra.sets.finding import FoundSet
+    from chakram.trace.graph import TraceGraph
+    from chakram.trace.replication import Replication
+
+_GROUP_FILE_LIMIT_BYTES = 64 * 2**20
+_GROUP_FILE_HINT = "is this the group file?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSet:
+    """The traces of all ranks of one job.
+
+    Attributes:
+        name: Where it came from.
+        graphs: The graph of every rank, by rank, from 0 without gaps.
+        groups: The process groups by name, among them ``world``, the group of nodes
+            that name none.
+        digest: SHA-256 over what all files hold (decompressed) and the groups: the
+            same trace in a folder, an archive or gzipped has the same.
+        warnings: What is odd in the files; see ``lint`` for what is wrong in them.
+        producer: Which tool wrote it, as far as one can tell.
+        schema: What the files say of their schema.
+        notes: What was made of the files, in sentences, that results have to say.
+        purposes: What groups are for, by name, in the words of the files.
+        least_ranks: By rank, how many ranks the job had at least, by what the trace of
+            that rank states; ranks that state nothing are left out.
+    """
+
+    name: str
+    graphs: Mapping[int, TraceGraph]
+    groups: Mapping[str, ProcessGroup]
+    digest: str
+    warnings: tuple[TraceWarning, ...]
+    producer: str
+    schema: str
+    notes: tuple[str, ...] = ()
+    purposes: Mapping[str, str] = field(default_factory=dict)
+    least_ranks: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def nranks(self) -> int:
+        """Number of ranks."""
+        return len(self.graphs)
+
+
+def load_trace_set(
+    path: str | Path,
+    *,
+    bytes_per_element: int | None = None,
+    comm_groups: str | Path | None = None,
+    kineto: str | Path | None = None,
+    prefix: str | None = None,
+    options: ReadOptions | None = None,
+    on_rank: Callable[[int, int], None] | None = None,
+) -> TraceSet:
+    """Return the trace set that *path* names.
+
+    Args:
+        path: A folder, an archive, a prefix, a pattern, or one of the files; see
+            ``chakram.chakra.sets.finding``.
+        bytes_per_element: What one unit of a stored size is worth; see ``ReadOptions``.
+        comm_groups: The group file, where it does not stand beside the traces.
+        kineto: The profiles of PyTorch host traces, where they are not found beside
+            them; see ``chakram.chakra.sets.profiles``.
+        prefix: Which set, where the folder or archive holds several.
+        options: How to read; *bytes_per_element* goes before what stands in it.
+        on_rank: Called with (ranks read, ranks in all) after every file.
+
+    Raises:
+        TraceError: If the set is not found, incomplete or not readable.
+    """
+    options = options or ReadOptions()
+    if bytes_per_element is not None:
+        options = replace(options, bytes_per_element=bytes_per_element)
+    with (
+        find_trace_set(path, prefix) as found,
+        Profiles(found, Path(kineto) if kineto else None) as profiles,
+    ):
+        check_dimensions(options.dimensions, nranks=len(found.files), where=found.place)
+        file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
+        opened: dict[int, OpenTrace] = {}
+        for rank, name in found.files.items():
+            with found.store.open(name) as stream:
+                opened[rank] = open_stream(
+                    stream,
+                    rank=rank,
+                    source=f"{found.store.place}/{name}",
+                    options=options,
+                    zero_is_a_group="0" in file_groups,
+                    profile_of=profiles.read,
+                )
+            if on_rank is not None:
+                on_rank(len(opened), len(found.files))
+        profiles.require_use()
+        return assemble(
+            name=found.place, traces=settle(opened), file_groups=file_groups
+        )
+
+
+def load_replicated(
+    path: str | Path,
+    replication: Replication,
+    *,
+    rank: int = 0,
+    comm_groups: str | Path | None = None,
+    kineto: str | Path | None = None,
+    prefix: str | None = None,
+    options: ReadOptions | None = None,
+) -> TraceSet:
+    """Return the trace set in which every rank has the trace of one.
+
+    Args:
+        path: As for ``load_trace_set``; files of other ranks need not be there.
+        replication: How many ranks, and their groups.
+        rank: Whose trace it is.
+        comm_groups: As for ``load_trace_set``, as the rest.
+        kineto: See there.
+        prefix: See there.
+        options: See there.
+
+    Raises:
+        TraceError: If the trace is not found, not readable, or cannot be replicated.
+    """
+    options = replace(
+        options or ReadOptions(), dimensions=tuple(replication.dimensions.values())
+    )
+    with (
+        find_trace_set(path, prefix, only=rank) as found,
+        Profiles(found, Path(kineto) if kineto else None, only=rank) as profiles,
+    ):
+        file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
+        name = found.files[rank]
+        with found.store.open(name) as stream:
+            read = read_stream(
+                stream,
+                rank=rank,
+                source=f"{found.store.place}/{name}",
+                options=options,
+                zero_is_a_group="0" in file_groups,
+                profile_of=profiles.read,
+            )
+        profiles.require_use()
+        members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
+        members |= file_groups
+        highest = max((max(ranks) for ranks in members.values()), default=0)
+        # Not all traces say how many ranks there were: files and groups hint at it.
+        hinted = max(max(found.files), highest, rank) + 1
+        recorded_ranks = max(hinted, read.trace.least_ranks)
+        groups = {
+            name: ProcessGroup(name=name, ranks=ranks)
+            for name, ranks in members.items()
+        }
+        for name, ranks in read.trace.groups.items():
+            if not ranks and name not in groups:
+                groups[name] = ProcessGroup(
+                    name=name, ranks=world_group(recorded_ranks).ranks
+                )
+        replicas = replicate(
+            read.trace.graph,
+            groups,
+            _with_parts(replication, read.trace),
+            recorded_ranks=recorded_ranks,
+        )
+        digest = hashlib.sha256(f"{rank} {read.sha256} {replication}".encode())
+        return TraceSet(
+            name=f"{found.place}.{rank}",
+            graphs=replicas.graphs,
+            groups=replicas.groups,
+            digest=digest.hexdigest(),
+            warnings=tuple(read.trace.warnings),
+            producer=read.trace.producer,
+            schema=_schema(read.trace.metadata),
+            notes=replicas.notes,
+        )
+
+
+def _with_parts(replication: Replication, trace: RankTrace) -> Replication:
+    """Return how a trace is replicated that has collectives of some dimensions.
+
+    Raises:
+        TraceError: If nothing says which dimensions their groups have.
+    """
+    groups = dict(replication.groups)
+    names = list(replication.dimensions)
+    for name, part in trace.parts.items():
+        involved = [names[place] for place in part.involved]
+        whole = (ALL,) if part.group is None else replication.groups.get(part.group)
+        if whole is None and part.group in replication.dimensions:
+            whole = (str(part.group),)
+        if whole is None:
+            raise TraceError(
+                f"{trace.graph.source}: process group {part.group!r}",
+                "does collectives of some of its dimensions, and nothing says which "
+                "it has",
+                f"say what it is: trace.groups: {{{part.group!r}: {ALL}}}, or names of "
+                "trace.dimensions",
+            )
+        groups[name] = tuple(each for each in involved if ALL in whole or each in whole)
+    return replace(replication, groups=groups)
+
+
+def assemble(
+    *,
+    name: str,
+    traces: Mapping[int, ReadTrace],
+    file_groups: Mapping[str, tuple[int, ...]],
+) -> TraceSet:
+    """Return the set of the traces of all ranks.
+
+    Args:
+        name: Name of the set.
+        traces: What was read, by rank.
+        file_groups: The groups of the group file; they go before the traces' own.
+
+    Raises:
+        TraceError: If the ranks disagree about a group.
+    """
+    ranks = sorted(traces)
+    groups = _merge_groups(traces, file_groups)
+    overruled = _overruled(traces, file_groups)
+    metadata = traces[ranks[0]].trace.metadata
+    digest = hashlib.sha256()
+    for rank in ranks:
+        digest.update(f"{rank} {traces[rank].sha256}\n".encode())
+    for group in sorted(groups):
+        digest.update(f"{group} {groups[group].ranks}\n".encode())
+    return TraceSet(
+        name=name,
+        graphs={rank: traces[rank].trace.graph for rank in ranks},
+        groups=groups,
+        digest=digest.hexdigest(),
+        warnings=tuple(
+            warning
+            for rank in ranks
+            for warning in (*traces[rank].trace.warnings, *overruled.get(rank, ()))
+        ),
+        producer=traces[ranks[0]].trace.producer,
+        schema=_schema(metadata),
+        purposes={
+            name: purpose
+            for read in traces.values()
+            for name, purpose in read.trace.purposes.items()
+            if purpose and name in groups
+        },
+        least_ranks={
+            rank: read.trace.least_ranks
+            for rank, read in traces.items()
+            if read.trace.least_ranks
+        },
+    )
+
+
+def _merge_groups(
+    traces: Mapping[int, ReadTrace], file_groups: Mapping[str, tuple[int, ...]]
+) -> dict[str, ProcessGroup]:
+    world = world_group(len(traces))
+    members = dict(file_groups)
+    first_seen: dict[str, int] = {}
+    for rank in sorted(traces):
+        for name, ranks in traces[rank].trace.groups.items():
+            stated = ranks or world.ranks
+            if name in file_groups:
+                continue
+            if members.setdefault(name, stated) != stated:
+                raise TraceError(
+                    traces[rank].trace.graph.source,
+                    f"rank {rank} says that group {name!r} has the ranks "
+                    f"{list(stated)}, rank {first_seen[name]} says "
+                    f"{list(members[name])}",
+                    "give the groups in a comm_group.json",
+                )
+            first_seen.setdefault(name, rank)
+    groups = {name: ProcessGroup(name=name, ranks=members[name]) for name in members}
+    groups[WORLD] = world
+    return groups | _parts(traces, groups)
+
+
+def _parts(
+    traces: Mapping[int, ReadTrace], groups: Mapping[str, ProcessGroup]
+) -> dict[str, ProcessGroup]:
+    """Return the groups of collectives of some dimensions.
+
+    Those of a group that nobody defines are not defined either.
+    """
+    parts: dict[str, ProcessGroup] = {}
+    for read in traces.values():
+        for name, part in read.trace.parts.items():
+            whole = groups.get(part.group or WORLD)
+            if name in parts or whole is None:
+                continue
+            ranks = set(part.ranks)
+            members = tuple(rank for rank in whole.ranks if rank in ranks)
+            if members:
+                parts[name] = ProcessGroup(name=name, ranks=members)
+    return parts
+
+
+def _overruled(
+    traces: Mapping[int, ReadTrace], file_groups: Mapping[str, tuple[int, ...]]
+) -> dict[int, list[TraceWarning]]:
+    """Return by rank what its trace says of groups, and the group file otherwise."""
+    found: dict[int, list[TraceWarning]] = {}
+    world = world_group(len(traces)).ranks
+    for rank, read in traces.items():
+        differing = [
+            (name, stated or world)
+            for name, stated in read.trace.groups.items()
+            if file_groups.get(name, stated or world) != (stated or world)
+        ]
+        if differing:
+            name, stated = differing[0]
+            found[rank] = [
+                TraceWarning(
+                    kind=WarningKind.GROUP_DIFFERS,
+                    rank=rank,
+                    where=read.trace.graph.source,
+                    found=f"gives group {name!r} the ranks {ranks_text(stated)}; "
+                    f"those of the group file count: {ranks_text(file_groups[name])}",
+                    count=len(differing),
+                )
+            ]
+    return found
+
+
+def _file_groups(found: FoundSet, given: Path | None) -> dict[str, tuple[int, ...]]:
+    text, source = _group_file(found, given)
+    groups = {} if text is None else parse_group_file(text, source)
+    if given is None:
+        _refuse_another(found, groups)
+    return groups
+
+
+def _refuse_another(found: FoundSet, groups: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a set with a second group file that says something else.
+
+    Raises:
+        TraceError: If it has one.
+    """
+    other = found.other_group_file
+    if other is not None and parse_group_file(*_stored(found, other)) != groups:
+        raise TraceError(
+            found.place,
+            f"has two group files that differ: {found.group_file} and {other}",
+            "say which one counts (--comm-groups), or move the other away",
+        )
+
+
+def group_file_bytes(found: FoundSet) -> bytes | None:
+    """Return the group file of a set as it stands there; None if there is none.
+
+    Raises:
+        TraceError: If it cannot be read, or is no group file.
+    """
+    text, source = _group_file(found, None)
+    if text is not None:
+        _refuse_another(found, parse_group_file(text, source))
+    return text
+
+
+def _group_file(found: FoundSet, given: Path | None) -> tuple[bytes | None, str]:
+    """Return what a group file holds, None if there is none; and its name."""
+    path = given or (found.group_path if found.group_file is None else None)
+    if path is not None:
+        text = read_bounded(
+            path,
+            limit_bytes=_GROUP_FILE_LIMIT_BYTES,
+            error=TraceError,
+            size_hint=_GROUP_FILE_HINT,
+        )
+        return text, str(path)
+    return (None, "") if found.group_file is None else _stored(found, found.group_file)
+
+
+def _stored(found: FoundSet, name: str) -> tuple[bytes, str]:
+    """Return what a group file in the store of a set holds, and its name."""
+    source = f"{found.store.place}/{name}"
+    with found.store.open(name) as stream:
+        text = read_stream_bounded(
+            stream,
+            source,
+            limit_bytes=_GROUP_FILE_LIMIT_BYTES,
+            error=TraceError,
+            hint=_GROUP_FILE_HINT,
+        )
+    return text, source
+
+
+def _schema(metadata: Metadata) -> str:
+    schema = metadata.attributes.get("schema")
+    if schema is not None:
+        return str(schema)[:80]
+    return metadata.version[:80] or "not stated"

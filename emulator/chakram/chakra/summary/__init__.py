@@ -1,0 +1,1 @@
+"""What a trace set holds, in numbers."""

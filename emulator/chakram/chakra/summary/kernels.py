@@ -1,0 +1,84 @@
+"""What a compute node computes, as far as its name tells: the columns of a table.
+
+The Chakra paper counts computation as GeMM, attention, element-wise and others (its
+Table 5), but no trace states any of these.  Names do, more or less: PyTorch's are those
+of operators (``aten::addmm``) and of CUDA kernels (``sm80_xmma_gemm...``).  Of nested
+operators only the innermost counts: ``aten::linear`` is a wrapper round
+``aten::addmm``, hence among the others.  STAGE's names are those of tensors; it has an
+attribute ``op_type`` instead.  Chakram's own are those of parts of a layer; each counts
+as what takes most of its time: of an expert, its matrix products.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["KernelClass", "kernel_class"]
+
+
+class KernelClass(StrEnum):
+    """Kinds of computation, in the order of the table."""
+
+    GEMM = "gemm"
+    ATTENTION = "attention"
+    ELEMENTWISE = "elementwise"
+    OTHER = "other"
+
+
+_ATTENTION = re.compile(
+    r"flash|fmha|attn_kernel|scaled_dot_product|sdpa|(?<![a-z])attention(?![a-z_])"
+)
+_GEMM = re.compile(
+    r"gemm|cutlass|cublas|scudnn|wgrad|dgrad"
+    r"|(^|::)_?(mm|addmm|bmm|baddbmm|addbmm|scaled_mm|convolution\w*|conv\dd)$"
+)
+_ELEMENTWISE = re.compile(
+    r"elementwise|(^|::)_?(add|sub|mul|div|neg|abs|exp|log|pow|sqrt|rsqrt|square"
+    r"|reciprocal|addcmul|addcdiv|lerp|where|relu|relu6|gelu|silu|sigmoid|tanh"
+    r"|leaky_relu|hardtanh|threshold|clamp|clamp_min|clamp_max|maximum|minimum"
+    r"|dropout|native_dropout|masked_fill|fill|zero|copy|eq|ne|lt|le|gt|ge"
+    r"|logical_\w+|bitwise_\w+)(_backward)?_?$"
+)
+_OWN_GEMM = re.compile(
+    r"(^|\.)layer\d+\.((forward|backward)\.)?"
+    r"(gate|expert|shared|ffn|attention\.(project|output))$"
+    r"|(^|\.)output\.(forward|backward)$"
+)
+_OWN_ELEMENTWISE = re.compile(r"^optimizer$")
+"""What ``chakram.synth`` calls its nodes."""
+
+_COUNTER = re.compile(r"\(\d+\)$")
+"""Some converters number the calls of an operator: ``aten::mul(322)``."""
+
+STAGE_OP_TYPES: Final = {
+    "M": KernelClass.GEMM,
+    "A": KernelClass.ELEMENTWISE,
+    "E": KernelClass.ELEMENTWISE,
+    "E2": KernelClass.ELEMENTWISE,
+}
+"""Matrix product, sum, element-wise with one or two inputs; others move data."""
+
+
+@lru_cache(maxsize=65536)
+def kernel_class(name: str, op_type: str = "") -> KernelClass:
+    """Return what kind of computation a node of this name is.
+
+    Args:
+        name: The node's name.
+        op_type: STAGE's attribute; empty for other producers.
+    """
+    plain = _COUNTER.sub("", name.lower())
+    if not op_type and _OWN_GEMM.search(plain):
+        return KernelClass.GEMM
+    if _ATTENTION.search(plain):
+        return KernelClass.ATTENTION
+    if op_type:
+        return STAGE_OP_TYPES.get(op_type, KernelClass.OTHER)
+    if _GEMM.search(plain):
+        return KernelClass.GEMM
+    if _ELEMENTWISE.search(plain) or _OWN_ELEMENTWISE.search(plain):
+        return KernelClass.ELEMENTWISE
+    return KernelClass.OTHER

@@ -1,0 +1,369 @@
+"""What a trace set holds, in numbers: nodes, groups, traffic, times, dependencies."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.chakra.summary.distribution import Distribution, distribution
+from chakram.chakra.summary.kernels import KernelClass, kernel_class
+from chakram.chakra.summary.sizes import SizeBin, size_bins
+from chakram.chakra.summary.traffic import Traffic, largest_pairs, measure_traffic
+from chakram.collectives.groups import WORLD
+from chakram.trace.node import CPU_STREAM, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from chakram.chakra.summary.traffic import LargestPairs, Work, WorkTraffic
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.trace.graph import TraceGraph
+
+__all__ = [
+    "CommunicationRow",
+    "Dependencies",
+    "GroupSummary",
+    "RankSummary",
+    "TraceSummary",
+    "summarize",
+]
+
+POINT_TO_POINT = "p2p"
+"""Sends and receives, in the counts of a rank's communication."""
+
+
+LARGEST_PAIRS = 20
+"""Pairs of ranks that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommunicationRow:
+    """All nodes of one kind of communication in groups of one size, over all ranks.
+
+    Sizes are what one rank contributes to one collective.
+
+    Attributes:
+        what: A collective, ``send`` or ``receive``.
+        group_ranks: Ranks of a group; None for messages, and for groups that nothing
+            defines.
+        groups: How many different groups there are.
+        nodes: Nodes of all ranks.
+        min_bytes: The smallest size.
+        max_bytes: The largest size.
+        total_bytes: All sizes together.
+        sent_bytes: Payload that ranks send each other for it.
+        wire_bytes: The same with the headers of all packets.
+        algorithms: What carries it.
+        sizes: How many nodes have which size.
+    """
+
+    what: str
+    group_ranks: int | None
+    groups: int
+    nodes: int
+    min_bytes: int
+    max_bytes: int
+    total_bytes: int
+    sent_bytes: int
+    wire_bytes: int
+    algorithms: tuple[str, ...]
+    sizes: tuple[SizeBin, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSummary:
+    """One process group that communication uses.
+
+    ``ranks`` is None for a group that nothing defines; ``nodes`` counts those of all
+    ranks by collective, ``sizes`` by collective and size.
+    """
+
+    name: str
+    ranks: tuple[int, ...] | None
+    nodes: Mapping[str, int]
+    sizes: Mapping[str, tuple[SizeBin, ...]]
+    total_bytes: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSummary:
+    """One rank, counted as in the Chakra paper's Table 5.
+
+    Attributes:
+        rank: The rank.
+        nodes: All its nodes.
+        computation: Its compute nodes by ``KernelClass``.
+        communication: Its collectives by name, sends and receives as ``p2p``.
+        memory: Nodes that load or store.
+        passed: Nodes that mean nothing for a network.
+        duration_ns: Durations that its trace states, all together.
+        slots_ns: What is computed in each of its slots, those that do one thing at a
+            time: ``CPU``, ``GPU``, ``GPU stream 7``.
+        num_ops: Floating-point operations of its compute nodes.
+        sent_bytes: Payload that it sends.
+        received_bytes: Payload that it gets.
+    """
+
+    rank: int
+    nodes: int
+    computation: Mapping[str, int]
+    communication: Mapping[str, int]
+    memory: int
+    passed: int
+    duration_ns: int
+    slots_ns: Mapping[str, int]
+    num_ops: int
+    sent_bytes: int
+    received_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """How nodes wait for one another.
+
+    ``parents`` are the nodes that one waits for, ``children`` those that wait for it;
+    ``roots`` have no parents, ``leaves`` no children.
+    """
+
+    edges: int
+    parents: Distribution | None
+    children: Distribution | None
+    roots: int
+    leaves: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSummary:
+    """What a trace set holds.
+
+    Attributes:
+        nodes: Nodes of all ranks.
+        nodes_by_kind: The same by kind.
+        per_rank: The ranks, ascending.
+        communication: By kind and size of group, largest traffic first.
+        groups: By name, those that communication uses.
+        unused_groups: The names of those that are defined, and that nothing uses.
+        durations: By kind of node, durations in ns that are stated and not 0.
+        without_duration: By kind, nodes of which the trace states none.
+        dependencies: The edges between nodes.
+        messages: Sizes of the messages that ranks send each other.
+        traffic: Who sends whom how much.
+        largest_pairs: Where most goes; None where there is no matrix.
+    """
+
+    nodes: int
+    nodes_by_kind: Mapping[str, int]
+    per_rank: tuple[RankSummary, ...]
+    communication: tuple[CommunicationRow, ...]
+    groups: tuple[GroupSummary, ...]
+    unused_groups: tuple[str, ...]
+    durations: Mapping[str, Distribution]
+    without_duration: Mapping[str, int]
+    dependencies: Dependencies
+    messages: Distribution | None
+    traffic: Traffic
+    largest_pairs: LargestPairs | None
+
+
+def summarize(
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    *,
+    op_types: Mapping[int, Sequence[str]] | None = None,
+    on_rank: Callable[[int, int], None] | None = None,
+) -> TraceSummary:
+    """Return what the graphs of all ranks hold.
+
+    Args:
+        graphs: The trace of every rank, from 0.
+        groups: The process groups by name.
+        op_types: By rank and position, STAGE's attribute of that name.
+        on_rank: Called with (ranks done, ranks in all) after every rank.
+    """
+    traffic = measure_traffic(graphs, groups, on_rank=on_rank)
+    durations: dict[NodeKind, Counter[int]] = {kind: Counter() for kind in NodeKind}
+    parents: Counter[int] = Counter()
+    children: Counter[int] = Counter()
+    ranks = []
+    for rank in sorted(graphs):
+        types = op_types.get(rank, ()) if op_types else ()
+        ranks.append(_rank(graphs[rank], types, traffic, durations))
+        _count_edges(graphs[rank], parents, children)
+    by_kind = {kind: sum(counts.values()) for kind, counts in durations.items()}
+    return TraceSummary(
+        nodes=sum(by_kind.values()),
+        nodes_by_kind=_named(by_kind),
+        per_rank=tuple(ranks),
+        communication=_rows(traffic, groups),
+        groups=_groups(traffic, groups),
+        unused_groups=_unused(traffic, groups),
+        durations={
+            kind.name.lower(): spread
+            for kind, counts in durations.items()
+            if (spread := distribution(_stated(counts))) is not None
+        },
+        without_duration=_named({kind: durations[kind][0] for kind in NodeKind}),
+        dependencies=Dependencies(
+            edges=sum(degree * count for degree, count in parents.items()),
+            parents=distribution(parents),
+            children=distribution(children),
+            roots=parents[0],
+            leaves=children[0],
+        ),
+        messages=distribution(traffic.messages),
+        traffic=traffic,
+        largest_pairs=largest_pairs(traffic, LARGEST_PAIRS),
+    )
+
+
+def _rank(
+    graph: TraceGraph,
+    op_types: Sequence[str],
+    traffic: Traffic,
+    durations: dict[NodeKind, Counter[int]],
+) -> RankSummary:
+    """Return what one rank has; count its *durations* by kind."""
+    computation = dict.fromkeys(KernelClass, 0)
+    communication: Counter[str] = Counter()
+    duration_ns = num_ops = 0
+    kinds = dict.fromkeys(NodeKind, 0)
+    slots_ns: Counter[str] = Counter()
+    for node in graph.nodes():
+        kinds[node.kind] += 1
+        durations[node.kind][node.duration_ns] += 1
+        duration_ns += node.duration_ns
+        num_ops += node.num_ops
+        if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY):
+            slots_ns[slot_name(node.stream)] += node.duration_ns
+        if node.kind is NodeKind.COMPUTE:
+            op_type = op_types[node.position] if op_types else ""
+            computation[kernel_class(node.name, op_type)] += 1
+        elif node.kind is NodeKind.COLLECTIVE:
+            communication[str(node.op)] += 1
+    messages = kinds[NodeKind.SEND] + kinds[NodeKind.RECEIVE]
+    return RankSummary(
+        rank=graph.rank,
+        nodes=len(graph),
+        computation={str(kernel): count for kernel, count in computation.items()},
+        communication={POINT_TO_POINT: messages, **communication},
+        memory=kinds[NodeKind.MEMORY],
+        passed=kinds[NodeKind.PASS],
+        duration_ns=duration_ns,
+        slots_ns=dict(sorted(slots_ns.items())),
+        num_ops=num_ops,
+        sent_bytes=traffic.sent_bytes[graph.rank],
+        received_bytes=traffic.received_bytes[graph.rank],
+    )
+
+
+def slot_name(stream: int | None) -> str:
+    """Return how the slot of a computation is called."""
+    if stream is None:
+        return "GPU"
+    return "CPU" if stream == CPU_STREAM else f"GPU stream {stream}"
+
+
+def _count_edges(
+    graph: TraceGraph, parents: Counter[int], children: Counter[int]
+) -> None:
+    of = array("q", bytes(8 * len(graph)))
+    for position in range(len(graph)):
+        dependencies = graph.dependencies(position)
+        parents[len(dependencies)] += 1
+        for dependency in dependencies:
+            of[dependency] += 1
+    children.update(of)
+
+
+def _rows(
+    traffic: Traffic, groups: Mapping[str, ProcessGroup]
+) -> tuple[CommunicationRow, ...]:
+    """Put groups of equal size together; most traffic first."""
+    alike: dict[tuple[str, int | None], list[tuple[Work, WorkTraffic]]] = {}
+    for work, of in traffic.work.items():
+        group = None if work.group is None else groups.get(work.group)
+        size = None if group is None else len(group.ranks)
+        alike.setdefault((work.what, size), []).append((work, of))
+    rows = [
+        CommunicationRow(
+            what=what,
+            group_ranks=group_ranks,
+            groups=sum(work.group is not None for work, _ in members),
+            nodes=sum(of.sizes.total() for _, of in members),
+            min_bytes=min(min(of.sizes) for _, of in members),
+            max_bytes=max(max(of.sizes) for _, of in members),
+            total_bytes=sum(_total(of.sizes) for _, of in members),
+            sent_bytes=sum(of.sent_bytes for _, of in members),
+            wire_bytes=sum(of.wire_bytes for _, of in members),
+            algorithms=tuple(
+                sorted({name for _, of in members for name in of.algorithms})
+            ),
+            sizes=size_bins(sum((of.sizes for _, of in members), Counter())),
+        )
+        for (what, group_ranks), members in alike.items()
+    ]
+    rows.sort(
+        key=lambda row: (
+            -row.sent_bytes,
+            -row.total_bytes,
+            row.what,
+            row.group_ranks or 0,
+        )
+    )
+    return tuple(rows)
+
+
+def _groups(
+    traffic: Traffic, groups: Mapping[str, ProcessGroup]
+) -> tuple[GroupSummary, ...]:
+    used: dict[str, list[tuple[str, WorkTraffic]]] = {}
+    for work, of in traffic.work.items():
+        if work.group is not None:
+            used.setdefault(work.group, []).append((work.what, of))
+    return tuple(
+        GroupSummary(
+            name=name,
+            ranks=groups[name].ranks if name in groups else None,
+            nodes={
+                what: of.sizes.total() for what, of in sorted(used[name], key=_what)
+            },
+            sizes={
+                what: size_bins(of.sizes) for what, of in sorted(used[name], key=_what)
+            },
+            total_bytes=sum(_total(of.sizes) for _, of in used[name]),
+            sent_bytes=sum(of.sent_bytes for _, of in used[name]),
+        )
+        for name in sorted(used, key=_numbers_first)
+    )
+
+
+def _unused(traffic: Traffic, groups: Mapping[str, ProcessGroup]) -> tuple[str, ...]:
+    used = {work.group for work in traffic.work}
+    # All ranks are a group of their own whether somebody defines it or not.
+    return tuple(sorted(groups.keys() - used - {WORLD}, key=_numbers_first))
+
+
+def _what(pair: tuple[str, WorkTraffic]) -> str:
+    return pair[0]
+
+
+def _numbers_first(name: str) -> tuple[int, int, str]:
+    """Order names that are numbers by their value; ``world`` comes last."""
+    if name == WORLD:
+        return 2, 0, name
+    return (0, int(name), name) if name.isdecimal() else (1, 0, name)
+
+
+def _total(sizes: Mapping[int, int]) -> int:
+    return sum(size * count for size, count in sizes.items())
+
+
+def _stated(durations: Mapping[int, int]) -> dict[int, int]:
+    return {value: count for value, count in durations.items() if value}
+
+
+def _named(counts: Mapping[NodeKind, int]) -> dict[str, int]:
+    return {kind.name.lower(): count for kind, count in counts.items() if count}

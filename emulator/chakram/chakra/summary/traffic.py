@@ -1,0 +1,260 @@
+"""What the communication of a trace set puts on the network: who sends whom how much.
+
+Every rank's nodes are expanded by the algorithms that ``auto`` chooses, the same that
+an experiment takes which says nothing else.  What a rank sends is counted at that rank
+only, so a set with faults can be looked at as well: nothing has to match.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from heapq import nlargest
+from typing import TYPE_CHECKING, NamedTuple
+
+from chakram.collectives.algorithms import automatic_algorithm
+from chakram.collectives.groups import WORLD
+from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
+from chakram.collectives.schedule import transfer_bytes
+from chakram.plan.wire_cost import wire_bytes
+from chakram.trace.node import NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.collectives.splits import Splits
+    from chakram.trace.graph import TraceGraph
+
+__all__ = [
+    "MATRIX_RANKS",
+    "PATH_MTU",
+    "LargestPairs",
+    "Traffic",
+    "Work",
+    "largest_pairs",
+    "measure_traffic",
+]
+
+PATH_MTU = 4096
+"""Payload of a full packet, by which headers are counted: the default of runs."""
+
+MATRIX_RANKS = 2048
+"""With more ranks there is no matrix: it would have millions of numbers."""
+
+
+class Work(NamedTuple):
+    """One kind of communication of one process group.
+
+    ``group`` is None for a message between two ranks.
+    """
+
+    what: str
+    group: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkTraffic:
+    """What nodes of one kind and group do, over all ranks.
+
+    Attributes:
+        sizes: How many nodes have which size: what one rank contributes, in bytes.
+        sent_bytes: Payload that the ranks send each other.
+        wire_bytes: The same with the headers of all packets, on layer 2.
+        algorithms: What carries it.
+    """
+
+    sizes: Counter[int] = field(default_factory=Counter)
+    sent_bytes: int = 0
+    wire_bytes: int = 0
+    algorithms: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True, kw_only=True)
+class Traffic:
+    """What all ranks send in one iteration.
+
+    Attributes:
+        work: By kind and group.
+        sent_bytes: By rank, the payload that it sends.
+        received_bytes: By rank, the payload that it gets.
+        messages: How many messages have which size.
+        matrix: Payload from rank to rank, row by row; None for too many ranks.
+        unplaced: Nodes of which nobody can say whom they send to: of a group that
+            nothing defines, without a peer.
+    """
+
+    work: dict[Work, WorkTraffic]
+    sent_bytes: array[int]
+    received_bytes: array[int]
+    messages: Counter[int]
+    matrix: array[int] | None
+    unplaced: int = 0
+
+    def row(self, rank: int) -> array[int]:
+        """Return what *rank* sends to each rank.
+
+        Raises:
+            ValueError: If there is no matrix.
+        """
+        if self.matrix is None:
+            raise ValueError("there is no matrix")
+        nranks = len(self.sent_bytes)
+        return self.matrix[rank * nranks : (rank + 1) * nranks]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LargestPairs:
+    """The pairs of ranks between which most is sent.
+
+    Attributes:
+        pairs: Source, destination and payload; most first, then by rank.
+        as_large: How many more send as much as the last of them.
+        all_pairs: How many send each other anything.
+    """
+
+    pairs: tuple[tuple[int, int, int], ...]
+    as_large: int
+    all_pairs: int
+
+
+def largest_pairs(traffic: Traffic, limit: int) -> LargestPairs | None:
+    """Return the largest cells of the matrix; None where there is none.
+
+    Args:
+        traffic: What all ranks send.
+        limit: How many pairs.
+    """
+    if traffic.matrix is None:
+        return None
+    nranks = len(traffic.sent_bytes)
+    cells = nlargest(
+        limit,
+        ((size_bytes, -cell) for cell, size_bytes in enumerate(traffic.matrix)),
+    )
+    pairs = tuple(
+        (*divmod(-cell, nranks), size_bytes) for size_bytes, cell in cells if size_bytes
+    )
+    last = pairs[-1][2] if pairs else 0
+    alike = traffic.matrix.count(last) - sum(pair[2] == last for pair in pairs)
+    return LargestPairs(
+        pairs=pairs,
+        as_large=alike if pairs else 0,
+        all_pairs=len(traffic.matrix) - traffic.matrix.count(0),
+    )
+
+
+class _Share(NamedTuple):
+    """Equal nodes of one rank."""
+
+    op: CollectiveOp
+    group: str
+    size_bytes: int
+    root: int
+    splits: Splits | None
+
+
+def measure_traffic(
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    *,
+    on_rank: Callable[[int, int], None] | None = None,
+) -> Traffic:
+    """Return what the ranks of a set send, all nodes once.
+
+    Args:
+        graphs: The trace of every rank, from 0.
+        groups: The process groups by name.
+        on_rank: Called with (ranks done, ranks in all) after every rank.
+    """
+    nranks = len(graphs)
+    traffic = Traffic(
+        work={},
+        sent_bytes=array("q", bytes(8 * nranks)),
+        received_bytes=array("q", bytes(8 * nranks)),
+        messages=Counter(),
+        matrix=array("q", bytes(8 * nranks * nranks))
+        if nranks <= MATRIX_RANKS
+        else None,
+    )
+    for done, rank in enumerate(sorted(graphs), start=1):
+        shares: Counter[_Share] = Counter()
+        for node in graphs[rank].nodes():
+            if node.kind is NodeKind.COLLECTIVE and node.op is not None:
+                group = node.group or WORLD
+                # A collective without a size moves nothing that could be counted.
+                size_bytes = max(0, node.comm_bytes)
+                root, splits = node.root or 0, node.splits
+                shares[_Share(node.op, group, size_bytes, root, splits)] += 1
+            elif node.kind in (NodeKind.SEND, NodeKind.RECEIVE):
+                of = _of(traffic, node.kind.name.lower(), None)
+                of.sizes[node.comm_bytes] += 1
+                if node.kind is NodeKind.SEND:
+                    _send(traffic, of, rank, node.peer, node.comm_bytes, 1)
+        for share, count in shares.items():
+            _collective(traffic, share, count, rank, groups.get(share.group))
+        if on_rank is not None:
+            on_rank(done, nranks)
+    return traffic
+
+
+def _of(traffic: Traffic, what: str, group: str | None) -> WorkTraffic:
+    return traffic.work.setdefault(Work(what, group), WorkTraffic())
+
+
+def _collective(
+    traffic: Traffic,
+    share: _Share,
+    count: int,
+    rank: int,
+    group: ProcessGroup | None,
+) -> None:
+    of = _of(traffic, str(share.op), share.group)
+    of.sizes[share.size_bytes] += count
+    if group is None or rank not in group.ranks or share.root >= len(group.ranks):
+        traffic.unplaced += count
+        return
+    nranks = len(group.ranks)
+    how = automatic_algorithm(
+        share.op,
+        size_bytes=nccl_size_bytes(
+            share.op, input_bytes=share.size_bytes, nranks=nranks
+        ),
+        nranks=nranks,
+    )
+    of.algorithms.add(how.name)
+    if share.splits is not None:
+        # Whichever algorithm it is, every part goes straight to where it belongs.
+        own = group.position(rank)
+        for peer, size_bytes in enumerate(share.splits.sent_bytes[:nranks]):
+            if peer != own and size_bytes:
+                _send(traffic, of, rank, group.ranks[peer], size_bytes, count)
+        return
+    for transfer in how.sends(group.position(rank), nranks=nranks, root=share.root):
+        size_bytes = transfer_bytes(
+            how, transfer, nranks=nranks, input_bytes=share.size_bytes
+        )
+        _send(traffic, of, rank, group.ranks[transfer.dst], size_bytes, count)
+
+
+def _send(
+    traffic: Traffic,
+    of: WorkTraffic,
+    src: int,
+    dst: int | None,
+    size_bytes: int,
+    count: int,
+) -> None:
+    nranks = len(traffic.sent_bytes)
+    if dst is None or dst >= nranks:
+        traffic.unplaced += count
+        return
+    total = size_bytes * count
+    of.sent_bytes += total
+    of.wire_bytes += wire_bytes(size_bytes, path_mtu=PATH_MTU) * count
+    traffic.messages[size_bytes] += count
+    traffic.sent_bytes[src] += total
+    traffic.received_bytes[dst] += total
+    if traffic.matrix is not None:
+        traffic.matrix[src * nranks + dst] += total

@@ -1,0 +1,1 @@
+"""From graphs to the files of traces."""

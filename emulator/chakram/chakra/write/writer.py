@@ -1,0 +1,194 @@
+"""Write graphs as Chakra execution traces, schema 1.0.0, and their group file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chakram.chakra.et_messages import (
+    SCHEMA_VERSION,
+    Metadata,
+    NodeType,
+    encode_metadata,
+    encode_node,
+)
+from chakram.chakra.read.framing import frame
+from chakram.chakra.read.groups import GROUPS_ATTRIBUTE, encode_group_file, groups_text
+from chakram.chakra.read.nodes import RECEIVED_SPLITS, SENT_SPLITS
+from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
+from chakram.collectives.groups import WORLD
+from chakram.collectives.ops import CollectiveOp
+from chakram.trace.node import CPU_STREAM, NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from chakram.chakra.et_messages import AttributeValue
+    from chakram.chakra.write.compatibility import Elsewhere
+    from chakram.collectives.groups import ProcessGroup
+    from chakram.synth.program import GroupDescription, Synthesis
+    from chakram.trace.graph import TraceGraph
+    from chakram.trace.node import TraceNode
+
+_NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
+    NodeKind.COMPUTE: NodeType.COMP,
+    NodeKind.MEMORY: NodeType.MEM_LOAD,
+    NodeKind.COLLECTIVE: NodeType.COMM_COLL,
+    NodeKind.SEND: NodeType.COMM_SEND,
+    NodeKind.RECEIVE: NodeType.COMM_RECV,
+    # ASTRA-sim aborts at a metadata node; a computation of nothing ends at once, too.
+    NodeKind.PASS: NodeType.COMP,
+}
+_COMM_TYPES: Final[Mapping[CollectiveOp, int]] = {
+    CollectiveOp.ALL_REDUCE: 0,
+    CollectiveOp.REDUCE: 1,
+    CollectiveOp.ALL_GATHER: 2,
+    CollectiveOp.GATHER: 3,
+    CollectiveOp.SCATTER: 4,
+    CollectiveOp.BROADCAST: 5,
+    CollectiveOp.ALL_TO_ALL: 6,
+    CollectiveOp.ALL_TO_ALL_V: 6,
+    CollectiveOp.REDUCE_SCATTER: 7,
+    CollectiveOp.BARRIER: 9,
+}
+
+
+def encode_trace(
+    graph: TraceGraph, *, producer: str, groups: Sequence[GroupDescription] = ()
+) -> Iterator[bytes]:
+    """Yield the records of one rank's file.
+
+    Dependencies become data dependencies; times are rounded to microseconds; sizes are
+    bytes; what means nothing for a network becomes a computation that takes no time.
+
+    Args:
+        graph: The graph.
+        producer: What the metadata says of the origin.
+        groups: The rank's groups, to be told in the metadata, with what they are for.
+            PyTorch has a node for that, at which ASTRA-sim aborts.
+
+    Raises:
+        ValueError: If a collective is of a kind that the schema has no number for.
+    """
+    attributes: dict[str, AttributeValue] = {"producer": producer}
+    if groups:
+        attributes[GROUPS_ATTRIBUTE] = groups_text(
+            (each.group.name, each.purpose, each.group.ranks) for each in groups
+        )
+    metadata = Metadata(version=SCHEMA_VERSION, attributes=attributes)
+    yield frame(encode_metadata(metadata))
+    for node in graph.nodes():
+        yield frame(
+            encode_node(
+                node_id=node.node_id,
+                name=node.name,
+                node_type=_NODE_TYPES[node.kind],
+                data_deps=[graph.node_id(i) for i in node.dependencies],
+                start_time_micros=round((node.start_ns or 0) / 1_000),
+                duration_micros=0
+                if node.kind is NodeKind.PASS
+                else round(node.duration_ns / 1_000),
+                attributes=_attributes(node),
+            )
+        )
+
+
+def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
+    values: dict[str, AttributeValue | None] = {}
+    if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY, NodeKind.PASS):
+        # Zeros, too: ASTRA-sim's roofline waits for ever at a node without them.
+        values["num_ops"] = node.num_ops
+        values["tensor_size"] = node.tensor_bytes
+    else:
+        if node.comm_bytes >= 0:
+            values["comm_size"] = node.comm_bytes
+        values["pg_name"] = None if node.group == WORLD else node.group
+        values["comm_tag"] = node.tag
+        values["root"] = node.root
+    if node.kind is NodeKind.SEND:
+        values["comm_dst"] = node.peer
+    elif node.kind is NodeKind.RECEIVE:
+        values["comm_src"] = node.peer
+    elif node.kind is NodeKind.COLLECTIVE:
+        number = None if node.op is None else _COMM_TYPES.get(node.op)
+        if number is None:
+            raise ValueError(f"node {node.node_id}: the schema has no {node.op}")
+        values["comm_type"] = number
+        if node.splits is not None:
+            values[SENT_SPLITS], values[RECEIVED_SPLITS] = node.splits
+    on_cpu = node.stream == CPU_STREAM
+    values["is_cpu_op"] = on_cpu
+    values["stream"] = None if on_cpu else node.stream
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def write_synthesis(
+    folder: Path,
+    synthesis: Synthesis,
+    *,
+    replace: bool = False,
+    on_rank: Callable[[int], None] | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> list[Path]:
+    """Write the trace set of a synthetic job; see `write_trace_set`."""
+    return write_trace_set(
+        folder,
+        prefix=synthesis.kind,
+        graphs=synthesis.graphs(),
+        groups=synthesis.groups,
+        producer=synthesis.producer,
+        descriptions_of=synthesis.descriptions_of,
+        replace=replace,
+        on_rank=on_rank,
+        elsewhere=elsewhere,
+    )
+
+
+def write_trace_set(
+    folder: Path,
+    *,
+    prefix: str,
+    graphs: Iterable[TraceGraph],
+    groups: Iterable[ProcessGroup],
+    producer: str,
+    descriptions_of: Callable[[int], Sequence[GroupDescription]] | None = None,
+    replace: bool = False,
+    on_rank: Callable[[int], None] | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> list[Path]:
+    """Write ``<prefix>.<rank>.et`` for every rank, and the group file if there is one.
+
+    Args:
+        folder: Where to; made if it is not there.
+        prefix: Start of the names.
+        graphs: The graphs, by rank from 0; each is written before the next is taken.
+        groups: The groups that the nodes name; ``world`` needs no definition.
+        producer: What the metadata says of the origin.
+        descriptions_of: Gives the groups of a rank, to be told in its file.
+        replace: Replace a set of that prefix, and a group file.
+        on_rank: Called with the number of ranks written, after each.
+        elsewhere: Takes note of what other readers cannot do.
+
+    Returns:
+        What was written.
+
+    Raises:
+        RunDirectoryError: If the folder cannot be written, or has such files already.
+        ValueError: If a group's name or a collective does not exist in the schema.
+    """
+    defined = {group.name: group.ranks for group in groups if group.name != WORLD}
+    with new_trace_set(folder, prefix=prefix, force=replace) as new:
+        for rank, graph in enumerate(graphs):
+            described = descriptions_of(rank) if descriptions_of else ()
+            with new.open(f"{prefix}.{rank}.et") as file:
+                file.writelines(
+                    encode_trace(graph, producer=producer, groups=described)
+                )
+            if elsewhere is not None:
+                elsewhere.add(graph)
+            if on_rank is not None:
+                on_rank(rank + 1)
+        if defined:
+            with new.open(GROUP_FILE) as file:
+                file.write(encode_group_file(defined))
+        return new.written()

@@ -1,0 +1,1 @@
+"""Collectives: what they mean, and how they become transfers. Pure."""

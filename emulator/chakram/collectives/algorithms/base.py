@@ -1,0 +1,105 @@
+"""What algorithms share: how the buffer is cut, and what is so for most of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from chakram.collectives.ops import CollectiveOp, buffer_bytes
+from chakram.collectives.schedule import part_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chakram.collectives.schedule import Transfer
+
+
+class Scheduled(ABC):
+    """Serves groups of any size, and a send waits for its own chunks only."""
+
+    __slots__ = ()
+
+    @property
+    def stepwise(self) -> bool:
+        """Return False: nothing waits for a whole step."""
+        return False
+
+    def unfit(self, nranks: int) -> str | None:
+        """Return None: no group is too large or too small."""
+        return None
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return (channel, position) of all whom *position* sends to."""
+        return {
+            (transfer.channel, transfer.dst)
+            for transfer in self.sends(position, nranks=nranks, root=root)
+        }
+
+    @abstractmethod
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends."""
+
+
+class OnePartPerRank(Scheduled):
+    """Chunk *c* is the part of the buffer that belongs to position *c*."""
+
+    __slots__ = ()
+
+    op: ClassVar[CollectiveOp]
+    """The collective whose buffer is cut."""
+
+    def nchunks(self, nranks: int) -> int:
+        """Return the number of chunks: one per rank."""
+        return nranks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk; they differ by at most one byte."""
+        total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
+        return part_bytes(total_bytes, nparts=nranks, part=chunk)
+
+
+class OnePartPerPair(Scheduled):
+    """Chunk ``source x n + destination`` is what the one has for the other."""
+
+    __slots__ = ()
+
+    def nchunks(self, nranks: int) -> int:
+        """Return the number of chunks: one per pair of ranks."""
+        return nranks * nranks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk; they differ by at most one byte."""
+        return part_bytes(input_bytes, nparts=nranks, part=chunk % nranks)
+
+
+class WholeBuffer(Scheduled):
+    """The buffer is one chunk."""
+
+    __slots__ = ()
+
+    def nchunks(self, nranks: int) -> int:
+        """Return 1."""
+        return 1
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of the whole buffer."""
+        return input_bytes
+
+
+class OneBufferPerRank(Scheduled):
+    """Chunk *c* is the buffer of position *c*."""
+
+    __slots__ = ()
+
+    def nchunks(self, nranks: int) -> int:
+        """Return the number of chunks: one per rank."""
+        return nranks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of a whole buffer."""
+        return input_bytes
+
+
+def all_others(position: int, nranks: int) -> set[tuple[int, int]]:
+    """Return (channel, position) of everybody else, who gets something directly."""
+    return {(0, peer) for peer in range(nranks) if peer != position}

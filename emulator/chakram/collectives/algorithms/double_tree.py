@@ -1,0 +1,132 @@
+"""The double binary tree: two trees at once, each for one half of the buffer.
+
+In one binary tree half of the positions are leaves, which send but do not pass on.  The
+second tree has the positions mirrored (an even number of them) or shifted by one (an
+odd number), so that leaves of the one are inside the other and every port carries
+about the buffer once in each direction.  Depth is ceil(log2 n): with K chunks per
+tree it takes 2 ceil(log2 n) + K - 1 steps.
+
+Source: Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast,
+reduction and scan, 2009; the trees are those of NCCL, ``src/graph/trees.cc``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import Transfer, part_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TREES = 2
+
+TREE_CHUNKS = 4
+"""Chunks of each half where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleBinaryTreeAllReduce(Scheduled):
+    """A reduce up both trees, a broadcast down, in ``chunks`` pieces of each half.
+
+    Trees are channels: their messages have queue pairs of their own.
+    """
+
+    name: str = "double_binary_tree"
+    chunks: int = TREE_CHUNKS
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+
+    def nchunks(self, nranks: int) -> int:
+        """Return one per tree and piece."""
+        return TREES * self.chunks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk; they differ by at most one byte."""
+        return part_bytes(input_bytes, nparts=TREES * self.chunks, part=chunk)
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends up and down both trees."""
+        return self._all(position, nranks, sending=True)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what comes up and down both trees to *position*."""
+        return self._all(position, nranks, sending=False)
+
+    def _all(self, position: int, nranks: int, *, sending: bool) -> Iterator[Transfer]:
+        found: list[Transfer] = []
+        for tree in range(TREES):
+            node = _node_of(position, tree, nranks)
+            above = parent(node, nranks)
+            if above is not None:
+                found += self._edge(tree, node, above, nranks, up=sending)
+            for below in children(node, nranks):
+                found += self._edge(tree, below, node, nranks, up=not sending)
+        yield from sorted(found, key=_by_step)
+
+    def _edge(
+        self, tree: int, below: int, above: int, nranks: int, *, up: bool
+    ) -> Iterator[Transfer]:
+        """Yield all chunks of a tree from a node to its parent, or back."""
+        depth = _depth(nranks)
+        first = level(below, nranks) if up else 2 * depth - level(above, nranks)
+        ends = (below, above) if up else (above, below)
+        src, dst = (_position_of(node, tree, nranks) for node in ends)
+        for part in range(self.chunks):
+            yield Transfer(
+                step=first + part,
+                src=src,
+                dst=dst,
+                chunk=tree * self.chunks + part,
+                reduce=up,
+                channel=tree,
+            )
+
+
+def _by_step(transfer: Transfer) -> tuple[int, int]:
+    return transfer.step, transfer.chunk
+
+
+def _depth(nranks: int) -> int:
+    return (nranks - 1).bit_length()
+
+
+def _node_of(position: int, tree: int, nranks: int) -> int:
+    """Return which node of a tree a position is."""
+    if tree == 0:
+        return position
+    return (position - 1) % nranks if nranks % 2 else nranks - 1 - position
+
+
+def _position_of(node: int, tree: int, nranks: int) -> int:
+    if tree == 0:
+        return node
+    return (node + 1) % nranks if nranks % 2 else nranks - 1 - node
+
+
+def level(node: int, nranks: int) -> int:
+    """Return the height of a node: its lowest set bit; node 0 is on top."""
+    return (node & -node).bit_length() - 1 if node else _depth(nranks)
+
+
+def parent(node: int, nranks: int) -> int | None:
+    """Return the parent of a node, None for the root."""
+    if not node:
+        return None
+    bit = node & -node
+    above = (node ^ bit) | bit << 1
+    return above if above < nranks else node ^ bit
+
+
+def children(node: int, nranks: int) -> Iterator[int]:
+    """Yield the children of a node."""
+    distance = 1 << level(node, nranks) >> 1
+    if node and distance:
+        yield node - distance
+    while distance:
+        if node + distance < nranks:
+            yield node + distance
+            return
+        distance >>= 1

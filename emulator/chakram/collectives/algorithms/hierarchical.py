@@ -1,0 +1,255 @@
+"""Algorithms that know of nodes: ranks that share a server, one per rail.
+
+Positions 0 to M - 1 are the first node, the next M the second one, and so on, M being
+``ranks_per_node``; the last node may have fewer.  The i-th position of every node is on
+rail i.  In a node with too few positions, position i mod (their number) stands for
+rail i.  With J nodes, hierarchical all_reduce takes 2J steps and PXN two.
+
+Source: NCCL's PXN (NVIDIA, Doubling all2all performance with NVIDIA Collective
+Communication Library 2.12, 2022); hierarchical all_reduce as in Jia et al., Highly
+scalable deep learning training system with mixed-precision, 2018.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from chakram.collectives.algorithms.base import OnePartPerPair, Scheduled
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import Transfer, part_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RANKS_PER_NODE = 8
+"""Size of a node where nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """A group as nodes of up to *rails* positions."""
+
+    nranks: int
+    rails: int
+
+    @property
+    def count(self) -> int:
+        """Number of nodes."""
+        return -(-self.nranks // self.rails)
+
+    def node(self, position: int) -> int:
+        """Return the node of a position."""
+        return position // self.rails
+
+    def members(self, node: int) -> range:
+        """Return the positions of a node."""
+        return range(node * self.rails, min((node + 1) * self.rails, self.nranks))
+
+    def keeper(self, node: int, rail: int) -> int:
+        """Return the position of a node that is on a rail, or stands for it."""
+        members = self.members(node)
+        return members[rail % len(members)]
+
+    def kept_by(self, position: int) -> range:
+        """Return the rails that a position is on or stands for."""
+        members = self.members(self.node(position))
+        rails = min(self.rails, self.nranks)
+        return range(position - members.start, rails, len(members))
+
+
+@dataclass(frozen=True, slots=True)
+class HierarchicalAllReduce(Scheduled):
+    """Reduce_scatter within each node, ring all_reduce on each rail, all_gather.
+
+    Within a node everybody sends to everybody.  Chunks are one per rail and node.
+    """
+
+    name: str = "hierarchical"
+    ranks_per_node: int = RANKS_PER_NODE
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+
+    def nchunks(self, nranks: int) -> int:
+        """Return the number of rails times that of nodes."""
+        return min(self.ranks_per_node, nranks) * self._nodes(nranks).count
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk; they differ by at most one byte."""
+        return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield parts to the node, then to the next node, then to the node again."""
+        nodes = self._nodes(nranks)
+        node = nodes.node(position)
+        others = list(_others(nodes.members(node), position))
+        for peer in others:
+            yield self._share(nodes, position, peer, owner=peer, step=0)
+        yield from self._ring(nodes, position, node, sending=True)
+        for peer in others:
+            yield self._share(
+                nodes, position, peer, owner=position, step=2 * nodes.count - 1
+            )
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield parts from the node, then from the node before, then from the node."""
+        nodes = self._nodes(nranks)
+        node = nodes.node(position)
+        others = list(_others(nodes.members(node), position))
+        for peer in others:
+            yield self._share(nodes, peer, position, owner=position, step=0)
+        before = (node - 1) % nodes.count
+        yield from self._ring(nodes, position, before, sending=False)
+        for peer in others:
+            yield self._share(
+                nodes, peer, position, owner=peer, step=2 * nodes.count - 1
+            )
+
+    def _nodes(self, nranks: int) -> Nodes:
+        return Nodes(nranks, self.ranks_per_node)
+
+    def _share(
+        self, nodes: Nodes, src: int, dst: int, *, owner: int, step: int
+    ) -> Transfer:
+        """Return the message with all that *owner* has to add up or has added up."""
+        first, *further = (
+            rail * nodes.count + part
+            for rail in nodes.kept_by(owner)
+            for part in range(nodes.count)
+        )
+        return Transfer(
+            step=step,
+            src=src,
+            dst=dst,
+            chunk=first,
+            further=tuple(further),
+            reduce=step == 0,
+        )
+
+    def _ring(
+        self, nodes: Nodes, position: int, source: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        """Yield the ring all_reduce of *position*'s rails, from node *source* on."""
+        count = nodes.count
+        rails = min(self.ranks_per_node, nodes.nranks)
+        after = (source + 1) % count
+        ends = [
+            (rail, nodes.keeper(source, rail), nodes.keeper(after, rail))
+            for rail in range(rails)
+        ]
+        mine = [
+            (rail, src, dst)
+            for rail, src, dst in ends
+            if position == (src if sending else dst)
+        ]
+        for step in range(2 * (count - 1)):
+            # As in a ring of ranks: the second half begins one node further.
+            shift = 0 if step < count - 1 else 1
+            part = (source + shift - step % (count - 1)) % count
+            for rail, src, dst in mine:
+                yield Transfer(
+                    step=1 + step,
+                    src=src,
+                    dst=dst,
+                    chunk=rail * count + part,
+                    reduce=step < count - 1,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class PxnAllToAll(OnePartPerPair):
+    """What is for rail i of other nodes goes to rail i of the own node first.
+
+    From there one message per node leaves with the parts of all sources of the node,
+    when they are there: nothing changes rails in the fabric, and messages between
+    nodes are M times fewer and larger.  In step 0 the first messages are for the next
+    node.
+    """
+
+    name: str = "pxn"
+    ranks_per_node: int = RANKS_PER_NODE
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return the own node, and the positions of the own rails."""
+        nodes = Nodes(nranks, self.ranks_per_node)
+        node = nodes.node(position)
+        return {(0, peer) for peer in _others(nodes.members(node), position)} | {
+            (0, away * nodes.rails + rail)
+            for away in _after(node, nodes.count)
+            for rail in nodes.kept_by(position)
+            if away * nodes.rails + rail < nranks
+        }
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield parts to the keepers of their rails, then what this one keeps."""
+        nodes = Nodes(nranks, self.ranks_per_node)
+        node = nodes.node(position)
+        keepers = [
+            (keeper, nodes.kept_by(keeper))
+            for keeper in _others(nodes.members(node), position)
+        ]
+        for away in _after(node, nodes.count):
+            for keeper, rails in keepers:
+                yield from _handed(nodes, position, keeper, rails, away)
+        for keeper, _ in keepers:
+            yield _within(nodes, position, keeper)
+        own_rails = nodes.kept_by(position)
+        for away in _after(node, nodes.count):
+            for rail in own_rails:
+                peer = away * nodes.rails + rail
+                if peer < nranks:
+                    yield _crossing(nodes, position, peer)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what this one is to keep, then the own parts from the own rail."""
+        nodes = Nodes(nranks, self.ranks_per_node)
+        node = nodes.node(position)
+        sources = list(_others(nodes.members(node), position))
+        rails = nodes.kept_by(position)
+        for away in _after(node, nodes.count):
+            for source in sources:
+                yield from _handed(nodes, source, position, rails, away)
+        for source in sources:
+            yield _within(nodes, source, position)
+        for away in _after(node, nodes.count):
+            keeper = nodes.keeper(away, position % nodes.rails)
+            yield _crossing(nodes, keeper, position)
+
+
+def _handed(
+    nodes: Nodes, src: int, keeper: int, rails: range, away: int
+) -> Iterator[Transfer]:
+    """Yield what *src* hands the keeper of *rails* for another node."""
+    begin = src * nodes.nranks + away * nodes.rails
+    # The last node may lack some rails.
+    end = (src + 1) * nodes.nranks
+    chunks = [begin + rail for rail in rails if begin + rail < end]
+    if chunks:
+        yield Transfer(
+            step=0, src=src, dst=keeper, chunk=chunks[0], further=tuple(chunks[1:])
+        )
+
+
+def _within(nodes: Nodes, src: int, dst: int) -> Transfer:
+    """Return the message for another one of the own node."""
+    return Transfer(step=0, src=src, dst=dst, chunk=src * nodes.nranks + dst)
+
+
+def _crossing(nodes: Nodes, keeper: int, dst: int) -> Transfer:
+    """Return the message with the parts of all of the keeper's node for *dst*."""
+    sources = nodes.members(nodes.node(keeper))
+    first, *further = (source * nodes.nranks + dst for source in sources)
+    return Transfer(step=1, src=keeper, dst=dst, chunk=first, further=tuple(further))
+
+
+def _others(members: range, position: int) -> Iterator[int]:
+    """Yield the other members, beginning with the one after *position*."""
+    own = position - members.start
+    return (
+        members[(own + distance) % len(members)] for distance in range(1, len(members))
+    )
+
+
+def _after(node: int, count: int) -> Iterator[int]:
+    """Yield the other nodes, beginning with the next one."""
+    return ((node + distance) % count for distance in range(1, count))

@@ -1,0 +1,313 @@
+"""Algorithms as lists of their transfers, for groups of one size.
+
+What users bring along (``chakram.user_algorithms``) ends up in this form: it needs
+neither their files nor their code, so it travels with the plan, and every rank takes
+from it what is its own.
+
+Every transfer is a message of its own and names the transfers that its source must
+have received before it.  What it carries are *parts* of the collective's buffer, which
+give its size, or a number of bytes that is the same for collectives of any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from chakram.collectives.ops import CollectiveOp, buffer_bytes
+from chakram.collectives.schedule import Transfer, rank_schedule
+from chakram.collectives.schedule_check import build_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from chakram.collectives.schedule import Algorithm
+
+__all__ = [
+    "MAX_AFTER",
+    "MAX_LISTED",
+    "MAX_PARTS",
+    "ListedAlgorithm",
+    "ListedTransfer",
+    "check_listed",
+    "listed_from",
+    "runs_of",
+]
+
+MAX_LISTED = 1 << 17
+"""Transfers of one listed algorithm."""
+
+MAX_PARTS = 1 << 20
+"""Parts of the buffer of a listed algorithm."""
+
+MAX_AFTER = 1 << 12
+"""Transfers that one may wait for."""
+
+
+_PAIRED = frozenset({CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V})
+"""Where every pair of source and destination has its parts."""
+
+_BUFFER_EACH = _PAIRED | {CollectiveOp.SEND_RECV}
+"""Where the parts are those of all ranks' buffers, one buffer after the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTransfer:
+    """One message.
+
+    Attributes:
+        step: Larger than that of any transfer that it waits for.
+        src: Position that sends it.
+        dst: Position that receives it.
+        channel: Which queue pair between the two carries it.
+        parts: Runs of parts of the buffer that it carries: (first, how many); none
+            where it only gives notice.
+        nbytes: Its size; None: that of its parts.
+        reduce: Whether the destination adds it to something.
+        after: Places in the list of the transfers that its source must have received.
+    """
+
+    step: int
+    src: int
+    dst: int
+    channel: int = 0
+    parts: tuple[tuple[int, int], ...] = ()
+    nbytes: int | None = None
+    reduce: bool = False
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedAlgorithm:
+    """An algorithm of *nranks* positions with one root; see the module.
+
+    Attributes:
+        name: Its name in plans and records.
+        op: The collective that it does.
+        nranks: Size of the groups that it serves.
+        root: The root that it serves.
+        nparts: Parts that all buffers together are cut into; as ``nchunks`` of
+            ``chakram.collectives.schedule.Algorithm``.
+        transfers: Steps ascending; in a step, the order in which sources send.
+    """
+
+    name: str
+    op: CollectiveOp
+    nranks: int
+    root: int
+    nparts: int
+    transfers: tuple[ListedTransfer, ...]
+    _sends: tuple[tuple[int, ...], ...] = field(init=False, repr=False, compare=False)
+    _receives: tuple[tuple[int, ...], ...] = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        sends: list[list[int]] = [[] for _ in range(self.nranks)]
+        receives: list[list[int]] = [[] for _ in range(self.nranks)]
+        for place, transfer in enumerate(self.transfers):
+            sends[transfer.src].append(place)
+            receives[transfer.dst].append(place)
+        object.__setattr__(self, "_sends", tuple(map(tuple, sends)))
+        object.__setattr__(self, "_receives", tuple(map(tuple, receives)))
+
+    def __hash__(self) -> int:
+        """Return a hash that does not look at the list: it is a key of caches."""
+        return hash((self.name, self.op, self.nranks, self.root, len(self.transfers)))
+
+    @property
+    def stepwise(self) -> bool:
+        """Return False: every transfer says itself what it waits for."""
+        return False
+
+    def unfit(self, nranks: int) -> str | None:
+        """Return why it cannot serve a group of *nranks* ranks, None if it can."""
+        if nranks == self.nranks:
+            return None
+        return f"it is made for {self.nranks} ranks"
+
+    def nchunks(self, nranks: int) -> int:
+        """Return one per transfer: what a transfer carries stands for itself."""
+        return len(self.transfers)
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of the transfer at place *chunk* of the list."""
+        transfer = self.transfers[chunk]
+        if transfer.nbytes is not None:
+            return transfer.nbytes
+        total_bytes, period = _buffer(self, input_bytes)
+
+        def before(part: int) -> int:
+            buffers, within = divmod(part, period)
+            return buffers * total_bytes + total_bytes * within // period
+
+        return sum(
+            before(first + count) - before(first) for first, count in transfer.parts
+        )
+
+    def pairs(self, place: int) -> Iterator[tuple[int, int]]:
+        """Yield (source, destination) of the data of an all_to_all's transfer."""
+        each = self.nparts // self.nranks**2
+        for first, count in self.transfers[place].parts:
+            for pair in range(first // each, (first + count - 1) // each + 1):
+                yield divmod(pair, self.nranks)
+
+    def uneven_bytes(self, place: int, pair_bytes: Callable[[int, int], int]) -> int:
+        """Return the size of the transfer at *place* in an all_to_all_v.
+
+        Args:
+            place: In the list.
+            pair_bytes: Of a source and a destination, what the one has for the other;
+                it is cut into the parts of that pair.
+        """
+        each = self.nparts // self.nranks**2
+        size_bytes = 0
+        for first, count in self.transfers[place].parts:
+            end = first + count
+            while first < end:
+                pair, begin = divmod(first, each)
+                until = min(each, begin + end - first)
+                whole = pair_bytes(*divmod(pair, self.nranks))
+                size_bytes += whole * until // each - whole * begin // each
+                first += until - begin
+        return size_bytes
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends."""
+        return map(self._transfer, self._sends[position])
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* receives."""
+        return map(self._transfer, self._receives[position])
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return (channel, position) of all whom *position* sends to."""
+        return {
+            (self.transfers[place].channel, self.transfers[place].dst)
+            for place in self._sends[position]
+        }
+
+    def _transfer(self, place: int) -> Transfer:
+        listed = self.transfers[place]
+        return Transfer(
+            step=listed.step,
+            src=listed.src,
+            dst=listed.dst,
+            chunk=place,
+            reduce=listed.reduce,
+            channel=listed.channel,
+            after=listed.after,
+        )
+
+
+def _buffer(how: ListedAlgorithm, input_bytes: int) -> tuple[int, int]:
+    """Return the bytes of one buffer, and how many of the parts it has."""
+    if how.op in _BUFFER_EACH:
+        return input_bytes, how.nparts // how.nranks  # everybody has one of his own
+    total_bytes = buffer_bytes(how.op, input_bytes=input_bytes, nranks=how.nranks)
+    return total_bytes, how.nparts
+
+
+def runs_of(parts: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Return *parts* as runs: (first, how many)."""
+    runs: list[tuple[int, int]] = []
+    for part in parts:
+        if runs and sum(runs[-1]) == part:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((part, 1))
+    return tuple(runs)
+
+
+def listed_from(
+    algorithm: Algorithm, *, name: str, nranks: int, root: int = 0
+) -> ListedAlgorithm:
+    """Return what *algorithm* does for one size and root, as a list."""
+    transfers = build_schedule(algorithm, nranks=nranks, root=root).transfers
+    shares = [
+        rank_schedule(algorithm, position=position, nranks=nranks, root=root)
+        for position in range(nranks)
+    ]
+    # Sends of a position come in the same order in both.
+    turn = [0] * nranks
+    places: dict[tuple[int, int, int, int], int] = {}
+    for place, transfer in enumerate(transfers):
+        send = shares[transfer.src].sends[turn[transfer.src]]
+        turn[transfer.src] += 1
+        places[transfer.src, transfer.dst, send.channel, send.message] = place
+    turn = [0] * nranks
+    listed: list[ListedTransfer] = []
+    for transfer in transfers:
+        share = shares[transfer.src]
+        send = share.sends[turn[transfer.src]]
+        turn[transfer.src] += 1
+        needs = (share.receives[need] for need in send.needs)
+        listed.append(
+            ListedTransfer(
+                step=transfer.step,
+                src=transfer.src,
+                dst=transfer.dst,
+                channel=transfer.channel,
+                parts=runs_of(transfer.chunks),
+                reduce=transfer.reduce,
+                after=tuple(
+                    sorted(
+                        places[need.peer, transfer.src, need.channel, need.message]
+                        for need in needs
+                    )
+                ),
+            )
+        )
+    return ListedAlgorithm(
+        name=name,
+        op=algorithm.op,
+        nranks=nranks,
+        root=root,
+        nparts=algorithm.nchunks(nranks),
+        transfers=tuple(listed),
+    )
+
+
+def check_listed(
+    transfers: Sequence[ListedTransfer], *, op: CollectiveOp, nranks: int, nparts: int
+) -> list[str]:
+    """Return what is wrong with the form of a list that came from elsewhere.
+
+    Whether it does its collective was checked by whoever made it.
+    """
+    problems: list[str] = []
+    for place, transfer in enumerate(transfers):
+        where = f"transfer {place}"
+        if not (0 <= transfer.src < nranks and 0 <= transfer.dst < nranks):
+            problems.append(f"{where}: outside of {nranks} positions")
+        elif transfer.src == transfer.dst:
+            problems.append(f"{where}: position {transfer.src} sends to itself")
+        if any(
+            first < 0 or count < 1 or first + count > nparts
+            for first, count in transfer.parts
+        ):
+            problems.append(f"{where}: outside of {nparts} parts")
+        for other in transfer.after:
+            if not 0 <= other < place:
+                problems.append(f"{where}: waits for transfer {other}, a later one")
+            elif transfers[other].dst != transfer.src:
+                problems.append(
+                    f"{where}: waits for transfer {other}, which goes elsewhere"
+                )
+            elif transfers[other].step >= transfer.step:
+                problems.append(
+                    f"{where}: waits for transfer {other} of step "
+                    f"{transfers[other].step}, and is of step {transfer.step}"
+                )
+    if any(a.step > b.step for a, b in pairwise(transfers)):
+        problems.append("the steps do not ascend")
+    if nparts % (nranks if op in _BUFFER_EACH else 1):
+        problems.append(f"{nparts} parts are not the same number for each rank")
+    elif op in _PAIRED and nparts % nranks**2:
+        problems.append(f"{nparts} parts are not the same number for each two ranks")
+    if op == CollectiveOp.ALL_TO_ALL_V and any(
+        each.nbytes is not None for each in transfers
+    ):
+        problems.append("its messages have sizes of their own, not those of splits")
+    return problems

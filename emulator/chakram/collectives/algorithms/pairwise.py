@@ -1,0 +1,121 @@
+"""All_to_all in steps, one partner at a time; and Bruck's, in a logarithm of steps.
+
+Pairwise exchange takes n - 1 steps, in each of which every position sends one message
+and receives one: no port is ever asked for twice its rate.  Bruck's algorithms take
+ceil(log2 n) steps for any n: few messages, but in an all_to_all every byte crosses up
+to log2 n ports.  A block that must go d positions further moves in the steps of the
+bits that are set in d.
+
+Source: Bruck, Ho, Kipnis, Upfal and Weathersby, Efficient algorithms for all-to-all
+communications in multiport message-passing systems, 1997; Thakur, Rabenseifner and
+Gropp, 2005, section 4.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from chakram.collectives.algorithms.base import (
+    OnePartPerPair,
+    OnePartPerRank,
+    all_others,
+)
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseAllToAll(OnePartPerPair):
+    """One partner after the other: p xor s for powers of two, else p + s and p - s."""
+
+    name: str = "pairwise"
+    op: CollectiveOp = CollectiveOp.ALL_TO_ALL
+
+    @property
+    def stepwise(self) -> bool:
+        """Return True: the next partner is due when the last one's part is there."""
+        return True
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return all other positions."""
+        return all_others(position, nranks)
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer per step."""
+        for step in range(nranks - 1):
+            peer = _partner(position, step + 1, nranks)
+            chunk = position * nranks + peer
+            yield Transfer(step=step, src=position, dst=peer, chunk=chunk)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one transfer per step."""
+        for step in range(nranks - 1):
+            peer = _partner(position, -step - 1, nranks)
+            chunk = peer * nranks + position
+            yield Transfer(step=step, src=peer, dst=position, chunk=chunk)
+
+
+def _partner(position: int, distance: int, nranks: int) -> int:
+    if nranks & nranks - 1:
+        return (position + distance) % nranks
+    return position ^ abs(distance)
+
+
+@dataclass(frozen=True, slots=True)
+class BruckAllToAll(OnePartPerPair):
+    """In step k all that has bit k of its way left moves 2**k positions further."""
+
+    name: str = "bruck"
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one message of about n/2 chunks per step."""
+        for step in range((nranks - 1).bit_length()):
+            peer = (position + (1 << step)) % nranks
+            yield _moved(step, position, peer, nranks)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one message of about n/2 chunks per step."""
+        for step in range((nranks - 1).bit_length()):
+            peer = (position - (1 << step)) % nranks
+            yield _moved(step, peer, position, nranks)
+
+
+def _moved(step: int, src: int, dst: int, nranks: int) -> Transfer:
+    """Return what moves from *src* in one step: all ways with this bit set."""
+    bit = 1 << step
+    first, *further = (
+        # It has gone the lower bits of its way already.
+        (source := (src - (way & bit - 1)) % nranks) * nranks + (source + way) % nranks
+        for way in range(bit, nranks)
+        if way & bit
+    )
+    return Transfer(step=step, src=src, dst=dst, chunk=first, further=tuple(further))
+
+
+@dataclass(frozen=True, slots=True)
+class BruckAllGather(OnePartPerRank):
+    """In step k the first 2**k shards, from the own one on, go 2**k positions back."""
+
+    name: str = "bruck"
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one message per step, twice as long each time."""
+        for step in range((nranks - 1).bit_length()):
+            yield _gathered(step, position, (position - (1 << step)) % nranks, nranks)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield one message per step, twice as long each time."""
+        for step in range((nranks - 1).bit_length()):
+            yield _gathered(step, (position + (1 << step)) % nranks, position, nranks)
+
+
+def _gathered(step: int, src: int, dst: int, nranks: int) -> Transfer:
+    count = min(1 << step, nranks - (1 << step))
+    further = tuple((src + index) % nranks for index in range(1, count))
+    return Transfer(step=step, src=src, dst=dst, chunk=src, further=further)

@@ -1,0 +1,167 @@
+"""The names of algorithms with their parameters: ``ring(channels=2,chunks=4)``.
+
+A name is a family, and in brackets what differs from its defaults; the canonical text
+has the parameters in the family's order and leaves defaults out.  Plans, records and
+experiment files name algorithms by this text, so it is read strictly.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.collectives.algorithms.rank_order import (
+    NAMED_ORDERS,
+    RankOrder,
+    order_text,
+)
+from chakram.errors import ScheduleError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_TEXT = 1 << 16
+"""Characters of a name; written out, an order of 10,000 ranks fits."""
+
+_FORM = re.compile(r"([a-z][a-z0-9_]*)(?:\(([^()]*)\))?")
+_DIGITS = re.compile(r"[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeParameter:
+    """A whole number from 1 to *most*."""
+
+    name: str
+    default: int
+    most: int
+
+    def parse(self, text: str) -> int:
+        """Return the number that *text* is.
+
+        Raises:
+            ValueError: With what it may be.
+        """
+        if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= self.most:
+            raise ValueError(f"a whole number from 1 to {self.most}")
+        return int(text)
+
+    def text(self, value: int) -> str:
+        """Return how *value* is written."""
+        return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrdersParameter:
+    """Rank orders, one for each of up to *most* channels: ``ascending/0-2-1``."""
+
+    name: str
+    default: tuple[RankOrder, ...]
+    most: int
+
+    def parse(self, text: str) -> tuple[RankOrder, ...]:
+        """Return the orders that *text* names or writes out.
+
+        Raises:
+            ValueError: With what it may be.
+        """
+        parts = text.split("/")
+        if len(parts) > self.most:
+            raise ValueError(f"at most {self.most}")
+        return tuple(_order(part) for part in parts)
+
+    def text(self, value: tuple[RankOrder, ...]) -> str:
+        """Return how *value* is written."""
+        return "/".join(map(order_text, value))
+
+
+Parameter = WholeParameter | OrdersParameter
+Value = int | tuple[RankOrder, ...]
+
+
+def _order(text: str) -> RankOrder:
+    if text in NAMED_ORDERS:
+        return text
+    numbers = text.split("-")
+    if all(_DIGITS.fullmatch(number) for number in numbers):
+        places = tuple(map(int, numbers))
+        if sorted(places) == list(range(len(places))):
+            return places
+    raise ValueError(
+        f"{', '.join(NAMED_ORDERS)}, or every position of the group once, e.g. 0-2-1-3"
+    )
+
+
+def split_name(text: str, *, where: str) -> tuple[str, dict[str, str]]:
+    """Return the family that *text* names, and its parameters as they are written.
+
+    Raises:
+        ScheduleError: If it is not of that form; *where* says what it is for.
+    """
+    form = _FORM.fullmatch(text) if len(text) <= MAX_TEXT else None
+    if form is None:
+        raise ScheduleError(
+            where,
+            f"{text[:60]!r} is not the name of an algorithm",
+            "e.g. ring or ring(channels=2,chunks=4)",
+        )
+    family, inside = form.groups()
+    parameters: dict[str, str] = {}
+    for item in [] if inside is None else inside.split(","):
+        name, equals, value = item.partition("=")
+        if not equals or not name or not value:
+            raise ScheduleError(
+                where,
+                f"{item[:60]!r} is not a parameter of {family}",
+                "e.g. ring(channels=2,chunks=4)",
+            )
+        if name in parameters:
+            raise ScheduleError(
+                where, f"{family} has {name} twice", f"write {name} once"
+            )
+        parameters[name] = value
+    return family, parameters
+
+
+def read_values(
+    family: str, given: Mapping[str, str], known: tuple[Parameter, ...], *, where: str
+) -> dict[str, Value]:
+    """Return the values of all parameters of a family.
+
+    Raises:
+        ScheduleError: If it has no such parameter, or not with such a value.
+    """
+    names = [parameter.name for parameter in known]
+    for name in given:
+        if name not in names:
+            raise ScheduleError(
+                where,
+                f"{family} has no parameter {name[:60]!r}",
+                f"it has {', '.join(names)}" if names else f"write {family} alone",
+            )
+    values: dict[str, Value] = {}
+    for parameter in known:
+        if parameter.name not in given:
+            values[parameter.name] = parameter.default
+            continue
+        text = given[parameter.name]
+        try:
+            values[parameter.name] = parameter.parse(text)
+        except ValueError as error:
+            raise ScheduleError(
+                where, f"{family}: {parameter.name} is {text[:60]!r}", f"write {error}"
+            ) from None
+    return values
+
+
+def canonical_name(
+    family: str, values: Mapping[str, Value], known: tuple[Parameter, ...]
+) -> str:
+    """Return the one text that stands for a family with these values."""
+    # A value is of its parameter's own kind; the type does not say so.
+    inside = ",".join(
+        f"{parameter.name}={parameter.text(values[parameter.name])}"  # type: ignore[arg-type]
+        for parameter in known
+        if values[parameter.name] != parameter.default
+    )
+    return f"{family}({inside})" if inside else family

@@ -1,0 +1,141 @@
+"""Ring algorithms: every position sends to the next one only.
+
+With n ranks, reduce_scatter and all_gather take n - 1 steps and all_reduce is the one
+after the other, 2(n - 1) steps.  In every step each position sends one n-th of the
+buffer: nobody idles and every port carries the least that is possible, at the price of
+a latency that grows with n.
+
+The buffer may be shared out to several *channels*, rings of their own in a rank order
+of their own; two rings in opposite directions are the bidirectional ring.  What moves
+in one step may be cut into *chunks* (slices): one travels on while the next arrives.
+
+Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of
+workstations, 2009; NCCL's ring uses the same order of chunks.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from chakram.collectives.algorithms.rank_order import (
+    ASCENDING,
+    DESCENDING,
+    OverRings,
+    RankOrder,
+)
+from chakram.collectives.ops import CollectiveOp, buffer_bytes
+from chakram.collectives.schedule import Transfer, part_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BOTH_WAYS: tuple[RankOrder, ...] = (ASCENDING, DESCENDING)
+"""The orders of a bidirectional ring."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingAlgorithm(OverRings):
+    """What the three collectives over rings share.
+
+    Attributes:
+        channels: Rings; each carries its share of every position's part.
+        chunks: Slices of what moves in one step on one channel.
+    """
+
+    def nchunks(self, nranks: int) -> int:
+        """Return one per rank, channel and slice, in this order."""
+        return nranks * self.channels * self.chunks
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk; they differ by at most one byte."""
+        total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
+        return part_bytes(total_bytes, nparts=self.nchunks(nranks), part=chunk)
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return the next position of every channel."""
+        if nranks == 1:
+            return set()
+        return {
+            (channel, self._neighbour(position, channel, nranks, ahead=1))
+            for channel in range(self.channels)
+        }
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends to the next one of every channel."""
+        return self._transfers([position] * self.channels, nranks)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what the position before sends, on every channel."""
+        sources = [
+            self._neighbour(position, channel, nranks, ahead=-1)
+            for channel in range(self.channels)
+        ]
+        return self._transfers(sources, nranks)
+
+    @abstractmethod
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        """Yield what the source of every channel sends on it."""
+
+    def _neighbour(
+        self, position: int, channel: int, nranks: int, *, ahead: int
+    ) -> int:
+        ring = self.ring(channel, nranks)
+        return ring.places[(ring.index_of[position] + ahead) % nranks]
+
+    def _around(
+        self,
+        sources: list[int],
+        nranks: int,
+        *,
+        shift: int,
+        reduce: bool,
+        first: int = 0,
+    ) -> Iterator[Transfer]:
+        """Yield n - 1 steps; step s moves the part of the (p + shift - s)-th place."""
+        rings = [self.ring(channel, nranks) for channel in range(self.channels)]
+        for step in range(nranks - 1):
+            for channel, (ring, source) in enumerate(zip(rings, sources, strict=True)):
+                index = ring.index_of[source]
+                destination = ring.places[(index + 1) % nranks]
+                owner = ring.places[(index + shift - step) % nranks]
+                chunk = (owner * self.channels + channel) * self.chunks
+                for part in range(self.chunks):
+                    yield Transfer(
+                        first + step, source, destination, chunk + part, reduce, channel
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class RingReduceScatter(RingAlgorithm):
+    """After step s the partial sum of a chunk has met s + 2 contributions."""
+
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
+
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        return self._around(sources, nranks, shift=-1, reduce=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RingAllGather(RingAlgorithm):
+    """Every position passes on in step s what it got in step s - 1."""
+
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
+
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        return self._around(sources, nranks, shift=0, reduce=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RingAllReduce(RingAlgorithm):
+    """A reduce_scatter that ends one position further, then an all_gather."""
+
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+
+    def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
+        # The first half leaves the part of the next place complete at each place.
+        yield from self._around(sources, nranks, shift=0, reduce=True)
+        yield from self._around(
+            sources, nranks, shift=1, reduce=False, first=nranks - 1
+        )

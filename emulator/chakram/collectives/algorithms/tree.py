@@ -1,0 +1,196 @@
+"""Binomial trees: the number of positions that have it doubles in every step.
+
+Positions are counted from the root.  In step s of a broadcast every position below 2**s
+sends to the one 2**s further, so n ranks take ceil(log2 n) steps.  A reduce is the
+mirror image.  The whole buffer moves as one chunk: good for small buffers, where steps
+cost more than bytes.
+
+In a scatter the root hands everybody the parts of all below it, the largest half first;
+a gather is the mirror image.  Both need few messages, and parts that lie deep in the
+tree move more than once.
+
+Source: Thakur, Rabenseifner and Gropp, Optimization of collective communication
+operations in MPICH, 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from chakram.collectives.algorithms.base import (
+    OneBufferPerRank,
+    OnePartPerRank,
+    WholeBuffer,
+)
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import Transfer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class TreeBroadcast(WholeBuffer):
+    """From the root to all."""
+
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.BROADCAST
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* hands on, to the nearest first."""
+        return _downwards(position, nranks, root)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer by which *position* gets the buffer."""
+        return _from_parent(position, nranks, root)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReduce(WholeBuffer):
+    """From all to the root; a broadcast backwards."""
+
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer of the partial sum of *position*."""
+        return _mirrored(_from_parent(position, nranks, root), nranks)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the partial sums that come to *position*."""
+        return _mirrored(_downwards(position, nranks, root), nranks)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeAllReduce(WholeBuffer):
+    """A reduce to position 0, then a broadcast from it."""
+
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends up and then down."""
+        yield from _mirrored(_from_parent(position, nranks, 0), nranks)
+        yield from _downwards(position, nranks, 0, first=_nsteps(nranks))
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what comes up to *position* and then down."""
+        yield from _mirrored(_downwards(position, nranks, 0), nranks)
+        yield from _from_parent(position, nranks, 0, first=_nsteps(nranks))
+
+
+@dataclass(frozen=True, slots=True)
+class TreeScatter(OnePartPerRank):
+    """From the root to all, the parts of everybody below at once."""
+
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.SCATTER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* hands on, to the farthest first."""
+        return _handed_down(position, nranks, root)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer by which *position* gets its part."""
+        return _handed_by_parent(position, nranks, root)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGather(OneBufferPerRank):
+    """From all to the root, the shards of everybody below at once."""
+
+    name: ClassVar[str] = "tree"
+    op: ClassVar[CollectiveOp] = CollectiveOp.GATHER
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield the one transfer of what *position* has collected."""
+        return _mirrored(
+            _handed_by_parent(position, nranks, root), nranks, reduce=False
+        )
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what comes to *position*, from the nearest first."""
+        return _mirrored(_handed_down(position, nranks, root), nranks, reduce=False)
+
+
+def _handed_down(position: int, nranks: int, root: int) -> Iterator[Transfer]:
+    """Yield what *position* hands on in a scatter.
+
+    With b the lowest bit of a position (counted from the root), it stands for itself
+    and the b - 1 after it.
+    """
+    relative = (position - root) % nranks
+    steps = _nsteps(nranks)
+    reach = (relative & -relative).bit_length() - 1 if relative else steps
+    for level in range(reach - 1, -1, -1):
+        below = relative + (1 << level)
+        if below < nranks:
+            yield _handed(position, below, level, nranks, root)
+
+
+def _handed_by_parent(position: int, nranks: int, root: int) -> Iterator[Transfer]:
+    relative = (position - root) % nranks
+    if relative:
+        level = (relative & -relative).bit_length() - 1
+        parent = (relative - (1 << level) + root) % nranks
+        yield _handed(parent, relative, level, nranks, root)
+
+
+def _handed(src: int, below: int, level: int, nranks: int, root: int) -> Transfer:
+    """Return the transfer of the parts of *below* and of those for whom it stands."""
+    parts = [
+        (part + root) % nranks
+        for part in range(below, min(below + (1 << level), nranks))
+    ]
+    return Transfer(
+        step=_nsteps(nranks) - 1 - level,
+        src=src,
+        dst=(below + root) % nranks,
+        chunk=parts[0],
+        further=tuple(parts[1:]),
+    )
+
+
+def _nsteps(nranks: int) -> int:
+    return (nranks - 1).bit_length()
+
+
+def _downwards(
+    position: int, nranks: int, root: int, *, first: int = 0
+) -> Iterator[Transfer]:
+    relative = (position - root) % nranks
+    for step in range(relative.bit_length(), _nsteps(nranks)):
+        child = relative + (1 << step)
+        if child < nranks:
+            yield Transfer(
+                step=first + step, src=position, dst=(child + root) % nranks, chunk=0
+            )
+
+
+def _from_parent(
+    position: int, nranks: int, root: int, *, first: int = 0
+) -> Iterator[Transfer]:
+    relative = (position - root) % nranks
+    if relative:
+        step = relative.bit_length() - 1
+        parent = relative - (1 << step)
+        yield Transfer(
+            step=first + step, src=(parent + root) % nranks, dst=position, chunk=0
+        )
+
+
+def _mirrored(
+    transfers: Iterator[Transfer], nranks: int, *, reduce: bool = True
+) -> Iterator[Transfer]:
+    """Yield the transfers backwards: a reduce of a broadcast, a gather of a scatter."""
+    last = _nsteps(nranks) - 1
+    for transfer in reversed(list(transfers)):
+        yield Transfer(
+            step=last - transfer.step,
+            src=transfer.dst,
+            dst=transfer.src,
+            chunk=transfer.chunk,
+            reduce=reduce,
+            further=transfer.further,
+        )

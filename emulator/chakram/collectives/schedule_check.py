@@ -1,0 +1,392 @@
+"""Checks schedules: executes them symbolically, from precondition to postcondition.
+
+What a position has of a chunk is the set of the positions whose contributions are in
+it.  A collective says which sets there are before and which there must be after; a
+transfer stores the sender's set at the receiver, or adds it there.  An algorithm is
+right when executing its transfers step by step turns the one into the other.
+
+Chunks of the same number are the same data at every position; where positions begin
+with data of their own, these have chunks of their own (``Algorithm.nchunks``).
+
+Source of the idea: msccl-tools, ``msccl/collectives.py`` and ``msccl/algorithm.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule import (
+    Algorithm,
+    RankSchedule,
+    Transfer,
+    rank_schedule,
+    transfer_bytes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "Schedule",
+    "build_schedule",
+    "check_schedule",
+    "parts_of",
+    "received_bytes",
+    "sent_bytes",
+]
+
+_BY_POSITION = frozenset(
+    {
+        CollectiveOp.ALL_GATHER,
+        CollectiveOp.GATHER,
+        CollectiveOp.REDUCE_SCATTER,
+        CollectiveOp.SCATTER,
+        CollectiveOp.SEND_RECV,
+    }
+)
+_SUMS = frozenset(
+    {CollectiveOp.ALL_REDUCE, CollectiveOp.REDUCE, CollectiveOp.REDUCE_SCATTER}
+)
+
+_Contents = list[dict[int, frozenset[int]]]
+"""By position: the contributions in each chunk that it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """All transfers of one collective of *nranks* positions, steps ascending."""
+
+    op: CollectiveOp
+    nranks: int
+    root: int
+    nchunks: int
+    transfers: tuple[Transfer, ...]
+
+    @property
+    def nsteps(self) -> int:
+        """Number of steps."""
+        return 1 + max((transfer.step for transfer in self.transfers), default=-1)
+
+
+def build_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> Schedule:
+    """Return the transfers of all positions, by step, then by turn, then by position.
+
+    The turn of a transfer is its place among those that its source sends in the step.
+    """
+    turns = [
+        (transfer.step, turn, transfer)
+        for position in range(nranks)
+        for _, same_step in groupby(
+            algorithm.sends(position, nranks=nranks, root=root),
+            key=lambda transfer: transfer.step,
+        )
+        for turn, transfer in enumerate(same_step)
+    ]
+    turns.sort(key=lambda item: (item[0], item[1], item[2].src))
+    return Schedule(
+        op=algorithm.op,
+        nranks=nranks,
+        root=root,
+        nchunks=algorithm.nchunks(nranks),
+        transfers=tuple(transfer for _, _, transfer in turns),
+    )
+
+
+def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[str]:
+    """Return what is wrong with an algorithm at this size; an empty list if nothing is.
+
+    Checked are: both ends of every transfer know of it and count it alike; no position
+    sends what it does not have, loses or counts twice a contribution, or stores over a
+    chunk that it sends in the same step; and in the end everybody has what the
+    collective promises.
+    """
+    unfit = algorithm.unfit(nranks)
+    if unfit is not None:
+        return [unfit]
+    problems = _check_chunks(algorithm, nranks) + _check_ends(algorithm, nranks, root)
+    if problems:
+        return problems  # executing it would only repeat them
+    problems += _check_numbers(algorithm, nranks, root)
+    schedule = build_schedule(algorithm, nranks=nranks, root=root)
+    contents = _before(schedule)
+    for step, transfers in groupby(schedule.transfers, key=lambda t: t.step):
+        problems += _execute(schedule, contents, step, list(transfers))
+    return problems + _check_after(schedule, contents)
+
+
+def sent_bytes(
+    algorithm: Algorithm, *, position: int, nranks: int, root: int, input_bytes: int
+) -> int:
+    """Return the payload that *position* sends in one collective."""
+    return _total_bytes(
+        algorithm,
+        algorithm.sends(position, nranks=nranks, root=root),
+        nranks=nranks,
+        input_bytes=input_bytes,
+    )
+
+
+def received_bytes(
+    algorithm: Algorithm, *, position: int, nranks: int, root: int, input_bytes: int
+) -> int:
+    """Return the payload that *position* receives in one collective."""
+    return _total_bytes(
+        algorithm,
+        algorithm.receives(position, nranks=nranks, root=root),
+        nranks=nranks,
+        input_bytes=input_bytes,
+    )
+
+
+def _total_bytes(
+    algorithm: Algorithm,
+    transfers: Iterator[Transfer],
+    *,
+    nranks: int,
+    input_bytes: int,
+) -> int:
+    return sum(
+        transfer_bytes(algorithm, transfer, nranks=nranks, input_bytes=input_bytes)
+        for transfer in transfers
+    )
+
+
+def _check_chunks(algorithm: Algorithm, nranks: int) -> list[str]:
+    """Check that every position has as many chunks as any other."""
+    nchunks = algorithm.nchunks(nranks)
+    parts = parts_of(algorithm.op, nranks)
+    if nchunks > 0 and nchunks % parts == 0:
+        return []
+    return [f"{nchunks} chunks are not the same number for each of {parts} parts"]
+
+
+def parts_of(op: CollectiveOp, nranks: int) -> int:
+    """Return of how many parts a collective says who has them."""
+    if op in (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V):
+        return nranks * nranks
+    return nranks if op in _BY_POSITION else 1
+
+
+def _check_ends(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
+    problems: list[str] = []
+    sent: Counter[Transfer] = Counter()
+    expected: Counter[Transfer] = Counter()
+    nchunks = algorithm.nchunks(nranks)
+    for position in range(nranks):
+        sends = list(algorithm.sends(position, nranks=nranks, root=root))
+        receives = list(algorithm.receives(position, nranks=nranks, root=root))
+        sent.update(sends)
+        expected.update(receives)
+        problems += [
+            f"position {position} yields another's transfer {_text(transfer)}"
+            for transfers, end in ((sends, "src"), (receives, "dst"))
+            for transfer in transfers
+            if getattr(transfer, end) != position
+        ]
+        problems += [
+            f"position {position}: step {later.step} follows step {earlier.step}"
+            for transfers in (sends, receives)
+            for earlier, later in pairwise(transfers)
+            if later.step < earlier.step
+        ]
+        problems += [
+            f"{_text(transfer)}: outside of {nranks} positions and {nchunks} chunks"
+            for transfer in sends
+            if not 0 <= transfer.dst < nranks
+            or not all(0 <= chunk < nchunks for chunk in transfer.chunks)
+        ]
+        problems += [
+            f"{_text(transfer)}: a position sends to itself"
+            for transfer in sends
+            if transfer.src == transfer.dst
+        ]
+        problems += [
+            f"{_text(transfer)}: carries a chunk twice"
+            for transfer in sends
+            if len(set(transfer.chunks)) <= len(transfer.further)
+        ]
+        problems += _check_peers(algorithm, sends, position, nranks, root)
+    problems += [
+        f"{_text(transfer)}: sent, but position {transfer.dst} does not expect it"
+        for transfer in sent - expected
+    ]
+    problems += [
+        f"{_text(transfer)}: expected, but position {transfer.src} does not send it"
+        for transfer in expected - sent
+    ]
+    return problems
+
+
+def _check_peers(
+    algorithm: Algorithm, sends: list[Transfer], position: int, nranks: int, root: int
+) -> list[str]:
+    told = algorithm.peers(position, nranks=nranks, root=root)
+    found = {(transfer.channel, transfer.dst) for transfer in sends}
+    if told == found:
+        return []
+    return [
+        f"position {position} sends to {sorted(found)} but tells of {sorted(told)} "
+        "(channel, position)"
+    ]
+
+
+def _check_numbers(algorithm: Algorithm, nranks: int, root: int) -> list[str]:
+    """Check that both ends number the messages between them alike."""
+    shares = [
+        rank_schedule(algorithm, position=position, nranks=nranks, root=root)
+        for position in range(nranks)
+    ]
+    at_source = {
+        (position, send.peer, send.channel, send.message): (
+            send.step,
+            send.chunk,
+        )
+        for position, share in enumerate(shares)
+        for send in share.sends
+    }
+    at_destination = {
+        (receive.peer, position, receive.channel, receive.message): (
+            receive.step,
+            receive.chunk,
+        )
+        for position, share in enumerate(shares)
+        for receive in share.receives
+    }
+    problems = [
+        f"message {message} from {src} to {dst} on channel {channel} is "
+        f"{at_source.get((src, dst, channel, message))} at its source, "
+        f"{at_destination.get((src, dst, channel, message))} at its destination"
+        for src, dst, channel, message in sorted(at_source.keys() | at_destination)
+        if at_source.get((src, dst, channel, message))
+        != at_destination.get((src, dst, channel, message))
+    ]
+    for position, share in enumerate(shares):
+        sends = algorithm.sends(position, nranks=nranks, root=root)
+        problems += _check_needs(position, share, sends, stepwise=algorithm.stepwise)
+    return problems
+
+
+def _check_needs(
+    position: int, share: RankSchedule, sends: Iterator[Transfer], *, stepwise: bool
+) -> list[str]:
+    return [
+        f"position {position} sends chunk {send.chunk} in step {send.step} but waits "
+        f"for chunk {share.receives[need].chunk} of step {share.receives[need].step}"
+        for send, transfer in zip(share.sends, sends, strict=True)
+        for need in send.needs
+        if share.receives[need].step >= send.step
+        or not (stepwise or set(share.receives[need].chunks) & set(transfer.awaited))
+    ]
+
+
+def _before(schedule: Schedule) -> _Contents:
+    """Return what everybody has before the collective."""
+    nranks, chunks = schedule.nranks, range(schedule.nchunks)
+    match schedule.op:
+        case CollectiveOp.ALL_GATHER | CollectiveOp.GATHER | CollectiveOp.SEND_RECV:
+            first = {position: _own(schedule, position) for position in range(nranks)}
+        case CollectiveOp.BROADCAST | CollectiveOp.SCATTER:
+            first = {schedule.root: chunks}
+        case CollectiveOp.ALL_TO_ALL | CollectiveOp.ALL_TO_ALL_V:
+            each = schedule.nchunks // nranks
+            first = {
+                position: range(position * each, (position + 1) * each)
+                for position in range(nranks)
+            }
+        case _:
+            first = dict.fromkeys(range(nranks), chunks)
+    return [
+        {chunk: frozenset({position}) for chunk in first.get(position, ())}
+        for position in range(nranks)
+    ]
+
+
+def _own(schedule: Schedule, position: int) -> range:
+    """Return the chunks of *position*, where each position has its own."""
+    each = schedule.nchunks // schedule.nranks
+    return range(position * each, (position + 1) * each)
+
+
+def _after(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
+    """Return what *position* must have after the collective."""
+    nranks, root, chunks = schedule.nranks, schedule.root, range(schedule.nchunks)
+    each = schedule.nchunks // parts_of(schedule.op, nranks)
+    everyone = frozenset(range(nranks))
+    match schedule.op:
+        case CollectiveOp.ALL_REDUCE | CollectiveOp.BARRIER:
+            return dict.fromkeys(chunks, everyone)
+        case CollectiveOp.REDUCE:
+            return dict.fromkeys(chunks, everyone) if position == root else {}
+        case CollectiveOp.REDUCE_SCATTER:
+            return dict.fromkeys(_own(schedule, position), everyone)
+        case CollectiveOp.ALL_GATHER:
+            return {chunk: frozenset({chunk // each}) for chunk in chunks}
+        case CollectiveOp.GATHER:
+            return {
+                chunk: frozenset({chunk // each})
+                for chunk in chunks
+                if position == root
+            }
+        case CollectiveOp.BROADCAST:
+            return dict.fromkeys(chunks, frozenset({root}))
+        case CollectiveOp.SCATTER:
+            return dict.fromkeys(_own(schedule, position), frozenset({root}))
+        case CollectiveOp.ALL_TO_ALL | CollectiveOp.ALL_TO_ALL_V:
+            return {
+                (peer * nranks + position) * each + part: frozenset({peer})
+                for peer in range(nranks)
+                for part in range(each)
+            }
+        case CollectiveOp.SEND_RECV:
+            before = (position - 1) % nranks
+            return dict.fromkeys(_own(schedule, before), frozenset({before}))
+
+
+def _execute(
+    schedule: Schedule, contents: _Contents, step: int, transfers: list[Transfer]
+) -> list[str]:
+    """Carry out one step; all of it sees what there was before the step."""
+    problems: list[str] = []
+    leaving: set[tuple[int, int]] = set()
+    loads: list[tuple[Transfer, int, frozenset[int]]] = []
+    for transfer in transfers:
+        for chunk in transfer.chunks:
+            leaving.add((transfer.src, chunk))
+            load = contents[transfer.src].get(chunk)
+            if load is None:
+                problems.append(
+                    f"{_text(transfer, chunk)}: its source does not have it"
+                )
+            else:
+                loads.append((transfer, chunk, load))
+    for transfer, chunk, load in loads:
+        where = _text(transfer, chunk)
+        present = contents[transfer.dst].get(chunk, frozenset())
+        if schedule.op in _SUMS and transfer.reduce and load & present:
+            problems.append(f"{where}: counts {sorted(load & present)} twice")
+        if not transfer.reduce and present - load:
+            problems.append(f"{where}: loses {sorted(present - load)}")
+        # What is added waits in a buffer of its own until the step's sends have left.
+        if not transfer.reduce and (transfer.dst, chunk) in leaving:
+            problems.append(f"{where}: its destination sends that chunk in step {step}")
+        contents[transfer.dst][chunk] = load | present if transfer.reduce else load
+    return problems
+
+
+def _check_after(schedule: Schedule, contents: _Contents) -> list[str]:
+    return [
+        f"position {position} ends with {sorted(contents[position].get(chunk, ()))} "
+        f"of chunk {chunk}, not with {sorted(wanted)}"
+        for position in range(schedule.nranks)
+        for chunk, wanted in _after(schedule, position).items()
+        if contents[position].get(chunk) != wanted
+    ]
+
+
+def _text(transfer: Transfer, chunk: int | None = None) -> str:
+    shown = transfer.chunk if chunk is None else chunk
+    return f"step {transfer.step}: chunk {shown} from {transfer.src} to {transfer.dst}"

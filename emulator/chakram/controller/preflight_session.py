@@ -1,0 +1,394 @@
+"""Tests a fabric before a run, over the agents, ports and queue pairs of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from chakram.config.fabric import LoopbackFabric
+from chakram.config.topology import topology_from_config
+from chakram.controller.planning import (
+    queue_pair_layout,
+    run_settings,
+    shards_of,
+    transport_plan,
+)
+from chakram.controller.session import Session
+from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
+from chakram.plan.placement import place
+from chakram.plan.plan_check import check_plan
+from chakram.plan.probes import PROBE_FIELDS, PROBE_SENT
+from chakram.preflight.flows import JOB, measurement, read_flows
+from chakram.preflight.outcome import (
+    Measured,
+    expected_bps,
+    passing,
+    report_of,
+)
+from chakram.preflight.probing import (
+    SMALL_BYTES,
+    headers_bytes,
+    plan_probes,
+    probe_packets,
+    read_probes,
+)
+from chakram.preflight.rounds import apart, chosen_rounds, shifted
+from chakram.preflight.settings import PreflightSettings
+from chakram.results.records import FLOW_FIELDS, RecordRows
+from chakram.roce.constants import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from chakram.config.experiment import Experiment
+    from chakram.control.client import AgentClient
+    from chakram.control.clock import ClockOffset
+    from chakram.control.events import CountersSnapshot
+    from chakram.controller.interrupts import Interrupts
+    from chakram.controller.observer import Progress
+    from chakram.controller.state import Phase
+    from chakram.plan.plan import Plan, PortPlan
+    from chakram.preflight.flows import Measurement
+    from chakram.preflight.report import PreflightReport
+
+__all__ = ["Preflight", "preflight_settings"]
+
+log = logging.getLogger(__name__)
+
+_PATHS_OF_SEVERAL = 8
+"""Source ports that are probed where packets may go several ways."""
+_LEAST_PACKETS = 64
+"""A shorter message would measure the round trip rather than the rate."""
+_MOST_BYTES = min(256 << 20, MAX_MESSAGE_BYTES)
+_HANG_TIMEOUT_NS = 10 * 10**9
+
+
+def preflight_settings(experiment: Experiment) -> PreflightSettings:
+    """Return what the experiment wants to be tested."""
+    wanted = experiment.preflight
+    fabric = experiment.fabric
+    paths = wanted.paths
+    if paths is None:
+        several = (
+            fabric.topology is None or fabric.topology.clos is not None
+            if not isinstance(fabric, LoopbackFabric)
+            else False
+        )
+        paths = _PATHS_OF_SEVERAL if several else 1
+    return PreflightSettings(
+        path_mtu=wanted.path_mtu or transport_plan(experiment).path_mtu,
+        check_mtu=wanted.mtu,
+        check_classes=wanted.dscp_ecn_echo,
+        check_latency=wanted.pairs != "none",
+        check_rate=wanted.pairs == "rate",
+        check_permutation=wanted.permutation and wanted.pairs == "rate",
+        min_rate_share=wanted.min_rate,
+        min_permutation_share=wanted.min_permutation_rate,
+        max_latency_ns=wanted.max_latency_ns,
+        max_loss_share=wanted.max_loss,
+        rate_time_ns=wanted.duration_ns,
+        paths=paths,
+        rounds=wanted.rounds,
+    )
+
+
+@dataclass(slots=True)
+class _Collector:
+    """Keeps the rows that agents send, and says how far it is.
+
+    It is told by a session (``chakram.controller.session.RunObserver``).
+    """
+
+    progress: Progress
+    total: int
+    unit: str
+    rows: RecordRows = field(default_factory=RecordRows)
+    _done: int = 0
+
+    def phase_changed(self, phase: Phase) -> None:
+        """The session has entered a phase."""
+        log.info("phase changed phase=%s", phase.name)
+
+    def iterations_done(self, iterations: int) -> None:
+        """All ranks have done so many iterations: there is one."""
+
+    def rows_arrived(self, rows: RecordRows) -> None:
+        """An agent has sent records."""
+        self.rows.extend(rows)
+        self._done += len(rows.flows) // len(FLOW_FIELDS)
+        width = len(PROBE_FIELDS)
+        for start in range(0, len(rows.probes), width):
+            if rows.probes[start] == PROBE_SENT:
+                self._done += rows.probes[start + PROBE_FIELDS.index("count")]
+        self.progress.iterations(min(self._done, self.total), self.total, self.unit)
+
+    def counters_arrived(self, agent: str, snapshot: CountersSnapshot) -> None:
+        """An agent has sent its counters: nobody asks for them here."""
+
+    def agent_lost(self, agent: str) -> None:
+        """The connection to an agent is gone: the session ends."""
+
+    def agent_said(self, agent: str, level: str, text: str) -> None:
+        """An agent has something for people to read."""
+        self.progress.note(f"agent {agent}: {text}")
+
+
+class Preflight:
+    """One preflight over connected agents.
+
+    Args:
+        experiment: What is to be run.
+        ports: All ports to test, in their order.
+        clients: The connected agents; free again when all is over.
+        clocks: Offsets of their clocks.
+        progress: Told how far it is.
+        interrupts: Who is told of signals.
+        run_id: Name of the run.
+        absent: By agent that could not be reached, why.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        ports: Sequence[PortPlan],
+        clients: Mapping[str, AgentClient],
+        clocks: Mapping[str, ClockOffset],
+        progress: Progress,
+        interrupts: Interrupts,
+        run_id: str,
+        absent: Mapping[str, str] | None = None,
+    ) -> None:
+        self._experiment = experiment
+        self._ports = list(ports)
+        self._clients = clients
+        self._clocks = clocks
+        self._progress = progress
+        self._interrupts = interrupts
+        self._run_id = run_id
+        self._absent = dict(absent or {})
+        self._settings = preflight_settings(experiment)
+        self._transport = transport_plan(experiment)
+
+    async def run(self) -> PreflightReport:
+        """Test everything; return what was found.
+
+        Raises:
+            RunInterrupted: If the user ended it.
+            ChakramError: If an agent was lost while it went.
+        """
+        settings = self._settings
+        measured = Measured(
+            packets=probe_packets(self._ports, self._transport, settings)
+        )
+        measured.tested = {
+            way
+            for pairs in chosen_rounds(len(self._ports), settings.rounds)
+            for a, b in pairs
+            for way in ((a, b), (b, a))
+        }
+        await self._probe(measured)
+        if settings.sends_messages:
+            await self._send_messages(measured)
+        measured.absent = self._absent
+        return report_of(
+            self._ports, measured, transport=self._transport, settings=settings
+        )
+
+    # ---- probes ----------------------------------------------------------------------
+
+    async def _probe(self, measured: Measured) -> None:
+        while True:
+            ports = [port for port in self._ports if port.agent not in self._absent]
+            if len(ports) < 2:
+                return
+            plan = plan_probes(
+                ports,
+                self._transport,
+                self._settings,
+                run_id=f"{self._run_id}-probes",
+                caps_bps={
+                    name: client.description.max_rate_bps
+                    for name, client in self._clients.items()
+                },
+            )
+            planned = [each.probes for each in plan.agents if each.probes is not None]
+            collector = _Collector(
+                self._progress,
+                sum(each.packets_per_target * len(each.targets) for each in planned),
+                "probe",
+            )
+            try:
+                await self._execute("probing paths", plan, collector)
+            except ChakramError as error:
+                # Whoever cannot open its ports is found; the others are tested.
+                if not self._leave_out(error):
+                    raise
+                continue
+            break
+        measured.source_ports = planned[0].source_ports
+        place_of = {port.number: place for place, port in enumerate(self._ports)}
+        measured.paths = {
+            (place_of[source], place_of[destination]): report
+            for (source, destination), report in read_probes(
+                collector.rows.probes,
+                measured.packets,
+                paths=len(measured.source_ports),
+            ).items()
+            if source in place_of and destination in place_of
+        }
+
+    def _leave_out(self, error: ChakramError) -> bool:
+        """Go on without the agent that *error* is of; tell whether it is of one."""
+        for name, client in self._clients.items():
+            if name not in self._absent and error.where.startswith(client.where):
+                place = error.where.removeprefix(client.where).lstrip(": ")
+                hint = f" ({error.hint})" if error.hint else ""
+                self._absent[name] = (f"{place}: " if place else "") + (
+                    f"{error.found}{hint}"
+                )
+                return True
+        return False
+
+    # ---- messages --------------------------------------------------------------------
+
+    async def _send_messages(self, measured: Measured) -> None:
+        if self._settings.check_permutation:
+            measured.permutation = shifted(range(len(self._ports)))
+        programs = self._programs(measured)
+        if not programs.messages:
+            return
+        plan = self._plan(programs)
+        collector = _Collector(
+            self._progress,
+            sum(len(program.operations) for program in programs.programs) // 2,
+            "message",
+        )
+        try:
+            await self._execute("measuring pairs", plan, collector)
+        except RunInterrupted:
+            raise
+        except RunFailed as error:
+            # What was measured before stands; the rest is told to be missing.
+            measured.not_measured = error.found
+        measured.alone, measured.together = read_flows(collector.rows.flows, programs)
+
+    def _programs(self, measured: Measured) -> Measurement:
+        npaths = len(measured.source_ports)
+        count = len(self._ports)
+        reached = passing(
+            measured.paths, measured.packets, npaths=npaths, packet_bytes=SMALL_BYTES
+        )
+        needed = self._transport.path_mtu + headers_bytes(self._ports[0].address)
+        passes = (
+            passing(
+                measured.paths, measured.packets, npaths=npaths, packet_bytes=needed
+            )
+            if self._settings.check_mtu
+            else reached
+        )
+        return measurement(
+            rounds=apart(chosen_rounds(count, self._settings.rounds), self._switches()),
+            reached=reached,
+            passes=passes,
+            permutation=measured.permutation,
+            size_of=self._size_of,
+            settings=self._settings,
+        )
+
+    def _switches(self) -> list[str]:
+        """Return what each port hangs on; its own name where nobody knows."""
+        topology = topology_from_config(
+            self._experiment.fabric, nports=len(self._ports)
+        )
+        hosts = () if topology is None else topology.hosts
+        return [
+            topology.switch_of(port.host)
+            if topology is not None and port.host in hosts
+            else port.host
+            for port in self._ports
+        ]
+
+    def _size_of(self, pair: tuple[int, int]) -> int:
+        """Return what a pair can send in the time that it has."""
+        settings = self._settings
+        source, destination = (self._ports[place] for place in pair)
+        least = _LEAST_PACKETS * self._transport.path_mtu
+        payload_bps = expected_bps(
+            source, destination, self._transport, size_bytes=least
+        )
+        if payload_bps is None:
+            return settings.unrated_bytes
+        wanted = int(payload_bps * settings.rate_time_ns / 8e9)
+        return min(max(wanted, least), _MOST_BYTES)
+
+    def _plan(self, programs: Measurement) -> Plan:
+        experiment = self._experiment
+        ports = [self._ports[program.rank] for program in programs.programs]
+        plan = place(
+            {JOB: programs.programs},
+            ports,
+            {},
+            self._transport,
+            replace(
+                run_settings(experiment),
+                warmup=0,
+                measured=1,
+                sync="free",
+                gap_ns=0,
+                credits=0,
+                drop_ratio=0.0,
+                faults=(),
+                sample_bin_ns=0,
+                jobs=(),
+            ),
+            shards=shards_of(experiment, ports),
+            run_id=f"{self._run_id}-preflight",
+            layout=queue_pair_layout(experiment),
+        )
+        problems = check_plan(plan)
+        if problems:
+            raise PlanError("preflight", problems[0])
+        return plan
+
+    # ---- sessions --------------------------------------------------------------------
+
+    async def _execute(self, what: str, plan: Plan, collector: _Collector) -> None:
+        """Let the agents execute *plan*; they are free for the next one afterwards."""
+        self._progress.phase(what)
+        plans = {agent.agent: agent for agent in plan.agents}
+        clients = {name: self._clients[name] for name in plans}
+        session = Session(
+            plans=plans,
+            clients=clients,
+            clocks=self._clocks,
+            observer=collector,
+            hang_timeout_ns=max(self._experiment.hang_timeout_ns, _HANG_TIMEOUT_NS),
+            iterations_of=plan.iterations_of(),
+        )
+        self._interrupts.listener = session.interrupt
+        try:
+            await session.run()
+        except ChakramError as error:
+            # Some may still be preparing what another one has refused.
+            await _free(clients.values(), why=error.found)
+            raise
+        finally:
+            self._interrupts.listener = None
+        await _free(clients.values())
+
+
+async def _free(clients: Iterable[AgentClient], *, why: str | None = None) -> None:
+    """Let agents forget what they did; end it first, if *why* says that it has to."""
+
+    async def free(client: AgentClient) -> None:
+        # One that is lost has said so; its run is over in any case.
+        with suppress(ChakramError):
+            if why is not None:
+                await client.abort(why)
+            await client.reset()
+
+    await asyncio.gather(*map(free, clients))

@@ -1,1 +1,0 @@
-"""What is to be replayed: traces, schedules, programs, plans and records. Pure."""

@@ -1,0 +1,212 @@
+"""The results of a preflight as files: ``preflight.json`` and ``preflight.parquet``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from chakram.errors import NoRunDirectory, RunDirectoryError
+from chakram.observe.manifest import FAILED, SCHEMA_VERSION
+from chakram.preflight.report import Finding, PairReport, PreflightReport
+from chakram.preflight.settings import PreflightSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from chakram.observe.manifest import RunManifest
+
+__all__ = [
+    "PREFLIGHT",
+    "PREFLIGHT_SCHEMA",
+    "ended_by_preflight",
+    "preflight_document",
+    "preflight_summary",
+    "read_preflight",
+    "save_preflight",
+]
+
+PREFLIGHT = "preflight"
+"""Name of its files, without their endings."""
+
+PREFLIGHT_SCHEMA = pa.schema(
+    [
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("destination", pa.string(), nullable=False),
+        pa.field("probes_sent", pa.int64(), nullable=False),
+        pa.field("probes_arrived", pa.int64(), nullable=False),
+        pa.field("paths_failed", pa.list_(pa.int64()), nullable=False),
+        pa.field("path_mtu", pa.int64()),
+        pa.field("packet_bytes", pa.int64()),
+        pa.field("goodput_bps", pa.float64()),
+        pa.field("expected_bps", pa.float64()),
+        pa.field("rate_share", pa.float64()),
+        pa.field("together_bps", pa.float64()),
+        pa.field("together_share", pa.float64()),
+        pa.field("round_trip_min_ns", pa.int64()),
+        pa.field("round_trip_p50_ns", pa.int64()),
+        pa.field("round_trip_p99_ns", pa.int64()),
+        pa.field("jitter_ns", pa.float64()),
+        pa.field("packets", pa.int64(), nullable=False),
+        pa.field("retransmitted", pa.int64(), nullable=False),
+        pa.field("generator_share", pa.float64()),
+        pa.field("failed", pa.list_(pa.string()), nullable=False),
+    ]
+)
+"""One row per pair and direction; ``failed``: the checks that it has not passed."""
+
+
+def preflight_document(report: PreflightReport) -> dict[str, Any]:
+    """Return the whole report in plain dictionaries, lists, numbers and texts."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "passed": report.passed,
+        "ports": list(report.ports),
+        "settings": asdict(report.settings),
+        "findings": [asdict(finding) for finding in report.findings],
+        "pairs": [_row(pair) | {"classes": _classes(pair)} for pair in report.pairs],
+    }
+
+
+def ended_by_preflight(manifest: RunManifest) -> bool:
+    """Tell whether a run came to nothing because its preflight failed."""
+    return manifest.status == FAILED and manifest.preflight.get("passed") is False
+
+
+def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
+    """Return the report in *folder*, and the dilation of its times and rates.
+
+    Raises:
+        NoRunDirectory: If there is none, or it is not one of ours.
+    """
+    path = folder / f"{PREFLIGHT}.json"
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        version = document["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise NoRunDirectory(
+                str(path),
+                f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
+            )
+        report = PreflightReport(
+            ports=tuple(document["ports"]),
+            pairs=tuple(_pair(row) for row in document["pairs"]),
+            findings=tuple(
+                Finding(**row | {"pairs": tuple(map(tuple, row["pairs"]))})
+                for row in document["findings"]
+            ),
+            settings=PreflightSettings(
+                **_fields(PreflightSettings, document["settings"])
+            ),
+        )
+        # Reports of before it was noted have none.
+        return report, int(document.get("dilation", 1))
+    except FileNotFoundError as error:
+        raise NoRunDirectory(
+            str(folder), "holds no results of a preflight", "none was made, or it ended"
+        ) from error
+    except OSError as error:
+        raise NoRunDirectory(str(path), f"cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise NoRunDirectory(
+            str(path), "is damaged: it is not what a preflight writes"
+        ) from error
+
+
+def _pair(row: Mapping[str, Any]) -> PairReport:
+    """Return the pair that ``preflight_document`` made a row of."""
+    classes = tuple(
+        (
+            each["dscp"] << 2 | each["ecn"],
+            each["arrived_dscp"] << 2 | each["arrived_ecn"],
+            each["packets"],
+        )
+        for each in row["classes"]
+    )
+    values = _fields(PairReport, row)
+    values |= {"paths_failed": tuple(row["paths_failed"]), "classes": classes}
+    return PairReport(**values)
+
+
+def _fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(kind)}
+    return {name: value for name, value in row.items() if name in names}
+
+
+def preflight_summary(report: PreflightReport) -> dict[str, Any]:
+    """Return what the record of a run says of its preflight."""
+    return {
+        "passed": report.passed,
+        "pairs": len(report.pairs),
+        "findings": [
+            {"verdict": finding.verdict, "finding": str(finding)}
+            for finding in report.findings
+        ],
+    }
+
+
+def _row(pair: PairReport) -> dict[str, Any]:
+    row = asdict(pair)
+    del row["classes"]
+    row["rate_share"] = pair.rate_share
+    row["together_share"] = pair.together_share
+    return row
+
+
+def _classes(pair: PairReport) -> list[dict[str, int]]:
+    return [
+        {
+            "dscp": sent >> 2,
+            "ecn": sent & 3,
+            "arrived_dscp": arrived >> 2,
+            "arrived_ecn": arrived & 3,
+            "packets": count,
+        }
+        for sent, arrived, count in pair.classes
+    ]
+
+
+def save_preflight(
+    folder: Path, report: PreflightReport, *, run_id: str, dilation: int
+) -> None:
+    """Write both files into *folder*; *dilation* is that of its times and rates.
+
+    Raises:
+        RunDirectoryError: If they cannot be written.
+    """
+    failed: dict[tuple[str, str], list[str]] = {}
+    for finding in report.failures:
+        for pair in finding.pairs:
+            failed.setdefault(pair, []).append(finding.check)
+    rows = [
+        _row(pair)
+        | {
+            "run_id": run_id,
+            "failed": list(
+                dict.fromkeys(failed.get((pair.source, pair.destination), ()))
+            ),
+        }
+        for pair in report.pairs
+    ]
+    metadata = {
+        "chakram.schema_version": str(SCHEMA_VERSION),
+        "chakram.run_id": run_id,
+        "chakram.table": PREFLIGHT,
+    }
+    table = pa.Table.from_pylist(rows, PREFLIGHT_SCHEMA.with_metadata(metadata))
+    document = {**preflight_document(report), "dilation": dilation}
+    text = json.dumps(document, indent=1, ensure_ascii=False)
+    try:
+        pq.write_table(table, folder / f"{PREFLIGHT}.parquet", compression="zstd")
+        (folder / f"{PREFLIGHT}.json").write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise RunDirectoryError(
+            str(error.filename or folder),
+            f"cannot be written: {error.strerror or error}",
+            "choose another folder for runs, or make room",
+        ) from error

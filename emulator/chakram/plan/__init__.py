@@ -1,0 +1,1 @@
+"""Plans: what runs where, over which ports and queue pairs, with which faults. Pure."""

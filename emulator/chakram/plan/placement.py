@@ -1,0 +1,300 @@
+"""Placement: which rank uses which port, in which shard, over which queue pairs.
+
+Ranks go onto ports in order; ``chakram.plan.port_patterns`` says in which, and
+``chakram.plan.shards`` which process drives them.  The same input gives the same plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from chakram.errors import PlanError
+from chakram.plan.notification_scopes import limits_by_destination
+from chakram.plan.plan import (
+    AgentPlan,
+    Plan,
+    PortPlan,
+    QueuePairPlan,
+    RankPlan,
+    RunSettings,
+    TransportPlan,
+)
+from chakram.plan.port_patterns import PATTERNS, named_ports, patterned
+from chakram.plan.queue_pairs import Place, QueuePairLayout, connect
+from chakram.plan.shards import counted_as_a_whole, most_parts, shards_of_seats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from chakram.program.operations import RankProgram
+
+_DIVISIBLE = "udp:"
+"""Ports of this kind have sockets, which several processes may share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementOptions:
+    """How the ranks of one job are placed.
+
+    Attributes:
+        order: Ranks in the order of the ports; None: ascending.
+        ranks_per_port: Ranks that share a port.
+        first_port: Index of the first rank's port; None: the first one after those of
+            earlier jobs.
+        pattern: In which order ports are taken, one of ``PATTERNS``.
+        ports: Numbers or names of the ports that may be taken, in order; None: all that
+            no earlier job has.
+        local_rate_bps: Rate at which messages between ranks of one host take their
+            time, 0: no time; None: they go through the ports as others do.
+    """
+
+    order: tuple[int, ...] | None = None
+    ranks_per_port: int = 1
+    first_port: int | None = None
+    pattern: str = "packed"
+    ports: tuple[int | str, ...] | None = None
+    local_rate_bps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.pattern not in PATTERNS:
+            raise ValueError(f"pattern {self.pattern!r} is none of {PATTERNS}")
+
+
+def place(
+    programs_by_job: Mapping[str, Sequence[RankProgram]],
+    ports: Sequence[PortPlan],
+    options: Mapping[str, PlacementOptions],
+    transport: TransportPlan,
+    settings: RunSettings,
+    *,
+    shards: Mapping[str, int],
+    run_id: str,
+    layout: QueuePairLayout | None = None,
+    near: Callable[[PortPlan], str] = lambda port: port.agent,
+    host_of: Callable[[PortPlan], str] = lambda port: str(port.number),
+    psn_seed: int | None = None,
+) -> Plan:
+    """Return the plan of a run.
+
+    Args:
+        programs_by_job: The programs of all ranks of every job.
+        ports: All ports of the fabric, in the order in which they are used.
+        options: By job; a job that is not there is placed in the usual way.
+        transport: Settings of the queue pairs.
+        settings: Iterations, faults, seed.
+        shards: Data-plane processes that each agent may start.
+        run_id: Name of the run.
+        layout: Queue pairs between two ranks; None: the usual.
+        near: What a port hangs on, for patterns.
+        host_of: The host that a port belongs to, for messages that stay within it.
+        psn_seed: Of the first PSNs; None: that of *settings*.
+
+    Raises:
+        PlanError: If a rank stands in two places or in none, or there are too few
+            ports.
+    """
+    seats = _seats(programs_by_job, ports, options, near, settings.seed)
+    rates_bps = {
+        job: option.local_rate_bps
+        for job, option in options.items()
+        if option.local_rate_bps is not None
+    }
+    layout = layout or QueuePairLayout()
+    whole = counted_as_a_whole(seats, settings.faults)
+    shard_of = shards_of_seats(
+        seats,
+        shards,
+        together=host_of if rates_bps else _its_number,
+        is_whole=lambda port: (
+            bool(rates_bps)
+            or port.number in whole
+            # Every process has limits of its own.
+            or limits_by_destination(transport)
+            or not port.open.startswith(_DIVISIBLE)
+        ),
+        parts=most_parts(layout.source_ports),
+    )
+    places = {
+        (program.job, program.rank): Place(
+            number=number, program=program, port=port, shard=shard_of[number]
+        )
+        for number, (program, port) in enumerate(seats)
+    }
+    if settings.credits:
+        layout = replace(layout, with_grants=True)
+    queue_pairs = connect(
+        programs_by_job,
+        places,
+        psn_seed=settings.seed if psn_seed is None else psn_seed,
+        layout=layout,
+        local_rate=lambda job, a, b: (
+            rates_bps.get(job) if host_of(a) == host_of(b) else None
+        ),
+    )
+    return _assemble(places, queue_pairs, transport, settings, run_id)
+
+
+def _seats(
+    programs_by_job: Mapping[str, Sequence[RankProgram]],
+    ports: Sequence[PortPlan],
+    options: Mapping[str, PlacementOptions],
+    near: Callable[[PortPlan], str],
+    seed: int,
+) -> list[tuple[RankProgram, PortPlan]]:
+    """Return every rank with its port, job by job, ranks ascending."""
+    seats: list[tuple[RankProgram, PortPlan]] = []
+    choice = _PortChoice(ports, near, seed)
+    for job, programs in programs_by_job.items():
+        option = options.get(job, PlacementOptions())
+        by_rank = {program.rank: program for program in programs}
+        if len(by_rank) < len(programs):
+            raise PlanError(
+                f"job {job}", "has two programs for one rank", "give each rank one"
+            )
+        order = _order(job, by_rank, option)
+        chosen = choice.take(job, len(order), option)
+        port_of = {
+            rank: ports[chosen[index // option.ranks_per_port]]
+            for index, rank in enumerate(order)
+        }
+        seats += [(by_rank[rank], port_of[rank]) for rank in sorted(by_rank)]
+    return seats
+
+
+class _PortChoice:
+    """Chooses ports for one job after the other."""
+
+    def __init__(
+        self, ports: Sequence[PortPlan], near: Callable[[PortPlan], str], seed: int
+    ) -> None:
+        self._ports = ports
+        self._near = near
+        self._seed = seed
+        self._taken: set[int] = set()
+
+    def take(self, job: str, nranks: int, option: PlacementOptions) -> Sequence[int]:
+        """Return the indices of the ports of a job, in order."""
+        needed = -(-nranks // option.ranks_per_port)
+        if option.pattern == "packed" and option.ports is None:
+            chosen = self._following(job, nranks, needed, option.first_port)
+        else:
+            chosen = self._patterned(job, nranks, needed, option)
+        self._taken.update(chosen)
+        return chosen
+
+    def _following(
+        self, job: str, nranks: int, needed: int, first: int | None
+    ) -> Sequence[int]:
+        """Return one port after the other, from the first one behind all taken ones."""
+        if first is None:
+            first = max(self._taken, default=-1) + 1
+        if first + needed > len(self._ports):
+            raise PlanError(
+                f"job {job}",
+                f"its {nranks} ranks need ports {first} to {first + needed - 1}, "
+                f"and the fabric has {len(self._ports)}",
+                "use a larger fabric, fewer ranks, or more ranks_per_port",
+            )
+        return range(first, first + needed)
+
+    def _patterned(
+        self, job: str, nranks: int, needed: int, option: PlacementOptions
+    ) -> Sequence[int]:
+        """Return ports in the order of a pattern, of those that may be taken."""
+        ports = self._ports
+        if option.ports is not None:
+            where = f"job {job}: placement.ports"
+            candidates = named_ports(option.ports, ports, where=where)
+        else:
+            first = option.first_port or 0
+            candidates = [
+                index for index in range(first, len(ports)) if index not in self._taken
+            ]
+        if len(candidates) < needed:
+            raise PlanError(
+                f"job {job}",
+                f"its {nranks} ranks need {needed} ports, and {len(candidates)} may be "
+                "taken",
+                "use a larger fabric, fewer ranks, or more ranks_per_port, or name "
+                "ports that other jobs have as well",
+            )
+        seed = f"{self._seed} {job}"
+        order = patterned(option.pattern, candidates, ports, near=self._near, seed=seed)
+        return order[:needed]
+
+
+def _order(
+    job: str, by_rank: Mapping[int, RankProgram], option: PlacementOptions
+) -> Sequence[int]:
+    if option.order is None:
+        return sorted(by_rank)
+    where = f"job {job}: placement.order"
+    seen: set[int] = set()
+    for rank in option.order:
+        if rank in seen:
+            raise PlanError(
+                where, f"rank {rank} stands in two places", "name every rank once"
+            )
+        if rank not in by_rank:
+            raise PlanError(
+                where,
+                f"there is no rank {rank}",
+                f"the job has ranks {min(by_rank)} to {max(by_rank)}",
+            )
+        seen.add(rank)
+    missing = sorted(by_rank.keys() - seen)
+    if missing:
+        raise PlanError(
+            where, f"rank {missing[0]} stands nowhere", "name every rank once"
+        )
+    return option.order
+
+
+def _its_number(port: PortPlan) -> str:
+    return str(port.number)
+
+
+def _assemble(
+    places: Mapping[tuple[str, int], Place],
+    queue_pairs: Mapping[tuple[str, int], list[QueuePairPlan]],
+    transport: TransportPlan,
+    settings: RunSettings,
+    run_id: str,
+) -> Plan:
+    ports = {seat.port.number: seat.port for seat in places.values()}
+    peers = tuple(ports[number].address for number in sorted(ports))
+    numbers = tuple((job, rank, seat.number) for (job, rank), seat in places.items())
+    agents: dict[str, list[RankPlan]] = {}
+    for key, seat in places.items():
+        agents.setdefault(seat.port.agent, []).append(
+            RankPlan(
+                number=seat.number,
+                port=seat.port.number,
+                shard=seat.shard,
+                program=seat.program,
+                queue_pairs=tuple(queue_pairs[key]),
+            )
+        )
+    return Plan(
+        run_id=run_id,
+        agents=tuple(
+            AgentPlan(
+                run_id=run_id,
+                agent=agent,
+                # Of more processes than have work the rest would idle.
+                shards=1 + max(rank.shard for rank in ranks),
+                ports=tuple(
+                    ports[number]
+                    for number in sorted(ports)
+                    if ports[number].agent == agent
+                ),
+                ranks=tuple(ranks),
+                transport=transport,
+                settings=settings,
+                peers=peers,
+                rank_numbers=numbers,
+            )
+            for agent, ranks in agents.items()
+        ),
+    )

@@ -1,0 +1,358 @@
+"""Queue pairs: who needs one with whom, and its numbers.
+
+Every (job, group, channel, pair of peers) that some schedule of the job uses gets a
+queue pair of its own, so that its flow is told apart on the wire and its congestion
+state is its own.  The same input gives the same numbers; the first PSNs have a seed of
+their own, which a real run keeps to itself.
+
+The low bits of a queue pair number are the shard that owns it.  Where the ranks of a
+port live in several, the kernel gives each what arrives for its queue pairs: it reads
+that number.  But what a network adapter or the kernel has joined to one run of packets
+(GRO: same addresses, same UDP ports) goes to one place, by the number in the first of
+them.  So between two ports a UDP source port is used by queue pairs of one shard here
+and one shard there only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from chakram.collectives.algorithms import algorithm_of
+from chakram.errors import PlanError
+from chakram.plan.plan import PortPlan, QueuePairPlan
+from chakram.program.operations import (
+    POINT_TO_POINT,
+    CollectiveOperation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.collectives.schedule import Algorithm
+
+SHARD_BITS = 6
+"""Low bits of a queue pair number: the shard that owns it."""
+
+MAX_SHARDS = 1 << SHARD_BITS
+
+CREDIT_CHANNELS = 1 << 16
+"""Channels from here on carry grants, each for the channel so much below it."""
+
+FIRST_QUEUE_PAIR = 16
+"""Smallest index of a queue pair; 0 and 1 are special on InfiniBand."""
+
+_FIRST_STRIDE = 101
+_FIRST_RANGE = 1 << 16
+# Every port counts from a number of its own: ranks do alike, so the two ends of a pair
+# would else have the same number everywhere, and all flows the same source port.
+
+_QUEUE_PAIRS = 1 << (24 - SHARD_BITS)
+_PSN_BITS = 24
+
+MAX_COUNT = 64
+"""Queue pairs between the same two."""
+
+SOURCE_PORT_BASE = 0xC000
+SOURCE_PORT_POOL = 64
+"""UDP source ports of one port: sockets are opened for these and no others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one rank of a plan is; ``number`` counts over all jobs."""
+
+    number: int
+    program: RankProgram
+    port: PortPlan
+    shard: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePairLayout:
+    """How many queue pairs two ranks have, and where their flows differ on the wire.
+
+    Attributes:
+        count: Queue pairs for each (group, channel, pair of peers).
+        source_ports: UDP source ports, given out in turn; empty: as adapters choose
+            them, from the two queue pair numbers.
+        with_grants: Whether each (group, channel, pair of peers) of collectives has one
+            more for grants, on the channel ``CREDIT_CHANNELS`` further.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    count: int = 1
+    source_ports: tuple[int, ...] = ()
+    with_grants: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= MAX_COUNT:
+            raise ValueError(f"{self.count} queue pairs are not in 1..{MAX_COUNT}")
+        if len(set(self.source_ports)) > SOURCE_PORT_POOL:
+            raise ValueError(f"more than {SOURCE_PORT_POOL} UDP source ports")
+
+
+def connect(
+    programs_by_job: Mapping[str, Sequence[RankProgram]],
+    places: Mapping[tuple[str, int], Place],
+    *,
+    psn_seed: int,
+    layout: QueuePairLayout | None = None,
+    local_rate: Callable[[str, PortPlan, PortPlan], int | None] | None = None,
+) -> dict[tuple[str, int], list[QueuePairPlan]]:
+    """Return the queue pairs of every (job, rank).
+
+    Args:
+        programs_by_job: The programs of all ranks of every job.
+        places: Where every (job, rank) is.
+        psn_seed: Of the first PSNs: who does not know it cannot tell them.
+        layout: How many for each two peers, and their source ports; None: the usual.
+        local_rate: Of a job and two ports, the rate of messages that stay within a
+            host (0: no time), None if they do not; None: none do.
+
+    Raises:
+        PlanError: If the programs do not agree about their groups, name ranks that
+            are not there, or need more queue pairs than a port can have.
+    """
+    layout = layout or QueuePairLayout()
+    source_ports = _SourcePorts(layout.source_ports, places.values())
+    ends: dict[tuple[str, int], list[QueuePairPlan]] = {key: [] for key in places}
+    used: dict[int, int] = {}
+
+    def next_qpn(place: Place) -> int:
+        index = used.get(place.port.number, first_index(place.port.number))
+        if index >= _QUEUE_PAIRS:
+            raise PlanError(
+                f"port {place.port.number} of agent {place.port.agent}",
+                f"needs more than {_QUEUE_PAIRS - _FIRST_RANGE} queue pairs",
+                "place fewer ranks on it",
+            )
+        used[place.port.number] = index + 1
+        return index << SHARD_BITS | place.shard
+
+    for job, programs in programs_by_job.items():
+        for group, channel, low, high, index in (
+            (*pair, index)
+            for pair in _with_grants(_pairs(job, programs), layout.with_grants)
+            for index in range(layout.count if pair[1] < CREDIT_CHANNELS else 1)
+        ):
+            a, b = places[job, low], places[job, high]
+            local_rate_bps = local_rate and local_rate(job, a.port, b.port)
+            if local_rate_bps is not None and index:
+                continue  # nothing is divided where there is no fabric
+            a_qpn, b_qpn = next_qpn(a), next_qpn(b)
+            source_port = source_ports.choose(a, b, (a_qpn, b_qpn))
+            name = f"{psn_seed}/{job}/{group}/{channel}"
+            if index:
+                name += f"/{index}"
+            a_psn = _initial_psn(f"{name}/{low}/{high}")
+            b_psn = _initial_psn(f"{name}/{high}/{low}")
+            for rank, peer, remote, qpn, remote_qpn, send_psn, receive_psn in (
+                (low, high, b, a_qpn, b_qpn, a_psn, b_psn),
+                (high, low, a, b_qpn, a_qpn, b_psn, a_psn),
+            ):
+                ends[job, rank].append(
+                    QueuePairPlan(
+                        group=group,
+                        channel=channel,
+                        peer_rank=peer,
+                        qpn=qpn,
+                        remote_qpn=remote_qpn,
+                        remote_port=remote.port.number,
+                        remote_address=remote.port.address,
+                        remote_udp_port=remote.port.udp_port,
+                        source_port=source_port,
+                        send_psn=send_psn,
+                        receive_psn=receive_psn,
+                        index=index,
+                        local_rate_bps=local_rate_bps,
+                    )
+                )
+    return ends
+
+
+class _SourcePorts:
+    """Chooses the UDP source ports of queue pairs.
+
+    Args:
+        listed: Those to choose from, given out in turn; empty: the usual pool, and as
+            adapters choose.
+        places: Of all ranks.
+    """
+
+    def __init__(self, listed: Sequence[int], places: Iterable[Place]) -> None:
+        self._listed = tuple(dict.fromkeys(listed))
+        self._given: dict[tuple[int, int], int] = {}
+        shards: dict[int, set[int]] = {}
+        for place in places:
+            shards.setdefault(place.port.number, set()).add(place.shard)
+        self._shards = {port: sorted(found) for port, found in shards.items()}
+
+    def choose(self, a: Place, b: Place, qpns: tuple[int, int]) -> int:
+        """Return the source port of a queue pair between *a* and *b*.
+
+        It is the same seen from both ends.  Source ports are numbered from 0; of the
+        remainder by (shards here x shards there) both shards can be told.
+        """
+        near, far = sorted((a, b), key=lambda place: place.port.number)
+        near_shards, far_shards = (
+            self._shards[place.port.number] for place in (near, far)
+        )
+        classes = len(near_shards) * len(far_shards)
+        which = near_shards.index(near.shard) * len(far_shards)
+        which += far_shards.index(far.shard)
+        if not self._listed:
+            number = source_port_of(*qpns) - SOURCE_PORT_BASE
+            return SOURCE_PORT_BASE + _of_class(
+                number, which, classes, SOURCE_PORT_POOL
+            )
+        given = self._given.get((classes, which), 0)
+        self._given[classes, which] = given + 1
+        return self._listed[_of_class(given, which, classes, len(self._listed))]
+
+
+def _of_class(number: int, which: int, classes: int, total: int) -> int:
+    """Return the one of 0 to *total* - 1 that stands for *number* in a class."""
+    return number % (total // classes) * classes + which
+
+
+def first_index(port: int) -> int:
+    """Return the index of a port's first queue pair; the others count up from it."""
+    return FIRST_QUEUE_PAIR + port * _FIRST_STRIDE % _FIRST_RANGE
+
+
+def _with_grants(
+    pairs: Iterator[tuple[str, int, int, int]], wanted: bool
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yield queue pairs, each followed by the one for its grants."""
+    for group, channel, low, high in pairs:
+        yield group, channel, low, high
+        if wanted and group != POINT_TO_POINT:
+            yield group, channel + CREDIT_CHANNELS, low, high
+
+
+def _pairs(
+    job: str, programs: Sequence[RankProgram]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yield (group, channel, lower rank, higher rank) of all queue pairs of a job."""
+    members = _members(job, programs)
+    uses: dict[tuple[str, CollectiveOp, str, int], None] = {}
+    point_to_point: set[tuple[int, int]] = set()
+    ranks = {program.rank for program in programs}
+    for program in programs:
+        for operation in program.operations:
+            if isinstance(operation, CollectiveOperation):
+                uses[
+                    operation.group, operation.op, operation.algorithm, operation.root
+                ] = None
+            elif isinstance(operation, SendOperation | ReceiveOperation):
+                if operation.peer not in ranks:
+                    raise PlanError(
+                        f"job {job}: rank {program.rank}",
+                        f"exchanges messages with rank {operation.peer}, which is "
+                        "not in the job",
+                        "add the trace of that rank",
+                    )
+                point_to_point.add(_ascending(program.rank, operation.peer))
+    by_group: dict[str, set[tuple[int, int, int]]] = {}
+    listed: dict[ListedAlgorithm, None] = {
+        each: None for program in programs for each in program.algorithms
+    }
+    schedules: dict[tuple[Algorithm, int, int], frozenset[_Positions]] = {}
+    for group, op, name, root in uses:
+        group_ranks = members[group]
+        nranks = len(group_ranks)
+        how = algorithm_of(op, name, nranks=nranks, root=root, listed=tuple(listed))
+        key = (how, nranks, root)
+        if key not in schedules:
+            schedules[key] = frozenset(_peers(*key))
+        by_group.setdefault(group, set()).update(
+            (channel, *_ascending(group_ranks[src], group_ranks[dst]))
+            for channel, src, dst in schedules[key]
+        )
+    for group, found in by_group.items():
+        for channel, low, high in sorted(found):
+            yield group, channel, low, high
+    for low, high in sorted(point_to_point):
+        yield POINT_TO_POINT, 0, low, high
+
+
+_Positions = tuple[int, int, int]
+"""(channel, lower position, higher position) of two members of a group."""
+
+
+def _peers(how: Algorithm, nranks: int, root: int) -> Iterator[_Positions]:
+    """Yield who talks to whom in a collective; who sends knows."""
+    for position in range(nranks):
+        for channel, peer in how.peers(position, nranks=nranks, root=root):
+            yield (channel, *_ascending(position, peer))
+
+
+def _ascending(a: int, b: int) -> tuple[int, int]:
+    return (a, b) if a < b else (b, a)
+
+
+def _members(job: str, programs: Sequence[RankProgram]) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of every group; all programs must agree about them."""
+    members: dict[str, tuple[int, ...]] = {}
+    ranks = {program.rank for program in programs}
+    for program in programs:
+        for group in program.groups:
+            if group.name == POINT_TO_POINT:
+                raise PlanError(
+                    f"job {job}: rank {program.rank}",
+                    f"a process group is called {POINT_TO_POINT!r}, the name kept for "
+                    "point-to-point messages",
+                    "give the group another name",
+                )
+            if members.setdefault(group.name, group.ranks) != group.ranks:
+                raise PlanError(
+                    f"job {job}: rank {program.rank}",
+                    f"process group {group.name!r} has other ranks than on the "
+                    "ranks before it",
+                    "all members must have the same group",
+                )
+            absent = [rank for rank in group.ranks if rank not in ranks]
+            if absent:
+                raise PlanError(
+                    f"job {job}: process group {group.name!r}",
+                    f"has rank {absent[0]}, which is not in the job",
+                    "add the trace of that rank",
+                )
+    return members
+
+
+def _initial_psn(name: str) -> int:
+    """Return a first PSN that looks random and is the same for the same name."""
+    digest = blake2b(name.encode(), digest_size=4).digest()
+    return int.from_bytes(digest) % (1 << _PSN_BITS)
+
+
+def flow_label_port(qpn: int, remote_qpn: int) -> int:
+    """Return the UDP source port that adapters give a queue pair, 0xC000 to 0xFFFF.
+
+    Source: ``rdma_calc_flow_label`` and ``rdma_flow_label_to_udp_sport`` in the Linux
+    kernel's ``include/rdma/ib_verbs.h``.
+    """
+    product = qpn * remote_qpn
+    product ^= product >> 20
+    product ^= product >> 40
+    label = product & 0xFFFFF
+    return SOURCE_PORT_BASE | (label & 0x3FFF) ^ (label >> 14)
+
+
+def source_port_of(qpn: int, remote_qpn: int) -> int:
+    """Return the UDP source port of a queue pair, the same seen from both ends.
+
+    It is the port that adapters give, folded onto those for which there are sockets.
+    """
+    low = flow_label_port(qpn, remote_qpn) & 0x3FFF
+    return SOURCE_PORT_BASE | (low ^ low >> 6 ^ low >> 12) % SOURCE_PORT_POOL

@@ -1,0 +1,87 @@
+"""What a message costs on the wire, in layer-2 bytes as a kernel or a shaper counts.
+
+Every packet has Ethernet (14), IPv4 (20) or IPv6 (40), UDP (8), BTH (12) and ICRC (4):
+58 or 78 bytes beside its payload, without preamble, frame check sequence and gap.  The
+first packet of an RDMA WRITE has a RETH (16), the last one of a message immediate data
+(4) and up to 3 bytes that pad its payload to a multiple of 4.
+
+Source: InfiniBand Architecture Specification volume 1, 9.2 to 9.7, annex A17 (RoCEv2).
+"""
+
+from __future__ import annotations
+
+from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
+
+__all__ = [
+    "AETH_BYTES",
+    "PACKET_OVERHEAD_BYTES",
+    "first_packet_wire_bytes",
+    "overhead_bytes_of",
+    "packets_of",
+    "serialisation_ns",
+    "wire_bytes",
+]
+
+PACKET_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + 4
+"""Ethernet, IPv4, UDP, BTH and ICRC: where nobody says which IP, it is IPv4."""
+
+RETH_BYTES = 16
+IMMEDIATE_BYTES = 4
+AETH_BYTES = 4
+"""What an acknowledgement has in place of payload."""
+
+
+def overhead_bytes_of(family: str) -> int:
+    """Return what each packet of an address family has beside its payload."""
+    return PACKET_OVERHEAD_BYTES + (IPV6_EXTRA_BYTES if family == IPV6 else 0)
+
+
+def packets_of(size_bytes: int, *, path_mtu: int) -> int:
+    """Return the number of packets of a message; an empty one takes one too."""
+    return max(1, -(-size_bytes // path_mtu))
+
+
+def wire_bytes(
+    size_bytes: int,
+    *,
+    path_mtu: int,
+    verb: str = "write",
+    overhead_bytes: int = PACKET_OVERHEAD_BYTES,
+) -> int:
+    """Return the layer-2 bytes of all packets of one message.
+
+    Args:
+        size_bytes: Its payload.
+        path_mtu: Payload of a full packet.
+        verb: ``write`` or ``send``, as in ``TransportPlan``.
+        overhead_bytes: What each packet has beside that.
+    """
+    return (
+        size_bytes
+        + -size_bytes % 4
+        + packets_of(size_bytes, path_mtu=path_mtu) * overhead_bytes
+        + IMMEDIATE_BYTES
+        + (RETH_BYTES if verb == "write" else 0)
+    )
+
+
+def first_packet_wire_bytes(
+    size_bytes: int,
+    *,
+    path_mtu: int,
+    verb: str = "write",
+    overhead_bytes: int = PACKET_OVERHEAD_BYTES,
+) -> int:
+    """Return the layer-2 bytes of the first packet, the longest of a message."""
+    if size_bytes <= path_mtu:
+        return wire_bytes(
+            size_bytes, path_mtu=path_mtu, verb=verb, overhead_bytes=overhead_bytes
+        )
+    return overhead_bytes + path_mtu + (RETH_BYTES if verb == "write" else 0)
+
+
+def serialisation_ns(wire_bytes: int, *, rate_bps: int | None) -> int:
+    """Return how long bytes take at a rate, rounded up; 0 where none is set."""
+    if rate_bps is None:
+        return 0
+    return -(-wire_bytes * 8 * 10**9 // rate_bps)

@@ -1,0 +1,160 @@
+"""The ceiling of a collective: the bound that no algorithm beats.
+
+It is the time in which the bytes that must cross the group's ports do, headers at the
+path MTU counted, latency not.  A port that carries m of the group's n ranks must, in
+its busier direction, carry of the input S of a rank
+
+    all_reduce             S, and all q ports together 2(q - 1)S
+    all_gather             max(m, n - m) S
+    reduce_scatter         max(m, n - m) S/n
+    all_to_all             m(n - m) S/n
+    all_to_all_v           the parts of its ranks for ranks on other ports, or of those
+                           for its own
+    broadcast, reduce      S
+    gather, scatter        the shards of the other ranks at the root's port, m elsewhere
+    send_recv              S per rank whose next one is on another port
+
+so with one rank per port all_reduce needs 2(n - 1)/n S.  (Sum over ports: each of q - 1
+ports must give away its contribution and get the result.  Reductions inside switches
+are not considered.)
+
+Where messages between ranks of one host stay within it, its ports count as one with the
+rates of all of them: what the host must send and get may take any of these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.plan.wire_cost import serialisation_ns, wire_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.collectives.splits import Matrix
+    from chakram.predict.network_model import FabricModel
+
+__all__ = ["ceiling_ns"]
+
+
+def ceiling_ns(
+    op: CollectiveOp,
+    *,
+    ranks: Sequence[int],
+    root: int,
+    input_bytes: int,
+    fabric: FabricModel,
+    path_mtu: int,
+    verb: str = "write",
+    matrix: Matrix | None = None,
+) -> int | None:
+    """Return the bound that no algorithm beats; see the module.
+
+    *matrix* is, of an all_to_all_v, the bytes from each position to each.
+
+    Returns:
+        Nanoseconds; None where nothing bounds it: no bytes, ports without a rate, or
+        all ranks on one port or host.
+    """
+    host_of = _hosts(fabric)
+    hosts = [host_of[fabric.port_of[rank]] for rank in ranks]
+    rates_bps = _rates(fabric, [fabric.port_of[rank] for rank in ranks], hosts)
+    if len(rates_bps) == 1:
+        return None
+
+    def time_ns(payload_bytes: int, rate_bps: int | None) -> int:
+        if not payload_bytes:
+            return 0
+        nbytes = wire_bytes(
+            payload_bytes,
+            path_mtu=path_mtu,
+            verb=verb,
+            overhead_bytes=fabric.overhead_bytes,
+        )
+        return serialisation_ns(nbytes, rate_bps=rate_bps)
+
+    crossing = (
+        {
+            host: _crossing_bytes(op, host, hosts, hosts[root], input_bytes)
+            for host in rates_bps
+        }
+        if matrix is None
+        else _uneven_crossing_bytes(hosts, matrix)
+    )
+    bounds_ns = [
+        time_ns(payload_bytes, rates_bps[host])
+        for host, payload_bytes in crossing.items()
+    ]
+    if op == CollectiveOp.ALL_REDUCE and None not in rates_bps.values():
+        total_bytes = 2 * (len(rates_bps) - 1) * input_bytes
+        total_bps = sum(rate for rate in rates_bps.values() if rate)
+        bounds_ns.append(time_ns(total_bytes, total_bps))
+    return max(bounds_ns) or None
+
+
+def _hosts(fabric: FabricModel) -> list[int]:
+    """Return by port the first port of its host, as far as messages stay within it."""
+    host_of = list(range(len(fabric.ports)))
+
+    def first(port: int) -> int:
+        while host_of[port] != port:
+            port = host_of[port]
+        return port
+
+    for src, dst in fabric.local_bps:
+        one, other = sorted((first(fabric.port_of[src]), first(fabric.port_of[dst])))
+        host_of[other] = one
+    return [first(port) for port in host_of]
+
+
+def _rates(
+    fabric: FabricModel, ports: Sequence[int], hosts: Sequence[int]
+) -> dict[int, int | None]:
+    """Return by host the rate of its ports together; None where one has none."""
+    rates: dict[int, int | None] = dict.fromkeys(hosts, 0)
+    for port, host in dict(zip(ports, hosts, strict=True)).items():
+        rate_bps, so_far = fabric.ports[port].rate_bps, rates[host]
+        rates[host] = None if rate_bps is None or so_far is None else so_far + rate_bps
+    return rates
+
+
+def _uneven_crossing_bytes(hosts: Sequence[int], matrix: Matrix) -> dict[int, int]:
+    """Return the payload of an all_to_all_v in each host's busier direction."""
+    out: Counter[int] = Counter()
+    into: Counter[int] = Counter()
+    for src, row in zip(hosts, matrix, strict=True):
+        for dst, size_bytes in zip(hosts, row, strict=True):
+            if src != dst:
+                out[src] += size_bytes
+                into[dst] += size_bytes
+    return {host: max(out[host], into[host]) for host in hosts}
+
+
+def _crossing_bytes(
+    op: CollectiveOp, port: int, ports: Sequence[int], root_port: int, input_bytes: int
+) -> int:
+    """Return the payload that must cross *port* in its busier direction."""
+    nranks = len(ports)
+    here = ports.count(port)
+    away = nranks - here
+    match op:
+        case CollectiveOp.ALL_REDUCE | CollectiveOp.BROADCAST | CollectiveOp.REDUCE:
+            return input_bytes
+        case CollectiveOp.ALL_GATHER:
+            return max(here, away) * input_bytes
+        case CollectiveOp.REDUCE_SCATTER:
+            return max(here, away) * input_bytes // nranks
+        case CollectiveOp.ALL_TO_ALL | CollectiveOp.ALL_TO_ALL_V:
+            return here * away * input_bytes // nranks
+        case CollectiveOp.GATHER:
+            return (away if port == root_port else here) * input_bytes
+        case CollectiveOp.SCATTER:
+            return (away if port == root_port else here) * input_bytes // nranks
+        case CollectiveOp.SEND_RECV:
+            following = [*ports[1:], ports[0]]
+            leaving = sum(a == port != b for a, b in zip(ports, following, strict=True))
+            return leaving * input_bytes
+        case CollectiveOp.BARRIER:
+            return 0

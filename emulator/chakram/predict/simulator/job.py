@@ -1,0 +1,334 @@
+"""Runs a plan in virtual time: the same programs, replay and queue pairs, no kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from chakram.errors import PlanError, RunFailed
+from chakram.predict.simulator.bursts import (
+    burst_packets_for,
+    longest_path,
+    plan_traffic,
+)
+from chakram.predict.simulator.engine import VirtualFabric, Wire
+from chakram.predict.simulator.marking import EcnMarker
+from chakram.predict.simulator.routing import Router
+from chakram.replay.endpoint import Endpoint
+from chakram.replay.local import connect_local
+from chakram.replay.samples import queue_pair_owners, queue_pair_row
+from chakram.results.records import RecordRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from random import Random
+
+    from chakram.fabric.topology import PortRef, Topology
+    from chakram.plan.plan import (
+        AgentPlan,
+        Plan,
+        PortPlan,
+        QueuePairPlan,
+        RankPlan,
+        RunSettings,
+        TransportPlan,
+    )
+
+__all__ = ["SimulationResult", "simulate_plan"]
+
+_NAMED_WAITS = 3
+_NO_LIMIT = 1 << 16
+_BURSTS_TO_KMIN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationResult:
+    """What a simulated run gives.
+
+    Attributes:
+        records: Rows of all ranks, port by port, and the last sample of every queue
+            pair that was used.
+        end_ns: When the last rank had finished; the run begins at 0.
+        link_bytes: Layer-2 bytes per direction of each link, by the port where it
+            begins.
+        marked_packets: Packets marked "congestion experienced", likewise.
+        burst_packets: Packets that crossed a link as one, at most.
+        events: How many events were simulated.
+        injected: By what was done, packets that ports disturbed on purpose.
+        disturbed: By fault of the plan, how many packets it has disturbed.
+        ways_of: Of the messages recorded with a queue pair, by its rank's number and
+            its QPN, the ports through which switches send them on to switches, for each
+            of the queue pairs that they are divided among; two results with the same
+            values are equal whoever tells this.
+    """
+
+    records: RecordRows
+    end_ns: int
+    link_bytes: dict[str, int]
+    marked_packets: dict[str, int]
+    burst_packets: int
+    events: int
+    injected: dict[str, int]
+    disturbed: tuple[int, ...]
+    ways_of: Callable[[int, int], tuple[tuple[str, ...], ...]] = field(compare=False)
+
+
+def simulate_plan(
+    plan: Plan,
+    topology: Topology,
+    *,
+    rng: Random,
+    warmup: int | None = None,
+    measured: int | None = None,
+    burst_packets: int | None = None,
+    report: Callable[[int], None] | None = None,
+) -> SimulationResult:
+    """Run *plan* over *topology* in virtual time, from time 0.
+
+    Args:
+        plan: Its ports name hosts of the topology.
+        topology: Hosts, switches and links.
+        rng: For random faults and marks.
+        warmup: Iterations before the measured ones, if not those of the plan.
+        measured: Measured iterations, if not those of the plan or its jobs.
+        burst_packets: Packets that cross a link as one, 1 being exact; None: 1 for all
+            but large jobs, see ``chakram.predict.simulator.bursts``.
+        report: Called with the iterations done, now and then.
+
+    Raises:
+        PlanError: If the plan contradicts itself.
+        FabricError: If the topology does not have what the plan needs.
+        RunFailed: If the run does not end; it names who waits for whom.
+    """
+    if not plan.agents:
+        raise PlanError("plan", "it has no agent", "place at least one rank")
+    settings = _settings(plan.agents[0], warmup, measured)
+    if burst_packets is None:
+        transport = plan.agents[0].transport
+        burst_packets = burst_packets_for(
+            plan_traffic(plan, iterations=settings.iterations),
+            window_packets=transport.window_bytes // transport.path_mtu,
+            links=longest_path(topology),
+        )
+        burst_packets = min(burst_packets, _marked_alike(topology, transport))
+    ports: list[PortPlan] = []
+    endpoints: list[Endpoint] = []
+    for agent in plan.agents:
+        ports.extend(agent.ports)
+        endpoints.extend(
+            _endpoints(
+                agent,
+                settings=_settings(agent, warmup, measured),
+                burst_packets=burst_packets,
+                rng=rng,
+            )
+        )
+    connect_local(endpoints)
+    wires = _wires(topology, ecn=plan.agents[0].transport.ecn, rng=rng)
+    router = Router(
+        ports=ports,
+        destinations=[each.destinations for each in endpoints],
+        topology=topology,
+        wires=wires,
+        seed=settings.seed,
+    )
+    fabric = VirtualFabric(endpoints=endpoints, route=router)
+    complete = fabric.run(start_ns=0, report=report)
+    if not complete:
+        has_timeout = plan.agents[0].transport.retransmit_timeout_ns > 0
+        raise _failure(endpoints, has_timeout=has_timeout)
+    records = RecordRows()
+    for endpoint in endpoints:
+        records.extend(endpoint.records.take())
+    records.queue_pairs.extend(_queue_pair_rows(plan, endpoints, fabric.now_ns))
+    return SimulationResult(
+        records=records,
+        end_ns=fabric.now_ns,
+        link_bytes={wire.name: wire.sent_bytes for wire in wires.values()},
+        marked_packets={
+            wire.name: 0 if wire.marker is None else wire.marker.marked_packets
+            for wire in wires.values()
+        },
+        burst_packets=burst_packets,
+        events=fabric.events,
+        injected=_injected(endpoints),
+        disturbed=_disturbed(endpoints, len(settings.faults)),
+        ways_of=_Ways(plan, endpoints, router),
+    )
+
+
+class _Ways:
+    """Says which ways the messages took that are recorded with a queue pair."""
+
+    def __init__(
+        self, plan: Plan, endpoints: Sequence[Endpoint], router: Router
+    ) -> None:
+        self._ranks = {rank.number: rank for rank in plan.ranks()}
+        self._divided = {
+            rank.number
+            for agent in plan.agents
+            for rank in agent.ranks
+            if agent.transport.split == "even"
+        }
+        self._index_of = {
+            endpoint.port.number: index for index, endpoint in enumerate(endpoints)
+        }
+        self._destinations = [each.destinations for each in endpoints]
+        self._router = router
+        self._pairs: dict[int, dict[int, QueuePairPlan]] = {}
+
+    def __call__(self, rank: int, qpn: int) -> tuple[tuple[str, ...], ...]:
+        """Return the ports through which switches sent them on to switches."""
+        place = self._ranks[rank]
+        pairs = self._pairs.get(rank)
+        if pairs is None:
+            pairs = self._pairs[rank] = {pair.qpn: pair for pair in place.queue_pairs}
+        pair = pairs.get(qpn)
+        if pair is None or pair.local_rate_bps is not None:
+            return ((),)
+        together = [pair]
+        if rank in self._divided:
+            key = (pair.group, pair.channel, pair.peer_rank)
+            together = [
+                each
+                for each in place.queue_pairs
+                if (each.group, each.channel, each.peer_rank) == key
+            ]
+        return tuple(self._way(place.port, each) for each in together)
+
+    def _way(self, port: int, pair: QueuePairPlan) -> tuple[str, ...]:
+        source = self._index_of[port]
+        address = (pair.remote_address, pair.remote_udp_port)
+        wires, _ = self._router(
+            source, self._destinations[source].index(address), pair.source_port
+        )
+        # The first wire leaves the host, the last one the switch of the other host.
+        return tuple(wire.name for wire in wires[1:-1])
+
+
+def _queue_pair_rows(
+    plan: Plan, endpoints: Sequence[Endpoint], now_ns: int
+) -> Iterator[int]:
+    """Yield the values of ``QUEUE_PAIR_FIELDS`` of what was used, pair by pair."""
+    owners: dict[tuple[int, int], tuple[int, int]] = {}
+    for agent in plan.agents:
+        owners |= queue_pair_owners(agent)
+    for endpoint in endpoints:
+        for queue_pair in endpoint.engine.queue_pairs():
+            counters = queue_pair.statistics()
+            if counters.packets_sent or counters.packets_received:
+                own, peer = owners[endpoint.port.number, queue_pair.qpn]
+                yield from queue_pair_row(now_ns, own, peer, queue_pair.qpn, counters)
+
+
+def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
+    """Return what all ports have done to packets on purpose."""
+    counted = [endpoint.engine.statistics() for endpoint in endpoints]
+    return {
+        "drops": sum(each.faults_dropped for each in counted),
+        "delays": sum(each.faults_delayed for each in counted),
+        "duplicates": sum(each.faults_duplicated for each in counted),
+        "reorders": sum(each.faults_reordered for each in counted),
+        "marks": sum(each.faults_marked for each in counted),
+        "not_ready": sum(each.faults_not_ready for each in counted),
+        "corruptions": sum(each.faults_corrupted for each in counted),
+    }
+
+
+def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
+    """Return how many packets each of so many *faults* has disturbed at all ports."""
+    totals = [0] * faults
+    for endpoint in endpoints:
+        for fault, count in endpoint.engine.faults_disturbed().items():
+            totals[fault] += count
+    return tuple(totals)
+
+
+def _wires(topology: Topology, *, ecn: int, rng: Random) -> dict[PortRef, Wire]:
+    """Return both directions of all links; switches mark what is capable of it."""
+    switches = frozenset(topology.switches)
+    return {
+        end: Wire(
+            name=str(end),
+            rate_bps=link.rate_bps,
+            delay_ns=link.delay_ns,
+            marker=EcnMarker(link.ecn, rng.random)
+            if link.ecn is not None and ecn and end.node in switches
+            else None,
+        )
+        for link in topology.links
+        for end in (link.a, link.b)
+    }
+
+
+def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
+    """Return how many packets may be one where queues decide about marks.
+
+    A burst enters a queue at once, so it must be small against the thresholds.
+    """
+    kmin_bytes = [link.ecn.kmin_bytes for link in topology.links if link.ecn]
+    if not kmin_bytes:
+        return _NO_LIMIT
+    return max(1, min(kmin_bytes) // (_BURSTS_TO_KMIN * transport.path_mtu))
+
+
+def _settings(
+    agent: AgentPlan, warmup: int | None, measured: int | None
+) -> RunSettings:
+    settings = agent.settings
+    if warmup is None and measured is None:
+        return settings
+    return replace(
+        settings,
+        warmup=settings.warmup if warmup is None else warmup,
+        measured=settings.measured if measured is None else measured,
+        jobs=tuple(replace(job, iterations=None) for job in settings.jobs),
+    )
+
+
+def _endpoints(
+    agent: AgentPlan, *, settings: RunSettings, burst_packets: int, rng: Random
+) -> list[Endpoint]:
+    """Return the endpoints of one agent, in the order of its ports."""
+    transport = replace(agent.transport, max_burst_packets=burst_packets)
+    numbers = agent.numbers()
+    ranks_of: dict[int, list[RankPlan]] = {port.number: [] for port in agent.ports}
+    for rank in agent.ranks:
+        if rank.port not in ranks_of:
+            raise PlanError(
+                f"plan: job {rank.program.job} rank {rank.program.rank}",
+                f"agent {agent.agent} has no port {rank.port}",
+                "the plan is not complete",
+            )
+        ranks_of[rank.port].append(rank)
+    return [
+        Endpoint(
+            port=port,
+            ranks=ranks_of[port.number],
+            transport=transport,
+            settings=settings,
+            rank_numbers=numbers,
+            rng=rng,
+        )
+        for port in agent.ports
+    ]
+
+
+def _failure(endpoints: Sequence[Endpoint], *, has_timeout: bool) -> RunFailed:
+    """Return why a run did not end."""
+    for endpoint in endpoints:
+        failure = endpoint.failed()
+        if failure is not None:
+            return RunFailed("simulation", failure)
+    waits = [text for endpoint in endpoints for text in endpoint.waiting_for()]
+    named = "; ".join(waits[:_NAMED_WAITS])
+    if len(waits) > _NAMED_WAITS:
+        named += f"; and {len(waits) - _NAMED_WAITS} more"
+    return RunFailed(
+        "simulation",
+        f"nothing goes on any more, but the job is not done: {named}",
+        "the programs of its ranks do not fit together"
+        if has_timeout
+        else "there is no timeout (transport.local_ack_timeout: 0), so that what is "
+        "lost at the end of what a queue pair sends is not sent again",
+    )

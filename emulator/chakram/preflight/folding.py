@@ -1,0 +1,123 @@
+"""From what is wrong with single pairs to findings: what is alike is said once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from chakram.preflight.report import CHECKS, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+__all__ = ["Fact", "fold"]
+
+_PAIRS_LISTED = 4
+"""Pairs with nothing in common that get a sentence each; more share one."""
+
+
+class Fact(NamedTuple):
+    """Something wrong with one pair, before those of several are put together.
+
+    ``found`` is the same for all that belong together; ``amount`` and ``figure`` (the
+    same for people) say how much, where pairs differ.
+    """
+
+    check: str
+    verdict: str
+    pair: tuple[str, str]
+    found: str
+    hint: str | None
+    amount: float = 0.0
+    figure: str = ""
+
+
+def fold(facts: Iterable[Fact], tested: Collection[tuple[str, str]]) -> list[Finding]:
+    """Return findings: what is wrong in the same way is said once.
+
+    If it is wrong of everything that one port sends (or receives), the port is named;
+    that is where to look.
+
+    Args:
+        facts: Of single pairs.
+        tested: All pairs that could have been wrong.
+    """
+    alike: dict[tuple[str, str, str, str | None], dict[tuple[str, str], Fact]] = (
+        defaultdict(dict)
+    )
+    for fact in facts:
+        key = (fact.check, fact.verdict, fact.found, fact.hint)
+        alike[key][fact.pair] = fact
+    sends: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    receives: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for pair in tested:
+        sends[pair[0]].add(pair)
+        receives[pair[1]].add(pair)
+    findings = []
+    for (check, verdict, found, hint), of_pairs in alike.items():
+        for where, pairs in _places(of_pairs, sends, receives, len(tested)):
+            findings.append(
+                Finding(
+                    check=check,
+                    verdict=verdict,
+                    where=where,
+                    found=found + _range([of_pairs[pair] for pair in pairs]),
+                    hint=hint,
+                    pairs=tuple(sorted(pairs)),
+                )
+            )
+    findings.sort(key=lambda each: (CHECKS.index(each.check), each.verdict))
+    return findings
+
+
+def _places(
+    pairs: Collection[tuple[str, str]],
+    sends: Mapping[str, set[tuple[str, str]]],
+    receives: Mapping[str, set[tuple[str, str]]],
+    total: int,
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    left = set(pairs)
+    if len(left) == total > 2:
+        yield "all pairs", sorted(left)
+        return
+    for name in sorted(sends):
+        out, back = sends[name], receives.get(name, set())
+        if min(len(out), len(back)) > 1 and out | back <= left:
+            yield f"{name} <-> all others", sorted(out | back)
+            left -= out | back
+    for name in sorted(sends):
+        if len(sends[name]) > 1 and sends[name] <= left:
+            yield f"{name} -> all others", sorted(sends[name])
+            left -= sends[name]
+    for name in sorted(receives):
+        if len(receives[name]) > 1 and receives[name] <= left:
+            yield f"all others -> {name}", sorted(receives[name])
+            left -= receives[name]
+    single = [
+        (source, destination, (destination, source) in left)
+        for source, destination in sorted(left)
+        if source < destination or (destination, source) not in left
+    ]
+    if len(single) > _PAIRS_LISTED:
+        listed = ", ".join(map(_arrow, single[:_PAIRS_LISTED]))
+        yield f"{listed} and {len(single) - _PAIRS_LISTED} more", sorted(left)
+        return
+    for source, destination, is_mutual in single:
+        pairs_of = [(source, destination)]
+        if is_mutual:
+            pairs_of.append((destination, source))
+        yield _arrow((source, destination, is_mutual)), pairs_of
+
+
+def _arrow(pair: tuple[str, str, bool]) -> str:
+    source, destination, is_mutual = pair
+    return f"{source} {'<->' if is_mutual else '->'} {destination}"
+
+
+def _range(facts: Sequence[Fact]) -> str:
+    """Return what the figures of several pairs say, behind the common clause."""
+    told = sorted((fact.amount, fact.figure) for fact in facts if fact.figure)
+    if not told:
+        return ""
+    least, most = told[0][1], told[-1][1]
+    return f": {least}" if least == most else f": {least} to {most}"

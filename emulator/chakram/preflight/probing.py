@@ -1,0 +1,235 @@
+"""From ports to a plan of probes, and from what was counted to what a path does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chakram.addresses import IPV6_EXTRA_BYTES, is_ipv6
+from chakram.errors import PeerError
+from chakram.plan.plan import AgentPlan, Plan, RunSettings
+from chakram.plan.probes import (
+    PROBE_ARRIVED,
+    PROBE_FIELDS,
+    PROBE_REFUSED,
+    PROBE_SENT,
+    PROBE_TOO_BIG,
+    ProbePacket,
+    ProbePlan,
+    ProbeTarget,
+)
+from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
+from chakram.preflight.rounds import chosen_rounds
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Mapping, Sequence
+
+    from chakram.plan.plan import PortPlan, TransportPlan
+    from chakram.preflight.settings import PreflightSettings
+
+__all__ = ["SMALL_BYTES", "PathReport", "plan_probes", "probe_packets", "read_probes"]
+
+PATH_MTUS = (256, 512, 1024, 2048, 4096)
+"""Those of InfiniBand."""
+
+SMALL_BYTES = 128
+LARGEST_BYTES = 9216
+"""No probe is longer, however long the packets of a port may be."""
+
+_IPV4_HEADERS_BYTES = 20 + 8 + 12 + 16 + 4 + 4
+"""IPv4, UDP, BTH, RETH, immediate data and ICRC: the most that a packet has."""
+
+# One packet is made, sent, received and counted in about 60 us of one core.
+_GAP_PER_PORT_NS = 100_000
+_ROUND_MARGIN_NS = 5_000_000
+_GRACE_NS = 300_000_000
+_ETHERNET_BYTES = 14
+
+
+def headers_bytes(address: str) -> int:
+    """Return what the longest packet has beside its payload, from the IP header on."""
+    return _IPV4_HEADERS_BYTES + is_ipv6(address) * IPV6_EXTRA_BYTES
+
+
+def probe_packets(
+    ports: Sequence[PortPlan], transport: TransportPlan, settings: PreflightSettings
+) -> tuple[ProbePacket, ...]:
+    """Return the kinds of probes: first small ones by class, then growing ones.
+
+    The first one is of the class of data.
+    """
+    data = transport.dscp_data << 2 | transport.ecn
+    classes = [data]
+    if settings.check_classes:
+        classes += [transport.dscp_data << 2 | ecn for ecn in range(4)]
+        classes.append(transport.dscp_ack << 2)
+        classes.append(transport.dscp_cnp << 2 | transport.ecn)
+    packets = [
+        ProbePacket(size_bytes=SMALL_BYTES, tos=tos) for tos in dict.fromkeys(classes)
+    ]
+    if settings.check_mtu:
+        smallest = min(port.mtu for port in ports)
+        more = headers_bytes(ports[0].address)
+        sizes = [path_mtu + more for path_mtu in PATH_MTUS]
+        sizes.append(smallest // 4 * 4)
+        packets += [
+            ProbePacket(size_bytes=size, tos=data)
+            for size in sorted(set(sizes))
+            if size <= min(smallest, LARGEST_BYTES)
+        ]
+    return tuple(packets)
+
+
+def plan_probes(
+    ports: Sequence[PortPlan],
+    transport: TransportPlan,
+    settings: PreflightSettings,
+    *,
+    run_id: str,
+    caps_bps: Mapping[str, int | None] | None = None,
+) -> Plan:
+    """Return a plan in which every port probes every other one, in disjoint rounds.
+
+    Args:
+        ports: Two or more.
+        transport: Of the run: its classes.
+        settings: What is tested.
+        run_id: Name of the run.
+        caps_bps: By agent, what all of its ports send at most.
+    """
+    packets = probe_packets(ports, transport, settings)
+    per_agent = Counter(port.agent for port in ports)
+    gap_ns = max(per_agent.values()) * _GAP_PER_PORT_NS
+    rates = [
+        rate
+        for port in ports
+        for rate in (port.rate_bps, _share(caps_bps, port.agent, per_agent))
+        if rate is not None
+    ]
+    turn_ns = sum(
+        max(gap_ns, _wire_ns(packet, min(rates)) if rates else 0) for packet in packets
+    )
+    round_ns = turn_ns * settings.paths * settings.copies * 6 // 5 + _ROUND_MARGIN_NS
+    rounds = chosen_rounds(len(ports), settings.rounds)
+    targets: dict[str, list[ProbeTarget]] = {agent: [] for agent in per_agent}
+    for number, pairs in enumerate(rounds):
+        for a, b in ((each, other) for pair in pairs for each, other in _both(pair)):
+            targets[ports[a].agent].append(
+                ProbeTarget(
+                    offset_ns=number * round_ns,
+                    source=ports[a].number,
+                    destination=ports[b].number,
+                    address=ports[b].address,
+                    udp_port=ports[b].udp_port,
+                )
+            )
+    step = max(1, SOURCE_PORT_POOL // settings.paths)
+    source_ports = tuple(
+        SOURCE_PORT_BASE + index * step for index in range(settings.paths)
+    )
+    return Plan(
+        run_id=run_id,
+        agents=tuple(
+            AgentPlan(
+                run_id=run_id,
+                agent=agent,
+                shards=1,
+                ports=tuple(port for port in ports if port.agent == agent),
+                ranks=(),
+                transport=transport,
+                settings=RunSettings(warmup=0, measured=1, sync="free"),
+                peers=tuple(port.address for port in ports),
+                probes=ProbePlan(
+                    packets=packets,
+                    source_ports=source_ports,
+                    copies=settings.copies,
+                    gap_ns=gap_ns,
+                    end_ns=len(rounds) * round_ns + _GRACE_NS,
+                    targets=tuple(found),
+                ),
+            )
+            for agent, found in targets.items()
+        ),
+    )
+
+
+def _both(pair: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    a, b = pair
+    return (a, b), (b, a)
+
+
+def _share(
+    caps_bps: Mapping[str, int | None] | None, agent: str, ports: Counter[str]
+) -> int | None:
+    cap_bps = (caps_bps or {}).get(agent)
+    return None if cap_bps is None else max(1, cap_bps // ports[agent])
+
+
+def _wire_ns(packet: ProbePacket, rate_bps: int) -> int:
+    return -(-8 * (packet.size_bytes + _ETHERNET_BYTES) * 10**9 // rate_bps)
+
+
+@dataclass(slots=True)
+class PathReport:
+    """What happened to the probes from one port to another one.
+
+    Attributes:
+        sent: By (packet, path).
+        arrived: By (packet, path).
+        classes: By (type of service that was sent, that arrived).
+        refused: By (packet, path), error numbers of the sender's own kernel.
+        too_big: (MTU, IPv4 address as a number) of those who said so.
+        unreachable: (error number, address) likewise.
+    """
+
+    sent: Counter[tuple[int, int]] = field(default_factory=Counter)
+    arrived: Counter[tuple[int, int]] = field(default_factory=Counter)
+    classes: Counter[tuple[int, int]] = field(default_factory=Counter)
+    refused: dict[tuple[int, int], int] = field(default_factory=dict)
+    too_big: set[tuple[int, int]] = field(default_factory=set)
+    unreachable: set[tuple[int, int]] = field(default_factory=set)
+
+    def largest(self, packets: Sequence[ProbePacket], path: int) -> int:
+        """Return the longest packet that has arrived over a path, 0 if none has."""
+        return max(
+            (
+                packets[packet].size_bytes
+                for packet, over in self.arrived
+                if over == path
+            ),
+            default=0,
+        )
+
+
+def read_probes(
+    rows: array[int], packets: Sequence[ProbePacket], *, paths: int
+) -> dict[tuple[int, int], PathReport]:
+    """Return by (source, destination) what rows of probes say.
+
+    Raises:
+        PeerError: If a row names a packet or path that was not planned.
+    """
+    reports: dict[tuple[int, int], PathReport] = {}
+    width = len(PROBE_FIELDS)
+    for start in range(0, len(rows), width):
+        event, source, destination, packet, path, count, value, address = rows[
+            start : start + width
+        ]
+        if not 0 <= packet < len(packets) or not 0 <= path < paths:
+            raise PeerError("probes of an agent", f"name packet {packet}, path {path}")
+        report = reports.setdefault((source, destination), PathReport())
+        where = (packet, path)
+        if event == PROBE_SENT:
+            report.sent[where] += count
+        elif event == PROBE_ARRIVED:
+            report.arrived[where] += count
+            report.classes[packets[packet].tos, value] += count
+        elif event == PROBE_REFUSED:
+            report.refused[where] = value
+        elif event == PROBE_TOO_BIG:
+            report.too_big.add((value, address))
+        else:
+            report.unreachable.add((value, address))
+    return reports

@@ -1,0 +1,139 @@
+"""What a preflight has found: the figures of every pair, and what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.preflight.settings import PreflightSettings
+
+__all__ = ["CHECKS", "FAILED", "UNPROVEN", "Finding", "PairReport", "PreflightReport"]
+
+CHECKS = (
+    "agent",  # the host's agent can be used
+    "reach",  # packets arrive, over every path
+    "mtu",  # packets of the path MTU arrive
+    "dscp",  # with the DSCP that they were sent with
+    "ecn",  # likewise their ECN field
+    "latency",
+    "rate",
+    "loss",
+    "permutation",
+)
+"""What is tested, in this order."""
+
+FAILED = "failed"
+UNPROVEN = "unproven"
+"""It could not be tested, or what limited was not the fabric."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        check: One of ``CHECKS``.
+        verdict: ``failed`` or ``unproven``.
+        where: Of which ports, for people: ``h1 -> h2``, ``all -> h2``.
+        found: What, as a clause.
+        hint: What to do about it; None where nothing helpful can be said.
+        pairs: (source, destination), by name.
+    """
+
+    check: str
+    verdict: str
+    where: str
+    found: str
+    hint: str | None
+    pairs: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        text = f"{self.check}: {self.where}: {self.found}"
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairReport:
+    """What was measured from one port to another one; None: it was not.
+
+    Attributes:
+        source: Name of the port that sends.
+        destination: Name of the port that receives.
+        probes_sent: Single packets.
+        probes_arrived: Of these.
+        paths_failed: UDP source ports from which nothing arrives.
+        path_mtu: The largest path MTU that passes over all paths.
+        packet_bytes: The longest IP packet that has arrived over all paths.
+        classes: (type of service as it was sent, as it arrived, how often).
+        goodput_bps: Payload bits per second of a large message, the pair alone.
+        expected_bps: What the rates of its links leave for payload.
+        together_bps: Goodput while all ports send.
+        round_trip_min_ns: Of messages of one packet, on idle links.
+        round_trip_p50_ns: Likewise.
+        round_trip_p99_ns: Likewise.
+        jitter_ns: Mean difference of one round trip and the next.
+        packets: Of the large message, those sent again included.
+        retransmitted: Those.
+        generator_share: Part of its time that the sender's data plane held it up.
+    """
+
+    source: str
+    destination: str
+    probes_sent: int = 0
+    probes_arrived: int = 0
+    paths_failed: tuple[int, ...] = ()
+    path_mtu: int | None = None
+    packet_bytes: int | None = None
+    classes: tuple[tuple[int, int, int], ...] = ()
+    goodput_bps: float | None = None
+    expected_bps: float | None = None
+    together_bps: float | None = None
+    round_trip_min_ns: int | None = None
+    round_trip_p50_ns: int | None = None
+    round_trip_p99_ns: int | None = None
+    jitter_ns: float | None = None
+    packets: int = 0
+    retransmitted: int = 0
+    generator_share: float | None = None
+
+    @property
+    def rate_share(self) -> float | None:
+        """Goodput as a part of what is expected."""
+        return _share(self.goodput_bps, self.expected_bps)
+
+    @property
+    def together_share(self) -> float | None:
+        """Likewise, while all ports send."""
+        return _share(self.together_bps, self.expected_bps)
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightReport:
+    """The outcome of a preflight.
+
+    Attributes:
+        ports: Names of all ports, in their order.
+        pairs: Every tested pair in both directions.
+        findings: What is wrong, in the order of ``CHECKS``.
+        settings: What was tested.
+    """
+
+    ports: tuple[str, ...]
+    pairs: tuple[PairReport, ...]
+    findings: tuple[Finding, ...]
+    settings: PreflightSettings
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The findings that make it fail."""
+        return tuple(each for each in self.findings if each.verdict == FAILED)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing has failed."""
+        return not self.failures

@@ -1,0 +1,354 @@
+"""From measurements to facts: what is wrong with a pair, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING
+
+from chakram.preflight.folding import Fact
+from chakram.preflight.probing import PATH_MTUS, SMALL_BYTES, headers_bytes
+from chakram.preflight.report import FAILED, UNPROVEN
+from chakram.units import format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from chakram.plan.probes import ProbePacket
+    from chakram.preflight.probing import PathReport
+    from chakram.preflight.report import PairReport
+    from chakram.preflight.settings import PreflightSettings
+
+__all__ = ["pair_facts", "path_facts", "path_mtu_of"]
+
+GENERATOR_SHARE = 0.05
+"""Part of its time: held up for more by its data plane, a pair says little of links."""
+
+_ECN_NAMES = ("Not-ECT", "ECT(1)", "ECT(0)", "CE")
+_CE = 3
+
+_ERRORS = {
+    errno.ENETUNREACH: "there is no route",
+    errno.EHOSTUNREACH: "the host does not answer",
+    errno.ECONNREFUSED: "nobody has the UDP port",
+    errno.EMSGSIZE: "too long for its MTU",
+    errno.EPERM: "a filter forbids it",
+    errno.EACCES: "a filter forbids it",
+    errno.ENETDOWN: "the interface is down",
+}
+
+
+def path_facts(
+    pair: tuple[str, str],
+    report: PathReport | None,
+    *,
+    packets: Sequence[ProbePacket],
+    source_ports: Sequence[int],
+    address: str,
+    settings: PreflightSettings,
+) -> Iterator[Fact]:
+    """Yield what probes say is wrong from one port to another one.
+
+    Args:
+        pair: Names of the two.
+        report: What was counted; None: nothing at all.
+        packets: The kinds of probes.
+        source_ports: One for each path.
+        address: Of the one that they were sent to.
+        settings: What is demanded.
+    """
+    reached = [
+        path
+        for path in range(len(source_ports))
+        if report is not None and report.largest(packets, path)
+    ]
+    if report is None or not reached:
+        yield Fact("reach", FAILED, pair, "no packet arrives", _why_not(report))
+        return
+    lost = [number for path, number in enumerate(source_ports) if path not in reached]
+    if lost:
+        yield Fact(
+            "reach",
+            FAILED,
+            pair,
+            f"nothing arrives from UDP source {_ports_text(lost, source_ports)}",
+            "one of several equal-cost paths is broken",
+        )
+    if settings.check_mtu:
+        yield from _mtu_facts(
+            pair, report, reached, packets, source_ports, address, settings
+        )
+    if settings.check_classes:
+        yield from _lost_classes(pair, report, reached, packets, source_ports)
+        yield from _class_facts(pair, report)
+
+
+def _why_not(report: PathReport | None) -> str:
+    if report is None:
+        return "nor was one sent: see the log of its agent"
+    if report.refused:
+        said = _said(report.refused.values())
+        return f"the sender's own kernel refuses them: {said}"
+    if report.unreachable:
+        number, address = min(report.unreachable)
+        return f"{_who(address)} says: {_said([number])}"
+    return "nobody says why: cable, VLAN, filter, or a wrong route?"
+
+
+def _mtu_facts(
+    pair: tuple[str, str],
+    report: PathReport,
+    reached: Sequence[int],
+    packets: Sequence[ProbePacket],
+    source_ports: Sequence[int],
+    address: str,
+    settings: PreflightSettings,
+) -> Iterator[Fact]:
+    needed = settings.path_mtu + headers_bytes(address)
+    short = [path for path in reached if report.largest(packets, path) < needed]
+    if not short:
+        return
+    most = min(report.largest(packets, path) for path in short)
+    passing = path_mtu_of(most, address)
+    over = [source_ports[path] for path in short]
+    where = ""
+    if len(short) < len(reached):
+        where = f" from UDP source {_ports_text(over, source_ports)}"
+    rest = f"path MTU {passing} does" if passing else "not even path MTU 256 does"
+    yield Fact(
+        "mtu",
+        FAILED,
+        pair,
+        f"packets of {needed} bytes (path MTU {settings.path_mtu}) do not arrive"
+        f"{where}, {rest}; {_who_drops(report, packets, short, needed)}",
+        f"raise the MTU of every port on the way to {needed} bytes or more"
+        + (f", or set transport.path_mtu: {passing}" if passing else ""),
+    )
+
+
+def _who_drops(
+    report: PathReport,
+    packets: Sequence[ProbePacket],
+    short: Sequence[int],
+    needed: int,
+) -> str:
+    """Return who refuses long packets, as far as anybody says so."""
+    refused = {
+        number
+        for (packet, path), number in report.refused.items()
+        if path in short and packets[packet].size_bytes >= needed
+    }
+    if refused:
+        return f"the sender's own interface refuses them: {_said(refused)}"
+    if report.too_big:
+        mtu, address = min(report.too_big)
+        return f"{_who(address)} says that its MTU is {mtu}"
+    return "nobody says so: a black hole"
+
+
+def _lost_classes(
+    pair: tuple[str, str],
+    report: PathReport,
+    reached: Sequence[int],
+    packets: Sequence[ProbePacket],
+    source_ports: Sequence[int],
+) -> Iterator[Fact]:
+    """Yield the classes of which nothing arrives over a path, although others do."""
+    # By DSCP and ECN field, over which of the paths that were tried nothing came.
+    lost: dict[int, dict[int, set[int]]] = {}
+    for number, packet in enumerate(packets):
+        # Longer ones may be lost for their length.
+        if packet.size_bytes == SMALL_BYTES:
+            lost.setdefault(packet.tos >> 2, {})[packet.tos & _CE] = {
+                path
+                for path in reached
+                if report.sent[number, path] and not report.arrived[number, path]
+            }
+
+    def where(paths: Collection[int]) -> str:
+        if len(paths) == len(reached):
+            return ""
+        ports = [source_ports[path] for path in sorted(paths)]
+        return f" from UDP source {_ports_text(ports, source_ports)}"
+
+    for dscp, by_ecn in lost.items():
+        whole = set.intersection(*by_ecn.values())
+        if whole:
+            yield Fact(
+                "dscp",
+                FAILED,
+                pair,
+                f"no packet of DSCP {dscp} arrives{where(whole)}",
+                "a filter, a policer, or a queue without bandwidth for that class?",
+            )
+        fields: dict[tuple[int, ...], list[str]] = {}
+        for ecn, paths in by_ecn.items():
+            if paths - whole:
+                key = tuple(sorted(paths - whole))
+                fields.setdefault(key, []).append(_ECN_NAMES[ecn])
+        for paths_of, names in fields.items():
+            yield Fact(
+                "ecn",
+                FAILED,
+                pair,
+                f"no packet of DSCP {dscp} with {', '.join(names)} arrives"
+                f"{where(paths_of)}",
+                "no switch may drop packets for their ECN field",
+            )
+
+
+def _class_facts(pair: tuple[str, str], report: PathReport) -> Iterator[Fact]:
+    said: set[tuple[str, str]] = set()
+    for sent, arrived in sorted(report.classes):
+        if sent >> 2 != arrived >> 2:
+            dscp, now = sent >> 2, arrived >> 2
+            how = "bleached" if now == 0 else "rewritten"
+            found = f"DSCP {dscp} arrives as {now}: {how}"
+            hint = "let the ports of every switch on the way trust DSCP"
+            if ("dscp", found) not in said:
+                said.add(("dscp", found))
+                yield Fact("dscp", FAILED, pair, found, hint)
+        before, after = sent & _CE, arrived & _CE
+        if before == after:
+            continue
+        names = f"{_ECN_NAMES[before]} arrives as {_ECN_NAMES[after]}"
+        if after == _CE and before:
+            found = f"{names}: marked although the path is idle"
+            hint = "see the marking thresholds of the queues on the way"
+        elif after == 0:
+            found = f"{names}: cleared"
+            hint = "no switch may touch ECN but to mark it: congestion control is blind"
+        else:
+            found = f"{names}: rewritten"
+            hint = "no switch may touch ECN but to mark it"
+        if ("ecn", found) not in said:
+            said.add(("ecn", found))
+            yield Fact("ecn", FAILED, pair, found, hint)
+
+
+def path_mtu_of(packet_bytes: int, address: str) -> int | None:
+    """Return the largest path MTU whose packets have at most so many bytes."""
+    more = headers_bytes(address)
+    return max(
+        (each for each in PATH_MTUS if each + more <= packet_bytes), default=None
+    )
+
+
+def pair_facts(
+    pair: PairReport,
+    settings: PreflightSettings,
+    *,
+    not_measured: str | None,
+    in_permutation: bool = False,
+) -> Iterator[Fact]:
+    """Yield what is wrong with the figures of one direction of a pair.
+
+    Args:
+        pair: Its figures.
+        settings: What is demanded.
+        not_measured: Why there may be none.
+        in_permutation: Whether the pair was to send while all did.
+    """
+    names = (pair.source, pair.destination)
+    p50_ns = pair.round_trip_p50_ns
+    limit_ns = settings.max_latency_ns
+    needed = settings.min_permutation_share
+    if p50_ns is not None and limit_ns is not None and p50_ns > limit_ns:
+        yield Fact(
+            "latency",
+            FAILED,
+            names,
+            f"the median round trip is longer than {limit_ns / 1000:g} us",
+            None,
+            p50_ns,
+            f"{p50_ns / 1000:.1f} us",
+        )
+    if not_measured is not None:
+        for check, is_demanded, figure in (
+            ("latency", settings.check_latency and limit_ns is not None, p50_ns),
+            ("rate", settings.check_rate, pair.goodput_bps),
+            ("permutation", in_permutation and needed is not None, pair.together_bps),
+        ):
+            if is_demanded and figure is None:
+                yield Fact(
+                    check, UNPROVEN, names, f"not measured: {not_measured}", None
+                )
+    share = pair.rate_share
+    held_up = share is not None and _may_be_held_up(
+        pair.generator_share or 0.0, share, settings
+    )
+    if share is not None and share < settings.min_rate_share:
+        yield Fact(
+            "rate",
+            UNPROVEN if held_up else FAILED,
+            names,
+            f"less than {settings.min_rate_share:.0%} of what its links state"
+            + (", but the data plane was what limited" if held_up else ""),
+            "use faster hosts, fewer ports per host or slower links"
+            if held_up
+            else "a slower port, a shaper or a policer on the way?",
+            share,
+            f"{share:.0%} ({format_rate(_rounded(pair.goodput_bps or 0))})",
+        )
+    lost = pair.retransmitted / pair.packets if pair.packets else 0.0
+    if lost > settings.max_loss_share:
+        yield Fact(
+            "loss",
+            FAILED,
+            names,
+            f"more than {settings.max_loss_share:.2%} of its packets were sent again, "
+            "although it was alone",
+            "bad cable or optics, or a queue shorter than transport.window?",
+            lost,
+            f"{pair.retransmitted} of {pair.packets}",
+        )
+    together = pair.together_share
+    if together is not None and needed is not None and together < needed:
+        yield Fact(
+            "permutation",
+            FAILED,
+            names,
+            f"less than {needed:.0%} of what its links state while all ports send",
+            "uplinks with too little capacity, or equal-cost paths chosen unevenly?",
+            together,
+            f"{together:.0%}",
+        )
+
+
+def _may_be_held_up(
+    generator_share: float, share: float, settings: PreflightSettings
+) -> bool:
+    """Tell whether the data plane may be why a pair is slow.
+
+    What it has lost is known roughly only, so twice as much is allowed for.
+    """
+    without = max(0.0, 1 - 2 * generator_share)
+    return (
+        generator_share > GENERATOR_SHARE and share >= settings.min_rate_share * without
+    )
+
+
+def _rounded(rate_bps: float) -> int:
+    """Return a rate with three digits: more of them nobody measures."""
+    digits = len(str(round(rate_bps)))
+    return round(round(rate_bps), min(0, 3 - digits))
+
+
+def _ports_text(numbers: Sequence[int], of: Sequence[int]) -> str:
+    listed = ", ".join(map(str, numbers[:4]))
+    more = ", ..." if len(numbers) > 4 else ""
+    return f"{'port' if len(numbers) == 1 else 'ports'} {listed}{more} (of {len(of)})"
+
+
+def _said(numbers: Iterable[int]) -> str:
+    return ", ".join(
+        _ERRORS.get(number, f"error {errno.errorcode.get(number, number)}")
+        for number in sorted(set(numbers))
+    )
+
+
+def _who(address: int) -> str:
+    # Nobody else is told apart: records have room for addresses of IPv4 only.
+    if not address:
+        return "a router, or the sender's own kernel,"
+    return str(IPv4Address(address))

@@ -1,0 +1,1 @@
+"""Programs of ranks: from traces, matched and ordered, to what is replayed. Pure."""

@@ -1,0 +1,400 @@
+"""Which node of one rank is which collective, or which message, of the others.
+
+Nothing in a Chakra trace says that two nodes of two ranks are the same collective: node
+ids match by accident only, and the order in which ranks happen to issue collectives
+changes with timing.  So the identity is found before anything runs: every rank's nodes
+are taken in topological order, ties by node id, and the collectives of each process
+group are counted in that order.  The k-th of every member belong together, and must
+agree on operation, size and root.
+
+Where members count differently, nodes of the same name, operation, size and root are
+taken for the same collective, if every member has the same set of them.
+
+An all_to_all with splits on any member is an all_to_all_v: its members need not agree
+on a size, but what one sends another must be what that one expects from it.  Members
+without splits have even ones.
+
+A message belongs to the messages of the same source, destination and tag; those of one
+tag are counted in the order of dependencies on both sides.  Its number in the program
+counts all messages of a source to a destination, by tag, then by that order.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from chakram.collectives.groups import WORLD, ProcessGroup
+from chakram.collectives.ops import CollectiveOp
+from chakram.errors import MatchingError
+from chakram.program.match_collectives import (
+    SAME_RUN,
+    Disagreements,
+    match_group,
+    match_splits,
+    members_text,
+)
+from chakram.trace.node import NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chakram.collectives.splits import Splits
+    from chakram.trace.graph import TraceGraph
+
+
+__all__ = [
+    "CollectiveId",
+    "Matching",
+    "MessageId",
+    "check_matching",
+    "match_ranks",
+    "without_zero_time",
+]
+
+_ALL_RANKS_NAMES = frozenset({None, "", "0"})
+"""What stands for all ranks where no group of that name is defined."""
+
+DISAGREEMENTS_KEPT = 1000
+"""How many disagreements are told one by one."""
+
+_ByTag: TypeAlias = "dict[int, array[int]]"
+
+
+class CollectiveId(NamedTuple):
+    """Identity of a collective within an iteration: the k-th of its group."""
+
+    group: str
+    number: int
+
+
+class MessageId(NamedTuple):
+    """A message as one side sees it: the other rank, and its number between them."""
+
+    peer: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matching:
+    """What belongs together, by rank and position in its graph.
+
+    Attributes:
+        groups: The process groups that collectives use, by name.
+        orders: Of every rank, all positions in topological order, ties by node id.
+        collectives: Of every rank, what its collectives are.
+        messages: Of every rank, what its sends and receives are.
+        splits: Of every all_to_all_v, the splits of the members in the group's order.
+        warnings: What was odd, in sentences.
+    """
+
+    groups: Mapping[str, ProcessGroup]
+    orders: Mapping[int, Sequence[int]]
+    collectives: Mapping[int, Mapping[int, CollectiveId]]
+    messages: Mapping[int, Mapping[int, MessageId]]
+    splits: Mapping[CollectiveId, tuple[Splits, ...]]
+    warnings: tuple[str, ...]
+
+
+def match_ranks(
+    graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
+) -> Matching:
+    """Return which nodes of the ranks of one job belong together.
+
+    Args:
+        graphs: The trace of every rank.
+        groups: The process groups by name; ``world``, all ranks, needs no entry.
+
+    Raises:
+        MatchingError: If members of a group disagree, a message has no counterpart, or
+            a node names a group or rank that is not there.
+        TraceError: If dependencies of a rank form a cycle.
+    """
+    return _match(graphs, groups, Disagreements())
+
+
+def check_matching(
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    *,
+    limit: int = DISAGREEMENTS_KEPT,
+) -> tuple[Matching | None, Disagreements]:
+    """Return which nodes belong together, and all that ranks disagree about.
+
+    Args:
+        graphs: The trace of every rank, of which no dependencies form a cycle.
+        groups: The process groups by name.
+        limit: How many disagreements are kept; the rest is counted.
+
+    Returns:
+        No matching where there is a disagreement.
+    """
+    faults = Disagreements(limit)
+    matching = _match(graphs, groups, faults)
+    return (None if faults.total else matching), faults
+
+
+def _match(
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+    faults: Disagreements,
+) -> Matching:
+    orders = {rank: graphs[rank].topological_order() for rank in sorted(graphs)}
+    found = _Communication(graphs, groups, faults)
+    for rank, order in orders.items():
+        found.add_rank(graphs[rank], order)
+    collectives: dict[int, dict[int, CollectiveId]] = {rank: {} for rank in orders}
+    messages: dict[int, dict[int, MessageId]] = {rank: {} for rank in orders}
+    warnings: list[str] = []
+    splits: dict[CollectiveId, tuple[Splits, ...]] = {}
+    for name in sorted(found.collectives):
+        group = found.used[name]
+        numbered = match_group(graphs, group, found.collectives[name], faults, warnings)
+        if numbered is None:
+            continue
+        # Members share the identities: they are most of what there is to keep.
+        first = numbered[group.ranks[0]]
+        identities = [CollectiveId(name, number) for number in range(len(first))]
+        for number, rows in match_splits(graphs, group, numbered, faults).items():
+            splits[identities[number]] = rows
+        for rank, positions in numbered.items():
+            collectives[rank].update(zip(positions, identities, strict=True))
+    for src, dst in sorted(found.sends.keys() | found.receives.keys()):
+        pairs = _match_messages(
+            graphs[src],
+            graphs[dst],
+            found.sends.get((src, dst), {}),
+            found.receives.get((src, dst), {}),
+            faults,
+        )
+        for number, (send, receive) in enumerate(pairs):
+            messages[src][send] = MessageId(dst, number)
+            messages[dst][receive] = MessageId(src, number)
+    return Matching(
+        groups=found.used,
+        orders=orders,
+        collectives=collectives,
+        messages=messages,
+        splits=splits,
+        warnings=tuple(warnings),
+    )
+
+
+class _Communication:
+    """The communication of all ranks, in the order of each.
+
+    Attributes:
+        used: The process groups that collectives use, by name.
+        collectives: Positions by group and rank.
+        sends: Positions by source and destination, then by tag.
+        receives: The same of receives.
+    """
+
+    def __init__(
+        self,
+        graphs: Mapping[int, TraceGraph],
+        groups: Mapping[str, ProcessGroup],
+        faults: Disagreements,
+    ) -> None:
+        self._graphs = graphs
+        self._groups = groups
+        self._faults = faults
+        self.used: dict[str, ProcessGroup] = {}
+        self.collectives: dict[str, dict[int, array[int]]] = {}
+        self.sends: dict[tuple[int, int], _ByTag] = {}
+        self.receives: dict[tuple[int, int], _ByTag] = {}
+
+    def add_rank(self, graph: TraceGraph, order: Sequence[int]) -> None:
+        """Take the nodes of one rank."""
+        kinds = graph.kinds()
+        # By name that nodes give: where their positions go, None for nowhere.
+        of_group: dict[str | None, array[int] | None] = {}
+        for position in order:
+            kind = kinds[position]
+            if kind == NodeKind.COLLECTIVE:
+                name = graph.group(position)
+                if name not in of_group:
+                    of_group[name] = self._positions(graph, position)
+                positions = of_group[name]
+                if positions is not None:
+                    positions.append(position)
+            elif kind in (NodeKind.SEND, NodeKind.RECEIVE):
+                self._add_message(graph, position, sends=kind == NodeKind.SEND)
+
+    def _positions(self, graph: TraceGraph, position: int) -> array[int] | None:
+        """Return where collectives of one rank and group are put."""
+        try:
+            group = _group_of(graph, position, self._graphs, self._groups)
+        except MatchingError as error:
+            if self._faults.takes_one_more():
+                self._faults.add(error)
+            return None
+        self.used[group.name] = group
+        of_rank = self.collectives.setdefault(group.name, {})
+        return of_rank.setdefault(graph.rank, array("i"))
+
+    def _add_message(self, graph: TraceGraph, position: int, *, sends: bool) -> None:
+        try:
+            peer, tag = _peer_of(graph, position, self._graphs)
+        except MatchingError as error:
+            if self._faults.takes_one_more():
+                self._faults.add(error)
+            return
+        ends = (graph.rank, peer) if sends else (peer, graph.rank)
+        tags = (self.sends if sends else self.receives).setdefault(ends, {})
+        tags.setdefault(tag, array("i")).append(position)
+
+
+def _group_of(
+    graph: TraceGraph,
+    position: int,
+    graphs: Mapping[int, TraceGraph],
+    groups: Mapping[str, ProcessGroup],
+) -> ProcessGroup:
+    """Return the process group of a collective, of which its rank is a member."""
+    name = graph.group(position)
+    group = groups.get(name) if name is not None else None
+    if group is None:
+        if name not in _ALL_RANKS_NAMES and name != WORLD:
+            raise MatchingError(
+                graph.locate(position),
+                f"names process group {name!r}, which is not defined",
+                "groups come from comm_group.json or from the trace itself",
+            )
+        group = groups.get(WORLD) or ProcessGroup(
+            name=WORLD, ranks=tuple(sorted(graphs))
+        )
+    if graph.rank not in group.ranks:
+        raise MatchingError(
+            graph.locate(position),
+            f"is a collective of process group {group.name!r}, of which rank "
+            f"{graph.rank} is not a member",
+            f"its members are {members_text(group.ranks)}",
+        )
+    missing = [rank for rank in group.ranks if rank not in graphs]
+    if missing:
+        raise MatchingError(
+            graph.locate(position),
+            f"process group {group.name!r} has rank {missing[0]}, of which there is "
+            "no trace",
+            SAME_RUN,
+        )
+    return group
+
+
+def _peer_of(
+    graph: TraceGraph, position: int, graphs: Mapping[int, TraceGraph]
+) -> tuple[int, int]:
+    """Return the other rank of a message, and its tag (0 where it has none)."""
+    node = graph.node(position)
+    if node.peer is None:
+        raise MatchingError(
+            graph.locate(position),
+            "is a message that does not say to or from whom",
+            "its producer must write comm_dst and comm_src",
+        )
+    if node.peer == graph.rank:
+        raise MatchingError(
+            graph.locate(position), "is a message of a rank to itself", SAME_RUN
+        )
+    if node.peer not in graphs:
+        raise MatchingError(
+            graph.locate(position),
+            f"names rank {node.peer}, of which there is no trace",
+            SAME_RUN,
+        )
+    return node.peer, node.tag or 0
+
+
+def _match_messages(
+    source: TraceGraph,
+    destination: TraceGraph,
+    sends: Mapping[int, Sequence[int]],
+    receives: Mapping[int, Sequence[int]],
+    faults: Disagreements,
+) -> list[tuple[int, int]]:
+    """Return the pairs of send and receive between two ranks, in their order."""
+    pairs: list[tuple[int, int]] = []
+    for tag in sorted(sends.keys() | receives.keys()):
+        sent, received = sends.get(tag, ()), receives.get(tag, ())
+        for send, receive in zip(sent, received, strict=False):
+            pairs.append((send, receive))
+            sizes = (source.comm_bytes(send), destination.comm_bytes(receive))
+            if sizes[0] != sizes[1] and faults.takes_one_more():
+                faults.add(
+                    MatchingError(
+                        source.locate(send),
+                        f"sends {sizes[0]} bytes, but its receive "
+                        f"({destination.locate(receive)}) expects {sizes[1]}",
+                        SAME_RUN,
+                    )
+                )
+        if len(sent) != len(received) and faults.takes_one_more():
+            paired = min(len(sent), len(received))
+            lonely = (
+                source.locate(sent[paired])
+                if len(sent) > paired
+                else destination.locate(received[paired])
+            )
+            faults.add(
+                MatchingError(
+                    lonely,
+                    f"has no counterpart: rank {source.rank} sends {len(sent)} "
+                    f"messages with tag {tag} to rank {destination.rank}, which "
+                    f"receives {len(received)}",
+                    SAME_RUN,
+                )
+            )
+    return pairs
+
+
+def without_zero_time(
+    graphs: Mapping[int, TraceGraph],
+    matching: Matching,
+    select: frozenset[CollectiveOp] | None,
+) -> Matching:
+    """Return the matching without what takes no time; the rest is counted anew.
+
+    Collectives of one rank move nothing, nor does what *select* leaves out.
+    """
+
+    def kept(identity: CollectiveId, rank: int, position: int) -> bool:
+        if len(matching.groups[identity.group].ranks) == 1:
+            return False
+        if select is None:
+            return True
+        if identity in matching.splits:
+            return CollectiveOp.ALL_TO_ALL_V in select
+        return graphs[rank].op(position) in select
+
+    remaining = {
+        rank: {
+            position: identity
+            for position, identity in collectives.items()
+            if kept(identity, rank, position)
+        }
+        for rank, collectives in matching.collectives.items()
+    }
+    counts: dict[str, int] = {}
+    number_of: dict[CollectiveId, CollectiveId] = {}
+    for identity in sorted({each for of in remaining.values() for each in of.values()}):
+        number = counts.get(identity.group, 0)
+        counts[identity.group] = number + 1
+        number_of[identity] = CollectiveId(identity.group, number)
+    messages = matching.messages
+    if select is not None and CollectiveOp.SEND_RECV not in select:
+        messages = {rank: {} for rank in messages}
+    return replace(
+        matching,
+        collectives={
+            rank: {position: number_of[each] for position, each in of_rank.items()}
+            for rank, of_rank in remaining.items()
+        },
+        messages=messages,
+        splits={
+            number_of[identity]: rows
+            for identity, rows in matching.splits.items()
+            if identity in number_of
+        },
+    )

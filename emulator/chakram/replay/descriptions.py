@@ -1,0 +1,138 @@
+"""What a rank is doing, in words for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from chakram.program.operations import (
+    CollectiveOperation,
+    ReceiveOperation,
+    SendOperation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from chakram.program.operations import Operation
+    from chakram.replay.progress import ActiveOperation, Flow
+
+__all__ = [
+    "failure_words",
+    "foreign_words",
+    "missing_words",
+    "operation_words",
+    "waiting_words",
+]
+
+_LOOK_AT = {
+    "no ACK for PSN": "packets or their ACKs were lost so often: see drops of ports "
+    "and switches; or transport.retransmit_timeout is below the time that packets wait "
+    "in queues, up to a window of every sender to a port; transport.retry_limit is how "
+    "often it tries",
+    "again and again": "a packet was lost so often: see drops of ports and switches; "
+    "transport.retry_limit is how often it tries",
+    "not ready to receive": "transport.rnr_retry_limit is how often it tries; 7: "
+    "without end",
+}
+"""By what a reason says: where to look."""
+
+_NAMED_MESSAGES = 3
+"""How many missing messages a sentence names; of the others it gives the number."""
+
+
+def operation_words(operation: Operation, iteration: int) -> str:
+    """Return what *operation* is, and in which iteration."""
+    when = f"in iteration {iteration}"
+    if isinstance(operation, CollectiveOperation):
+        what = f"{operation.op} {operation.number} of group {operation.group!r}"
+        return f"{what} {when}"
+    if isinstance(operation, SendOperation):
+        return f"send {operation.number} to rank {operation.peer} {when}"
+    if isinstance(operation, ReceiveOperation):
+        return f"receive {operation.number} from rank {operation.peer} {when}"
+    return f"compute {operation.name!r} {when}"
+
+
+def failure_words(job: str, rank: int, peer: int, reason: str) -> str:
+    """Return why a rank's queue pair is in error, and what to look at."""
+    text = f"job {job} rank {rank}: the queue pair to rank {peer} is in error: {reason}"
+    for said, hint in _LOOK_AT.items():
+        if said in reason:
+            return f"{text} ({hint})"
+    return text
+
+
+def foreign_words(
+    job: str, rank: int, peer: int, *, packets: int, expected: str, seen: str
+) -> str:
+    """Return that a queue pair got packets, but none from its peer's address."""
+    return (
+        f"job {job} rank {rank}: nothing came from {expected}, where rank {peer} is, "
+        f"but {packets} packet(s) to its queue pair from {seen}, which were dropped "
+        "(does something between them translate addresses? they must arrive as they "
+        "were sent)"
+    )
+
+
+def missing_words(missing: Sequence[tuple[int, int]]) -> str:
+    """Return which messages are missing, given (step, rank) of each.
+
+    The lowest steps come first: what is missing there is what holds up the rest.
+    """
+    named = [
+        f"step {step} from rank {rank}"
+        for step, rank in sorted(missing)[:_NAMED_MESSAGES]
+    ]
+    more = len(missing) - len(named)
+    if more:
+        named.append(f"{more} more")
+    if len(missing) == 1:
+        return f"the message of {named[0]}"
+    return f"{len(missing)} messages: {', '.join(named)}"
+
+
+def waiting_words(
+    *,
+    operations: Sequence[Operation],
+    iteration: int,
+    active: Iterable[ActiveOperation],
+    flows: Iterable[Flow],
+    rank_of: Mapping[int, int],
+) -> list[str]:
+    """Return what the operations under way wait for, a clause each.
+
+    Args:
+        operations: The program.
+        iteration: Which one runs.
+        active: Operations that have started and not ended.
+        flows: Messages that are posted and not acknowledged.
+        rank_of: The rank of the job that has a number in the plan.
+    """
+    clauses = []
+    for each in active:
+        expansion = each.expansion
+        missing = [
+            (step, rank_of[peer])
+            for step, peer, arrived in zip(
+                expansion.receive_steps,
+                expansion.receive_peers,
+                each.arrived,
+                strict=True,
+            )
+            if not arrived
+        ]
+        if missing:
+            name = operation_words(operations[each.index], iteration)
+            clauses.append(f"{name} waits for {missing_words(missing)}")
+    unacknowledged: Counter[tuple[int, int]] = Counter(
+        (flow.active.index, flow.active.expansion.send_peers[flow.send])
+        for flow in flows
+    )
+    for (index, peer), count in unacknowledged.items():
+        name = operation_words(operations[index], iteration)
+        clauses.append(
+            f"{name} has {count} message(s) that rank {rank_of[peer]} does not "
+            "acknowledge"
+        )
+    return clauses

@@ -1,0 +1,52 @@
+# C types of arrivals.py, for the compiled form.
+#
+# Only ``Replay`` calls these, for every message: so they are functions of C alone.
+
+cimport cython
+
+from chakram.replay.early cimport EarlyMessages
+from chakram.replay.expansion cimport Expansion
+from chakram.replay.progress cimport ActiveOperation
+from chakram.roce.events cimport MessageReceived
+
+cdef Py_ssize_t _NOT_NOW
+cdef long long _SEND_KEYS
+cdef int _STEP_BITS
+
+
+cdef class IncomingMessages:
+    cdef dict _groups
+    cdef dict _group_of_qpn
+    cdef dict _peer_of_qpn
+    cdef list _collectives
+    cdef dict _sends
+    cdef dict _receives
+    cdef long long _point_to_point
+    cdef dict _active
+    cdef EarlyMessages _early
+    cdef long long _strays
+
+    @cython.locals(
+        group="long long", position="long long", first_order="long long",
+        sequence="long long", immediate="long long", key="long long",
+        active=ActiveOperation,
+    )
+    cdef ActiveOperation begin(
+        self, Py_ssize_t index, object operation, long long iteration,
+        Expansion expansion, long long ready_ns, long long start_ns, bint is_counted
+    )
+    cdef end(self, ActiveOperation active)
+    @cython.locals(group="long long", key="long long", active=ActiveOperation)
+    cdef ActiveOperation find(
+        self, long long qpn, long long immediate, MessageReceived event
+    )
+    cdef refuse(self)
+    @cython.locals(message="long long", receive="Py_ssize_t")
+    cdef Py_ssize_t take(
+        self, ActiveOperation active, long long qpn, long long immediate,
+        MessageReceived event
+    ) except? -2
+    cdef list kept(self, ActiveOperation active)
+    cdef under_way(self)
+    cdef long long strays(self) except? -1
+    cdef long long early(self) except? -1

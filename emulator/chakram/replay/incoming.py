@@ -1,0 +1,198 @@
+# cython: language_level=3, annotation_typing=False
+"""Which message is it: what messages are called, and where arriving ones belong.
+
+A queue pair belongs to one (group, channel, peer).  The immediate data of a message of
+a collective is ``(k mod 2**16) << 16 | m``: k counts the collectives of the group over
+all iterations, m the messages of this collective from this source to this destination
+(both ends count alike, see ``chakram.collectives.schedule``).  A point-to-point message
+carries its number among all messages from this source to this destination, modulo
+2**32.  So a message that comes before its rank has reached the operation is kept until
+it does, and two that overtake each other are told apart.  A peer may be ahead by any
+number of collectives: of equal immediates on one queue pair, which delivers in order,
+the first is the older one's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.program.operations import CollectiveOperation, SendOperation
+from chakram.replay.early import EarlyMessages
+from chakram.replay.progress import ActiveOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from chakram.program.operations import ReceiveOperation
+    from chakram.replay.early import Early
+    from chakram.replay.expansion import Expansion
+    from chakram.replay.tables import ProgramTables
+    from chakram.roce.events import MessageReceived
+
+__all__ = ["NOT_NOW", "IncomingMessages"]
+
+NOT_NOW = -1
+"""Stands for no message of an operation where else the index of one is."""
+
+_NOT_NOW = NOT_NOW
+
+_SEND_KEYS = -(1 << 62)
+"""Keys of sends are below it, those of receives between it and 0, of collectives above.
+
+No message ever looks for a send; its key only has to be its own.
+"""
+
+_STEP_BITS = 24
+"""Steps of one collective; the rest of 63 bits counts collectives."""
+
+
+class IncomingMessages:
+    """The operations under way on a rank, and the messages that come for them.
+
+    Args:
+        tables: Of the rank's program.
+    """
+
+    __slots__ = (
+        "_active",
+        "_collectives",
+        "_early",
+        "_group_of_qpn",
+        "_groups",
+        "_peer_of_qpn",
+        "_point_to_point",
+        "_receives",
+        "_sends",
+        "_strays",
+    )
+
+    def __init__(self, tables: ProgramTables) -> None:
+        self._groups = tables.groups
+        self._point_to_point = tables.point_to_point
+        self._group_of_qpn = tables.group_of_qpn
+        self._peer_of_qpn = tables.peer_of_qpn
+        self._collectives = tables.collectives
+        self._sends = tables.sends
+        self._receives = tables.receives
+        # By key.
+        self._active: dict[int, ActiveOperation] = {}
+        self._early = EarlyMessages()
+        self._strays = 0
+
+    def begin(
+        self,
+        index: int,
+        operation: CollectiveOperation | SendOperation | ReceiveOperation,
+        iteration: int,
+        expansion: Expansion,
+        ready_ns: int,
+        start_ns: int,
+        is_counted: bool,
+    ) -> ActiveOperation:
+        """Return an operation that is under way from now on.
+
+        Args:
+            index: Of the operation in the program.
+            operation: Its row.
+            iteration: How often it has been carried out before.
+            expansion: Its messages.
+            ready_ns: When its dependencies were done.
+            start_ns: When its rank begins with it.
+            is_counted: Whether its time is time of communication.
+        """
+        first_order = 0
+        if isinstance(operation, CollectiveOperation):
+            group = self._groups[operation.group]
+            position = iteration * self._collectives[group] + operation.number
+            first_order = position << _STEP_BITS
+            sequence = position & 0xFFFF
+            immediate = sequence << 16
+            key = group << 16 | sequence
+        elif isinstance(operation, SendOperation):
+            sends = self._sends[operation.peer]
+            immediate = (iteration * sends + operation.number) & 0xFFFFFFFF
+            key = _SEND_KEYS - (operation.peer << 32 | immediate)
+        else:
+            receives = self._receives[operation.peer]
+            immediate = (iteration * receives + operation.number) & 0xFFFFFFFF
+            key = -1 - (operation.peer << 32 | immediate)
+        active = ActiveOperation(
+            index,
+            key,
+            immediate,
+            first_order,
+            expansion,
+            ready_ns,
+            start_ns,
+            is_counted,
+        )
+        self._active[key] = active
+        return active
+
+    def end(self, active: ActiveOperation) -> None:
+        """Take note that an operation is no longer under way."""
+        del self._active[active.key]
+
+    def find(
+        self, qpn: int, immediate: int, event: MessageReceived
+    ) -> ActiveOperation | None:
+        """Return the operation that a message belongs to.
+
+        None: none that is under way; the message is kept for one to come.
+        """
+        group = self._group_of_qpn[qpn]
+        if group == self._point_to_point:
+            key = -1 - (self._peer_of_qpn[qpn] << 32 | immediate)
+        else:
+            key = group << 16 | immediate >> 16
+        active = self._active.get(key)
+        if active is None:
+            self._early.keep(key, qpn, immediate, event)
+        return active
+
+    def refuse(self) -> None:
+        """Count a message that cannot belong to anything."""
+        self._strays += 1
+
+    def take(
+        self, active: ActiveOperation, qpn: int, immediate: int, event: MessageReceived
+    ) -> int:
+        """Take a message for an operation under way.
+
+        Returns:
+            Which of the messages that the operation receives it is.  ``NOT_NOW``: none,
+            it is counted as stray, or one that has come, it is kept for a later one.
+        """
+        message = immediate - active.first_immediate
+        receive = active.expansion.receive_index.get(qpn << 16 | message, -1)
+        if receive == _NOT_NOW:
+            self._strays += 1
+            return _NOT_NOW
+        if active.arrived[receive]:
+            # The peer is ahead by as many collectives as immediates can count.
+            self._early.keep(active.key, qpn, immediate, event)
+            return _NOT_NOW
+        active.arrived[receive] = 1
+        active.messages_left -= 1
+        active.received_bytes += event.size_bytes
+        active.ce += event.ce
+        active.wrong += event.wrong
+        if event.received_ns > active.end_ns:
+            active.end_ns = event.received_ns
+        return receive
+
+    def kept(self, active: ActiveOperation) -> list[Early]:
+        """Return and forget what came before its operation, in the order it came."""
+        return self._early.take(active.key)
+
+    def under_way(self) -> Collection[ActiveOperation]:
+        """Return the operations under way, in the order in which they started."""
+        return self._active.values()
+
+    def strays(self) -> int:
+        """Return how many messages came that belong to nothing, or were too many."""
+        return self._strays + self._early.refused
+
+    def early(self) -> int:
+        """Return how many messages wait for their operation to start."""
+        return self._early.count

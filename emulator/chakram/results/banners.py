@@ -1,0 +1,123 @@
+"""What belongs on top of the results of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.results.run_records import GENERATOR_BOUND_PERCENT
+from chakram.results.summary import COMPLETE, EXTERNAL
+from chakram.units import exact_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.results.generator_health import GeneratorSummary
+    from chakram.results.keeping_up import KeepingUp
+    from chakram.results.summary import RunFacts, SummaryRow
+
+__all__ = ["banners"]
+
+_RATE_KEYS = {
+    "namespaces": "fabric.links.host.rate",
+    "loopback": "fabric.rate",
+    EXTERNAL: "fabric.defaults.rate",
+}
+"""By world, what states the rate of ports."""
+
+
+def banners(
+    facts: RunFacts,
+    judged: Sequence[SummaryRow],
+    unfinished: int,
+    generator: GeneratorSummary | None,
+    remedy: KeepingUp | None = None,
+) -> tuple[str, ...]:
+    """Return what a reader must know before any number, most important first.
+
+    Args:
+        facts: Of the run; what was noted while it went comes last.
+        judged: Rows of collectives that move data.
+        unfinished: Collectives that not all of their ranks have finished.
+        generator: How the generator kept up, None if unknown.
+        remedy: At what it would have kept up, None where it did.
+    """
+    found = []
+    if facts.status != COMPLETE:
+        reason = facts.reason or "the run did not come to its end"
+        left_out = f"; {unfinished} unfinished collectives are left out"
+        found.append(
+            f"{facts.status.upper()}: {reason}{left_out if unfinished else ''}"
+        )
+    bound = [row for row in judged if row.generator_bound]
+    if bound:
+        counts: dict[str, int] = {}
+        for row in bound:
+            counts[row.op] = counts.get(row.op, 0) + row.generator_bound
+        listed = ", ".join(f"{count} {op}" for op, count in counts.items())
+        total = sum(row.samples for row in judged)
+        found.append(
+            f"GENERATOR-BOUND: {sum(counts.values())} of {total} collectives "
+            f"({listed}) waited for this generator for more than "
+            f"{GENERATOR_BOUND_PERCENT} % of their time: those times are the "
+            f"generator's, not the network's{_remedy(remedy, facts)}"
+        )
+    if generator is not None and generator.saturated:
+        busiest = generator.saturated[0]
+        others = len(generator.saturated) - 1
+        found.append(
+            f"GENERATOR SATURATED: data-plane process {busiest.shard} of agent "
+            f"{busiest.agent}{f' (and {others} more)' if others else ''} was busy for "
+            f"{100 * busiest.busy_share:.0f} % of the time in which its ranks "
+            "communicated: it may be what limits, and not the network"
+            f"{'' if bound else _remedy(remedy, facts)}"
+        )
+    if facts.samples_dropped:
+        found.append(
+            f"SAMPLES DROPPED: {facts.samples_dropped} records were lost on the way; "
+            "counts and percentiles miss them"
+        )
+    if facts.size_scale != "1":
+        found.append(
+            f"SIZES SCALED by {facts.size_scale}: sizes and bandwidths are those of "
+            "the scaled messages of this run"
+        )
+    if facts.dilation != 1:
+        found.append(
+            f"TIME DILATED by {facts.dilation}: times are divided and bandwidths "
+            "multiplied by it here; records hold raw time"
+        )
+    return (*found, *facts.banners)
+
+
+def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
+    """Return what to do, as the end of a banner."""
+    if remedy is None:
+        return ""
+    if remedy.port_rate_bps is None:
+        busy_share = 1 - (remedy.idle_share or 0.0)
+        return (
+            f". Its busiest process was busy for {100 * busy_share:.0f} % of the time "
+            "only: it waited for processors that others had, and no rate says how much "
+            "slower the fabric should be; look at what else runs there"
+        )
+    rate = exact_rate(remedy.port_rate_bps)
+    if remedy.slowdown is None:
+        return (
+            f". Ports have no rate: with --set {_RATE_KEYS[facts.world]}={rate} this "
+            f"machine would have kept up"
+        )
+    if remedy.slowdown == 1:
+        return (
+            ". They are few, and a slower fabric would not mend that: look at what "
+            "else this machine does"
+        )
+    share = f". At 1/{remedy.slowdown:g} of its rates"
+    if remedy.dilation is not None:
+        return (
+            f"{share} (ports of {rate}, or --set fabric.dilation={remedy.dilation}) "
+            f"this machine would have kept up"
+        )
+    return (
+        f"{share} (ports of {rate}), or with that many times as many cores, these "
+        f"hosts would have kept up"
+    )

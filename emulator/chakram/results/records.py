@@ -1,0 +1,187 @@
+"""What a run records, as rows of 64-bit integers.
+
+Replay writes these rows while it runs; shards send them in batches of little-endian
+int64; the controller resolves the numbers (rank, operation) through the plan into the
+columns of the run directory.  Times are nanoseconds of the sender's clock.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+from chakram.plan.probes import PROBE_FIELDS
+
+FLOW_FIELDS = (
+    "iteration",
+    "rank",  # number of the sending rank in the plan
+    "operation",  # index in its program
+    "step",
+    "channel",
+    "peer",  # number of the receiving rank in the plan
+    "qpn",
+    "size_bytes",
+    "ready_ns",  # its dependencies were done
+    "posted_ns",
+    "first_sent_ns",
+    "last_acked_ns",
+    "rate_at_start_bps",  # 0: not limited by congestion control
+    "packets",
+    "retransmitted",
+    "cnp",  # congestion notifications that its queue pair got meanwhile
+    "generator_wait_ns",
+    "cause_kind",  # a CAUSE_* number
+    "cause_rank",  # CAUSE_MESSAGE: the rank that sent it; CAUSE_GRANT: that granted
+    "cause_number",  # CAUSE_MESSAGE: its immediate; CAUSE_OPERATION: the operation
+)
+"""One message between two ranks, written when its last byte was acknowledged."""
+
+SHARE_FIELDS = (
+    "iteration",
+    "rank",
+    "operation",
+    "ready_ns",
+    "start_ns",
+    "end_ns",
+    "sent_bytes",
+    "received_bytes",
+    "generator_wait_ns",
+    "retransmitted",
+    "ce",  # received packets that were marked "congestion experienced"
+    "slip_ns",  # how much later than recorded it started, if it goes by recorded times
+    "wrong",  # received packets whose payload was not what it should have been
+)
+"""One rank's share of one collective or point-to-point operation."""
+
+ITERATION_FIELDS = (
+    "iteration",
+    "rank",
+    "start_ns",
+    "end_ns",
+    "compute_ns",  # at least one compute operation ran
+    "communication_ns",  # at least one collective or message was under way
+    "exposed_ns",  # communication without compute
+    "idle_ns",  # neither
+)
+"""One iteration of one rank."""
+
+QUEUE_PAIR_FIELDS = (
+    "time_ns",
+    "rank",  # number in the plan
+    "peer",  # likewise
+    "qpn",
+    "rate_bps",  # 0: not limited by congestion control
+    "target_bps",  # 0: there is none
+    "alpha",  # in parts of SHARE_UNIT; -1: there is none
+    "data_frames_tx",
+    "data_frames_rx",
+    "data_frames_retransmitted",
+    "retransmitted_nak",
+    "retransmitted_timeout",
+    "retransmitted_rnr",
+    "frame_sequence_error",
+    "tx_bytes",
+    "rx_bytes",
+    "message_tx",
+    "message_complete_rx",
+    "message_fail",
+    "ecn_ce_rx",
+    "cnp_tx",
+    "cnp_rx",
+    "ack_tx",
+    "ack_rx",
+    "nak_tx",
+    "nak_rx",
+    "ack_timeouts",  # times that no acknowledgement came
+    "nak_sequence_tx",  # sent for a packet that was missing
+    "nak_reordered_tx",  # of these: it was late, seen by who asked: it came twice
+    "nak_reordered_rx",  # received for what was late, seen by who was asked
+)
+"""One sample of one queue pair.
+
+Counts are from the start of the run on. Names are those of the RoCEv2 metrics of the
+Open Traffic Generator models where they have one. A NAK for what was late and not lost
+is counted by one of its two ends: ``nak_reordered_tx`` and ``nak_reordered_rx`` add.
+"""
+
+PORT_FIELDS = (
+    "time_ns",
+    "port",  # number in the plan
+    "shard",  # that sent and received this: see below
+    "tx_bytes",  # layer 2 without FCS
+    "rx_bytes",
+    "tx_packets",
+    "rx_packets",
+    "socket_drops",
+    "send_retries",
+    "invalid_packets",  # dropped for one of these reasons
+    "invalid_header",
+    "invalid_partition_key",
+    "invalid_queue_pair",
+    "invalid_address",
+    "invalid_opcode",
+    "invalid_icrc",
+    "verified_packets",  # of those that arrived: ICRC and payload were looked at
+    "wrong_payloads",  # taken, but not with the payload that was sent
+    "injected_drops",
+    "injected_disturbances",
+    "generator_wait_ns",
+)
+"""One sample of one port; counts are from the start of the run on.
+
+Of a divided port every shard has samples of its own, of what went through its sockets:
+the port's counts are the sums of the last ones of each.
+"""
+
+SHARE_UNIT = 1 << 20
+"""Shares are integers in parts of it."""
+
+CAUSE_START = 0
+CAUSE_OPERATION = 1
+CAUSE_MESSAGE = 2
+CAUSE_GRANT = 3
+
+
+@dataclass(slots=True)
+class RecordRows:
+    """Rows of the tables, flat: every table is one array of int64."""
+
+    flows: array[int] = field(default_factory=lambda: array("q"))
+    shares: array[int] = field(default_factory=lambda: array("q"))
+    iterations: array[int] = field(default_factory=lambda: array("q"))
+    queue_pairs: array[int] = field(default_factory=lambda: array("q"))
+    ports: array[int] = field(default_factory=lambda: array("q"))
+    probes: array[int] = field(default_factory=lambda: array("q"))
+
+    def extend(self, other: RecordRows) -> None:
+        """Append all rows of *other*."""
+        self.flows.extend(other.flows)
+        self.shares.extend(other.shares)
+        self.iterations.extend(other.iterations)
+        self.queue_pairs.extend(other.queue_pairs)
+        self.ports.extend(other.ports)
+        self.probes.extend(other.probes)
+
+    def take(self) -> RecordRows:
+        """Return the rows collected so far and start anew."""
+        taken = RecordRows(
+            flows=self.flows,
+            shares=self.shares,
+            iterations=self.iterations,
+            queue_pairs=self.queue_pairs,
+            ports=self.ports,
+            probes=self.probes,
+        )
+        self.flows, self.shares, self.iterations = array("q"), array("q"), array("q")
+        self.queue_pairs, self.ports, self.probes = array("q"), array("q"), array("q")
+        return taken
+
+    def __len__(self) -> int:
+        return (
+            len(self.flows) // len(FLOW_FIELDS)
+            + len(self.shares) // len(SHARE_FIELDS)
+            + len(self.iterations) // len(ITERATION_FIELDS)
+            + len(self.queue_pairs) // len(QUEUE_PAIR_FIELDS)
+            + len(self.ports) // len(PORT_FIELDS)
+            + len(self.probes) // len(PROBE_FIELDS)
+        )

@@ -1,0 +1,301 @@
+"""What a run says in the end: one row per collective, size and group size.
+
+Definitions:
+
+time
+    First start to last end over the ranks of the group; the mean over the measured
+    iterations and over all collectives of the row.  Warm-up iterations and collectives
+    that not every rank has finished are left out.  That of a barrier is from its last
+    start: how long ranks wait for the last one says nothing of how it works.
+skew
+    First start to last start, the mean likewise; None for point-to-point messages,
+    which one rank starts.
+algbw, busbw
+    Of that time, as nccl-tests has them (``chakram.results.bandwidth``).
+cv
+    Coefficient of variation of the times of the row.
+ideal, % of ideal
+    A collective is due after its ideal time (``chakram.predict.ideal``), or when it was
+    done if that was sooner: there a port sends whole messages in the order in which
+    they become ready, and packets of several messages that take turns, or another
+    order, can end a tree sooner; and a shaper lets short bursts pass.  The ideal of a
+    row is the mean time until its collectives were due, and the share is that over
+    measured time, so that none is above 100 %: what one collective gained makes up for
+    no other's delay.  Point-to-point messages are due as in
+    ``chakram.results.message_summary``: their ideals alone know nothing of those with
+    which they share ports.
+deviation
+    Measured over predicted time, minus 1.  Neither it nor the share of the ideal is
+    known of barriers: hosts take longer for an empty packet than a network, and a model
+    of the network says nothing of hosts.
+completion times
+    Of the row's flows in measured iterations; nearest-rank percentiles.
+
+``chakram.results.summarise`` makes it.
+
+A run with *dilation* was stretched: records hold raw time, a summary divides it by the
+dilation, so that its times and bandwidths are those of the undilated fabric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Mapping, Sequence
+
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.results.generator_health import GeneratorHealth, GeneratorSummary
+    from chakram.results.keeping_up import KeepingUp
+    from chakram.results.message_summary import (
+        MessageSummary,
+        MessageTransport,
+        SentMessage,
+    )
+    from chakram.results.run_records import (
+        CollectiveKey,
+        CollectiveRecord,
+        LinkRecord,
+        RankRecord,
+    )
+    from chakram.results.traffic import Traffic
+
+SIMULATE = "simulate"
+"""World of a run in virtual time."""
+
+EXTERNAL = "external"
+"""World of a run on real hosts, where time cannot be stretched."""
+
+COMPLETE = "complete"
+"""Status of a run whose ranks have all done all their work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """How packets were looked at that arrived, and what was found.
+
+    Attributes:
+        every: One in so many was looked at; 0: none.
+        has_icrcs: Whether there were ICRCs to look at, else payloads alone.
+        packets: How many were looked at.
+        icrc_errors: Those of them that were dropped for a wrong ICRC.
+        wrong_payloads: Those of them that were taken with a wrong payload.
+    """
+
+    every: int = 0
+    has_icrcs: bool = True
+    packets: int = 0
+    icrc_errors: int = 0
+    wrong_payloads: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What is said of a run beside its numbers.
+
+    ``fabric`` and ``transport`` are one line each; ``banners`` are warnings of other
+    parts of the program that belong on top.
+    """
+
+    run_id: str
+    name: str
+    world: str
+    status: str = COMPLETE
+    reason: str | None = None
+    case: str | None = None
+    fabric: str = ""
+    transport: str = ""
+    sync: str = "barrier"
+    warmup: int = 0
+    measured: int = 1
+    size_scale: str = "1"
+    dilation: int = 1
+    clock_uncertainty_ns: int = 0
+    samples_dropped: int = 0
+    verification: Verification = field(default_factory=Verification)
+    banners: tuple[str, ...] = ()
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurements:
+    """All that a summary is made of; raw times."""
+
+    facts: RunFacts
+    collectives: Sequence[CollectiveRecord]
+    ranks: Sequence[RankRecord] = ()
+    links: Sequence[LinkRecord] = ()
+    completion_times: Mapping[CollectiveKey, array[int]] = field(default_factory=dict)
+    messages: Sequence[SentMessage] = ()
+    transport: MessageTransport | None = None
+    generator: Mapping[str, GeneratorHealth] = field(default_factory=dict)
+    """By agent."""
+    traffic: Traffic | None = None
+    """What the queue pairs have counted; None if nobody knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Mean predicted time of a row, and what was measured over it, minus 1.
+
+    ``deviation`` is None for barriers.
+    """
+
+    time_ns: float
+    deviation: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionTimes:
+    """Percentiles of the completion times of a row's flows."""
+
+    flows: int
+    p50_ns: float
+    p95_ns: float
+    p99_ns: float
+    p999_ns: float
+    p100_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryRow:
+    """One line of the table.
+
+    Bandwidths are bytes per second; None for barriers and groups of one rank.
+
+    ``wrong`` counts packets that were taken with a wrong payload, None where nobody
+    looked.  ``job`` is whose collectives they are.  ``per_iteration`` is how many
+    collectives of the row an iteration has, in ``groups`` process groups; ``samples``
+    how many were measured in all.
+    """
+
+    job: str
+    op: CollectiveOp
+    algorithm: str
+    nranks: int
+    root: int | None
+    size_bytes: int
+    trace_size_bytes: int
+    groups: int
+    per_iteration: int
+    iterations: int
+    samples: int
+    time_ns: float
+    min_ns: float
+    p99_ns: float
+    max_ns: float
+    mean_over_ranks_ns: float
+    cv: float
+    skew_ns: float | None
+    algbw: float | None
+    busbw: float | None
+    ideal_ns: float | None
+    ideal_share: float | None
+    predictions: Mapping[str, Prediction]
+    completion: CompletionTimes | None
+    packets: int
+    retransmitted: int
+    marked: int
+    generator_bound: int
+    wrong: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSummary:
+    """Means of one rank over the measured iterations."""
+
+    job: str
+    rank: int
+    iterations: int
+    iteration_ns: float
+    compute_ns: float
+    communication_ns: float
+    exposed_ns: float
+    idle_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationSummary:
+    """Times of the measured iterations of one job, over all its ranks."""
+
+    job: str
+    iterations: int
+    mean_ns: float
+    p50_ns: float
+    p99_ns: float
+    max_ns: float
+    cv: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlipSummary:
+    """How much later than recorded the measured collectives of one job started.
+
+    Only of jobs that go by recorded times and of which at least one collective was
+    late; ``late`` counts those.
+    """
+
+    job: str
+    collectives: int
+    late: int
+    p50_ns: float
+    p99_ns: float
+    max_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """How evenly links of one kind were loaded.
+
+    ``jain`` is Jain's fairness index, (sum x)^2 / (n sum x^2): 1 is even, 1/n all on
+    one link.
+    """
+
+    links: int
+    max_over_mean: float
+    jain: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What a run says in the end; times are undilated.
+
+    Attributes:
+        banners: What a reader must know before any number, most important first.
+        rows: By job, collective, group size and size.
+        average_busbw: Mean over the rows, as nccl-tests prints it; None without rows.
+        generator_bound: Collectives that were generator-bound, of ``verdicts``: those
+            that a generator has sent, so none in a simulation.
+        unfinished: Collectives that not all of their ranks have finished.
+        uplinks: Balance of the links between switches, None where there are none.
+        packets: Data packets of the whole run, each counted once; where the counters
+            of queue pairs are not known, those of the rows, as the next two.
+        retransmitted: Packets sent again.
+        marked: Packets that came marked "congestion experienced".
+        traffic: Why they were sent again; None if nobody knows.
+        messages: What is said of point-to-point messages, None where there are none.
+        generator: How the generator kept up, None where nobody noted it.
+        keeping_up: At what it would have kept up, None where it did.
+    """
+
+    facts: RunFacts
+    banners: tuple[str, ...]
+    rows: tuple[SummaryRow, ...]
+    average_busbw: float | None
+    iterations: tuple[IterationSummary, ...]
+    slips: tuple[SlipSummary, ...]
+    ranks: tuple[RankSummary, ...]
+    links: tuple[LinkRecord, ...]
+    uplinks: Balance | None
+    generator_bound: int
+    verdicts: int
+    unfinished: int
+    packets: int
+    retransmitted: int
+    marked: int
+    messages: MessageSummary | None = None
+    generator: GeneratorSummary | None = None
+    keeping_up: KeepingUp | None = None
+    traffic: Traffic | None = None

@@ -1,0 +1,1 @@
+"""What all files of settings share: bounded YAML, quantities, located mistakes."""

@@ -1,0 +1,372 @@
+"""Serving a model: steps of prefill or decode, and the hand-over of the KV cache.
+
+A step takes tokens through all layers: in prefill those of whole prompts, in decode one
+of each sequence.  Tensor-parallel ranks sum up after attention and feed-forward
+network, in decode a few kilobytes at a time; experts get the tokens that the routing
+law, or a record, says.  Steps follow one another, as every token needs the one before.
+
+With prefill and decode on ranks of their own (DistServe, arXiv:2401.09670; Splitwise,
+arXiv:2311.18677), the keys and values of a prompt go from the ranks that computed them
+to those that go on, layer by layer while the next one computes, or all at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.collectives.groups import ProcessGroup
+from chakram.synth.grid import GroupTable, RankGrid
+from chakram.synth.layer_settings import LayerSettings
+from chakram.synth.layers import (
+    CONTEXT,
+    EXPERT,
+    TENSOR,
+    LayerProgram,
+)
+from chakram.synth.program import RankSynthesizer, Synthesis, both
+from chakram.synth.vocabulary import VocabularyProgram
+
+if TYPE_CHECKING:
+    from chakram.synth.models import ModelShape
+    from chakram.synth.program import After, Roofline
+    from chakram.synth.routing import Router
+    from chakram.trace.graph import TraceGraph
+
+PREFILL_TENSOR, DECODE_TENSOR = "prefill tensor", "decode tensor"
+"""What groups of a hand-over are for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceSettings:
+    """A model that is served, and how.
+
+    Attributes:
+        shape: The model.
+        grid: The ranks: tensor and expert parallel, and copies.
+        tokens: Tokens of a rank in one step.
+        answers: Those of them that scores are wanted for.
+        context: Tokens that each attends to.
+        steps: Number of steps.
+        bytes_per_element: Bytes of one number.
+        roofline: How long computation takes.
+        router: Where tokens go; None: evenly.
+    """
+
+    shape: ModelShape
+    grid: RankGrid
+    tokens: int
+    answers: int
+    context: int
+    steps: int
+    bytes_per_element: int
+    roofline: Roofline
+    router: Router | None = None
+
+    @property
+    def dispatch_bytes(self) -> int:
+        """Send buffer of one rank in one even all-to-all to the experts."""
+        tokens = self.tokens // self.grid.degrees["tp"]
+        elements = tokens * self.shape.top_k * self.shape.hidden
+        return elements * self.bytes_per_element
+
+
+def synthesize_inference(settings: InferenceSettings) -> Synthesis:
+    """Return some steps of prefill or decode."""
+    groups = GroupTable(
+        settings.grid, {TENSOR: ("tp",), CONTEXT: ("cp",), EXPERT: ("ep",)}
+    )
+    layer_settings = LayerSettings(
+        shape=settings.shape,
+        grid=settings.grid,
+        groups=groups,
+        tokens=settings.tokens,
+        context=settings.context,
+        bytes_per_element=settings.bytes_per_element,
+        sequence_parallel=False,
+        router=settings.router,
+        dispatch_bytes=settings.dispatch_bytes,
+    )
+
+    def graph_of(rank: int) -> TraceGraph:
+        program = RankSynthesizer("inference", rank, settings.roofline)
+        pass_ = _Pass(layer_settings, program)
+        last: After = ()
+        for step in range(settings.steps):
+            last = pass_.add(f"step{step}.", step, last)
+            last = pass_.answer(f"step{step}.", last, settings.answers)
+        return program.graph()
+
+    return Synthesis(
+        kind="inference",
+        nranks=settings.grid.nranks,
+        groups=tuple(groups.groups),
+        purposes=groups.purposes,
+        graph_of=graph_of,
+    )
+
+
+class _Pass:
+    """Takes tokens through all layers of one rank."""
+
+    def __init__(self, settings: LayerSettings, program: RankSynthesizer) -> None:
+        self._settings = settings
+        self._layers = LayerProgram(settings, program)
+        self._vocabulary = VocabularyProgram(settings, self._layers, program)
+
+    def add(self, prefix: str, step: int, after: After) -> After:
+        """Add embedding and all layers."""
+        last = self._vocabulary.embed(prefix, after)
+        for layer in range(self._settings.shape.layers):
+            last = self.add_layer(prefix, step, layer, last)
+        return last
+
+    def add_layer(self, prefix: str, step: int, layer: int, after: After) -> After:
+        """Add one layer."""
+        shape = self._settings.shape
+        with_experts = shape.layers - shape.dense_layers
+        return self._layers.forward(
+            f"{prefix}layer{layer}",
+            layer,
+            after,
+            dispatch=step * with_experts + layer - shape.dense_layers,
+        )
+
+    def embed(self, prefix: str, after: After) -> After:
+        """Add the embedding."""
+        return self._vocabulary.embed(prefix, after)
+
+    def answer(self, prefix: str, after: After, answers: int) -> After:
+        """Add the scores of *answers* tokens."""
+        last = self._vocabulary.output(prefix, after)
+        return self._vocabulary.gather_scores(prefix, last, answers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCacheSettings:
+    """Prefill and decode on ranks of their own.
+
+    The prefill instances come first, each of ``prefill_tp`` neighbours, then the decode
+    instances.  Request k goes to prefill instance k and decode instance k, each counted
+    modulo their number.
+
+    Attributes:
+        shape: The model.
+        prefill: Number of prefill instances.
+        prefill_tp: Ranks of each.
+        decode: Number of decode instances.
+        decode_tp: Ranks of each.
+        requests: Number of prompts.
+        prompt: Tokens of each.
+        steps: Steps of decode of each request, once its cache is there.
+        per_layer: Whether each layer's cache leaves as soon as it is computed.
+        bytes_per_element: Bytes of one number.
+        roofline: How long computation takes.
+    """
+
+    shape: ModelShape
+    prefill: int
+    prefill_tp: int
+    decode: int
+    decode_tp: int
+    requests: int
+    prompt: int
+    steps: int
+    per_layer: bool
+    bytes_per_element: int
+    roofline: Roofline
+
+    @property
+    def nranks(self) -> int:
+        """Number of ranks."""
+        return self.prefill * self.prefill_tp + self.decode * self.decode_tp
+
+
+def cache_parts(
+    shape: ModelShape, *, prefill_tp: int, decode_tp: int
+) -> dict[tuple[int, int], int]:
+    """Return how many elements per token and layer each prefill rank sends each other.
+
+    Every decode rank gets the heads it works on, each from one of the prefill ranks
+    that hold it; where several do, the decode ranks take turns.  A latent cache is one
+    head that every rank holds.
+
+    Returns:
+        Elements by (position of the prefill rank, position of the decode rank).
+    """
+    heads = 1 if shape.latent else shape.kv_heads
+    length = shape.cached // heads
+    holders: dict[int, list[int]] = {}
+    for position in range(prefill_tp):
+        for head in heads_of(position, heads=heads, tp=prefill_tp):
+            holders.setdefault(head, []).append(position)
+    parts: dict[tuple[int, int], int] = {}
+    for position in range(decode_tp):
+        for head in heads_of(position, heads=heads, tp=decode_tp):
+            source = holders[head][position % len(holders[head])]
+            key = (source, position)
+            parts[key] = parts.get(key, 0) + length
+    return parts
+
+
+def heads_of(position: int, *, heads: int, tp: int) -> range:
+    """Return the heads of keys and values that one of *tp* ranks holds, at least one.
+
+    One of *tp* and *heads* divides the other.
+    """
+    if tp <= heads:
+        return range(position * heads // tp, (position + 1) * heads // tp)
+    first = position * heads // tp
+    return range(first, first + 1)
+
+
+def synthesize_kv_cache(settings: KvCacheSettings) -> Synthesis:
+    """Return the hand-over of some requests from prefill to decode."""
+    groups: list[ProcessGroup] = []
+    purposes: dict[str, str] = {}
+    prefill_ranks = settings.prefill * settings.prefill_tp
+    for purpose, first, count, tp in (
+        (PREFILL_TENSOR, 0, settings.prefill, settings.prefill_tp),
+        (DECODE_TENSOR, prefill_ranks, settings.decode, settings.decode_tp),
+    ):
+        for instance in range(count if tp > 1 else 0):
+            start = first + instance * tp
+            name = str(len(groups) + 1)
+            groups.append(
+                ProcessGroup(name=name, ranks=tuple(range(start, start + tp)))
+            )
+            purposes[name] = purpose
+    parts = cache_parts(
+        settings.shape, prefill_tp=settings.prefill_tp, decode_tp=settings.decode_tp
+    )
+
+    def graph_of(rank: int) -> TraceGraph:
+        program = RankSynthesizer("kv_cache", rank, settings.roofline)
+        group = next((each.name for each in groups if rank in each.ranks), None)
+        if rank < prefill_ranks:
+            _add_prefill(settings, parts, program, group)
+        else:
+            _add_decode(settings, parts, program, group)
+        return program.graph()
+
+    return Synthesis(
+        kind="kv_cache",
+        nranks=settings.nranks,
+        groups=tuple(groups),
+        purposes=purposes,
+        graph_of=graph_of,
+    )
+
+
+class _OneGroup(GroupTable):
+    """The group of one rank's instance, for tensor parallelism."""
+
+    def __init__(self, name: str | None) -> None:
+        super().__init__(RankGrid({}), {})
+        self._tensor = name
+
+    def of(self, purpose: str, rank: int) -> str | None:
+        """Return the instance's group."""
+        return self._tensor if purpose == TENSOR else None
+
+
+def _pass(
+    settings: KvCacheSettings,
+    program: RankSynthesizer,
+    group: str | None,
+    *,
+    tp: int,
+    tokens: int,
+) -> _Pass:
+    return _Pass(
+        LayerSettings(
+            shape=settings.shape,
+            grid=RankGrid({"tp": tp}),
+            groups=_OneGroup(group),
+            tokens=tokens,
+            context=settings.prompt,
+            bytes_per_element=settings.bytes_per_element,
+            sequence_parallel=False,
+            dispatch_bytes=0,
+        ),
+        program,
+    )
+
+
+def _transfers(settings: KvCacheSettings) -> list[tuple[str, int, int]]:
+    """Return name, last layer and number of layers of each part of a hand-over."""
+    layers = settings.shape.layers
+    if settings.per_layer:
+        return [(f"layer{layer}", layer, 1) for layer in range(layers)]
+    return [("cache", layers - 1, layers)]
+
+
+def _add_prefill(
+    settings: KvCacheSettings,
+    parts: dict[tuple[int, int], int],
+    program: RankSynthesizer,
+    group: str | None,
+) -> None:
+    instance, position = divmod(program.rank, settings.prefill_tp)
+    pass_ = _pass(
+        settings, program, group, tp=settings.prefill_tp, tokens=settings.prompt
+    )
+    decode_start = settings.prefill * settings.prefill_tp
+    transfers = {last: (name, count) for name, last, count in _transfers(settings)}
+    last: After = ()
+    for request in range(instance, settings.requests, settings.prefill):
+        prefix = f"request{request}.prefill."
+        first = decode_start + request % settings.decode * settings.decode_tp
+        last = pass_.embed(prefix, last)
+        for layer in range(settings.shape.layers):
+            last = pass_.add_layer(prefix, 0, layer, last)
+            if layer not in transfers:
+                continue
+            name, count = transfers[layer]
+            for (source, target), elements in parts.items():
+                if source == position:
+                    program.send(
+                        f"request{request}.{name}.send",
+                        last,
+                        to=first + target,
+                        size_bytes=_cache_bytes(settings, elements, count),
+                        tag=request * settings.shape.layers + layer,
+                    )
+
+
+def _add_decode(
+    settings: KvCacheSettings,
+    parts: dict[tuple[int, int], int],
+    program: RankSynthesizer,
+    group: str | None,
+) -> None:
+    decode_start = settings.prefill * settings.prefill_tp
+    instance, position = divmod(program.rank - decode_start, settings.decode_tp)
+    pass_ = _pass(settings, program, group, tp=settings.decode_tp, tokens=1)
+    last: After = ()
+    for request in range(instance, settings.requests, settings.decode):
+        first = request % settings.prefill * settings.prefill_tp
+        received: After = ()
+        for name, layer, count in _transfers(settings):
+            for (source, target), elements in parts.items():
+                if target == position:
+                    received = both(
+                        received,
+                        program.receive(
+                            f"request{request}.{name}.receive",
+                            (),
+                            source=first + source,
+                            size_bytes=_cache_bytes(settings, elements, count),
+                            tag=request * settings.shape.layers + layer,
+                        ),
+                    )
+        last = program.compute(
+            f"request{request}.admit", both(received, last), duration_ns=0
+        )
+        for step in range(settings.steps):
+            prefix = f"request{request}.step{step}."
+            last = pass_.answer(prefix, pass_.add(prefix, step, last), 1)
+
+
+def _cache_bytes(settings: KvCacheSettings, elements: int, layers: int) -> int:
+    return elements * settings.prompt * layers * settings.bytes_per_element

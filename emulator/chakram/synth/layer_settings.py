@@ -1,0 +1,117 @@
+"""What the layers of all ranks have in common: sizes and operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.synth.grid import GroupTable, RankGrid
+    from chakram.synth.models import ModelShape
+    from chakram.synth.routing import Router
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSettings:
+    """What layers of all ranks have in common.
+
+    Attributes:
+        shape: The model.
+        grid: The ranks.
+        groups: Their process groups.
+        tokens: Tokens of one rank, before tensor parallelism divides them.
+        context: Tokens that each of them attends to.
+        bytes_per_element: Bytes of one number.
+        sequence_parallel: Whether tensor-parallel ranks divide the tokens between
+            attention and feed-forward network.
+        router: Where tokens go, of a model with experts.
+        dispatch_bytes: What a rank sends in an even all-to-all to the experts.
+        attention_ns: Time of attention, forward; None: by its operations.
+        expert_ns: Time of the experts, forward; None: by their operations.
+    """
+
+    shape: ModelShape
+    grid: RankGrid
+    groups: GroupTable
+    tokens: int
+    context: int
+    bytes_per_element: int
+    sequence_parallel: bool
+    router: Router | None = None
+    dispatch_bytes: int = 0
+    attention_ns: int | None = None
+    expert_ns: int | None = None
+
+    @property
+    def tp(self) -> int:
+        """Tensor-parallel ranks."""
+        return self.grid.degrees["tp"]
+
+    @property
+    def activation_bytes(self) -> int:
+        """The vectors of a rank's tokens."""
+        return self.tokens * self.shape.hidden * self.bytes_per_element
+
+    @property
+    def shard_bytes(self) -> int:
+        """Their part that one of the tensor-parallel ranks keeps."""
+        return self.activation_bytes // self.tp
+
+    @property
+    def token_bytes(self) -> int:
+        """The vector of one token."""
+        return self.shape.hidden * self.bytes_per_element
+
+    @property
+    def projection_ops(self) -> int:
+        """Operations of attention's products with weights but the last."""
+        output = self.shape.heads * self.shape.value_length * self.shape.hidden
+        return (
+            2
+            * self.tokens
+            * (self.shape.attention_parameters(self.tp) - output // self.tp)
+        )
+
+    @property
+    def score_ops(self) -> int:
+        """Operations of scores and values, of all pairs, masked or not."""
+        lengths = self.shape.query_length + self.shape.value_length
+        heads = self.shape.heads // self.tp
+        return 2 * self.tokens * self.context * heads * lengths
+
+    @property
+    def output_ops(self) -> int:
+        """Operations of attention's last product."""
+        heads = self.shape.heads // self.tp
+        return 2 * self.tokens * heads * self.shape.value_length * self.shape.hidden
+
+    @property
+    def context_bytes(self) -> int:
+        """Queries, keys and values that leave for the heads' ranks."""
+        shape = self.shape
+        lengths = shape.heads * shape.query_length + shape.kv_heads * (
+            shape.query_length + shape.value_length
+        )
+        return self.tokens * lengths * self.bytes_per_element // self.tp
+
+    @property
+    def context_output_bytes(self) -> int:
+        """What the heads' ranks send back."""
+        lengths = self.shape.heads * self.shape.value_length
+        return self.tokens * lengths * self.bytes_per_element // self.tp
+
+    @property
+    def cached_bytes(self) -> int:
+        """Keys and values of the context, of the heads of one rank."""
+        shape = self.shape
+        kept = 1 if shape.latent else min(self.tp, shape.kv_heads)
+        return self.context * shape.cached // kept * self.bytes_per_element
+
+    @property
+    def gate_ops(self) -> int:
+        """Operations of the gate: one score per token and expert."""
+        return 2 * self.tokens * self.shape.hidden * self.shape.experts // self.tp
+
+    def ffn_ops(self, parameters: int, tokens: int) -> int:
+        """Return the operations of *tokens* through a network of *parameters*."""
+        return 2 * tokens * parameters // self.tp

@@ -1,0 +1,317 @@
+"""One layer of a transformer on one rank: its computation and what it sends.
+
+Formulas of sizes and operations, with their sources, stand in
+``docs/reference/synth.md``.  In short, with ``T`` tokens of a rank, ``h`` the length of
+a token's vector and ``b`` bytes per element:
+
+* tensor parallelism (Megatron-LM, arXiv:1909.08053) sums up ``T h b`` after attention
+  and after the feed-forward network, and again backward; with sequence parallelism
+  (arXiv:2205.05198) each sum is a reduce-scatter, and an all-gather comes before; and
+  backward gathers the input once more for the gradient of the weights;
+* context parallelism (DeepSpeed-Ulysses, arXiv:2309.14509) exchanges tokens for heads
+  before the scores, and back;
+* experts (GShard, arXiv:2006.16668) get their tokens, ``T/tp top_k h b``, and send back
+  as much.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.synth.program import both
+
+if TYPE_CHECKING:
+    from chakram.synth.layer_settings import LayerSettings
+    from chakram.synth.program import After, RankSynthesizer
+
+TENSOR, CONTEXT, EXPERT = "tensor", "context", "expert"
+"""What the groups of a layer are for."""
+
+BACKWARD_FACTOR = 2
+"""Backward computes two products, for the input and for the weights, where forward
+computes one."""
+
+
+class LayerProgram:
+    """Adds the layers of one rank.
+
+    Args:
+        settings: What all ranks have in common.
+        rank: Where nodes go.
+    """
+
+    def __init__(self, settings: LayerSettings, rank: RankSynthesizer) -> None:
+        self._settings = settings
+        self._rank = rank
+        self._tensor_group = settings.groups.of(TENSOR, rank.rank)
+        self._context_group = settings.groups.of(CONTEXT, rank.rank)
+        self._expert_group = settings.groups.of(EXPERT, rank.rank)
+        self._position = settings.grid.position(rank.rank, "ep")
+
+    def forward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
+        """Add a layer forward.
+
+        Args:
+            name: What its nodes' names begin with.
+            layer: Its number in the model.
+            after: What it waits for.
+            dispatch: Number of its dispatch, if it has experts.
+        """
+        last = self._gather(f"{name}.attention", after)
+        last = self._attention_forward(name, last)
+        last = self._scatter(f"{name}.attention", last)
+        if self._settings.shape.has_experts(layer):
+            return self._experts_forward(name, last, dispatch)
+        last = self._gather(f"{name}.ffn", last)
+        last = self._network(f"{name}.ffn", last, self._settings.shape.ffn_parameters)
+        return self._scatter(f"{name}.ffn", last)
+
+    def backward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
+        """Add a layer backward; the arguments are those of ``forward``."""
+        s = self._settings
+        if s.shape.has_experts(layer):
+            last = self._experts_backward(name, after, dispatch)
+        else:
+            last = self._gather_again(f"{name}.ffn", after)
+            last = self._network(
+                f"{name}.ffn", last, s.shape.ffn_parameters, factor=BACKWARD_FACTOR
+            )
+            last = self._scatter(f"{name}.ffn", last)
+        last = self._gather_again(f"{name}.attention", last)
+        last = self._attention_backward(name, last)
+        return self._scatter(f"{name}.attention", last)
+
+    def gather_shards(self, name: str, after: After, size_bytes: int) -> After:
+        """Add an all-gather of tensor-parallel shards of *size_bytes*."""
+        return self._rank.collective(
+            name,
+            after,
+            CollectiveOp.ALL_GATHER,
+            group=self._tensor_group,
+            input_bytes=size_bytes,
+        )
+
+    def sum_up(self, name: str, after: After, size_bytes: int) -> After:
+        """Add an all-reduce over the tensor-parallel ranks."""
+        return self._rank.collective(
+            name,
+            after,
+            CollectiveOp.ALL_REDUCE,
+            group=self._tensor_group,
+            input_bytes=size_bytes,
+        )
+
+    def scatter_sum(self, name: str, after: After, size_bytes: int) -> After:
+        """Add a reduce-scatter over the tensor-parallel ranks."""
+        return self._rank.collective(
+            name,
+            after,
+            CollectiveOp.REDUCE_SCATTER,
+            group=self._tensor_group,
+            input_bytes=size_bytes,
+        )
+
+    def _gather(self, name: str, after: After) -> After:
+        s = self._settings
+        if not s.sequence_parallel:
+            return after
+        return self.gather_shards(f"{name}.gather", after, s.shard_bytes)
+
+    def _gather_again(self, name: str, after: After) -> After:
+        """Gather the gradient, and the input that the weights' gradient needs."""
+        s = self._settings
+        if not s.sequence_parallel:
+            return after
+        return both(
+            self.gather_shards(f"{name}.gather", after, s.shard_bytes),
+            self.gather_shards(f"{name}.gather_input", after, s.shard_bytes),
+        )
+
+    def _scatter(self, name: str, after: After) -> After:
+        s = self._settings
+        if s.sequence_parallel:
+            return self.scatter_sum(f"{name}.scatter", after, s.activation_bytes)
+        return self.sum_up(f"{name}.sum", after, s.activation_bytes)
+
+    def _attention_forward(self, name: str, after: After) -> After:
+        s = self._settings
+        if self._context_group is None:
+            return self._attention(name, after, 1)
+        last = self._rank.compute(
+            f"{name}.attention.project",
+            after,
+            ops=s.projection_ops,
+            duration_ns=None if s.attention_ns is None else 0,
+        )
+        last = self._exchange(f"{name}.attention.to_heads", last, s.context_bytes)
+        last = self._rank.compute(
+            f"{name}.attention.scores",
+            last,
+            ops=s.score_ops,
+            duration_ns=s.attention_ns,
+        )
+        last = self._exchange(
+            f"{name}.attention.to_tokens", last, s.context_output_bytes
+        )
+        return self._rank.compute(
+            f"{name}.attention.output",
+            last,
+            ops=s.output_ops,
+            duration_ns=None if s.attention_ns is None else 0,
+        )
+
+    def _attention_backward(self, name: str, after: After) -> After:
+        s, factor = self._settings, BACKWARD_FACTOR
+        if self._context_group is None:
+            return self._attention(name, after, factor)
+        last = self._rank.compute(
+            f"{name}.attention.output",
+            after,
+            ops=factor * s.output_ops,
+            duration_ns=None if s.attention_ns is None else 0,
+        )
+        last = self._exchange(
+            f"{name}.attention.to_heads", last, s.context_output_bytes
+        )
+        last = self._rank.compute(
+            f"{name}.attention.scores",
+            last,
+            ops=factor * s.score_ops,
+            duration_ns=_times(factor, s.attention_ns),
+        )
+        last = self._exchange(f"{name}.attention.to_tokens", last, s.context_bytes)
+        return self._rank.compute(
+            f"{name}.attention.project",
+            last,
+            ops=factor * s.projection_ops,
+            duration_ns=None if s.attention_ns is None else 0,
+        )
+
+    def _attention(self, name: str, after: After, factor: int) -> After:
+        s = self._settings
+        weights = s.shape.attention_parameters(s.tp) * s.bytes_per_element
+        return self._rank.compute(
+            f"{name}.attention",
+            after,
+            ops=factor * (s.projection_ops + s.score_ops + s.output_ops),
+            touched_bytes=factor * (weights + 2 * s.activation_bytes + s.cached_bytes),
+            duration_ns=_times(factor, s.attention_ns),
+        )
+
+    def _network(
+        self, name: str, after: After, parameters: int, *, factor: int = 1
+    ) -> After:
+        s = self._settings
+        weights = parameters // s.tp * s.bytes_per_element
+        return self._rank.compute(
+            name,
+            after,
+            ops=factor * s.ffn_ops(parameters, s.tokens),
+            touched_bytes=factor * (weights + 2 * s.activation_bytes),
+        )
+
+    def _exchange(self, name: str, after: After, size_bytes: int) -> After:
+        return self._rank.collective(
+            name,
+            after,
+            CollectiveOp.ALL_TO_ALL,
+            group=self._context_group,
+            input_bytes=size_bytes,
+        )
+
+    def _experts_forward(self, name: str, after: After, dispatch: int) -> After:
+        s, rank = self._settings, self._rank
+        gate = rank.compute(f"{name}.gate", after, ops=s.gate_ops)
+        last = self._dispatch(f"{name}.dispatch", gate, dispatch)
+        shared = self._shared(name, gate, factor=1)
+        gathered = self.gather_shards(
+            f"{name}.expert.gather", last, self._received_bytes(dispatch)
+        )
+        last = self._expert(name, gathered, dispatch, factor=1)
+        last = self.scatter_sum(
+            f"{name}.expert.scatter", last, s.tp * self._received_bytes(dispatch)
+        )
+        last = self._dispatch(f"{name}.combine", last, dispatch, back=True)
+        last = both(last, shared)
+        if not s.sequence_parallel:
+            last = self.gather_shards(f"{name}.gather", last, s.shard_bytes)
+        return last
+
+    def _experts_backward(self, name: str, after: After, dispatch: int) -> After:
+        s, rank = self._settings, self._rank
+        last = self._dispatch(f"{name}.combine", after, dispatch)
+        shared = self._shared(name, after, factor=BACKWARD_FACTOR)
+        received = self._received_bytes(dispatch)
+        last = both(
+            self.gather_shards(f"{name}.expert.gather", last, received),
+            self.gather_shards(f"{name}.expert.gather_input", last, received),
+        )
+        last = self._expert(name, last, dispatch, factor=BACKWARD_FACTOR)
+        last = self.scatter_sum(f"{name}.expert.scatter", last, s.tp * received)
+        last = self._dispatch(f"{name}.dispatch", last, dispatch, back=True)
+        last = both(last, shared)
+        return rank.compute(f"{name}.gate", last, ops=BACKWARD_FACTOR * s.gate_ops)
+
+    def _shared(self, name: str, after: After, *, factor: int) -> After:
+        """Add the experts of every token; they run while the others' tokens travel."""
+        s = self._settings
+        if not s.shape.shared_experts:
+            return ()
+        gather = self._gather if factor == 1 else self._gather_again
+        last = gather(f"{name}.shared", after)
+        parameters = s.shape.shared_experts * s.shape.expert_parameters
+        last = self._network(f"{name}.shared", last, parameters, factor=factor)
+        return self._scatter(f"{name}.shared", last)
+
+    def _expert(self, name: str, after: After, dispatch: int, *, factor: int) -> After:
+        s = self._settings
+        received = s.tp * self._received_bytes(dispatch)
+        held = s.shape.experts // s.grid.degrees["ep"]
+        tokens = received // s.token_bytes
+        if s.router is None or s.router.received(dispatch, self._position) is None:
+            # Also where the size of the all-to-all was given.
+            tokens = s.tokens * s.shape.top_k
+        parameters = s.shape.expert_parameters
+        weights = held * parameters // s.tp * s.bytes_per_element
+        return self._rank.compute(
+            f"{name}.expert",
+            after,
+            ops=factor * s.ffn_ops(parameters, tokens),
+            touched_bytes=factor * (weights + 2 * received),
+            duration_ns=_times(factor, s.expert_ns),
+        )
+
+    def _received_bytes(self, dispatch: int) -> int:
+        s = self._settings
+        if s.router is None:
+            return s.dispatch_bytes
+        received = s.router.received(dispatch, self._position)
+        return s.dispatch_bytes if received is None else sum(received)
+
+    def _dispatch(
+        self, name: str, after: After, dispatch: int, *, back: bool = False
+    ) -> After:
+        """Add an all-to-all to the experts, or *back* from them."""
+        s = self._settings
+        sent = received = None
+        if s.router is not None:
+            sent = s.router.sent(dispatch, self._position)
+            received = s.router.received(dispatch, self._position)
+        if sent is None or received is None:
+            return self._rank.collective(
+                name,
+                after,
+                CollectiveOp.ALL_TO_ALL,
+                group=self._expert_group,
+                input_bytes=s.dispatch_bytes,
+            )
+        if back:
+            sent, received = received, sent
+        return self._rank.uneven_all_to_all(
+            name, after, group=self._expert_group, sent=sent, received=received
+        )
+
+
+def _times(factor: int, time_ns: int | None) -> int | None:
+    return None if time_ns is None else factor * time_ns

@@ -1,0 +1,331 @@
+"""Patterns of messages, and of collectives, that fabrics are tested with.
+
+A pattern has repeats.  Within a repeat a rank posts its messages at once, or one after
+another, and the next repeat begins on a rank when its own of this one are done; with
+``barrier`` all ranks begin it together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chakram.collectives.groups import WORLD, ProcessGroup
+from chakram.collectives.ops import CollectiveOp
+from chakram.synth.program import RankSynthesizer, Roofline, Synthesis, both
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from random import Random
+
+    from chakram.synth.program import After
+    from chakram.trace.graph import TraceGraph
+
+_NO_COMPUTATION = Roofline(peak_flops=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a repeat.
+
+    Attributes:
+        source: Rank that sends.
+        destination: Rank that receives.
+        size_bytes: Its size.
+        gap_ns: Time that its source lets pass before it.
+    """
+
+    source: int
+    destination: int
+    size_bytes: int
+    gap_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """Rounds of messages between ranks.
+
+    Attributes:
+        kind: Kind of trace, for names.
+        nranks: Number of ranks.
+        repeats: Messages of each repeat, in the order in which a rank posts them.
+        barrier: Whether all ranks begin a repeat together.
+        one_at_a_time: Whether a rank posts a message when its last one is done.
+        gap_ns: Time between two repeats.
+    """
+
+    kind: str
+    nranks: int
+    repeats: Sequence[Sequence[Message]]
+    barrier: bool = False
+    one_at_a_time: bool = False
+    gap_ns: int = 0
+
+
+def incast(*, receivers: Sequence[int], fan_in: int, nranks: int) -> list[list[int]]:
+    """Return the senders of each repeat: the *fan_in* ranks behind the receiver."""
+    return [
+        [(receiver + away) % nranks for away in range(1, fan_in + 1)]
+        for receiver in receivers
+    ]
+
+
+def derangement(nranks: int, random: Random) -> list[int]:
+    """Return a random destination for every rank, nobody's own, no two the same.
+
+    All such permutations are equally likely: shuffles are drawn until one has no rank
+    at its own place, which takes e = 2.72 of them on average.
+    """
+    while True:
+        order = list(range(nranks))
+        random.shuffle(order)
+        if all(rank != destination for rank, destination in enumerate(order)):
+            return order
+
+
+def shifted(nranks: int, by: int) -> list[int]:
+    """Return destinations *by* ranks further, cyclically."""
+    return [(rank + by) % nranks for rank in range(nranks)]
+
+
+def synthesize_pattern(pattern: Pattern) -> Synthesis:
+    """Return a trace of the pattern."""
+    by_rank: list[list[list[Message]]] = [
+        [[] for _ in pattern.repeats] for _ in range(pattern.nranks)
+    ]
+    for number, messages in enumerate(pattern.repeats):
+        for message in messages:
+            by_rank[message.source][number].append(message)
+            by_rank[message.destination][number].append(message)
+
+    def graph_of(rank: int) -> TraceGraph:
+        program = RankSynthesizer(pattern.kind, rank, _NO_COMPUTATION)
+        last: After = ()
+        for number, messages in enumerate(by_rank[rank]):
+            if number and pattern.gap_ns:
+                last = program.compute(
+                    f"repeat{number}.gap", last, duration_ns=pattern.gap_ns
+                )
+            if number and pattern.barrier:
+                last = program.collective(
+                    f"repeat{number}.barrier",
+                    last,
+                    CollectiveOp.BARRIER,
+                    group=WORLD,
+                    input_bytes=0,
+                )
+            last = _add_repeat(pattern, program, number, messages, last)
+        return program.graph()
+
+    return Synthesis(
+        kind=pattern.kind, nranks=pattern.nranks, groups=(), graph_of=graph_of
+    )
+
+
+def _add_repeat(
+    pattern: Pattern,
+    program: RankSynthesizer,
+    number: int,
+    messages: Sequence[Message],
+    after: After,
+) -> After:
+    done: After = ()
+    posted = waited = after
+    for message in messages:
+        if message.source != program.rank:
+            name = f"repeat{number}.receive{message.source}"
+            received = program.receive(
+                name,
+                after,
+                source=message.source,
+                size_bytes=message.size_bytes,
+                tag=number,
+            )
+            done = both(done, received)
+            continue
+        name = f"repeat{number}.send{message.destination}"
+        if message.gap_ns:
+            # Gaps follow one another, whether or not what was posted is done.
+            waited = program.compute(f"{name}.gap", waited, duration_ns=message.gap_ns)
+        sent = program.send(
+            name,
+            both(waited, posted if pattern.one_at_a_time else ()),
+            to=message.destination,
+            size_bytes=message.size_bytes,
+            tag=number,
+        )
+        posted = sent
+        done = both(done, sent)
+    return done or after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Collectives of one kind, one after another, on groups of ranks.
+
+    Attributes:
+        op: The collective.
+        input_bytes: What a rank contributes.
+        count: How many.
+        members: Ranks of a group; all ranks are divided into such groups.
+        stride: Distance of neighbours in a group.
+        gap_ns: Time between two.
+        start_ns: Time before the first.
+    """
+
+    op: CollectiveOp
+    input_bytes: int
+    count: int
+    members: int
+    stride: int
+    gap_ns: int = 0
+    start_ns: int = 0
+
+    def groups(self, nranks: int) -> list[tuple[int, ...]]:
+        """Return the members of every group."""
+        span = self.members * self.stride
+        return [
+            tuple(range(first + offset, first + offset + span, self.stride))
+            for first in range(0, nranks, span)
+            for offset in range(self.stride)
+        ]
+
+
+def synthesize_collectives(*, nranks: int, streams: Sequence[Stream]) -> Synthesis:
+    """Return streams of collectives that run beside one another.
+
+    Every stream has groups of its own, so that nothing but the fabric makes one wait
+    for another.
+    """
+    groups: list[ProcessGroup] = []
+    purposes: dict[str, str] = {}
+    name_of: list[dict[int, str]] = []
+    for number, stream in enumerate(streams):
+        named: dict[int, str] = {}
+        for ranks in stream.groups(nranks):
+            name = str(len(groups) + 1)
+            groups.append(ProcessGroup(name=name, ranks=ranks))
+            purposes[name] = f"stream {number}"
+            named.update(dict.fromkeys(ranks, name))
+        name_of.append(named)
+
+    def graph_of(rank: int) -> TraceGraph:
+        program = RankSynthesizer("collectives", rank, _NO_COMPUTATION)
+        for number, stream in enumerate(streams):
+            last: After = ()
+            for index in range(stream.count):
+                name = f"stream{number}.{stream.op.value}{index}"
+                gap_ns = stream.gap_ns if index else stream.start_ns
+                if gap_ns:
+                    last = program.compute(
+                        f"{name}.gap", last, duration_ns=gap_ns, stream=number
+                    )
+                last = program.collective(
+                    name,
+                    last,
+                    stream.op,
+                    group=name_of[number][rank],
+                    input_bytes=stream.input_bytes,
+                )
+        return program.graph()
+
+    return Synthesis(
+        kind="collectives",
+        nranks=nranks,
+        groups=tuple(groups),
+        purposes=purposes,
+        graph_of=graph_of,
+    )
+
+
+SIZE_DISTRIBUTIONS: dict[str, tuple[tuple[int, float], ...]] = {
+    # Bytes and percent of messages that are not larger.
+    "web_search": (
+        (0, 0),
+        (10_000, 15),
+        (20_000, 20),
+        (30_000, 30),
+        (50_000, 40),
+        (80_000, 53),
+        (200_000, 60),
+        (1_000_000, 70),
+        (2_000_000, 80),
+        (5_000_000, 90),
+        (10_000_000, 97),
+        (30_000_000, 100),
+    ),
+    "hadoop": (
+        (0, 0),
+        (100, 1),
+        (200, 2),
+        (300, 5),
+        (350, 15),
+        (400, 20),
+        (500, 30),
+        (600, 40),
+        (700, 50),
+        (1_000, 60),
+        (2_000, 67),
+        (7_000, 70),
+        (30_000, 72),
+        (50_000, 82),
+        (80_000, 87),
+        (120_000, 90),
+        (300_000, 95),
+        (1_000_000, 97.5),
+        (2_000_000, 99),
+        (10_000_000, 100),
+    ),
+}
+"""Sizes of messages by name, as points of their distribution, which is a line between
+two points.  ``web_search`` is that of a search cluster (DCTCP, SIGCOMM 2010),
+``hadoop`` that of Facebook's (Roy et al., SIGCOMM 2015), both with the points that the
+evaluation of HPCC uses (SIGCOMM 2019, alibaba-edu/High-Precision-Congestion-Control,
+traffic_gen)."""
+
+
+def drawn_size(points: Sequence[tuple[int, float]], random: Random) -> int:
+    """Return a size of a distribution, at least one byte."""
+    percent = random.uniform(0, 100)
+    for (low, below), (high, above) in itertools.pairwise(points):
+        if percent <= above:
+            part = (percent - below) / (above - below)
+            return max(1, round(low + (high - low) * part))
+    return points[-1][0]
+
+
+def mean_size(points: Sequence[tuple[int, float]]) -> float:
+    """Return the mean of a distribution."""
+    return sum(
+        (low + high) / 2 * (above - below) / 100
+        for (low, below), (high, above) in itertools.pairwise(points)
+    )
+
+
+def random_messages(
+    *,
+    nranks: int,
+    count: int,
+    size: Callable[[Random], int],
+    mean_gap_ns: int,
+    random: Random,
+) -> list[Message]:
+    """Return *count* messages of every rank to ranks drawn at random.
+
+    Args:
+        nranks: Number of ranks, at least 2.
+        count: Messages of each.
+        size: Draws a size.
+        mean_gap_ns: Mean of the exponentially distributed time between two; 0: none.
+        random: The source of everything drawn.
+    """
+    messages: list[Message] = []
+    for source in range(nranks):
+        for _ in range(count):
+            away = random.randrange(1, nranks)
+            gap_ns = round(random.expovariate(1 / mean_gap_ns)) if mean_gap_ns else 0
+            messages.append(
+                Message(source, (source + away) % nranks, size(random), gap_ns)
+            )
+    return messages

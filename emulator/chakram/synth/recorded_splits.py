@@ -1,0 +1,202 @@
+"""Splits of expert-parallel all-to-alls that were recorded somewhere.
+
+Four forms, told apart by what is at the path:
+
+* ``.json``: ``{"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}``: for each
+  dispatch a row per source.  A row has a number per rank of the group, or per expert
+  (bin counts, the same number of experts on each rank).  ``unit`` is ``tokens`` or
+  ``bytes``.
+* ``.csv``: lines ``dispatch,source,count,count,...`` of tokens; a line that does not
+  begin with a number is a heading.
+* a folder or archive: a trace set whose all-to-alls have splits, PyTorch host traces
+  among them.  Those of groups of as many ranks count, by group, then in their order;
+  the way back, which is the transposed of the way there, does not count again, nor
+  does backward where it mirrors forward.
+* any other file: the matrix of alltoallv of nccl-tests, a row per source, bytes,
+  separated by white space.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from chakram.bounded import read_bounded
+from chakram.chakra.sets.trace_set import load_trace_set
+from chakram.errors import TraceError
+from chakram.program.matching import match_ranks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_ARCHIVES = (".tar", ".tar.gz", ".tgz")
+_LIMIT_BYTES = 64 * 2**20
+_LARGEST = 2**50
+
+Matrix = tuple[tuple[int, ...], ...]
+
+
+def read_splits(path: Path, *, nranks: int, token_bytes: int) -> tuple[Matrix, ...]:
+    """Return the bytes of every dispatch, by source and destination.
+
+    Args:
+        path: The file.
+        nranks: Ranks of the group.
+        token_bytes: Bytes of one token.
+
+    Raises:
+        TraceError: If the file cannot be read or does not fit the group.
+    """
+    if path.is_dir() or path.name.endswith(_ARCHIVES):
+        return _from_traces(path, nranks)
+    raw = read_bounded(
+        path,
+        limit_bytes=_LIMIT_BYTES,
+        error=TraceError,
+        size_hint="keep fewer dispatches",
+    )
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise TraceError(
+            str(path), "is not text", "JSON, CSV or a matrix are read"
+        ) from error
+    dispatches: list[list[list[Any]]]
+    if path.suffix == ".json":
+        dispatches, unit_bytes = _from_json(text, str(path), token_bytes)
+    elif path.suffix == ".csv":
+        dispatches, unit_bytes = _from_csv(text, str(path)), token_bytes
+    else:
+        dispatches, unit_bytes = [_rows(text.splitlines(), str(path))], 1
+    if not dispatches:
+        raise TraceError(str(path), "has no dispatch", "is it empty?")
+    return tuple(
+        _matrix(rows, f"{path}: dispatch {number}", nranks, unit_bytes)
+        for number, rows in enumerate(dispatches)
+    )
+
+
+def _from_traces(path: Path, nranks: int) -> tuple[Matrix, ...]:
+    traces = load_trace_set(path)
+    splits = match_ranks(traces.graphs, traces.groups).splits
+    by_group: dict[str, list[Matrix]] = {}
+    for identity in sorted(splits):
+        there = tuple(row.sent_bytes for row in splits[identity])
+        matrices = by_group.setdefault(identity.group, [])
+        back = tuple(zip(*matrices[-1], strict=True)) if matrices else None
+        if len(there) == nranks and there != back:
+            matrices.append(there)
+    found: list[Matrix] = []
+    for matrices in by_group.values():
+        # Backward repeats the exchanges of forward, the last layer first.
+        mirrored = len(matrices) % 2 == 0 and matrices == matrices[::-1]
+        found += matrices[: len(matrices) // 2] if mirrored else matrices
+    if not found:
+        sizes = sorted({len(rows) for rows in splits.values()})
+        raise TraceError(
+            str(path),
+            f"has no all-to-all with splits between {nranks} ranks",
+            f"it has some between {', '.join(map(str, sizes))}"
+            if sizes
+            else "was it made by something that keeps splits?",
+        )
+    return tuple(found)
+
+
+def _from_json(
+    text: str, where: str, token_bytes: int
+) -> tuple[list[list[list[Any]]], int]:
+    hint = 'e.g. {"unit": "tokens", "dispatches": [[[3, 1], [2, 2]]]}'
+    try:
+        data: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TraceError(where, f"is not JSON: {error}", hint) from error
+    if not isinstance(data, dict) or not isinstance(data.get("dispatches"), list):
+        raise TraceError(where, "has no list of dispatches", hint)
+    unit = data.get("unit", "tokens")
+    if unit not in ("tokens", "bytes"):
+        raise TraceError(where, f"unit is {unit!r}", "tokens or bytes")
+    for number, rows in enumerate(data["dispatches"]):
+        if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+            raise TraceError(f"{where}: dispatch {number}", "is no list of rows", hint)
+    return data["dispatches"], token_bytes if unit == "tokens" else 1
+
+
+def _from_csv(text: str, where: str) -> list[list[list[int]]]:
+    dispatches: dict[int, dict[int, list[int]]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        cells = [cell.strip() for cell in line.split(",")]
+        if not cells[0].isdecimal():
+            continue
+        values = [_number(cell, f"{where}:{number}") for cell in cells]
+        if len(values) < 3:
+            raise TraceError(
+                f"{where}:{number}",
+                f"has {len(values)} numbers",
+                "dispatch, source and a count per rank or expert",
+            )
+        rows = dispatches.setdefault(values[0], {})
+        if values[1] in rows:
+            raise TraceError(
+                f"{where}:{number}",
+                f"source {values[1]} of dispatch {values[0]} comes twice",
+                "a line per dispatch and source",
+            )
+        rows[values[1]] = values[2:]
+    result: list[list[list[int]]] = []
+    for dispatch in sorted(dispatches):
+        rows = dispatches[dispatch]
+        if sorted(rows) != list(range(len(rows))):
+            raise TraceError(
+                f"{where}: dispatch {dispatch}",
+                f"has the sources {sorted(rows)[:16]}",
+                "they are counted from 0",
+            )
+        result.append([rows[source] for source in range(len(rows))])
+    return result
+
+
+def _rows(lines: list[str], where: str) -> list[list[int]]:
+    return [
+        [_number(cell, f"{where}:{number}") for cell in line.split()]
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+
+
+def _number(cell: str, where: str) -> int:
+    if not cell.isdecimal() or len(cell) > 16:
+        raise TraceError(where, f"{cell[:40]!r} is no count", "whole numbers from 0")
+    return int(cell)
+
+
+def _matrix(rows: list[list[Any]], where: str, nranks: int, unit_bytes: int) -> Matrix:
+    """Return a square matrix of bytes; bins of experts are added up by rank."""
+    if len(rows) != nranks:
+        raise TraceError(
+            where,
+            f"has {len(rows)} sources, and a group has {nranks} ranks",
+            "a row per rank of the group; is ep right?",
+        )
+    matrix: list[tuple[int, ...]] = []
+    for source, row in enumerate(rows):
+        place = f"{where}: source {source}"
+        if not row or len(row) % nranks:
+            raise TraceError(
+                place,
+                f"has {len(row)} counts for {nranks} ranks",
+                "a count per rank, or per expert with as many on each rank",
+            )
+        for value in row:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise TraceError(place, f"{value!r} is no count", "0, 1, 2, ...")
+            if value * unit_bytes > _LARGEST:
+                raise TraceError(place, f"{value} is too much", "no buffer is as large")
+        per_rank = len(row) // nranks
+        matrix.append(
+            tuple(
+                sum(row[first : first + per_rank]) * unit_bytes
+                for first in range(0, len(row), per_rank)
+            )
+        )
+    return tuple(matrix)

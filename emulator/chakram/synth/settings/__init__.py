@@ -1,0 +1,50 @@
+"""The parameters of made-up traces, kind by kind.
+
+A kind is one class: its fields are keys of the experiment file, options of
+``chakram trace synth`` and rows of ``docs/reference/synth.md`` alike; the line below a
+field is its help in all three.
+"""
+
+from __future__ import annotations
+
+from chakram.synth.settings.base import SynthProblem, SynthTrace
+from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
+from chakram.synth.settings.patterns import (
+    AllToAllTrace,
+    CollectivesTrace,
+    IncastTrace,
+    OneToAllTrace,
+    PermutationTrace,
+    RandomPairsTrace,
+)
+from chakram.synth.settings.training import DenseTrace, MoeTrace
+
+__all__ = [
+    "KINDS",
+    "AllToAllTrace",
+    "CollectivesTrace",
+    "DenseTrace",
+    "IncastTrace",
+    "InferenceTrace",
+    "KvCacheTrace",
+    "MoeTrace",
+    "OneToAllTrace",
+    "PermutationTrace",
+    "RandomPairsTrace",
+    "SynthProblem",
+    "SynthTrace",
+]
+
+KINDS: dict[str, type[SynthTrace]] = {
+    "moe": MoeTrace,
+    "dense": DenseTrace,
+    "inference": InferenceTrace,
+    "kv_cache": KvCacheTrace,
+    "collectives": CollectivesTrace,
+    "incast": IncastTrace,
+    "permutation": PermutationTrace,
+    "all_to_all": AllToAllTrace,
+    "one_to_all": OneToAllTrace,
+    "random_pairs": RandomPairsTrace,
+}
+"""The kinds of made-up traces by name."""

@@ -1,0 +1,266 @@
+"""What all kinds of made-up traces have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from chakram.settings.quantities import (
+    ByteRate,
+    ComputeRate,
+    FilePath,
+    Model,
+    Number,
+    Whole,
+    problem,
+)
+from chakram.synth.models import MODELS, ModelShape
+
+MAX_RANKS = 65_536
+MAX_MESSAGES = 300_000
+"""Messages of a pattern: so many take a minute and a gigabyte to plan."""
+
+Degree = Annotated[int, Field(strict=True, ge=1, le=MAX_RANKS)]
+"""Length of one parallel dimension."""
+
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+"""How many of something, at least one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SynthProblem:
+    """Parameters that do not fit together: the key, what was found, what to do."""
+
+    key: str
+    found: str
+    hint: str
+
+
+class SynthTrace(Model):
+    """A made-up trace."""
+
+    synth: str
+    """What is made up."""
+
+    @property
+    @abstractmethod
+    def nranks(self) -> int:
+        """Number of ranks."""
+
+    @abstractmethod
+    def problems(self) -> list[SynthProblem]:
+        """Return what does not fit together."""
+
+
+def _known_model(name: str) -> str:
+    if name not in MODELS:
+        raise problem(f"{name!r} is not a known model", f"known: {', '.join(MODELS)}")
+    return name
+
+
+ModelName = Annotated[
+    str,
+    AfterValidator(_known_model),
+    Field(json_schema_extra={"enum": sorted(MODELS)}),
+]
+"""Name of a known model."""
+
+
+class Routing(Model):
+    """How tokens find experts."""
+
+    law: Literal[
+        "balanced",
+        "hot_expert",
+        "hot_rank",
+        "zero_rank",
+        "rotating",
+        "burst",
+        "log_normal",
+        "recorded",
+    ] = "balanced"
+    """balanced: all experts alike; hot_expert, hot_rank: one gets share of all choices;
+    zero_rank: one rank gets nothing; rotating: the hot expert moves on; burst: it is
+    hot for a while; log_normal: popularity is drawn; recorded: from splits."""
+    share: Number = Field(default=0.5, gt=0.0, le=1.0)
+    """Part of all choices that goes to what is hot."""
+    target: Whole = Field(default=0, ge=0, le=1 << 16)
+    """The expert, or position in the expert-parallel group, that is hot or idle."""
+    period: Count = 8
+    """Dispatches after which the hot expert moves, or the next burst starts."""
+    length: Count = 1
+    """Dispatches that a burst lasts."""
+    sigma: Number = Field(default=1.0, ge=0.0, le=10.0)
+    """Spread of log_normal: standard deviation of the logarithm."""
+    splits: FilePath | None = None
+    """File of recorded splits: .json, .csv, a matrix of bytes, or a trace set."""
+    seed: Whole = Field(default=1, ge=0, lt=1 << 63)
+    """Start of the random numbers."""
+
+    def problems(self, *, experts: int, nranks: int, top_k: int) -> list[SynthProblem]:
+        """Return what does not fit a layer with *experts* on *nranks* ranks."""
+        found: list[SynthProblem] = []
+        ranks = self.law in ("hot_rank", "zero_rank")
+        limit, what = (nranks, "ranks") if ranks else (experts, "experts")
+        hot = self.law in ("hot_expert", "hot_rank", "rotating", "burst")
+        if (hot or ranks) and self.target >= limit:
+            found.append(
+                SynthProblem(
+                    "routing.target",
+                    f"{self.target} is not among the {limit} {what}",
+                    f"they are counted from 0 to {limit - 1}",
+                )
+            )
+        left = experts - experts // nranks
+        if self.law == "zero_rank" and left < top_k:
+            found.append(
+                SynthProblem(
+                    "routing.law",
+                    f"zero_rank leaves {left} experts, and top_k is {top_k}",
+                    "raise ep or experts, or lower top_k",
+                )
+            )
+        hot_experts = experts // nranks if self.law == "hot_rank" else 1
+        most = min(1.0, hot_experts / top_k) if top_k else 1.0
+        if hot and self.share > most:
+            found.append(
+                SynthProblem(
+                    "routing.share",
+                    f"{self.share:g} is more than {most:g}",
+                    "a token goes to top_k different experts, so that one of them gets "
+                    "1/top_k of the choices at most",
+                )
+            )
+        if (self.law == "recorded") != (self.splits is not None):
+            found.append(
+                SynthProblem(
+                    "routing.splits",
+                    "is missing"
+                    if self.law == "recorded"
+                    else f"is given, but law is {self.law}",
+                    "law: recorded and splits belong together",
+                )
+            )
+        return found
+
+
+class ModelTrace(SynthTrace):
+    """A made-up trace of a model."""
+
+    model: ModelName | None = None
+    """A known model; what is given beside it replaces its numbers."""
+    layers: Annotated[int, Field(strict=True, ge=1, le=10_000)] | None = None
+    """Number of layers; without a model 4."""
+    hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
+    """Length of a token's vector; without a model 256."""
+    ffn_hidden: Annotated[int, Field(strict=True, ge=1, le=1 << 22)] | None = None
+    """Inner width of the feed-forward network, or of an expert; without a model
+    1024."""
+    ffn_matrices: Literal[2, 3] | None = None
+    """Matrices of a feed-forward network or expert, 3 if gated; without a model 2."""
+    heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
+    """Attention heads; without a model as many as divide them."""
+    kv_heads: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
+    """Heads of keys and values; without a model as many as heads."""
+    vocabulary: Annotated[int, Field(strict=True, ge=0, le=1 << 24)] | None = None
+    """Tokens that there are; 0 leaves out embedding, output and loss; without a model
+    0."""
+    bytes_per_element: Whole = Field(default=2, ge=1, le=64)
+    """Bytes of one activation or weight."""
+    peak_flops: Annotated[ComputeRate, Field(ge=1)] | None = Field(
+        default=None, alias="peak"
+    )
+    """Speed of a rank, which gives the durations of its compute nodes; 50 GFLOPS, with
+    a model 400 TFLOPS."""
+    memory_bytes_per_s: Annotated[ByteRate, Field(ge=1)] | None = Field(
+        default=None, alias="memory"
+    )
+    """Memory rate of a rank; without it memory is never slower than computing."""
+
+    def _shape(
+        self,
+        *,
+        heads: int,
+        experts: int | None = None,
+        top_k: int | None = None,
+        default_experts: int = 0,
+    ) -> ModelShape:
+        """Return the model, with *heads* where it does not say how many."""
+        known = MODELS.get(self.model) if self.model is not None else None
+        hidden = self.hidden or (known.hidden if known else 256)
+        given_heads = self.heads or (known.heads if known else heads)
+        kv_heads = self.kv_heads or (known.kv_heads if known else given_heads)
+        resized = known is None or self.hidden is not None or self.heads is not None
+        head = hidden // given_heads if resized or known is None else known.head
+        ffn = self.ffn_hidden or (known.ffn_hidden if known else 1024)
+        expert = self.ffn_hidden or (
+            known.expert_hidden or known.ffn_hidden if known else 1024
+        )
+        count = experts or (known.experts if known else default_experts)
+        if not default_experts:
+            count = 0
+        chosen = top_k or (known.top_k if known else 2)
+        return ModelShape(
+            layers=self.layers or (known.layers if known else 4),
+            hidden=hidden,
+            heads=given_heads,
+            kv_heads=kv_heads,
+            head=max(1, head),
+            ffn_hidden=ffn,
+            ffn_matrices=self.ffn_matrices or (known.ffn_matrices if known else 2),
+            vocabulary=self.vocabulary
+            if self.vocabulary is not None
+            else (known.vocabulary if known else 0),
+            tied=known.tied if known else False,
+            experts=count,
+            top_k=chosen if count else 0,
+            expert_hidden=expert if count else 0,
+            shared_experts=known.shared_experts if known and count else 0,
+            dense_layers=known.dense_layers if known and count else 0,
+            latent=known.latent if known and not resized else None,
+        )
+
+    @property
+    def speed_flops(self) -> int:
+        """Operations per second of a rank."""
+        if self.peak_flops is not None:
+            return self.peak_flops
+        return 50 * 10**9 if self.model is None else 400 * 10**12
+
+
+def head_problems(
+    trace: ModelTrace, shape: ModelShape, *, tp: int, cp: int = 1, key: str = "tp"
+) -> list[SynthProblem]:
+    """Return what heads do not fit the model, or *tp* times *cp* ranks."""
+    found: list[SynthProblem] = []
+    resized = trace.model is None or trace.heads or trace.hidden
+    if resized and shape.hidden % shape.heads:
+        found.append(
+            SynthProblem(
+                "heads",
+                f"{shape.heads} heads do not divide hidden, {shape.hidden}",
+                "choose a number that divides it",
+            )
+        )
+    if shape.heads % (tp * cp):
+        what = f"{key} x cp is" if cp > 1 else f"{key} is"
+        found.append(
+            SynthProblem(
+                key,
+                f"{what} {tp * cp}, which does not divide {shape.heads} heads",
+                "every rank works on as many heads",
+            )
+        )
+    if not shape.latent and shape.kv_heads % tp and tp % shape.kv_heads:
+        found.append(
+            SynthProblem(
+                key,
+                f"{key} is {tp}, which does not fit {shape.kv_heads} heads of keys "
+                "and values",
+                "one must divide the other",
+            )
+        )
+    return found

@@ -1,0 +1,109 @@
+"""Embedding and output on the tensor-parallel ranks of the first and last stage.
+
+Each holds a part of the vocabulary (Megatron-LM, arXiv:1909.08053, section 3): the
+embedding sums up the vectors of all parts; the output gives each rank the scores of its
+part, and the loss sums up three numbers per token: the largest score, that of the
+token that follows, and the sum of exponentials.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.synth.layers import BACKWARD_FACTOR
+
+if TYPE_CHECKING:
+    from chakram.synth.layer_settings import LayerSettings
+    from chakram.synth.layers import LayerProgram
+    from chakram.synth.program import After, RankSynthesizer
+
+LOSS_SUMS = ("maximum", "target", "sum")
+"""What the loss sums up over the parts of the vocabulary."""
+
+_LOSS_BYTES = 4
+
+
+class VocabularyProgram:
+    """Adds embedding, output and loss of one rank; a model without has none of them."""
+
+    def __init__(
+        self, settings: LayerSettings, layers: LayerProgram, rank: RankSynthesizer
+    ) -> None:
+        self._settings = settings
+        self._layers = layers
+        self._rank = rank
+        self.weights = settings.shape.embedding_parameters // settings.tp
+        """Weights of embedding or output that this rank holds."""
+
+    def embed(self, prefix: str, after: After) -> After:
+        """Add the embedding forward."""
+        s = self._settings
+        if not self.weights:
+            return after
+        name = f"{prefix}embedding.forward"
+        last = self._rank.compute(name, after, touched_bytes=s.activation_bytes)
+        return self._sum(name, last)
+
+    def embed_backward(self, prefix: str, after: After) -> After:
+        """Add the embedding backward."""
+        s = self._settings
+        if not self.weights:
+            return after
+        name = f"{prefix}embedding.backward"
+        last = self._gather(f"{name}.gather", after)
+        return self._rank.compute(name, last, touched_bytes=s.activation_bytes)
+
+    def output(self, prefix: str, after: After) -> After:
+        """Add the output forward: the scores of this rank's part."""
+        if not self.weights:
+            return after
+        name = f"{prefix}output.forward"
+        return self._scores(name, self._gather(f"{name}.gather", after), 1)
+
+    def loss(self, prefix: str, after: After) -> After:
+        """Add the loss."""
+        last = after
+        if self.weights:
+            for what in LOSS_SUMS:
+                size_bytes = self._settings.tokens * _LOSS_BYTES
+                last = self._layers.sum_up(f"{prefix}loss.{what}", last, size_bytes)
+        return last
+
+    def output_backward(self, prefix: str, after: After) -> After:
+        """Add the output backward."""
+        if not self.weights:
+            return after
+        name = f"{prefix}output.backward"
+        last = self._gather(f"{name}.gather_input", after)
+        return self._sum(name, self._scores(name, last, BACKWARD_FACTOR))
+
+    def gather_scores(self, prefix: str, after: After, tokens: int) -> After:
+        """Add the all-gather of the scores of *tokens*, as inference needs them."""
+        s = self._settings
+        if not self.weights:
+            return after
+        part = tokens * s.shape.vocabulary // s.tp * s.bytes_per_element
+        return self._layers.gather_shards(f"{prefix}output.gather", after, part)
+
+    def _gather(self, name: str, after: After) -> After:
+        s = self._settings
+        if not s.sequence_parallel:
+            return after
+        return self._layers.gather_shards(name, after, s.shard_bytes)
+
+    def _sum(self, name: str, after: After) -> After:
+        s = self._settings
+        if s.sequence_parallel:
+            return self._layers.scatter_sum(
+                f"{name}.scatter", after, s.activation_bytes
+            )
+        return self._layers.sum_up(f"{name}.sum", after, s.activation_bytes)
+
+    def _scores(self, name: str, after: After, factor: int) -> After:
+        s = self._settings
+        return self._rank.compute(
+            name,
+            after,
+            ops=factor * 2 * s.tokens * self.weights,
+            touched_bytes=factor * self.weights * s.bytes_per_element,
+        )

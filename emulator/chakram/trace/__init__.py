@@ -1,0 +1,1 @@
+"""Traces of ranks as graphs, in columns. Pure."""

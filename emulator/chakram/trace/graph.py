@@ -1,0 +1,331 @@
+"""One rank's trace as a graph, in columns.
+
+A ``TraceGraph`` holds what scheduling needs and nothing of the decoded messages:
+columns of the nodes, dependencies as positions (not node ids) in one flat array.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chakram.collectives.splits import Splits
+from chakram.errors import TraceError
+from chakram.trace.column_index import topological_order
+from chakram.trace.columns import ABSENT, OPS
+from chakram.trace.node import NodeKind, TraceNode
+from chakram.trace.short_columns import filled, optional
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.trace.columns import TraceColumns
+
+__all__ = ["TraceGraph"]
+
+_KINDS = tuple(NodeKind)
+_COMMUNICATION_NUMBERS = frozenset(
+    map(int, (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE))
+)
+
+
+class TraceGraph:
+    """The nodes of one rank and their dependencies; read only.
+
+    Args:
+        rank: Whose nodes they are.
+        source: Its file, for messages.
+        columns: The nodes.
+        dependencies: Positions of the nodes that each one waits for, one after the
+            other.
+        dependency_ends: Where in *dependencies* those of each begin and end.
+        order: All positions in the order of the graph; None: by dependencies.
+    """
+
+    __slots__ = (
+        "_columns",
+        "_dependencies",
+        "_dependency_ends",
+        "_order",
+        "rank",
+        "source",
+    )
+
+    def __init__(
+        self,
+        *,
+        rank: int,
+        source: str,
+        columns: TraceColumns,
+        dependencies: array[int],
+        dependency_ends: array[int],
+        order: array[int] | None = None,
+    ) -> None:
+        self.rank = rank
+        self.source = source
+        self._columns = columns
+        self._dependencies = dependencies
+        self._dependency_ends = dependency_ends
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def node(self, position: int) -> TraceNode:
+        """Return the node at *position* as a view."""
+        columns = self._columns
+        row = columns.comm_rows[position]
+        communicates = row != ABSENT
+        op = columns.ops[row] if communicates else ABSENT
+        return TraceNode(
+            position=position,
+            node_id=columns.node_ids[position],
+            kind=_KINDS[columns.kinds[position]],
+            name=self.name(position),
+            file_offset=columns.file_offsets[position],
+            duration_ns=columns.durations_ns[position],
+            start_ns=optional(columns.starts_ns, position),
+            num_ops=columns.num_ops[position],
+            tensor_bytes=columns.tensor_bytes[position],
+            stream=optional(columns.streams, position),
+            op=None if op == ABSENT else OPS[op],
+            comm_bytes=columns.comm_bytes[row] if communicates else 0,
+            group=self.group(position),
+            peer=optional(columns.peers, row) if communicates else None,
+            tag=optional(columns.tags, row) if communicates else None,
+            root=optional(columns.roots, row) if communicates else None,
+            dependencies=tuple(self.dependencies(position)),
+            splits=self.splits(position),
+        )
+
+    def nodes(self) -> Iterable[TraceNode]:
+        """Yield every node in file order."""
+        return (self.node(position) for position in range(len(self)))
+
+    def kind(self, position: int) -> NodeKind:
+        """Return the kind of one node, without building its view."""
+        return _KINDS[self._columns.kinds[position]]
+
+    def kinds(self) -> bytes:
+        """Return the kinds of all nodes, one byte each."""
+        return bytes(self._columns.kinds)
+
+    def node_id(self, position: int) -> int:
+        """Return the id that the file gives the node."""
+        return self._columns.node_ids[position]
+
+    def name(self, position: int) -> str:
+        """Return the name of the node."""
+        return self._columns.name(position)
+
+    def duration_ns(self, position: int) -> int:
+        """Return how long the node takes, as far as its file says."""
+        return self._columns.durations_ns[position]
+
+    def num_ops(self, position: int) -> int:
+        """Return the operations of a computation."""
+        return self._columns.num_ops[position]
+
+    def tensor_bytes(self, position: int) -> int:
+        """Return the bytes that a computation touches."""
+        return self._columns.tensor_bytes[position]
+
+    def communication(self) -> list[int]:
+        """Return the positions of all collectives, sends and receives, ascending."""
+        return [
+            position
+            for position, kind in enumerate(self._columns.kinds)
+            if kind in _COMMUNICATION_NUMBERS
+        ]
+
+    def op(self, position: int) -> CollectiveOp | None:
+        """Return which collective the node is, None if it is none."""
+        row = self._columns.comm_rows[position]
+        number = ABSENT if row == ABSENT else self._columns.ops[row]
+        return None if number == ABSENT else OPS[number]
+
+    def comm_bytes(self, position: int) -> int:
+        """Return the size of a collective or message."""
+        row = self._columns.comm_rows[position]
+        return 0 if row == ABSENT else self._columns.comm_bytes[row]
+
+    def root(self, position: int) -> int | None:
+        """Return the root of a collective, None where the file has none."""
+        row = self._columns.comm_rows[position]
+        return None if row == ABSENT else optional(self._columns.roots, row)
+
+    def group(self, position: int) -> str | None:
+        """Return the name of the node's process group, None where it has none."""
+        row = self._columns.comm_rows[position]
+        number = ABSENT if row == ABSENT else self._columns.groups[row]
+        return None if number == ABSENT else self._columns.group_names[number]
+
+    def dependencies(self, position: int) -> Sequence[int]:
+        """Return the positions of the nodes that must end before this one starts."""
+        return self._dependencies[
+            self._dependency_ends[position] : self._dependency_ends[position + 1]
+        ]
+
+    def edges(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the dependencies of all nodes, and where each node's begin and end."""
+        return self._dependencies, self._dependency_ends
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether any node has splits."""
+        return bool(self._columns.split_positions)
+
+    def splits(self, position: int) -> Splits | None:
+        """Return how an uneven all_to_all divides its buffers; None for all else."""
+        columns = self._columns
+        index = bisect_left(columns.split_positions, position)
+        if index == len(columns.split_positions):
+            return None
+        if columns.split_positions[index] != position:
+            return None
+        start, end = columns.split_offsets[index : index + 2]
+        middle = (start + end) // 2
+        return Splits(
+            tuple(columns.split_bytes[start:middle]),
+            tuple(columns.split_bytes[middle:end]),
+        )
+
+    def with_dependencies(self, further: Mapping[int, int]) -> TraceGraph:
+        """Return a graph with the same nodes and further dependencies.
+
+        Args:
+            further: By position of a node, that of one that must end before it.
+        """
+        dependencies, ends = array("i"), array("q", [0])
+        copied = added = 0
+        # Few nodes get one: what lies between them is copied in one piece.
+        for position, first in sorted(further.items()):
+            if first in self.dependencies(position):
+                continue
+            ends.extend(
+                end + added for end in self._dependency_ends[len(ends) : position + 1]
+            )
+            end = self._dependency_ends[position + 1]
+            dependencies += self._dependencies[copied:end]
+            dependencies.append(first)
+            copied, added = end, added + 1
+        dependencies += self._dependencies[copied:]
+        ends.extend(end + added for end in self._dependency_ends[len(ends) :])
+        return self._ordered_by(dependencies, ends, None)
+
+    def start_ns(self, position: int) -> int | None:
+        """Return when a node started when it was recorded, None where nobody said."""
+        return optional(self._columns.starts_ns, position)
+
+    def in_order_of_start_times(self) -> TraceGraph:
+        """Return the same nodes without dependencies, ordered by recorded starts.
+
+        A node without one comes first; ties go by node id.
+        """
+        node_ids = self._columns.node_ids
+        starts_ns = [self.start_ns(position) or 0 for position in range(len(self))]
+        order = sorted(range(len(self)), key=lambda at: (starts_ns[at], node_ids[at]))
+        no_ends = array("q", bytes(8 * (len(self) + 1)))
+        return self._ordered_by(array("i"), no_ends, array("i", order))
+
+    def _ordered_by(
+        self,
+        dependencies: array[int],
+        dependency_ends: array[int],
+        order: array[int] | None,
+    ) -> TraceGraph:
+        """Return the same nodes in another order."""
+        return TraceGraph(
+            rank=self.rank,
+            source=self.source,
+            columns=self._columns,
+            dependencies=dependencies,
+            dependency_ends=dependency_ends,
+            order=order,
+        )
+
+    def is_replica_of(self, other: TraceGraph) -> bool:
+        """Say whether the nodes, and what orders them, are the very same objects."""
+        return (
+            self._columns.node_ids is other._columns.node_ids
+            and self._dependencies is other._dependencies
+        )
+
+    def replica(
+        self,
+        rank: int,
+        *,
+        group_names: Mapping[str, str],
+        messages: Mapping[int, tuple[int, int]],
+        splits: Mapping[int, Splits],
+    ) -> TraceGraph:
+        """Return the same nodes as those of another rank.
+
+        Args:
+            rank: The other one.
+            group_names: By name of a group here, its name there.
+            messages: By position of a send or receive, its peer and tag there.
+            splits: By position of an uneven all_to_all, its splits there.
+        """
+        own = self._columns
+        columns = replace(
+            own, group_names=[group_names.get(name, name) for name in own.group_names]
+        )
+        if messages:
+            rows = len(own.comm_bytes)
+            columns.peers = filled(own.peers, rows)
+            columns.tags = filled(own.tags, rows)
+            for position, (peer, tag) in messages.items():
+                columns.peers[own.comm_rows[position]] = peer
+                columns.tags[own.comm_rows[position]] = tag
+        if splits:
+            columns.split_positions = array("q", sorted(splits))
+            columns.split_offsets = array("q", [0])
+            columns.split_bytes = array("q")
+            for position in columns.split_positions:
+                for row in splits[position]:
+                    columns.split_bytes.extend(row)
+                columns.split_offsets.append(len(columns.split_bytes))
+        return TraceGraph(
+            rank=rank,
+            source=self.source,
+            columns=columns,
+            dependencies=self._dependencies,
+            dependency_ends=self._dependency_ends,
+            order=self._order,
+        )
+
+    def locate(self, position: int) -> str:
+        """Return where a node stands, for messages: file, offset, rank, id."""
+        return self._columns.locate(position, source=self.source, rank=self.rank)
+
+    def topological_order(self) -> Sequence[int]:
+        """Return all positions, dependencies first, ties by smallest node id.
+
+        Raises:
+            TraceError: If the dependencies form a cycle; it names one node of it.
+        """
+        if self._order is None:
+            order, missing = topological_order(
+                self._columns.node_ids, self._dependencies, self._dependency_ends
+            )
+            if len(order) < len(self):
+                raise TraceError(
+                    self.locate(self._node_on_a_cycle(missing)),
+                    "depends on itself through a cycle of dependencies",
+                    "a replay would wait for ever; break the cycle in the producer",
+                )
+            self._order = order
+        return self._order
+
+    def _node_on_a_cycle(self, missing: Sequence[int]) -> int:
+        """Walk back over unmet dependencies until a node comes again."""
+        position = next(i for i, count in enumerate(missing) if count)
+        seen: set[int] = set()
+        while position not in seen:
+            seen.add(position)
+            position = next(d for d in self.dependencies(position) if missing[d])
+        return position

@@ -1,0 +1,269 @@
+"""Parts of trace sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.cut.bridging import bridge
+from chakram.chakra.cut.cut import Cut, CutOptions
+from chakram.chakra.cut.cut_set import write_cut
+from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
+from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
+from chakram.chakra.summary.traffic import measure_traffic
+from chakram.collectives.groups import WORLD, ProcessGroup, world_group
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.splits import Splits
+from chakram.errors import ConfigError, TraceError
+from chakram.testing.graphs import (
+    Row,
+    collective,
+    compute,
+    job,
+    label,
+    receive,
+    send,
+    trace,
+)
+from chakram.trace.graph import TraceGraph
+
+A2A = CollectiveOp.ALL_TO_ALL
+
+
+def cut_of(
+    *ranks: Sequence[Row],
+    options: CutOptions,
+    groups: dict[str, tuple[int, ...]] | None = None,
+) -> Cut:
+    members = (groups or {}) | {WORLD: world_group(len(ranks)).ranks}
+    return Cut(
+        job(*ranks),
+        {name: ProcessGroup(name=name, ranks=of) for name, of in members.items()},
+        options,
+    )
+
+
+def edges(graph: TraceGraph) -> dict[int, set[int]]:
+    return {
+        node.node_id: {graph.node_id(each) for each in node.dependencies}
+        for node in graph.nodes()
+    }
+
+
+def marker(node_id: int, step: int, start_us: int, duration_us: int = 10) -> Row:
+    return {
+        **label(node_id),
+        "name": f"ProfilerStep#{step}",
+        "start_ns": start_us * 1000,
+        "duration_ns": duration_us * 1000,
+    }
+
+
+def test_dependencies_go_over_what_is_left_out() -> None:
+    rows = [
+        collective(1),
+        compute(2, after=[1]),
+        compute(3, after=[2]),
+        collective(4, after=[3, 1]),
+        collective(5, after=[4, 2]),
+    ]
+    part = cut_of(rows, options=CutOptions(communication_only=True)).rank(0)
+    assert edges(part.graph) == {1: set(), 4: {1}, 5: {4}}
+    assert part.joins == 0
+
+
+def test_a_node_that_joins_many_before_many_stays_as_a_join() -> None:
+    many = range(50)
+    rows = [
+        *(collective(each) for each in many),
+        compute(100, after=many),
+        *(collective(200 + each, after=[100]) for each in many),
+    ]
+    part = cut_of(rows, options=CutOptions(communication_only=True)).rank(0)
+    assert part.joins == 1
+    assert sum(map(len, edges(part.graph).values())) == 100
+
+
+def test_a_long_chain_that_gathers_is_bridged_with_few_edges() -> None:
+    rows: list[Row] = []
+    for each in range(0, 2000, 2):
+        rows += [
+            collective(each),
+            compute(each + 1, after=[each, *([each - 1] if each else [])]),
+        ]
+    graph = trace(0, [*rows, collective(3000, after=[1999])])
+    kept = [graph.node_id(at) % 2 == 0 for at in range(len(graph))]
+    bridged = bridge(graph, kept)
+    assert sum(map(len, bridged.dependencies.values())) < 1100
+
+
+def test_ids_are_new_only_where_the_old_ones_give_another_order() -> None:
+    options = CutOptions(communication_only=True)
+    early = [collective(10, name="a"), compute(50), collective(1, after=[50], name="b")]
+    part = cut_of(early, options=options).rank(0)
+    order = [part.graph.name(at) for at in part.graph.topological_order()]
+    assert part.renumbered
+    assert order == ["a", "b"]
+    late = [collective(1), compute(50), collective(60, after=[50])]
+    assert not cut_of(late, options=options).rank(0).renumbered
+
+
+def test_ranks_are_renumbered_in_groups_and_messages() -> None:
+    rows: list[list[Row]] = [
+        [],
+        [collective(1, group="4"), send(2, 3, after=[1]), send(3, 0, after=[2])],
+        [],
+        [collective(1, group="4"), receive(2, 1, after=[1])],
+    ]
+    groups = {"4": (3, 0, 1), "5": (0, 2)}
+    cut = cut_of(*rows, options=CutOptions(ranks=(1, 3)), groups=groups)
+    assert cut.groups == {"4": (1, 0), WORLD: (0, 1)}
+    part = cut.rank(1)
+    assert [node.peer for node in part.graph.nodes()] == [None, 1]
+    assert part.messages_dropped == 1
+    cut = cut_of(
+        *rows, options=CutOptions(ranks=(1, 3), keep_numbers=True), groups=groups
+    )
+    assert cut.groups["4"] == (3, 1)
+    assert cut.rank(3).graph.node(1).peer == 1
+
+
+@pytest.mark.parametrize(("root", "left"), [(0, []), (None, []), (1, [0]), (2, [1])])
+def test_a_root_is_counted_in_what_is_left(root: int | None, left: list[int]) -> None:
+    rows = [[collective(1, CollectiveOp.BROADCAST, root=root)]] * 3
+    cut = cut_of(*rows, options=CutOptions(ranks=(1, 2)))
+    part = cut.rank(1)
+    assert [node.root for node in part.graph.nodes()] == left
+    assert part.rootless == 1 - len(left)
+
+
+def test_parts_between_ranks_that_stay_keep_their_sizes() -> None:
+    rows = [
+        [collective(1, A2A, size=6, splits=Splits((1, 2, 3), (1, 4, 2)))],
+        [collective(1, A2A, size=12)],
+        [collective(1, A2A, size=6, splits=Splits((2, 4, 0), (3, 4, 0)))],
+    ]
+    cut = cut_of(*rows, options=CutOptions(ranks=(0, 2)))
+    first = cut.rank(0).graph.node(0)
+    assert (first.splits, first.comm_bytes) == (Splits((1, 3), (1, 2)), 4)
+    cut = cut_of(*rows, options=CutOptions(ranks=(1, 2)))
+    even = cut.rank(1).graph.node(0)
+    assert (even.splits, even.comm_bytes) == (Splits((4, 4), (4, 4)), 8)
+
+
+def test_of_a_range_only_what_is_whole_is_kept() -> None:
+    rows = [
+        [collective(1), collective(2, after=[1]), collective(3, after=[2])],
+        [collective(2), collective(3, after=[2]), collective(4, after=[3])],
+    ]
+    cut = cut_of(*rows, options=CutOptions(node_ids=(2, 3)))
+    # Node 2 of rank 0 and node 3 of rank 1 are the second collective.
+    assert edges(cut.rank(0).graph) == {2: set()}
+    assert edges(cut.rank(1).graph) == {3: set()}
+    assert cut.rank(0).halves == cut.rank(1).halves == 1
+
+
+def test_a_step_is_what_starts_in_it() -> None:
+    rows = [
+        marker(1, 4, 10),
+        collective(2, start_ns=11_000),
+        marker(3, 5, 20),
+        collective(4, start_ns=21_000, after=[2]),
+    ]
+    cut = cut_of(rows, rows, options=CutOptions(iteration=4))
+    assert set(edges(cut.rank(0).graph)) == {2}
+    cut = cut_of(rows, rows, options=CutOptions(iteration=5))
+    assert edges(cut.rank(1).graph) == {4: set()}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        ([collective(1)], [collective(1)], "nothing says where an iteration ends"),
+        ([marker(1, 3, 10)], [marker(1, 3, 10)], "has no ProfilerStep#4 (has 3)"),
+        ([marker(1, 4, 9), marker(2, 4, 10)], [], "for the second time"),
+        ([marker(1, 4, 9, 0)], [], "does not say how long"),
+        ([marker(1, 4, 0)], [], "without its start"),
+        ([marker(1, 4, 9), collective(2)], [], "has no recorded start"),
+        (
+            [marker(1, 4, 10), collective(2, start_ns=11_000)],
+            [marker(1, 4, 10), collective(2, start_ns=31_000)],
+            "starts outside of step 4",
+        ),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(
+    first: list[Row], second: list[Row], text: str
+) -> None:
+    with pytest.raises(TraceError) as refused:
+        cut_of(first, second, options=CutOptions(iteration=4))
+    assert text in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (CutOptions(ranks=(0, 7)), "--ranks: there is no rank 7"),
+        (
+            CutOptions(node_ids=(5, 9)),
+            "--nodes: no rank has such a node (ids are 1 to 1)",
+        ),
+    ],
+)
+def test_what_the_set_has_not_is_refused(options: CutOptions, text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        cut_of([collective(1)], [collective(1)], options=options)
+    assert text in str(refused.value)
+
+
+def test_names_become_kinds_alike_on_all_ranks() -> None:
+    rows = [
+        [collective(1, name="secret"), compute(2), send(3, 1)],
+        [collective(1, name="other"), collective(2, name="secret"), receive(3, 0)],
+    ]
+    cut = cut_of(*rows, options=CutOptions(anonymise=True))
+    names = [[node.name for node in cut.rank(rank).graph.nodes()] for rank in (0, 1)]
+    assert names == [
+        ["all_reduce_1", "compute_1", "send_1"],
+        ["all_reduce_2", "all_reduce_1", "receive_1"],
+    ]
+
+
+@pytest.fixture(scope="module")
+def mixtral(request: pytest.FixtureRequest) -> tuple[Path, TraceSet]:
+    data: Path = request.getfixturevalue("chakram_data")
+    path = data / "traces/stage/moe_mixtral_ep4_tp2_8r"
+    return path, load_trace_set(path, bytes_per_element=2)
+
+
+def lints_clean(traces: TraceSet) -> bool:
+    return (
+        not check_trace_set(traces.graphs, traces.groups)
+        and not check_across_ranks(traces.graphs, traces.groups)[0]
+    )
+
+
+def test_the_communication_of_a_real_set_sends_the_same_bytes(
+    chakram_data: Path, mixtral: tuple[Path, TraceSet], tmp_path: Path
+) -> None:
+    path, traces = mixtral
+    write_cut(path, tmp_path, traces, CutOptions(communication_only=True))
+    left = load_trace_set(tmp_path)
+    assert lints_clean(left)
+    assert sum(map(len, left.graphs.values())) == 720
+    before = measure_traffic(traces.graphs, traces.groups)
+    after = measure_traffic(left.graphs, left.groups)
+    assert after.sent_bytes == before.sent_bytes
+
+
+def test_half_of_the_ranks_of_a_real_set_are_a_clean_set(
+    chakram_data: Path, mixtral: tuple[Path, TraceSet], tmp_path: Path
+) -> None:
+    path, traces = mixtral
+    write_cut(path, tmp_path, traces, CutOptions(ranks=(0, 1, 2, 3)))
+    left = load_trace_set(tmp_path)
+    assert left.nranks == 4
+    assert lints_clean(left)
+    assert left.graphs[3].node(0).name == traces.graphs[3].node(0).name

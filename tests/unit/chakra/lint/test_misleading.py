@@ -1,0 +1,40 @@
+"""What results say of a set that misleads: few sentences, whatever there is of it."""
+
+from __future__ import annotations
+
+from chakram.chakra.lint.misleading import KINDS_TOLD, misleading
+from chakram.chakra.lint.rules import RULES
+from chakram.chakra.lint.warnings import LintWarning, LintWarningKind
+
+
+def warning(kind: LintWarningKind, rank: int | None = 0, count: int = 1) -> LintWarning:
+    return LintWarning(
+        kind=kind, rank=rank, where=f"rank {rank}", found="is odd", count=count
+    )
+
+
+def test_what_is_sound_misleads_nobody() -> None:
+    assert misleading([]) == ()
+
+
+def test_doubts_of_a_kind_are_one_sentence_with_what_to_do() -> None:
+    kind = LintWarningKind.NOTHING_WAITS
+    (sentence,) = misleading([warning(kind, rank, count=3) for rank in range(4)])
+
+    assert sentence == (
+        f"MISLEADING: rank 0: is odd ({RULES[kind].remedy}) "
+        "[nothing-waits: 12 times in 4 ranks]"
+    )
+
+
+def test_many_kinds_are_a_few_sentences_those_about_times_first() -> None:
+    sentences = misleading(
+        [warning(kind, count=2) for kind in reversed(LintWarningKind)]
+    )
+
+    assert len(sentences) == KINDS_TOLD + 1
+    for sentence, kind in zip(sentences, LintWarningKind, strict=False):
+        assert f"[{kind}: 2 times]" in sentence
+    for kind in list(LintWarningKind)[KINDS_TOLD:]:
+        assert f"[{kind}: 2 times]" in sentences[-1]
+    assert sentences[-1].endswith("; see chakram trace lint")

@@ -1,0 +1,121 @@
+"""Faults inside the traces of single ranks, and in groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.chakra.lint.problems import (
+    Problem,
+    ProblemKind,
+    check_across_ranks,
+    check_trace_set,
+    require_replayable,
+)
+from chakram.collectives.groups import WORLD, ProcessGroup, world_group
+from chakram.collectives.ops import CollectiveOp
+from chakram.errors import TraceError
+from chakram.testing.graphs import job, receive, send
+from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.graph import TraceGraph
+from chakram.trace.node import NO_SIZE, NodeKind
+
+COLLECTIVE: dict[str, Any] = {
+    "kind": NodeKind.COLLECTIVE,
+    "op": CollectiveOp.ALL_REDUCE,
+    "comm_bytes": 8,
+}
+SEND: dict[str, Any] = {"kind": NodeKind.SEND, "comm_bytes": 8, "peer": 1}
+
+
+def graph(*nodes: dict[str, Any], rank: int = 0) -> TraceGraph:
+    builder = TraceGraphBuilder(rank=rank, source=f"w.{rank}.et")
+    for number, columns in enumerate(nodes):
+        builder.add(node_id=number, name=f"n{number}", **columns)
+    return builder.build()
+
+
+def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[Problem]:
+    return check_trace_set(
+        {0: graph(*nodes), 1: graph(rank=1)},
+        {
+            WORLD: world_group(2),
+            **{name: ProcessGroup(name=name, ranks=r) for name, r in groups.items()},
+        },
+    )
+
+
+def test_what_can_be_replayed_has_no_problems() -> None:
+    assert problems(COLLECTIVE, SEND, {**COLLECTIVE, "group": "a"}, a=(0, 1)) == []
+    require_replayable({0: graph(COLLECTIVE)}, {WORLD: world_group(1)})
+
+
+@pytest.mark.parametrize(
+    ("node", "kind"),
+    [
+        ({**COLLECTIVE, "group": "b"}, ProblemKind.UNKNOWN_GROUP),
+        ({**COLLECTIVE, "group": "a"}, ProblemKind.NOT_A_MEMBER),
+        ({**COLLECTIVE, "comm_bytes": NO_SIZE}, ProblemKind.NO_SIZE),
+        ({**SEND, "comm_bytes": 0}, ProblemKind.NO_SIZE),
+        ({**SEND, "peer": None}, ProblemKind.NO_PEER),
+        ({**SEND, "peer": 2}, ProblemKind.RANK_OUT_OF_RANGE),
+        ({**SEND, "peer": 0}, ProblemKind.SELF_MESSAGE),
+        (
+            {"kind": NodeKind.COMPUTE, "dependencies": [1]},
+            ProblemKind.CYCLE,
+        ),
+    ],
+)
+def test_a_fault_is_found_at_its_place(node: dict[str, Any], kind: ProblemKind) -> None:
+    back = {"kind": NodeKind.COMPUTE, "dependencies": [0]}
+    (problem,) = problems(node, back, a=(1,))
+    assert (problem.kind, problem.rank) == (kind, 0)
+    assert problem.where.startswith("w.0.et: offset 0: rank 0 node ")
+    assert problem.found in str(problem)
+
+
+def test_a_group_of_ranks_that_are_not_there_is_a_fault_where_it_is_used() -> None:
+    (problem,) = problems({**COLLECTIVE, "group": "a"}, a=(0, 5), unused=(7,))
+    assert (problem.kind, problem.rank) == (ProblemKind.RANK_OUT_OF_RANGE, None)
+    assert "'a'" in problem.where
+
+
+def test_the_first_fault_is_raised_with_the_number_of_the_others() -> None:
+    with pytest.raises(TraceError, match="1 more: chakram trace lint") as caught:
+        require_replayable(
+            {0: graph({**SEND, "peer": None}, {**SEND, "peer": 9})},
+            {WORLD: world_group(1)},
+        )
+    assert "without its other side" in caught.value.found
+    with pytest.raises(TraceError, match=r"comm_src of a receive say it\)$"):
+        require_replayable({0: graph({**SEND, "peer": None})}, {WORLD: world_group(1)})
+
+
+def test_ranks_that_disagree_are_told_of() -> None:
+    groups = {WORLD: world_group(2)}
+    agreed = {rank: graph(COLLECTIVE, rank=rank) for rank in range(2)}
+    assert check_across_ranks(agreed, groups) == ([], ())
+    agreed[1] = graph({**COLLECTIVE, "comm_bytes": 9}, rank=1)
+    (problem,), _ = check_across_ranks(agreed, groups)
+    assert problem.kind is ProblemKind.MISMATCH
+    assert problem.found
+    assert problem.hint
+
+
+def test_of_a_kind_the_first_thousand_are_told_and_the_rest_is_counted() -> None:
+    rows = [send(k, 9) for k in range(1_500)]
+    problems = check_trace_set(job(rows, [send(1, None)]), {})
+    assert len(problems) == 1_000 + 1 + 1
+    assert problems[-1].kind is ProblemKind.RANK_OUT_OF_RANGE
+    assert problems[-1].found == "500 more of this kind are not told one by one"
+    assert problems[-2].kind is ProblemKind.NO_PEER
+
+
+def test_of_disagreements_the_first_thousand_are_told_too() -> None:
+    sends = [send(k, 1, size=5) for k in range(1_500)]
+    receives = [receive(k, 0, size=6) for k in range(1_500)]
+    problems, _ = check_across_ranks(job(sends, receives), {})
+    assert {problem.kind for problem in problems} == {ProblemKind.MISMATCH}
+    assert len(problems) == 1_001
+    assert problems[-1].found.startswith("500 more")

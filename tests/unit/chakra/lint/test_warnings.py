@@ -1,0 +1,279 @@
+"""What can be replayed and yet misleads, and what must not be taken for that."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.chakra.lint import traffic_warnings
+from chakram.chakra.lint.traffic_warnings import DAY_BYTES, LARGE_BYTES, check_traffic
+from chakram.chakra.lint.warnings import LintWarning, LintWarningKind, check_computation
+from chakram.collectives.groups import ProcessGroup, world_group
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.splits import Splits
+from chakram.testing.graphs import Row, collective, compute, job, label, receive, send
+
+AG, BARRIER, BROADCAST = (
+    CollectiveOp.ALL_GATHER,
+    CollectiveOp.BARRIER,
+    CollectiveOp.BROADCAST,
+)
+A2AV = CollectiveOp.ALL_TO_ALL_V
+
+
+def of_computation(*ranks: list[Row]) -> list[LintWarning]:
+    return check_computation(job(*ranks))
+
+
+def of_traffic(
+    *ranks: list[Row], recorded: bool = False, **members: tuple[int, ...]
+) -> list[LintWarning]:
+    groups = {
+        name: ProcessGroup(name=name, ranks=ranks) for name, ranks in members.items()
+    }
+    groups["world"] = world_group(len(ranks))
+    return check_traffic(job(*ranks), groups, recorded=recorded)
+
+
+def kinds(warnings: list[LintWarning]) -> list[LintWarningKind]:
+    return [warning.kind for warning in warnings]
+
+
+# What waits
+
+
+def test_collectives_that_no_computation_waits_for() -> None:
+    rank = [
+        compute(1, duration_ns=5),
+        collective(2, AG, after=[1]),
+        collective(3, after=[1, 2]),
+        compute(4, after=[1], duration_ns=6),
+    ]
+    (warning,) = of_computation(rank, rank)
+    assert (warning.kind, warning.rank, warning.count) == (
+        LintWarningKind.NOTHING_WAITS,
+        0,
+        4,
+    )
+    assert warning.where == "t.0.et: offset 0: rank 0 node 2 'all_gather-2'"
+
+
+def test_one_computation_that_waits_is_enough() -> None:
+    rank = [collective(1, AG), label(2, after=[1]), compute(3, num_ops=1)]
+    waits = [*rank[:2], compute(3, after=[2], num_ops=1)]
+    assert of_computation(rank, waits) == []
+    assert kinds(of_computation(rank, rank)) == [LintWarningKind.NOTHING_WAITS]
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [
+        # A step of data parallelism ends with its gradients.
+        [compute(1, num_ops=1), collective(2, after=[1])],
+        [compute(1, num_ops=1), send(2, 1, after=[1]), collective(3, BARRIER, size=0)],
+        [collective(1, AG)],
+        [compute(1, num_ops=1)],
+    ],
+)
+def test_sets_in_which_nothing_need_wait(rank: list[Row]) -> None:
+    assert of_computation(rank, rank) == []
+
+
+# What computation takes
+
+
+def test_computation_without_any_cost() -> None:
+    rank = [compute(1), collective(2, after=[1]), compute(3, after=[2])]
+    (warning,) = of_computation(rank, rank)
+    assert (warning.kind, warning.count) == (LintWarningKind.NO_COSTS, 4)
+    for cost in ("duration_ns", "num_ops", "tensor_bytes"):
+        costly = [compute(1, **{cost: 7}), collective(2), compute(3, after=[2])]
+        assert of_computation(rank, costly) == []
+    assert of_computation([compute(1)]) == []
+
+
+def test_computation_of_which_most_has_no_duration() -> None:
+    def rank(stated: int, unstated: int, **more: int) -> list[Row]:
+        rows = [compute(k, duration_ns=k + 1) for k in range(stated)]
+        rows += [compute(100 + k, **more) for k in range(unstated)]
+        return [*rows, collective(200)]
+
+    assert of_computation(rank(5, 5), rank(5, 0)) == []
+    (warning,) = of_computation(rank(5, 5), rank(5, 6))
+    assert (warning.kind, warning.rank, warning.count) == (
+        LintWarningKind.PARTIAL_DURATIONS,
+        1,
+        6,
+    )
+    assert "node 100" in warning.where
+    assert of_computation(rank(5, 6, num_ops=1)) == []
+
+
+def test_durations_that_nobody_measured() -> None:
+    def rank(count: int, duration_ns: int, last_ns: int) -> list[Row]:
+        rows = [compute(k, duration_ns=duration_ns) for k in range(count - 1)]
+        return [*rows, compute(count, duration_ns=last_ns), collective(200)]
+
+    (warning,) = of_computation(rank(16, 5000, 5000), rank(3, 5000, 5000))
+    assert (warning.kind, warning.count) == (LintWarningKind.EQUAL_DURATIONS, 19)
+    assert of_computation(rank(15, 5000, 5000)) == []
+    assert of_computation(rank(16, 5000, 5001)) == []
+    assert of_computation(rank(16, 1000, 1000)) == []
+
+
+def test_starts_before_what_is_waited_for() -> None:
+    rank = [
+        collective(1, start_ns=9),
+        collective(2, start_ns=9, after=[1]),
+        collective(3, start_ns=8, after=[1, 2]),
+        collective(4, after=[3]),
+    ]
+    (warning,) = of_computation(rank)
+    assert (warning.kind, warning.rank, warning.count) == (
+        LintWarningKind.TIME_BACKWARDS,
+        0,
+        1,
+    )
+    assert "starting before node 1 'all_reduce-1'" in warning.found
+
+
+# What is sent
+
+
+def test_buffers_that_no_gpu_has() -> None:
+    rows = [collective(1, size=LARGE_BYTES), send(2, 1, size=LARGE_BYTES)]
+    (warning,) = of_traffic(rows, [])
+    assert (warning.kind, warning.rank, warning.count) == (
+        LintWarningKind.IMPLAUSIBLE_SIZE,
+        0,
+        2,
+    )
+    assert of_traffic([collective(1, size=LARGE_BYTES - 1)], []) == []
+    # What an all-gather fills is larger than what each rank puts in.
+    assert kinds(of_traffic([collective(1, AG, size=LARGE_BYTES // 2)], [])) == [
+        LintWarningKind.IMPLAUSIBLE_SIZE
+    ]
+
+
+def test_more_than_a_day_of_traffic(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DAY_BYTES // LARGE_BYTES > 60_000
+    monkeypatch.setattr(traffic_warnings, "DAY_BYTES", 3 * 2**30)
+    rows = [collective(k, size=2**30) for k in range(3)]
+    (warning,) = of_traffic(rows, [])
+    assert (warning.kind, warning.where) == (LintWarningKind.IMPLAUSIBLE_SIZE, "rank 0")
+    assert of_traffic(rows[1:], []) == []
+
+
+def test_collectives_that_move_nothing() -> None:
+    rows = [collective(1, size=0), collective(2), collective(3, AG, size=0)]
+    (warning,) = of_traffic([collective(1)], rows)
+    assert (warning.kind, warning.rank, warning.count) == (
+        LintWarningKind.EMPTY_COLLECTIVE,
+        1,
+        2,
+    )
+    assert of_traffic([collective(1, BARRIER, size=0)], []) == []
+    splits = Splits((0, 0), (0, 5))
+    assert of_traffic([collective(1, A2AV, size=0, splits=splits)], []) == []
+
+
+def test_roots_that_are_not_stated() -> None:
+    bare = [collective(k, BROADCAST, group="g") for k in range(3)]
+    (warning,) = of_traffic(bare, bare[:1], g=(1, 0))[1:]
+    assert (warning.kind, warning.count) == (LintWarningKind.ROOTLESS, 3)
+    assert "rank 1 is that of all" in warning.found
+    assert of_traffic(bare[:1], bare[:1], g=(0, 1)) == []
+    stated = [collective(k, BROADCAST, root=k % 2) for k in range(3)]
+    assert of_traffic(stated, stated) == []
+
+
+def test_ranks_with_nobody_to_talk_to() -> None:
+    rows = [collective(1), collective(2)]
+    assert kinds(of_traffic(rows, recorded=True)) == [LintWarningKind.LONE_RANK]
+    assert of_traffic(rows) == []
+    (warning,) = of_traffic([collective(1, group="g")], [], g=(0,))
+    assert (warning.kind, warning.where) == (
+        LintWarningKind.LONE_RANK,
+        "process group 'g'",
+    )
+
+
+def test_groups_that_collectives_should_name() -> None:
+    rows = [collective(1)]
+    (warning,) = of_traffic(rows, rows, rows, g=(0, 2), h=(1,), i=(0, 1, 2))
+    assert warning.kind is LintWarningKind.UNUSED_GROUPS
+    assert warning.found.startswith(
+        "'g' (0, 2) are defined, but every collective is one"
+    )
+    used = [collective(2, group="h")]
+    assert of_traffic(rows, [*rows, *used], rows, g=(0, 2), h=(0, 1)) == []
+    # Groups for one's own sake, as STAGE writes them, are no warning.
+    assert of_traffic(rows, rows, a=(0,), b=(1,)) == []
+
+
+def test_text_traces_that_lost_their_groups() -> None:
+    def rows(*names: str) -> list[Row]:
+        return [
+            {**collective(k), "name": f"COMM_COLL_NODE_{name}"}
+            for k, name in enumerate(names)
+        ]
+
+    model = ("mlp1_ALLGATHER", "mlp1_IG_COMM__ALLREDUCE")
+    hybrid = rows(*model, "mlp1_ALLREDUCE", "mlp2_ALLREDUCE")
+    (warning,) = of_traffic(hybrid, hybrid)
+    assert (warning.kind, warning.count) == (LintWarningKind.LOST_GROUPS, 1)
+    assert "node 0" in warning.where
+    # Model parallel, however often it is run, or data parallel alone.
+    for names in (model, model * 3, ("mlp1_ALLREDUCE",) * 2, ("e_ALLTOALL", "m_SUM")):
+        assert of_traffic(rows(*names), rows(*names)) == []
+    assert of_traffic(hybrid) == []
+
+
+def test_groups_in_another_order_than_ascending() -> None:
+    rows = [collective(1, group="g")]
+    (warning,) = of_traffic(rows, rows, g=(1, 0), h=(1, 0))
+    assert (warning.kind, warning.rank) == (LintWarningKind.UNSORTED_GROUP, None)
+    assert warning.where == "process group 'g'"
+
+
+# Which message is which
+
+
+def test_unequal_messages_of_one_tag_need_an_order() -> None:
+    (warning,) = of_traffic(
+        [send(1, 1, size=5), send(2, 1, size=6)],
+        [receive(1, 0, size=5), receive(2, 0, size=6, after=[1])],
+    )
+    assert (warning.kind, warning.rank, warning.count) == (
+        LintWarningKind.AMBIGUOUS_MESSAGES,
+        0,
+        1,
+    )
+    assert "node 2" in warning.where
+    assert "goes to rank 1 with tag 0 as does node 1" in warning.found
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [send(1, 1, size=5), send(2, 1, size=5)],
+        [send(1, 1, size=5, tag=1), send(2, 1, size=6, tag=2)],
+        [send(1, 1, size=5), send(2, 2, size=6)],
+        [send(1, 1, size=5), label(2, after=[1]), send(3, 1, size=6, after=[2])],
+    ],
+)
+def test_messages_that_are_told_apart(rows: list[Row]) -> None:
+    assert of_traffic(rows, [], []) == []
+
+
+def test_looking_for_an_order_ends() -> None:
+    # A ladder has 2**n ways down, and no message is at their end.
+    rungs = [
+        label(
+            10 * k + side, after=[10 * (k - 1) + each for each in (0, 1)] if k else []
+        )
+        for k in range(400)
+        for side in (0, 1)
+    ]
+    sends = [send(5000 + k, 1, size=k, after=[3990]) for k in range(1500)]
+    (warning,) = of_traffic([*rungs, *sends], [])
+    assert warning.count == 1499

@@ -1,0 +1,157 @@
+"""Host traces beside a profile: what takes time, and which groups threads tell of."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.chakra.read.options import WarningKind
+from chakram.errors import GarbageTrace, TraceError
+from tests.unit.chakra.read.pytorch.hosts import (
+    PAIR,
+    WORLD,
+    after,
+    all_reduce,
+    all_to_all,
+    event,
+    groups,
+    kernel,
+    node,
+    profile,
+    read,
+    record,
+    tensor,
+)
+
+
+def test_without_a_profile_nothing_takes_time_and_it_is_said() -> None:
+    trace = read(groups(WORLD), node(4, "aten::mm"), all_reduce(5, 1))
+    assert len(trace.graph) == 1
+    assert WarningKind.NO_TIMES in {each.kind for each in trace.warnings}
+
+
+def test_operations_of_the_cpu_take_the_time_of_their_own() -> None:
+    profiled = profile(
+        event(40, 100, 50),
+        event(41, 110, 20),
+        event(60, 200, 5),
+        event(51, 160, 30, thread=9, category="user_annotation"),
+        event(50, 155, 1),
+    )
+    trace = read(
+        groups(WORLD),
+        node(4, "aten::mm", rf_id=40),
+        node(41, "aten::mm", parent=4, rf_id=41),
+        all_reduce(45, 1, rf_id=50),
+        node(46, "gloo:all_reduce", [tensor(1)], ["Tensor(float)"], rf_id=51),
+        node(60, "aten::mm", rf_id=60),
+        profiled=profiled,
+    )
+    found = list(trace.graph.nodes())
+    assert [(each.node_id, each.duration_ns, each.start_ns) for each in found] == [
+        (4, 30_000, 0),
+        (41, 20_000, 10_000),
+        (45, 30_000, 60_000),
+        (60, 5_000, 100_000),
+    ]
+    assert after(found, 45) == {41}
+    assert after(found, 60) == {41, 45}
+    assert not trace.warnings
+
+
+def test_where_there_are_kernels_only_they_compute_each_on_its_stream() -> None:
+    profiled = profile(
+        event(40, 0, 50),
+        event(50, 60, 1),
+        event(60, 70, 1),
+        kernel(40, 10, 100, stream=7),
+        kernel(40, 120, 10, stream=7),
+        kernel(40, 20, 3, stream=20),
+        kernel(50, 130, 500, stream=13),
+        kernel(60, 700, 4, stream=7),
+    )
+    trace = read(
+        groups(WORLD),
+        node(4, "aten::mm", rf_id=40),
+        record(5, "allreduce", [tensor(1)], rf_id=50, sequence=1),
+        node(6, "aten::mm", rf_id=60),
+        profiled=profiled,
+    )
+    found = list(trace.graph.nodes())
+    shown = [(each.node_id % 2**40, each.stream, each.duration_ns) for each in found]
+    assert shown == [
+        (4, 7, 110_000),
+        (4, 20, 3_000),
+        (5, 13, 500_000),
+        (6, 7, 4_000),
+    ]
+    assert found[2].dependencies == (1,)  # the stream that the host used last
+    assert found[3].dependencies == (0,)
+
+
+def test_a_profile_without_ids_is_said_to_have_no_times() -> None:
+    trace = read(groups(WORLD), all_reduce(5, 1), profiled=profile(event(0, 1, 2)))
+    assert [each.kind for each in trace.warnings] == [WarningKind.NO_TIMES]
+    assert "Record function id" in trace.warnings[0].found
+
+
+def test_the_profile_of_another_run_is_refused() -> None:
+    other = profile(event(40, 1, 2, name="aten::add"))
+    with pytest.raises(TraceError, match=r"node 4: is 'aten::mm', but 'aten::add' in"):
+        read(groups(WORLD), node(4, "aten::mm", rf_id=40), profiled=other)
+
+
+def test_the_profile_of_another_rank_is_refused() -> None:
+    other = profile(event(40, 1, 2, process=7))
+    with pytest.raises(TraceError, match=r"of process 1, but device\.0\.json is"):
+        read(groups(WORLD), node(4, "aten::mm", rf_id=40), profiled=other)
+
+
+def done(*threads: int, splits: dict[int, int] | None = None) -> dict[str, object]:
+    """Operations of gloo, one by each thread; those of *splits* are uneven."""
+    rows: list[object] = []
+    events = []
+    for index, thread in enumerate(threads):
+        count = (splits or {}).get(index)
+        rows.append(
+            all_reduce(10 * index + 10, 1)
+            if count is None
+            else all_to_all(10 * index + 10, count, count, [1] * count, [1] * count)
+        )
+        label = 10 * index + 11
+        rows.append(node(label, "gloo:x", [tensor(1)], ["Tensor(float)"]))
+        events.append(
+            event(10 * label, index, 1, thread=thread, category="user_annotation")
+        )
+    trace = read(groups(WORLD, PAIR), *rows, profiled=profile(*events))
+    return {
+        "groups": [each.group for each in trace.graph.nodes()],
+        "warned": WarningKind.GROUP_INFERRED in {each.kind for each in trace.warnings},
+    }
+
+
+def test_threads_tell_the_groups_of_gloo() -> None:
+    assert done(500, 501, 503, 503, 509, 500) == {
+        "groups": [None, None, "7", "7", "7", None],
+        "warned": True,
+    }
+
+
+def test_splits_tell_what_threads_leave_open() -> None:
+    assert done(500, 501, splits={0: 4, 1: 2})["groups"] == [None, "7"]
+    assert done(500, 501, splits={0: 4, 1: 4})["groups"] == [None, None]
+    assert done(5, splits={0: 2})["groups"] == ["7"]
+
+
+@pytest.mark.parametrize("threads", [(5,), (500, 501), (500, 501, 503), range(5)])
+def test_threads_that_leave_it_open_are_refused(threads: tuple[int, ...]) -> None:
+    with pytest.raises(TraceError, match="names no process group"):
+        done(*threads)
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, {"ph": "X", "cat": "cpu_op", "ts": "x"}, {"ph": "X", "cat": "kernel",
+    "ts": -1, "args": {"External id": 3}}],
+)  # fmt: skip
+def test_faulty_profiles_are_refused_with_their_place(wrong: object) -> None:
+    with pytest.raises(GarbageTrace, match=r"^device\.0\.json: offset "):
+        profile(wrong)  # type: ignore[arg-type] # wrong on purpose

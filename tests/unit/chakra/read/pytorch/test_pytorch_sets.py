@@ -1,0 +1,315 @@
+"""Sets of host traces: their profiles beside them, and how all ranks fit together."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from chakram.chakra.et_messages import NodeType, encode_node
+from chakram.chakra.lint.problems import (
+    ProblemKind,
+    check_trace_set,
+    require_replayable,
+)
+from chakram.chakra.read.framing import frame
+from chakram.chakra.read.options import WarningKind
+from chakram.chakra.read.reader import records_of
+from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
+from chakram.chakra.summary.traffic import measure_traffic
+from chakram.chakra.write.p2p import p2p_csv
+from chakram.errors import MatchingError, TraceError, UnsupportedTrace
+from chakram.program.job_check import check_job
+from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.testing.graphs import job, label
+from chakram.trace.replication import Replication
+from tests.trace_bytes import metadata
+from tests.unit.chakra.read.pytorch.hosts import (
+    all_to_all,
+    event,
+    groups,
+    node,
+    record,
+    text,
+)
+
+MATRIX = ((1, 2, 3), (0, 5, 6), (7, 0, 9))
+"""Elements of four bytes from rank to rank."""
+
+WORLD = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 3}
+
+
+def host(rank: int, matrix: tuple[tuple[int, ...], ...] = MATRIX) -> bytes:
+    column = [row[rank] for row in matrix]
+    return text(
+        groups(WORLD),
+        node(4, "aten::mm", rf_id=40),
+        all_to_all(5, sum(matrix[rank]), sum(column), matrix[rank], column),
+    )
+
+
+def profile(rank: int) -> bytes:
+    events = [event(40, 100, 10 + rank), event(50, 200, 1)]
+    return json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
+
+
+def write_hosts(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for rank in range(3):
+        (folder / f"host_{rank}.json").write_bytes(host(rank))
+    return folder
+
+
+def write_profiles(folder: Path, name: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    for rank in range(3):
+        (folder / f"{name}_{rank}.json").write_bytes(profile(rank))
+    return folder
+
+
+def durations(path: Path, kineto: Path | None = None) -> list[int]:
+    traces = load_trace_set(path, kineto=kineto)
+    return [graph.node(0).duration_ns for graph in traces.graphs.values()]
+
+
+TIMES = [10_000, 11_000, 12_000]
+
+
+@pytest.mark.parametrize("name", ["kineto", "device", "kineto_rank"])
+def test_profiles_lie_in_the_folder_of_the_traces(tmp_path: Path, name: str) -> None:
+    write_hosts(tmp_path / "traces")
+    assert durations(write_profiles(tmp_path / "traces", name)) == TIMES
+
+
+def test_profiles_lie_in_a_folder_beside(tmp_path: Path) -> None:
+    write_profiles(tmp_path / "kineto_json", "device")
+    assert durations(write_hosts(tmp_path / "host")) == TIMES
+
+
+def test_profiles_lie_in_an_archive_beside(tmp_path: Path) -> None:
+    folder = write_profiles(tmp_path / "profiles", "device")
+    with tarfile.open(tmp_path / "kineto.tar.gz", "w:gz") as archive:
+        archive.add(folder, "profiles")
+    assert durations(write_hosts(tmp_path / "host")) == TIMES
+
+
+def test_profiles_are_named(tmp_path: Path) -> None:
+    profiles = write_profiles(tmp_path / "somewhere", "run7")
+    assert durations(write_hosts(tmp_path / "host"), profiles) == TIMES
+
+
+def _unnumbered(folder: Path, *, stated: bool, name: str) -> Path:
+    """Write profiles as PyTorch's handler for TensorBoard names them."""
+    folder.mkdir(exist_ok=True)
+    for rank in range(3):
+        held = json.loads(profile(rank))
+        if stated:
+            info = {"backend": "nccl", "rank": rank, "world_size": 3}
+            held = {"schemaVersion": 1, "distributedInfo": info, **held}
+        # Ascending names do not have ascending ranks.
+        path = folder / name.format(rank=rank, other=7 - rank)
+        path.write_bytes(gzip.compress(json.dumps(held).encode()))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("stated", "name"),
+    [
+        (False, "worker{rank}_step_12.169{other}.pt.trace.json.gz"),
+        (True, "host_{other}.169{rank}0.pt.trace.json.gz"),
+        (True, "run-{other}.pt.trace.json.gz"),
+    ],
+)
+def test_profiles_are_found_by_what_they_hold(
+    tmp_path: Path, stated: bool, name: str
+) -> None:
+    beside = _unnumbered(tmp_path / "kineto", stated=stated, name=name)
+    assert durations(write_hosts(tmp_path / "host")) == TIMES
+    given = beside.rename(tmp_path / "elsewhere")
+    assert durations(tmp_path / "host", given) == TIMES
+    same = _unnumbered(tmp_path / "host", stated=stated, name=name)
+    assert durations(same) == TIMES
+
+
+def test_one_profile_is_that_of_a_lone_rank(tmp_path: Path) -> None:
+    (tmp_path / "resnet_et.json").write_bytes(host(0))
+    (tmp_path / "run.pt.trace.json").write_bytes(profile(0))
+    assert durations(tmp_path) == TIMES[:1]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    named = (tmp_path / "run.pt.trace.json").rename(elsewhere / "run.json")
+    assert durations(tmp_path, named) == TIMES[:1]
+
+
+def test_profiles_whose_ranks_cannot_be_told_are_refused(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path)
+    (tmp_path / "run-a.pt.trace.json").write_bytes(profile(0))
+    with pytest.raises(TraceError, match=r"run-a.*does not say which rank"):
+        load_trace_set(path)
+    (tmp_path / "run-a.pt.trace.json").rename(tmp_path / "worker0.1.pt.trace.json")
+    (tmp_path / "worker0.2.pt.trace.json").write_bytes(profile(0))
+    with pytest.raises(TraceError, match=r"rank 0 has two profiles: worker0\.1"):
+        load_trace_set(path)
+
+
+def test_the_digest_tells_traces_with_profiles_from_those_without(
+    tmp_path: Path,
+) -> None:
+    path = write_hosts(tmp_path / "host")
+    before = load_trace_set(path)
+    assert {warning.kind for warning in before.warnings} == {WarningKind.NO_TIMES}
+    write_profiles(tmp_path / "kineto", "device")
+    assert load_trace_set(path).digest != before.digest
+
+
+def test_a_rank_without_profile_is_refused(tmp_path: Path) -> None:
+    profiles = write_profiles(tmp_path / "kineto", "device")
+    (profiles / "device_2.json").unlink()
+    with pytest.raises(TraceError, match="holds profiles, but none of rank 2"):
+        load_trace_set(write_hosts(tmp_path / "host"))
+
+
+def test_host_traces_given_for_profiles_are_refused(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path / "host")
+    with pytest.raises(UnsupportedTrace, match="not a Kineto profile"):
+        load_trace_set(path, kineto=path)
+
+
+def test_other_traces_do_not_mind_what_lies_beside(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
+    (tmp_path / "kineto").mkdir()
+    assert len(load_trace_set(folder).graphs[0]) == 1
+    with pytest.raises(TraceError, match="holds no files"):
+        load_trace_set(write_hosts(tmp_path / "host"))
+
+
+def test_other_traces_have_no_use_for_profiles(tmp_path: Path) -> None:
+    (tmp_path / "t.0.json").write_text('{"version": "0.0.4"}{"id": "1", "name": "n"}')
+    profiles = write_profiles(tmp_path / "profiles", "device")
+    with pytest.raises(TraceError, match="has no use for profiles"):
+        load_trace_set(tmp_path / "t.0.json", kineto=profiles)
+
+
+def test_one_rank_with_its_profile_stands_for_all(tmp_path: Path) -> None:
+    folder = write_profiles(write_hosts(tmp_path / "host"), "device")
+    traces = load_replicated(folder, Replication(nranks=6), rank=2)
+    assert [graph.node(0).duration_ns for graph in traces.graphs.values()] == (
+        [12_000] * 6
+    )
+    programs = lower_job("j", traces.graphs, traces.groups, LoweringOptions()).programs
+    assert check_job(programs) == []
+
+
+def test_traffic_and_lists_of_messages_have_the_recorded_splits(
+    tmp_path: Path,
+) -> None:
+    traces = load_trace_set(write_hosts(tmp_path / "host"))
+    wanted = {
+        (src, dst): 4 * part
+        for src, row in enumerate(MATRIX)
+        for dst, part in enumerate(row)
+        if src != dst and part
+    }
+    traffic = measure_traffic(traces.graphs, traces.groups)
+    assert traffic.matrix is not None
+    assert {
+        (src, dst): nbytes
+        for src in range(3)
+        for dst, nbytes in enumerate(traffic.row(src))
+        if nbytes
+    } == wanted
+    lines = [line.decode().split(",") for line in p2p_csv(traces.graphs, traces.groups)]
+    assert {(int(a), int(b)): int(c) for _, a, b, c, *_ in lines[1:]} == wanted
+
+
+def test_ranks_that_disagree_are_refused_with_both_places(tmp_path: Path) -> None:
+    folder = write_hosts(tmp_path / "host")
+    other = ((1, 2, 3), (0, 5, 6), (7, 1, 9))
+    (folder / "host_2.json").write_bytes(host(2, other))
+    traces = load_trace_set(folder)
+    with pytest.raises(MatchingError) as caught:
+        lower_job("j", traces.graphs, traces.groups, LoweringOptions())
+    assert "host_2.json" in str(caught.value)
+    assert "host_1.json" in str(caught.value)
+    assert "sends 4 bytes to rank 1, which expects 0 from rank 2" in str(caught.value)
+
+
+def test_records_are_not_passed_on_where_there_are_none(tmp_path: Path) -> None:
+    path = write_hosts(tmp_path / "host") / "host_0.json"
+    with (
+        path.open("rb") as file,
+        pytest.raises(UnsupportedTrace, match="no records to pass on"),
+    ):
+        next(iter(records_of(file, source="host_0.json")))
+
+
+def test_communication_that_a_converter_lost_is_a_problem() -> None:
+    lost = {**label(1), "name": "c10d::allreduce_"}
+    (problem,) = check_trace_set(job([lost], [label(1)]), {})
+    assert problem.kind is ProblemKind.LOST_COMMUNICATION
+    assert "host traces" in problem.hint
+    assert not check_trace_set(job([label(1)]), {})
+
+
+def _problems(path: Path) -> list[str]:
+    traces = load_trace_set(path)
+    found = check_trace_set(traces.graphs, traces.groups, traces.least_ranks)
+    return [f"{problem.kind} {problem.found}" for problem in found]
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        groups({**WORLD, "group_size": 8}),
+        groups(WORLD, {"pg_name": "9", "ranks": [1, 7]}),
+        record(5, "wait", None, behind=(0, 1, 8)),
+        # Not evenly apart: of such a group only its size is stated.
+        record(5, "wait", None, behind=(2, -1, 8)),
+        record(5, "wait", None, global_rank_start=1, global_rank_stride=3, pg_size=3),
+    ],
+)
+def test_missing_ranks_are_seen_from_what_a_host_trace_states(
+    tmp_path: Path, stated: dict[str, object]
+) -> None:
+    rows = [stated] if "init" in stated["name"] else [groups(WORLD), stated]
+    for rank in range(3):
+        (tmp_path / f"h_{rank}.json").write_bytes(text(*rows if rank else ()))
+    assert _problems(tmp_path) == [
+        "missing-ranks states that the job had 8 ranks; the set has files of 3"
+    ]
+    traces = load_trace_set(tmp_path)
+    with pytest.raises(TraceError, match=r"h_1\.json: .*replicate"):
+        require_replayable(traces.graphs, traces.groups, traces.least_ranks)
+
+
+def test_missing_ranks_are_seen_from_what_a_converted_trace_states(
+    tmp_path: Path,
+) -> None:
+    for size, found in ((2, []), (5, ["missing-ranks"])):
+        values = repr([json.dumps([{"pg_name": "0", "ranks": [], "group_size": size}])])
+        record = encode_node(
+            node_id=1,
+            name="## process_group:init ##",
+            node_type=NodeType.METADATA,
+            attributes={},
+            input_values=values,
+        )
+        for rank in range(2):
+            (tmp_path / f"w.{rank}.et").write_bytes(metadata() + frame(record))
+        assert [problem.split()[0] for problem in _problems(tmp_path)] == found
+
+
+def test_a_set_whose_ranks_are_all_there_misses_none(tmp_path: Path) -> None:
+    assert _problems(write_hosts(tmp_path)) == []
+
+
+def test_one_rank_that_stands_for_all_misses_none(tmp_path: Path) -> None:
+    stated = groups({**WORLD, "group_size": 8})
+    (tmp_path / "h_0.json").write_bytes(text(stated))
+    made = load_replicated(tmp_path, Replication(nranks=16))
+    require_replayable(made.graphs, made.groups, made.least_ranks)

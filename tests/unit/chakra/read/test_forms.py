@@ -1,0 +1,43 @@
+"""Telling the forms of trace files apart by their first bytes."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.chakra.read.forms import Form, recognise
+from tests.trace_bytes import metadata
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ('{"workload_graph": []}', Form.FEEDER),
+        ('{"ngpus": 8, "workload_graph": []}', Form.FEEDER),
+        ('{\n "schema": "1.1.1-chakra.0.0.4", "nodes": []}', Form.PYTORCH_HOST),
+        ('{"schema": "1.1.1", "nodes": [{"exclusive_dur": 3}]}', Form.PYTORCH_LINKED),
+        ('{"nodes": [{"attr": 1}]}', Form.STAGE),
+        ('{\n  "attr": [{"name": "schema"}]}', Form.JSONIZER),
+        ('{"version": "0.0.4"}{"id": "1"}', Form.JSONIZER),
+        ('{}{"name": "first", "schema": 1}', Form.JSONIZER),
+        ('{"schemaVersion": 1, "deviceProperties": [{"id": 0}]}', Form.KINETO),
+        ('{"traceEvents": []}', Form.KINETO),
+        ('[\n{"x": 1}]', Form.OTHER_JSON),
+        ("{}", Form.OTHER_JSON),
+        ("", Form.BINARY),
+        ("workload_graph", Form.BINARY),
+    ],
+)
+def test_a_form_is_known_by_the_first_key_that_only_it_has(
+    text: str, form: Form
+) -> None:
+    assert recognise(text.encode()) is form
+
+
+def test_a_value_is_no_key() -> None:
+    assert recognise(b'{"x": "nodes", "traceEvents": []}') is Form.KINETO
+
+
+def test_a_record_of_123_bytes_starts_like_json_and_is_none() -> None:
+    data = metadata("x" * 10, pad="y" * 101)
+    assert data[0] == ord("{")
+    assert recognise(data) is Form.BINARY

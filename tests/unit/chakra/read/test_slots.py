@@ -1,0 +1,54 @@
+"""Where nodes compute: the slots of a CPU, of a GPU and of its streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.chakra.et_messages import NodeType
+from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.summary.summary import summarize
+from chakram.collectives.groups import world_group
+from chakram.testing.trace_bytes import read_plainly, read_the_long_way
+from chakram.trace.node import CPU_STREAM
+from tests.trace_bytes import metadata, node, read
+
+
+@pytest.mark.parametrize(
+    ("attributes", "stream"),
+    [
+        ({}, None),
+        ({"is_cpu_op": False}, None),
+        ({"is_cpu_op": 0, "stream": 7}, 7),
+        ({"stream": -1}, None),
+        ({"is_cpu_op": True}, CPU_STREAM),
+        ({"is_cpu_op": 1, "stream": 7}, CPU_STREAM),
+    ],
+)
+@pytest.mark.parametrize("node_type", [NodeType.COMP, NodeType.MEM_LOAD])
+def test_a_cpu_computes_in_a_slot_of_its_own(
+    attributes: dict[str, Any], stream: int | None, node_type: NodeType
+) -> None:
+    data = metadata() + node(3, node_type, duration_micros=2, **attributes)
+    options = ReadOptions()
+    plain, long_way = read_plainly(data, rank=0, options=options)
+    assert long_way == 1  # the metadata
+    assert plain.graph.node(0).stream == stream
+    slow = read_the_long_way(data, rank=0, options=options)
+    assert slow.graph.node(0).stream == stream
+
+
+def test_the_slots_of_a_rank_are_shown() -> None:
+    trace = read(
+        metadata(),
+        node(1, duration_micros=5, is_cpu_op=True),
+        node(2, duration_micros=7, is_cpu_op=False, stream=3),
+        node(3, duration_micros=11),
+    )
+    found = summarize({0: trace.graph}, {"world": world_group(1)})
+    assert found.per_rank[0].slots_ns == {
+        "CPU": 5_000,
+        "GPU": 11_000,
+        "GPU stream 3": 7_000,
+    }

@@ -1,0 +1,53 @@
+"""What names of compute nodes tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from chakram.chakra.summary.kernels import KernelClass, kernel_class
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("aten::mm", KernelClass.GEMM),
+        ("aten::addmm(7)", KernelClass.GEMM),
+        ("aten::linear", KernelClass.OTHER),
+        ("ampere_fp16_s16816gemm_fp16_128x64", KernelClass.GEMM),
+        ("aten::convolution_backward(346)", KernelClass.GEMM),
+        ("void flash::flash_fwd_kernel<...>", KernelClass.ATTENTION),
+        ("layer0.forward.attention", KernelClass.ATTENTION),
+        ("mb0.transformer.0.post_attn_norm.y@0_COMP", KernelClass.OTHER),
+        ("self_attention_norm", KernelClass.OTHER),
+        ("aten::add_(170)", KernelClass.ELEMENTWISE),
+        ("aten::threshold_backward", KernelClass.ELEMENTWISE),
+        ("void at::native::vectorized_elementwise_kernel<4>", KernelClass.ELEMENTWISE),
+        ("aten::address", KernelClass.OTHER),
+        ("mb0.layer0.forward.expert", KernelClass.GEMM),
+        ("request1.step0.layer31.ffn", KernelClass.GEMM),
+        ("layer2.backward.attention.project", KernelClass.GEMM),
+        ("layer2.backward.attention.scores", KernelClass.ATTENTION),
+        ("mb1.output.forward", KernelClass.GEMM),
+        ("mb1.embedding.forward", KernelClass.OTHER),
+        ("optimizer", KernelClass.ELEMENTWISE),
+        ("some.expert", KernelClass.OTHER),
+        ("", KernelClass.OTHER),
+    ],
+)
+def test_names_tell_what_is_computed(name: str, kernel: KernelClass) -> None:
+    assert kernel_class(name) is kernel
+
+
+@pytest.mark.parametrize(
+    ("op_type", "kernel"),
+    [
+        ("M", KernelClass.GEMM),
+        ("A", KernelClass.ELEMENTWISE),
+        ("E2", KernelClass.ELEMENTWISE),
+        ("SLICE", KernelClass.OTHER),
+    ],
+)
+def test_stage_says_it_itself(op_type: str, kernel: KernelClass) -> None:
+    assert kernel_class("mb0.mha.qkv@0_COMP", op_type) is kernel
+    attention = kernel_class("mb0.mha.attn_kernel.dq@0_COMP", "CUSTOM")
+    assert attention is KernelClass.ATTENTION

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
+from chakram.config.topology import DEFAULT_QUEUE_BYTES, topology_from_config
+from chakram.errors import ConfigError
+from chakram.fabric.shapes import clos, single_switch
+
+
+def test_single_switch() -> None:
+    fabric = NamespaceFabric.model_validate(
+        {
+            "kind": "namespaces",
+            "topology": {"single_switch": {"hosts": 3}},
+            "links": {"host": {"rate": "1Gbit", "delay": "2us", "queue": "64KiB"}},
+        }
+    )
+    assert topology_from_config(fabric) == single_switch(
+        3, 10**9, host_delay_ns=2000, host_queue_bytes=65536
+    )
+
+
+def test_leaf_spine_with_and_without_rates() -> None:
+    fabric = NamespaceFabric.model_validate(
+        {
+            "kind": "namespaces",
+            "topology": {"clos": {"leaves": 2, "spines": 3, "hosts_per_leaf": 4}},
+            "links": {"uplink": {"rate": "500Mbit"}},
+        }
+    )
+    assert topology_from_config(fabric) == clos(
+        *(2, 3, 4, None, 500_000_000), uplink_queue_bytes=DEFAULT_QUEUE_BYTES
+    )
+
+
+def test_loopback_has_as_many_ports_as_it_or_the_jobs_say() -> None:
+    named = LoopbackFabric.model_validate(
+        {"kind": "loopback", "ports": 4, "rate": "1Gbit"}
+    )
+    assert topology_from_config(named, nports=9) == single_switch(4, 10**9)
+    unnamed = LoopbackFabric.model_validate({"kind": "loopback"})
+    assert topology_from_config(unnamed, nports=2) == single_switch(2, None)
+    with pytest.raises(ConfigError, match=r"fabric\.ports"):
+        topology_from_config(unnamed)
+
+
+def test_an_external_fabric_may_keep_its_shape_to_itself() -> None:
+    section = {
+        "kind": "external",
+        "hosts": [
+            {
+                "name": "a",
+                "agent": "unix:/run/a.sock",
+                "ports": [{"open": "udp:eth0", "address": "198.18.0.1/24"}],
+            }
+        ],
+    }
+    assert topology_from_config(ExternalFabric.model_validate(section)) is None
+    told = section | {"topology": {"single_switch": {"hosts": 1}}}
+    assert topology_from_config(ExternalFabric.model_validate(told)) == single_switch(
+        1, None, names=["a"]
+    )
+
+
+def test_a_topology_without_a_shape_is_refused() -> None:
+    fabric = NamespaceFabric.model_validate({"kind": "namespaces", "topology": {}})
+    with pytest.raises(ConfigError, match="names no shape"):
+        topology_from_config(fabric)

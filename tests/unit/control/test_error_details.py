@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram import errors
+from chakram.control.error_details import decode_error, encode_error
+from chakram.control.protocol_messages import pb
+from chakram.errors import AgentError, ChakramError, PlanError
+
+KINDS = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, ChakramError)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("hint", [None, "", "do that"])
+def test_an_error_arrives_as_the_same_error(
+    kind: type[ChakramError], hint: str | None
+) -> None:
+    error = decode_error(encode_error(kind("here", "a fault", hint)), where="agent a")
+    assert type(error) is kind
+    assert error.args == ("agent a: here", "a fault", hint)
+    assert error.exit_code == kind.exit_code
+
+
+def test_an_unknown_kind_of_error_is_an_agent_error() -> None:
+    data = pb.ErrorDetail(kind="SystemExit", where="x", found="y").SerializeToString()
+    error = decode_error(data, where="agent a")
+    assert type(error) is AgentError
+    assert str(error) == "agent a: x: y"
+
+
+@given(st.binary(max_size=100))
+def test_arbitrary_bytes_are_some_error_of_ours(data: bytes) -> None:
+    assert isinstance(decode_error(data, where="agent a"), ChakramError)
+
+
+def test_long_errors_fit_into_a_header() -> None:
+    error = PlanError("x" * 10**5, "y" * 10**5, "z" * 10**5)
+    assert len(encode_error(error)) < 8000

@@ -1,0 +1,151 @@
+"""Which ranks have queue pairs, how many, and their numbers and source ports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chakram.collectives.groups import ProcessGroup
+from chakram.errors import PlanError
+from chakram.plan.plan_check import check_plan
+from chakram.plan.queue_pairs import (
+    SOURCE_PORT_BASE,
+    SOURCE_PORT_POOL,
+    QueuePairLayout,
+    flow_label_port,
+    source_port_of,
+)
+from chakram.program.operations import POINT_TO_POINT
+from chakram.testing.plans import collective, program, receive, send
+from tests.unit.plan.placing import ALL_TO_ALL, RING, make_job, make_plan, make_ports
+
+
+def test_a_direct_all_to_all_joins_every_pair_once() -> None:
+    plan = make_plan({"job": make_job(5, ALL_TO_ALL)}, make_ports(5))
+    for rank in plan.ranks():
+        peers = [pair.peer_rank for pair in rank.queue_pairs]
+        assert sorted(peers) == [each for each in range(5) if each != rank.number]
+
+
+def test_a_ring_joins_neighbours_only() -> None:
+    plan = make_plan({"job": make_job(5, RING)}, make_ports(5))
+    assert sorted(pair.peer_rank for pair in plan.ranks()[2].queue_pairs) == [1, 3]
+
+
+def test_a_ring_follows_the_order_of_its_group() -> None:
+    group = ProcessGroup(name="g", ranks=(0, 2, 1, 3))
+    ring = collective("all_reduce", 1024, group="g", algorithm="ring")
+    plan = make_plan({"job": make_job(4, ring, groups=(group,))}, make_ports(4))
+    assert sorted(pair.peer_rank for pair in plan.ranks()[0].queue_pairs) == [2, 3]
+
+
+def test_groups_have_queue_pairs_of_their_own() -> None:
+    groups = (
+        ProcessGroup(name="a", ranks=(0, 1)),
+        ProcessGroup(name="b", ranks=(0, 1)),
+    )
+    operations = [collective("all_reduce", 1024, group=name) for name in "ab"]
+    plan = make_plan({"job": make_job(2, *operations, groups=groups)}, make_ports(2))
+    (first, second) = plan.ranks()[0].queue_pairs
+    assert (first.group, second.group) == ("a", "b")
+    assert first.qpn != second.qpn
+
+
+def test_point_to_point_messages_have_queue_pairs_of_their_own() -> None:
+    programs = [program(0, (), [send(1, 8)]), program(1, (), [receive(0, 8)])]
+    plan = make_plan({"job": programs}, make_ports(2))
+    assert check_plan(plan) == []
+    ((pair,), (other,)) = (rank.queue_pairs for rank in plan.ranks())
+    assert pair.group == other.group == POINT_TO_POINT
+    with pytest.raises(PlanError, match="rank 1, which is not in the job"):
+        make_plan({"job": programs[:1]}, make_ports(2))
+
+
+@pytest.mark.parametrize(
+    ("qpn", "remote_qpn", "port"),
+    [
+        (0x11, 0x12, 49458),
+        (0xABCDEF, 0x123456, (0xAC3E3 & 0x3FFF) ^ (0xAC3E3 >> 14) | 0xC000),
+    ],
+)
+def test_flow_labels_are_those_of_adapters(
+    qpn: int, remote_qpn: int, port: int
+) -> None:
+    assert flow_label_port(qpn, remote_qpn) == port
+
+
+@given(qpn=st.integers(0, 2**24 - 1), remote_qpn=st.integers(0, 2**24 - 1))
+def test_both_ends_use_one_source_port_of_the_pool(qpn: int, remote_qpn: int) -> None:
+    port = source_port_of(qpn, remote_qpn)
+    assert port == source_port_of(remote_qpn, qpn)
+    assert SOURCE_PORT_BASE <= port < SOURCE_PORT_BASE + SOURCE_PORT_POOL
+
+
+def test_ranks_that_do_alike_have_different_source_ports() -> None:
+    # Data-parallel pairs of 32 ranks: the same queue pairs on every rank.
+    groups = tuple(
+        ProcessGroup(name=f"g{rank}", ranks=(rank, rank + 16)) for rank in range(16)
+    )
+    programs = [
+        program(rank, group, [collective("all_reduce", 1024, group=group.name)])
+        for rank, group in enumerate(2 * groups)
+    ]
+    plan = make_plan({"job": programs}, make_ports(32))
+    ports = {pair.source_port for rank in plan.ranks() for pair in rank.queue_pairs}
+    assert len(ports) > 8
+
+
+def test_queue_pairs_spread_over_the_source_ports() -> None:
+    # Switches choose a path by it: few ports would be few paths.
+    plan = make_plan({"job": make_job(16, ALL_TO_ALL)}, make_ports(16))
+    used = Counter(
+        pair.source_port for rank in plan.ranks() for pair in rank.queue_pairs
+    )
+    assert len(used) > SOURCE_PORT_POOL // 2
+    assert max(used.values()) < sum(used.values()) // 8
+
+
+def test_two_ranks_may_have_several_queue_pairs() -> None:
+    one = make_plan({"job": make_job(3, RING)}, make_ports(3))
+    plan = make_plan(
+        {"job": make_job(3, RING)}, make_ports(3), layout=QueuePairLayout(count=4)
+    )
+
+    assert check_plan(plan) == []
+    for rank, before in zip(plan.ranks(), one.ranks(), strict=True):
+        assert len(rank.queue_pairs) == 4 * len(before.queue_pairs)
+        by_peer = Counter((pair.peer_rank, pair.index) for pair in rank.queue_pairs)
+        assert set(by_peer.values()) == {1}
+        assert {index for _, index in by_peer} == {0, 1, 2, 3}
+    psns = [pair.send_psn for rank in plan.ranks() for pair in rank.queue_pairs]
+    assert len(set(psns)) == len(psns)
+
+
+def test_listed_source_ports_are_used_in_turn() -> None:
+    layout = QueuePairLayout(source_ports=(5000, 6000))
+    plan = make_plan({"job": make_job(4, ALL_TO_ALL)}, make_ports(4), layout=layout)
+
+    assert check_plan(plan) == []
+    used = Counter(
+        pair.source_port for rank in plan.ranks() for pair in rank.queue_pairs
+    )
+    assert used == {5000: 6, 6000: 6}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"count": 0}, {"count": 65}, {"source_ports": tuple(range(2000, 2065))}],
+)
+def test_impossible_layouts_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"queue pairs are not in|more than 64 UDP"):
+        QueuePairLayout(**settings)
+
+
+def test_a_group_may_not_be_called_like_point_to_point_messages() -> None:
+    group = ProcessGroup(name=POINT_TO_POINT, ranks=(0, 1))
+    with pytest.raises(PlanError, match="the name kept for"):
+        make_plan({"job": make_job(2, groups=(group,))}, make_ports(2))

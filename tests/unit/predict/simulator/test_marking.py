@@ -1,0 +1,199 @@
+"""Marks at the queues of switches, and what DCQCN makes of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from chakram.collectives.groups import world_group
+from chakram.config.dcqcn import (
+    DcqcnKnobs,
+    DcqcnSettings,
+    ProfileName,
+    dcqcn_parameters,
+)
+from chakram.fabric.shapes import single_switch
+from chakram.fabric.topology import EcnThresholds
+from chakram.plan.plan import TransportPlan
+from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.predict.simulator.engine import Wire
+from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.predict.simulator.marking import EcnMarker
+from chakram.testing.plans import (
+    compute,
+    flow_rows,
+    make_plan,
+    program,
+    receive,
+    send,
+)
+
+LINE = 10**10
+MS = 10**6
+THRESHOLDS = EcnThresholds(kmin_bytes=40_000, kmax_bytes=160_000, probability=0.2)
+
+
+def marker(draws: list[float] | None = None) -> EcnMarker:
+    numbers = iter(draws or [])
+    return EcnMarker(THRESHOLDS, lambda: next(numbers))
+
+
+def test_nothing_is_marked_up_to_kmin_and_all_beyond_kmax() -> None:
+    assert marker().marks(40_000, 1, 1_000) == 0
+    assert marker().marks(160_001, 3, 1_000) == 3
+
+
+def test_between_the_thresholds_the_share_rises_linearly() -> None:
+    # Half way it is 0.1.
+    assert marker([0.0999]).marks(100_000, 1, 1_000) == 1
+    assert marker([0.1001]).marks(100_000, 1, 1_000) == 0
+    assert marker([0.1999]).marks(160_000, 1, 1_000) == 1
+
+
+@pytest.mark.parametrize("queue_bytes", [40_001, 55_000, 100_000, 130_000, 160_000])
+def test_of_the_packets_that_find_a_queue_its_share_is_marked(queue_bytes: int) -> None:
+    # Draws that cover [0, 1) evenly; three packets of no size find the same queue.
+    draws = [(number + 0.5) / 3_000 for number in range(3_000)]
+    counted = marker(draws)
+    for _ in range(1_000):
+        counted.marks(queue_bytes, 3, 0)
+    share = 0.2 * (queue_bytes - 40_000) / 120_000
+    assert counted.marked_packets == pytest.approx(3_000 * share, abs=1)
+
+
+def test_the_packets_of_a_burst_wait_for_each_other() -> None:
+    counted = marker([0.0])
+    # The first waits behind 39,000 bytes, the third behind 41,000.
+    assert counted.marks(39_000, 3, 1_000) == 1
+    assert counted.marked_packets == 1
+
+
+def test_equal_thresholds_are_a_step() -> None:
+    step = EcnMarker(
+        EcnThresholds(kmin_bytes=500, kmax_bytes=500, probability=1.0), lambda: 0.0
+    )
+    assert step.marks(500, 1, 100) == 0
+    assert step.marks(501, 1, 100) == 1
+
+
+@pytest.mark.parametrize("values", [(2, 1, 0.5), (-1, 1, 0.5), (1, 2, 1.5)])
+def test_thresholds_out_of_range_are_refused(values: tuple[int, int, float]) -> None:
+    with pytest.raises(ValueError, match=r"is not a probability|are no range"):
+        EcnThresholds(kmin_bytes=values[0], kmax_bytes=values[1], probability=values[2])
+
+
+def test_a_wire_knows_its_queue() -> None:
+    wire = Wire(name="s0:h0", rate_bps=8 * 10**9, delay_ns=700)
+    assert wire.queue_bytes(0) == 0
+    wire.enter(1_000, 0)
+    wire.enter(1_000, 100)
+    assert wire.queue_bytes(500) == 1_500
+    assert wire.queue_bytes(2_000) == 0
+
+
+def test_a_queue_of_gigabytes_is_still_counted() -> None:
+    # As many nanoseconds times bits per second do not fit in 64 bits.
+    wire = Wire(name="s0:h0", rate_bps=LINE, delay_ns=700)
+    for _ in range(100):
+        wire.enter(10**8, 0)
+    assert wire.queue_bytes(0) == pytest.approx(10**10, rel=1e-6)
+
+
+def flows_into_one(
+    transport: TransportPlan,
+    *,
+    senders: int = 2,
+    ecn: EcnThresholds | None = THRESHOLDS,
+    messages: int = 240,
+    late_ns: int = 2 * MS,
+    line_bps: int = LINE,
+    size: int = 250_000,
+    seed: int = 3,
+    queue_pairs: int = 1,
+) -> SimulationResult:
+    """Ranks send to the first one, each of them *late_ns* later than the one before."""
+    numbers = range(messages)
+    ranks = range(1, senders + 1)
+    world = world_group(senders + 1)
+    programs = [
+        program(
+            0,
+            world,
+            [receive(peer, size, number=n) for peer in ranks for n in numbers],
+        ),
+        *(
+            program(
+                rank,
+                world,
+                [
+                    compute((rank - 1) * late_ns),
+                    *(send(0, size, number=n, after=[0]) for n in numbers),
+                ],
+            )
+            for rank in ranks
+        ),
+    ]
+    topology = single_switch(senders + 1, line_bps, host_delay_ns=1_000, host_ecn=ecn)
+    layout = QueuePairLayout(count=queue_pairs)
+    plan = make_plan(programs, topology, transport=transport, layout=layout)
+    return simulate_plan(plan, topology, rng=random.Random(seed), burst_packets=1)
+
+
+def dcqcn(
+    profile: ProfileName, *, line_bps: int = LINE, **overrides: object
+) -> TransportPlan:
+    """DCQCN with a window of some 0.8 ms, which is not what limits."""
+    settings = DcqcnSettings(
+        profile=profile, overrides=DcqcnKnobs.model_validate(overrides)
+    )
+    return TransportPlan(
+        window_bytes=line_bps // 10**9 << 17,
+        congestion_control="dcqcn",
+        congestion_parameters=dcqcn_parameters(settings, line_bps),
+    )
+
+
+def test_the_same_seed_gives_the_same_marks() -> None:
+    first, second = (
+        flows_into_one(dcqcn("dcqcn-nvidia"), messages=5) for _ in range(2)
+    )
+    assert first.marked_packets == second.marked_packets
+    assert flow_rows(first.records) == flow_rows(second.records)
+
+
+def test_packets_that_cannot_be_marked_are_not() -> None:
+    window = TransportPlan(window_bytes=1 << 20, ecn=0)
+    result = flows_into_one(window, messages=5, late_ns=0)
+    assert sum(result.marked_packets.values()) == 0
+
+
+def test_marks_without_dcqcn_are_counted_and_change_nothing() -> None:
+    window = TransportPlan(window_bytes=1 << 20)
+    marked = flows_into_one(window, messages=5, late_ns=0)
+    unmarked = flows_into_one(window, ecn=None, messages=5, late_ns=0)
+    assert marked.marked_packets["s0:h0"] > 100
+    assert flow_rows(marked.records) == flow_rows(unmarked.records)
+
+
+@pytest.mark.parametrize(
+    ("scope", "limiters"), [("queue_pair", 4), ("destination", 2), ("port", 1)]
+)
+def test_a_receiver_limits_notifications_as_its_scope_says(
+    scope: str, limiters: int
+) -> None:
+    # All that waits at all is marked, and senders that keep to line rate make it wait.
+    always = EcnThresholds(kmin_bytes=0, kmax_bytes=0, probability=1.0)
+    transport = replace(
+        dcqcn("dcqcn-paper", min_rate="100%", cnp_scope=scope),
+        window_bytes=TransportPlan().window_bytes,
+    )
+    result = flows_into_one(
+        transport, ecn=always, messages=16, late_ns=0, queue_pairs=2
+    )
+    notifications = sum(flow.cnp for flow in flow_rows(result.records))
+
+    # One that comes while two messages are under way is counted for both.
+    intervals = result.end_ns / 50_000
+    assert 0.8 * limiters < notifications / intervals < 1.3 * limiters

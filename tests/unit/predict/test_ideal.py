@@ -1,0 +1,300 @@
+"""Ideal and ceiling against closed forms worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chakram.collectives.algorithms import AUTO, algorithm
+from chakram.collectives.ops import CollectiveOp
+from chakram.predict.ceiling import ceiling_ns
+from chakram.predict.ideal import Ideals, ideal_ns
+from chakram.predict.network_model import FabricModel, PathModel, PortModel
+
+GBPS = 10**9
+DELAY_NS = 1_000
+ACK_NS = 62 * 8  # at 1 Gbit/s, per link
+MTU = 4096
+
+
+def star(nranks: int, *, rate: int | None = GBPS, ranks_per_port: int = 1):
+    """Return ports on one switch, two links of 1 us between any two."""
+    return FabricModel(
+        port_of={rank: rank // ranks_per_port for rank in range(nranks)},
+        ports=tuple(PortModel(rate_bps=rate, switch="s0") for _ in range(nranks)),
+        uplinks_bps={},
+        path=lambda src, dst: PathModel(delay_ns=2 * DELAY_NS, rates_bps=(rate, rate)),
+    )
+
+
+def leaves(*, hosts_per_leaf: int, uplinks: int | None, uplink: int | None):
+    """Return two leaves of 1 Gbit/s ports; *uplinks* is their rate together."""
+
+    def path(src: int, dst: int) -> PathModel:
+        if src // hosts_per_leaf == dst // hosts_per_leaf:
+            return PathModel(delay_ns=0, rates_bps=(GBPS, GBPS))
+        return PathModel(delay_ns=0, rates_bps=(GBPS, uplink, uplink, GBPS))
+
+    nranks = 2 * hosts_per_leaf
+    return FabricModel(
+        port_of={rank: rank for rank in range(nranks)},
+        ports=tuple(
+            PortModel(rate_bps=GBPS, switch=f"leaf{rank // hosts_per_leaf}")
+            for rank in range(nranks)
+        ),
+        uplinks_bps={"leaf0": uplinks, "leaf1": uplinks},
+        path=path,
+    )
+
+
+def ideal(op: CollectiveOp, size: int, fabric: FabricModel, **more) -> int:
+    nranks = len(fabric.port_of)
+    name = more.pop("name", AUTO)
+    ranks = more.pop("ranks", range(nranks))
+    return ideal_ns(
+        algorithm(op, name),
+        ranks=tuple(ranks),
+        root=more.pop("root", 0),
+        input_bytes=size,
+        fabric=fabric,
+        path_mtu=MTU,
+        **more,
+    )
+
+
+def ceiling(op: CollectiveOp, size: int, fabric: FabricModel, **more) -> int | None:
+    nranks = len(fabric.port_of)
+    return ceiling_ns(
+        op,
+        ranks=tuple(range(nranks)),
+        root=more.pop("root", 0),
+        input_bytes=size,
+        fabric=fabric,
+        path_mtu=MTU,
+        **more,
+    )
+
+
+def test_ring_all_reduce_of_16_mib() -> None:
+    # 2 MiB a step: 512 packets of 58 bytes of headers, RETH and immediate once; the
+    # first packet is stored at the switch: 4096 + 58 + 16 bytes.
+    step = 8 * (2**21 + 512 * 58 + 20) + 8 * (4096 + 58 + 16) + 2 * DELAY_NS
+    way_back = 2 * DELAY_NS + 2 * ACK_NS
+    assert ideal(CollectiveOp.ALL_REDUCE, 2**24, star(8)) == 14 * step + way_back
+
+
+def test_ring_all_reduce_of_16_mib_has_a_ceiling_just_below() -> None:
+    payload = 2 * 7 * 2**24
+    packets = payload // MTU
+    bytes_of_eight_ports = payload + packets * 58 + 20
+    found = ceiling(CollectiveOp.ALL_REDUCE, 2**24, star(8))
+    assert found == bytes_of_eight_ports  # 8 bits a byte, 8 ports of 1 bit/ns
+    assert found < ideal(CollectiveOp.ALL_REDUCE, 2**24, star(8)) < 1.01 * found
+
+
+def test_direct_all_to_all_is_bound_by_the_port_and_has_one_latency() -> None:
+    part = 2**20 // 4
+    packet = 4096 + 58 + 16
+    wire = part + part // 4096 * 58 + 20
+    assert ideal(CollectiveOp.ALL_TO_ALL, 2**20, star(4)) == (
+        3 * 8 * wire + 8 * packet + 2 * DELAY_NS + 2 * DELAY_NS + 2 * ACK_NS
+    )
+
+
+def test_a_gather_is_bound_by_the_port_of_its_root() -> None:
+    wire = 4096 + 58 + 20
+    assert ideal(CollectiveOp.GATHER, 4096, star(5), root=2) == (
+        4 * 8 * wire + 8 * wire + 4 * DELAY_NS + 2 * ACK_NS
+    )
+
+
+def test_a_broadcast_takes_the_longest_chain_of_its_tree() -> None:
+    wire = 1000 + 58 + 20
+    hop = 2 * 8 * wire + 2 * DELAY_NS
+    # Of 4 ranks: 0 -> 1, then 1 -> 3 while 0 -> 2.
+    assert ideal(CollectiveOp.BROADCAST, 1000, star(4)) == (
+        2 * hop + 2 * DELAY_NS + 2 * ACK_NS
+    )
+
+
+def test_a_barrier_costs_latency() -> None:
+    hop = 2 * 8 * 78 + 2 * DELAY_NS
+    assert ideal(CollectiveOp.BARRIER, 0, star(8)) == (
+        3 * hop + 2 * DELAY_NS + 2 * ACK_NS
+    )
+
+
+def test_sends_save_the_rdma_header() -> None:
+    fabric = star(2)
+    write = ideal(CollectiveOp.SEND_RECV, 100, fabric)
+    send = ideal(CollectiveOp.SEND_RECV, 100, fabric, verb="send")
+    assert write - send == 2 * 8 * 16
+
+
+def test_ranks_of_one_port_share_it_and_meet_for_nothing() -> None:
+    wire = 4096 + 58 + 20
+    shared = star(4, ranks_per_port=2)
+    # Ranks 0, 1 | 2, 3: each port carries four of the messages across.
+    assert ideal(CollectiveOp.ALL_TO_ALL, 4 * 4096, shared) == (
+        4 * 8 * wire + 8 * wire + 4 * DELAY_NS + 2 * ACK_NS
+    )
+    assert ideal(CollectiveOp.ALL_TO_ALL, 4096, star(4, ranks_per_port=4)) == 0
+
+
+def test_uplinks_bound_what_they_carry_together() -> None:
+    size = 4 * 2**20
+    balanced = leaves(hosts_per_leaf=2, uplinks=2 * GBPS, uplink=GBPS)
+    narrow = leaves(hosts_per_leaf=2, uplinks=GBPS // 2, uplink=GBPS // 2)
+    part = 2**20 + 256 * 58 + 20
+    # Four of the messages of a leaf's two ranks leave it, at half a bit per ns.
+    found = ideal(CollectiveOp.ALL_TO_ALL, size, narrow)
+    assert 4 * 8 * part * 2 < found < 1.2 * 4 * 8 * part * 2
+    assert ideal(CollectiveOp.ALL_TO_ALL, size, balanced) < 1.02 * 3 * 8 * part
+
+
+def test_a_slow_link_on_the_path_bounds_a_single_message() -> None:
+    fabric = leaves(hosts_per_leaf=1, uplinks=None, uplink=GBPS // 10)
+    wire = 1000 + 58 + 20
+    ideals = Ideals(fabric, path_mtu=MTU)
+    assert ideals.message_ns(src=0, dst=1, size_bytes=1000) == (
+        2 * 8 * wire + 2 * 80 * wire + 2 * 8 * 62 + 2 * 80 * 62
+    )
+
+
+def test_a_message_to_a_rank_of_the_same_port_takes_no_time() -> None:
+    fabric = star(2, ranks_per_port=2)
+    assert Ideals(fabric, path_mtu=MTU).message_ns(src=0, dst=1, size_bytes=9) == 0
+
+
+def test_without_rates_there_is_only_latency() -> None:
+    fabric = star(4, rate=None)
+    assert ideal(CollectiveOp.ALL_REDUCE, 2**20, fabric) == 6 * 2_000 + 2_000
+    for op in CollectiveOp:
+        assert ceiling(op, 2**20, fabric) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "payload"),
+    [
+        (CollectiveOp.ALL_GATHER, 3 * 4096),
+        (CollectiveOp.REDUCE_SCATTER, 3 * 1024),
+        (CollectiveOp.ALL_TO_ALL, 3 * 1024),
+        (CollectiveOp.BROADCAST, 4096),
+        (CollectiveOp.REDUCE, 4096),
+        (CollectiveOp.GATHER, 3 * 4096),
+        (CollectiveOp.SCATTER, 3 * 1024),
+        (CollectiveOp.SEND_RECV, 4096),
+    ],
+)
+def test_ceilings_of_four_ranks_on_four_ports(op: CollectiveOp, payload: int) -> None:
+    packets = -(-payload // MTU)
+    assert ceiling(op, 4096, star(4)) == 8 * (payload + packets * 58 + 20)
+
+
+@pytest.mark.parametrize(
+    ("op", "payload"),
+    [
+        (CollectiveOp.ALL_REDUCE, 4096),
+        (CollectiveOp.ALL_GATHER, 2 * 4096),
+        (CollectiveOp.ALL_TO_ALL, 4096),
+        (CollectiveOp.GATHER, 2 * 4096),
+        (CollectiveOp.SCATTER, 2 * 1024),
+        (CollectiveOp.SEND_RECV, 4096),
+    ],
+)
+def test_ceilings_of_four_ranks_on_two_ports(op: CollectiveOp, payload: int) -> None:
+    packets = -(-payload // MTU)
+    fabric = star(4, ranks_per_port=2)
+    assert ceiling(op, 4096, fabric) == 8 * (payload + packets * 58 + 20)
+
+
+def test_nothing_has_no_ceiling() -> None:
+    assert ceiling(CollectiveOp.BARRIER, 0, star(4)) is None
+    assert ceiling(CollectiveOp.ALL_REDUCE, 0, star(4)) is None
+    assert ceiling(CollectiveOp.ALL_REDUCE, 9, star(4, ranks_per_port=4)) is None
+
+
+@pytest.mark.parametrize("op", CollectiveOp)
+@pytest.mark.parametrize("nranks", [2, 3, 8])
+@pytest.mark.parametrize("ranks_per_port", [1, 2])
+@pytest.mark.parametrize("size", [0, 1, 100_000])
+def test_no_ideal_is_below_its_ceiling(
+    op: CollectiveOp, nranks: int, ranks_per_port: int, size: int
+) -> None:
+    fabric = star(nranks, ranks_per_port=ranks_per_port)
+    assert (ceiling(op, size, fabric) or 0) <= ideal(op, size, fabric)
+
+
+def test_an_uneven_all_to_all_is_bounded_by_its_busiest_port() -> None:
+    fabric = star(3)
+    # Position 1 sends most; what position 2 keeps crosses no port.
+    matrix = ((7, 1_000, 0), (50_000, 9, 50_000), (0, 0, 900_000))
+    bound = ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix)
+    assert bound == 8 * (100_000 + -(-100_000 // MTU) * 58 + 20)
+    for name in ("direct", "pairwise"):
+        found = ideal(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
+        assert bound < found < 1.1 * bound
+
+
+def test_even_splits_have_the_times_of_an_all_to_all() -> None:
+    fabric = star(4)
+    matrix = ((2**18,) * 4,) * 4
+    for name in ("direct", "pairwise"):
+        uneven = ideal(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
+        assert uneven == ideal(CollectiveOp.ALL_TO_ALL, 2**20, fabric, name=name)
+    assert ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix) == ceiling(
+        CollectiveOp.ALL_TO_ALL, 2**20, fabric
+    )
+
+
+def test_without_credits_left_a_message_waits_for_a_grant() -> None:
+    # A broadcast of two ranks in 8 chunks, one way there and one back after each.
+    size, chunks = 8 * 4096, 8
+    wire = 4096 + 58 + 20
+    there = 2 * 8 * wire + 2 * DELAY_NS
+    grant = 2 * 8 * (58 + 20) + 2 * DELAY_NS
+    ack = 2 * ACK_NS + 2 * DELAY_NS
+
+    def found(credits: int) -> int:
+        name = f"ring(chunks={chunks})"
+        op = CollectiveOp.BROADCAST
+        return ideal(op, size, star(2), name=name, credits=credits)
+
+    assert found(1) == chunks * there + (chunks - 1) * grant + ack
+    # With enough of them the port is never idle.
+    assert found(8) == found(0) == (chunks - 1) * 8 * wire + there + ack
+    assert found(0) <= found(3) < found(2) < found(1)
+
+
+def test_grants_within_a_host_take_no_time() -> None:
+    fabric = replace(star(2, ranks_per_port=2), local_bps={(0, 1): GBPS, (1, 0): GBPS})
+    how = "ring(chunks=8)"
+    times = {
+        ideal(CollectiveOp.BROADCAST, 8000, fabric, name=how, credits=credits)
+        for credits in (0, 1, 5)
+    }
+    assert times == {8 * 8000}
+
+
+@pytest.mark.parametrize(
+    ("op", "payload"),
+    [
+        # Hosts of two ports each: two ranks of four to either side.
+        (CollectiveOp.ALL_TO_ALL, 2 * 2 * 1024),
+        (CollectiveOp.ALL_GATHER, 2 * 4096),
+        (CollectiveOp.BROADCAST, 4096),
+        (CollectiveOp.SEND_RECV, 4096),
+    ],
+)
+def test_ports_of_a_host_whose_messages_stay_within_it_share_its_ceiling(
+    op: CollectiveOp, payload: int
+) -> None:
+    pairs = [(0, 1), (1, 0), (2, 3), (3, 2)]
+    fabric = replace(star(4), local_bps=dict.fromkeys(pairs, 0))
+    packets = -(-payload // MTU)
+    found = ceiling(op, 4096, fabric)
+    assert found == 8 * (payload + packets * 58 + 20) // 2
+    assert found <= ideal(op, 4096, fabric)
+    alone = replace(star(4), local_bps=dict.fromkeys([(0, 1), (1, 2), (2, 3)], 0))
+    assert ceiling(op, 4096, alone) is None

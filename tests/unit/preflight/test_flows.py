@@ -1,0 +1,142 @@
+"""Measurements in virtual time: the simulator's fabric has the fault, they show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from random import Random
+from typing import TYPE_CHECKING
+
+from chakram.fabric.shapes import single_switch
+from chakram.plan.placement import place
+from chakram.plan.plan import RunSettings
+from chakram.predict.simulator.job import simulate_plan
+from chakram.preflight.flows import JOB, Figures, measurement, read_flows
+from chakram.preflight.outcome import Measured, expected_bps, report_of
+from chakram.preflight.rounds import all_rounds, shifted
+from chakram.preflight.settings import PreflightSettings
+from chakram.program.operations import check_program
+from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from chakram.preflight.flows import Measurement
+
+COUNT = 4
+SETTINGS = PreflightSettings(
+    path_mtu=1024, check_mtu=False, check_classes=False, pings=5
+)
+SIZE_BYTES = 128 * 1024
+DELAY_NS = 5_000
+
+Pairs = set[tuple[int, int]]
+ALL: Pairs = set(permutations(range(COUNT), 2))
+
+
+def measured_over(
+    *, reached: Collection[tuple[int, int]] = ALL, passes: Collection[tuple[int, int]]
+) -> Measurement:
+    return measurement(
+        rounds=all_rounds(COUNT),
+        reached=reached,
+        passes=passes,
+        permutation=shifted(range(COUNT)),
+        size_of=lambda _: SIZE_BYTES,
+        settings=SETTINGS,
+    )
+
+
+def simulated(
+    programs: Measurement, *, slow: int | None = None
+) -> tuple[dict[tuple[int, int], Figures], dict[tuple[int, int], Figures]]:
+    """Return what is measured over a star whose host *slow* has a tenth of the rate."""
+    for program in programs.programs:
+        assert check_program(program) == []
+    star = single_switch(COUNT, 100 * MBIT, host_delay_ns=DELAY_NS)
+    links = tuple(
+        replace(link, rate_bps=10 * MBIT)
+        if slow is not None and f"h{slow}" in (link.a.node, link.b.node)
+        else link
+        for link in star.links
+    )
+    found = ports(COUNT)
+    plan = place(
+        {JOB: programs.programs},
+        [found[program.rank] for program in programs.programs],
+        {},
+        TRANSPORT,
+        RunSettings(warmup=0, measured=1, sync="free"),
+        shards={},
+        run_id="r",
+    )
+    result = simulate_plan(plan, replace(star, links=links), rng=Random(1))
+    return read_flows(result.records.flows, programs)
+
+
+def test_every_pair_reaches_the_rate_of_its_links() -> None:
+    alone, together = simulated(measured_over(passes=ALL))
+
+    found = ports(COUNT)
+    assert set(alone) == ALL
+    assert set(together) == set(shifted(range(COUNT)))
+    for (a, b), figures in [*alone.items(), *together.items()]:
+        expected = expected_bps(
+            found[a], found[b], TRANSPORT, size_bytes=figures.size_bytes
+        )
+        assert expected is not None
+        goodput = figures.size_bytes * 8e9 / figures.elapsed_ns
+        assert 0.96 < goodput / expected <= 1.0
+        assert figures.retransmitted == 0
+    for figures in alone.values():
+        assert len(figures.round_trips_ns) == SETTINGS.pings
+        # Twice over two links, and the packets themselves.
+        assert all(4 * DELAY_NS < each < 60_000 for each in figures.round_trips_ns)
+
+
+def test_only_pairs_of_a_slow_link_are_slow() -> None:
+    measured = Measured(tested=ALL)
+    measured.alone, measured.together = simulated(measured_over(passes=ALL), slow=2)
+
+    report = report_of(ports(COUNT), measured, transport=TRANSPORT, settings=SETTINGS)
+
+    rates = [each for each in report.findings if each.check == "rate"]
+    (finding,) = rates
+    assert finding.where == "h2 <-> all others"
+    assert finding.found.startswith("less than 90% of what its links state: 10% (9.")
+
+
+def test_pairs_whose_long_packets_are_lost_are_left_out_and_the_rest_is_measured() -> (
+    None
+):
+    short = {pair for pair in ALL if pair[0] == 1}
+
+    alone, together = simulated(measured_over(passes=ALL - short))
+
+    assert {pair for pair, each in alone.items() if each.size_bytes} == ALL - short
+    assert all(each.round_trips_ns for each in alone.values())
+    assert set(together) == {pair for pair in shifted(range(COUNT)) if pair[0] != 1}
+
+
+def test_who_reaches_nobody_is_left_out() -> None:
+    reached = {pair for pair in ALL if 3 not in pair}
+
+    programs = measured_over(reached=reached, passes=reached)
+    alone, _ = simulated(programs)
+
+    assert [program.rank for program in programs.programs] == [0, 1, 2]
+    assert set(alone) == reached
+
+
+def test_parts_that_do_not_reach_each_other_are_measured_by_themselves() -> None:
+    reached = {(0, 1), (1, 0), (2, 3), (3, 2)}
+
+    alone, _ = simulated(measured_over(reached=reached, passes=reached))
+
+    assert set(alone) == reached
+
+
+def test_one_way_is_not_enough_for_messages() -> None:
+    programs = measured_over(reached={(0, 1), (1, 2), (2, 1)}, passes=ALL)
+
+    assert [program.rank for program in programs.programs] == [1, 2]

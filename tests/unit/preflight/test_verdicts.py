@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chakram.preflight.folding import Fact, fold
+from chakram.preflight.probing import PathReport, probe_packets
+from chakram.preflight.report import FAILED, UNPROVEN, PairReport
+from chakram.preflight.settings import PreflightSettings
+from chakram.preflight.verdicts import pair_facts, path_facts
+from tests.unit.preflight.ports import TRANSPORT, ports
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SETTINGS = PreflightSettings(path_mtu=1024, paths=2)
+PACKETS = probe_packets(ports(2), TRANSPORT, SETTINGS)
+SOURCE_PORTS = (0xC000, 0xC020)
+PAIR = ("h0", "h1")
+
+
+def path(
+    *,
+    longest: Sequence[int] = (1500, 1500),
+    rewrite: dict[int, int] | None = None,
+    lost: Sequence[int] = (),
+) -> PathReport:
+    """Return what is counted if packets of at most *longest* arrive, by path.
+
+    None of a type of service that is *lost* does.
+    """
+    report = PathReport()
+    for number, packet in enumerate(PACKETS):
+        for where, limit in enumerate(longest):
+            report.sent[number, where] = 2
+            if packet.size_bytes <= limit and packet.tos not in lost:
+                report.arrived[number, where] = 2
+                arrived = (rewrite or {}).get(packet.tos, packet.tos)
+                report.classes[packet.tos, arrived] += 2
+    return report
+
+
+def facts_of(report: PathReport | None) -> list[Fact]:
+    return list(
+        path_facts(
+            PAIR,
+            report,
+            packets=PACKETS,
+            source_ports=SOURCE_PORTS,
+            address="198.18.0.2",
+            settings=SETTINGS,
+        )
+    )
+
+
+def found_in(report: PathReport | None) -> list[tuple[str, str]]:
+    found = facts_of(report)
+    return [(fact.check, fact.found) for fact in found if fact.verdict == FAILED]
+
+
+def test_a_sound_path_has_no_findings() -> None:
+    assert found_in(path()) == []
+
+
+@pytest.mark.parametrize("report", [None, path(longest=(0, 0))])
+def test_nothing_that_arrives_is_one_finding(report: PathReport | None) -> None:
+    assert found_in(report) == [("reach", "no packet arrives")]
+
+
+def test_who_refuses_packets_is_said() -> None:
+    def hint(report: PathReport) -> str | None:
+        (fact,) = facts_of(report)
+        return fact.hint
+
+    assert hint(PathReport()) == (
+        "nobody says why: cable, VLAN, filter, or a wrong route?"
+    )
+    assert hint(PathReport(refused={(0, 0): errno.ENETUNREACH})) == (
+        "the sender's own kernel refuses them: there is no route"
+    )
+    assert hint(PathReport(unreachable={(errno.ECONNREFUSED, 0xC6120002)})) == (
+        "198.18.0.2 says: nobody has the UDP port"
+    )
+    assert hint(PathReport(unreachable={(errno.EHOSTUNREACH, 0)})) == (
+        "a router, or the sender's own kernel, says: the host does not answer"
+    )
+
+
+def test_a_path_of_several_that_is_broken_is_named_by_its_source_port() -> None:
+    assert found_in(path(longest=(1500, 0))) == [
+        ("reach", "nothing arrives from UDP source port 49184 (of 2)")
+    ]
+
+
+# A packet of a path MTU has 64 bytes more: one byte less than 1088 is too few.
+@pytest.mark.parametrize(
+    ("longest", "passing"), [(1087, 512), (575, 256), (319, None), (128, None)]
+)
+def test_a_black_hole_is_told_with_what_passes(
+    longest: int, passing: int | None
+) -> None:
+    ((check, found),) = found_in(path(longest=(longest, longest)))
+
+    assert check == "mtu"
+    rest = f"path MTU {passing} does" if passing else "not even path MTU 256 does"
+    assert found == (
+        f"packets of 1088 bytes (path MTU 1024) do not arrive, {rest}; "
+        "nobody says so: a black hole"
+    )
+
+
+def test_the_path_mtu_just_fits() -> None:
+    assert found_in(path(longest=(1088, 1088))) == []
+
+
+def test_jumbo_frames_missing_on_one_of_several_ways_are_named() -> None:
+    ((_, found),) = found_in(path(longest=(1500, 600)))
+
+    assert "do not arrive from UDP source port 49184 (of 2), path MTU 512" in found
+
+
+def test_who_says_that_packets_are_too_big_is_named() -> None:
+    report = path(longest=(600, 600))
+    report.too_big.add((1000, 0xC612FF01))
+
+    ((_, found),) = found_in(report)
+
+    assert found.endswith("198.18.255.1 says that its MTU is 1000")
+
+
+def test_an_interface_that_refuses_long_packets_is_told_from_the_fabric() -> None:
+    report = path(longest=(600, 600))
+    report.refused[len(PACKETS) - 1, 0] = errno.EMSGSIZE
+
+    ((_, found),) = found_in(report)
+
+    assert found.endswith(
+        "the sender's own interface refuses them: too long for its MTU"
+    )
+
+
+DATA = 26 << 2
+CNP = 48 << 2 | 2
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "check", "found"),
+    [
+        (
+            {DATA | ecn: ecn for ecn in range(4)},
+            "dscp",
+            "DSCP 26 arrives as 0: bleached",
+        ),
+        (
+            {DATA | ecn: 10 << 2 | ecn for ecn in range(4)},
+            "dscp",
+            "DSCP 26 arrives as 10: rewritten",
+        ),
+        ({DATA | 2: DATA}, "ecn", "ECT(0) arrives as Not-ECT: cleared"),
+        (
+            {DATA | 2: DATA | 3},
+            "ecn",
+            "ECT(0) arrives as CE: marked although the path is idle",
+        ),
+        ({DATA | 3: DATA | 2}, "ecn", "CE arrives as ECT(0): rewritten"),
+        ({DATA: DATA | 3}, "ecn", "Not-ECT arrives as CE: rewritten"),
+    ],
+)
+def test_what_becomes_of_a_class_is_named(
+    rewrite: dict[int, int], check: str, found: str
+) -> None:
+    assert found_in(path(rewrite=rewrite)) == [(check, found)]
+
+
+@pytest.mark.parametrize(
+    ("lost", "check", "found"),
+    [
+        ([CNP], "dscp", "no packet of DSCP 48 arrives"),
+        ([DATA | 3], "ecn", "no packet of DSCP 26 with CE arrives"),
+        (
+            [DATA | 1, DATA | 3],
+            "ecn",
+            "no packet of DSCP 26 with ECT(1), CE arrives",
+        ),
+    ],
+)
+def test_a_class_of_which_nothing_arrives_is_named(
+    lost: list[int], check: str, found: str
+) -> None:
+    assert found_in(path(lost=lost)) == [(check, found)]
+
+
+@pytest.mark.parametrize(
+    ("tos", "check", "found"),
+    [
+        (CNP, "dscp", "no packet of DSCP 48 arrives"),
+        (DATA | 3, "ecn", "no packet of DSCP 26 with CE arrives"),
+    ],
+)
+def test_a_class_that_is_lost_on_one_of_several_ways_is_named_with_it(
+    tos: int, check: str, found: str
+) -> None:
+    report = path(lost=[tos])
+    number = next(n for n, packet in enumerate(PACKETS) if packet.tos == tos)
+    report.arrived[number, 1] = 1
+
+    assert found_in(report) == [
+        (check, f"{found} from UDP source port {SOURCE_PORTS[0]} (of 2)")
+    ]
+
+
+def test_probes_have_the_fields_that_packets_of_their_class_have() -> None:
+    classes = {packet.tos for packet in PACKETS}
+
+    # Marks are for data; CNPs leave with the ECN field of data, ACKs without.
+    assert classes == {*(DATA | ecn for ecn in range(4)), 26 << 2, CNP}
+
+
+def pair(**figures: Any) -> PairReport:
+    return replace(
+        PairReport(
+            source="h0",
+            destination="h1",
+            goodput_bps=95e6,
+            expected_bps=100e6,
+            round_trip_p50_ns=100_000,
+            packets=1000,
+        ),
+        **figures,
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "settings", "verdicts"),
+    [
+        ({}, {}, []),
+        ({"goodput_bps": 90e6}, {}, []),
+        ({"goodput_bps": 89e6}, {}, [("rate", FAILED)]),
+        # The data plane may have been what limited, but not by so much.
+        ({"goodput_bps": 70e6, "generator_share": 0.2}, {}, [("rate", UNPROVEN)]),
+        ({"goodput_bps": 12e6, "generator_share": 0.2}, {}, [("rate", FAILED)]),
+        # A twentieth of its time is where that begins to count.
+        ({"goodput_bps": 85e6, "generator_share": 0.06}, {}, [("rate", UNPROVEN)]),
+        ({"goodput_bps": 85e6, "generator_share": 0.04}, {}, [("rate", FAILED)]),
+        ({"goodput_bps": 12e6, "expected_bps": None}, {}, []),
+        ({}, {"max_latency_ns": 100_000}, []),
+        ({}, {"max_latency_ns": 99_999}, [("latency", FAILED)]),
+        ({"retransmitted": 1}, {}, []),
+        ({"retransmitted": 2}, {}, [("loss", FAILED)]),
+        ({"together_bps": 40e6}, {}, []),
+        (
+            {"together_bps": 40e6},
+            {"min_permutation_share": 0.5},
+            [("permutation", FAILED)],
+        ),
+    ],
+)
+def test_figures_are_held_against_what_is_demanded(
+    figures: dict[str, Any],
+    settings: dict[str, Any],
+    verdicts: list[tuple[str, str]],
+) -> None:
+    demanded = replace(SETTINGS, **settings)
+
+    found = pair_facts(pair(**figures), demanded, not_measured=None)
+
+    assert [(fact.check, fact.verdict) for fact in found] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("settings", "checks"),
+    [
+        ({}, ["rate"]),
+        ({"check_rate": False}, []),
+        ({"check_rate": False, "max_latency_ns": 1}, ["latency"]),
+        ({"min_permutation_share": 0.5}, ["rate", "permutation"]),
+    ],
+)
+def test_what_was_not_measured_proves_nothing(
+    settings: dict[str, Any], checks: list[str]
+) -> None:
+    demanded = replace(SETTINGS, **settings)
+    facts = pair_facts(
+        pair(goodput_bps=None, round_trip_p50_ns=None),
+        demanded,
+        not_measured="it hung",
+        in_permutation=True,
+    )
+
+    found = [(fact.check, fact.verdict, fact.found) for fact in facts]
+    assert found == [(check, UNPROVEN, "not measured: it hung") for check in checks]
+
+
+NAMES = ("h0", "h1", "h2", "h3")
+TESTED = list(permutations(NAMES, 2))
+
+
+def folded(pairs: Sequence[tuple[str, str]]) -> list[str]:
+    found = fold(
+        [Fact("mtu", FAILED, each, "too short", None) for each in pairs], TESTED
+    )
+    assert sorted(each for finding in found for each in finding.pairs) == sorted(pairs)
+    return [finding.where for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "where"),
+    [
+        ([], []),
+        ([("h0", "h1")], ["h0 -> h1"]),
+        ([("h0", "h1"), ("h1", "h0")], ["h0 <-> h1"]),
+        ([each for each in TESTED if each[0] == "h2"], ["h2 -> all others"]),
+        ([each for each in TESTED if each[1] == "h2"], ["all others -> h2"]),
+        ([each for each in TESTED if "h2" in each], ["h2 <-> all others"]),
+        (
+            [each for each in TESTED if each[0] == "h2" or each == ("h0", "h1")],
+            ["h2 -> all others", "h0 -> h1"],
+        ),
+        (
+            [("h0", "h1"), ("h1", "h2"), ("h2", "h3"), ("h3", "h0"), ("h2", "h0")],
+            ["h0 -> h1, h1 -> h2, h2 -> h0, h2 -> h3 and 1 more"],
+        ),
+        (TESTED, ["all pairs"]),
+    ],
+)
+def test_a_fault_of_one_port_is_said_once(
+    pairs: list[tuple[str, str]], where: list[str]
+) -> None:
+    assert folded(pairs) == where
+
+
+def test_different_faults_stay_apart_and_come_in_the_order_of_the_checks() -> None:
+    found = fold(
+        [
+            Fact("rate", FAILED, ("h0", "h1"), "slow", None, 0.1, "1Mbit"),
+            Fact("rate", FAILED, ("h1", "h0"), "slow", None, 0.2, "2Mbit"),
+            Fact("mtu", FAILED, ("h0", "h1"), "short", "raise it"),
+        ],
+        TESTED,
+    )
+
+    assert list(map(str, found)) == [
+        "mtu: h0 -> h1: short (raise it)",
+        "rate: h0 <-> h1: slow: 1Mbit to 2Mbit",
+    ]

@@ -1,0 +1,115 @@
+"""What is found wrong in the program of one rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.splits import Splits
+from chakram.program.operations import (
+    CollectiveOperation,
+    ComputeOperation,
+    RankProgram,
+    ReceiveOperation,
+    SendOperation,
+    check_program,
+)
+
+GROUPS = (
+    ProcessGroup(name="g", ranks=(0, 1)),
+    ProcessGroup(name="others", ranks=(1, 2)),
+)
+
+
+def together(**more) -> CollectiveOperation:
+    fields = {
+        "node_id": None,
+        "name": "c",
+        "dependencies": (),
+        "group": "g",
+        "number": 0,
+        "op": CollectiveOp.ALL_REDUCE,
+        "algorithm": "ring",
+        "input_bytes": 8,
+        "trace_bytes": 8,
+    }
+    return CollectiveOperation(**{**fields, **more})
+
+
+def message(kind: type = SendOperation, **more):
+    fields = {
+        "node_id": None,
+        "name": "m",
+        "dependencies": (),
+        "peer": 1,
+        "number": 0,
+        "tag": 0,
+        "size_bytes": 1,
+        "trace_bytes": 1,
+    }
+    return kind(**{**fields, **more})
+
+
+def uneven(sent: tuple[int, ...], received: tuple[int, ...]) -> CollectiveOperation:
+    return together(op=CollectiveOp.ALL_TO_ALL_V, splits=Splits(sent, received))
+
+
+def wait(*dependencies: int, duration_ns: int = 1) -> ComputeOperation:
+    return ComputeOperation(
+        node_id=None, name="w", dependencies=dependencies, duration_ns=duration_ns
+    )
+
+
+def problems(*operations) -> list[str]:
+    return check_program(
+        RankProgram(job="j", rank=0, groups=GROUPS, operations=operations)
+    )
+
+
+def test_a_sound_program_has_no_problems() -> None:
+    assert (
+        problems(
+            together(),
+            wait(0),
+            message(dependencies=(1,)),
+            message(ReceiveOperation),
+            together(number=1, dependencies=(0,), root=1),
+            replace(uneven((3, 2), (3, 0)), number=2),
+        )
+        == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("operations", "wanted"),
+    [
+        ([wait(4)], "job j rank 0 operation 0: depends on 4, which is not there"),
+        ([together(group="x")], "job j rank 0 operation 0: unknown process group 'x'"),
+        ([together(group="others")], "job j rank 0 operation 0: not a member of"),
+        ([together(root=2)], "job j rank 0 operation 0: root 2 is not in the group"),
+        ([together(input_bytes=-1)], "job j rank 0 operation 0: negative size -1"),
+        ([message(peer=0)], "job j rank 0 operation 0: sends to itself"),
+        ([message(size_bytes=-2)], "job j rank 0 operation 0: negative size -2"),
+        ([wait(duration_ns=-3)], "job j rank 0 operation 0: negative duration -3"),
+        ([together(number=1)], "the collectives of 'g' are not numbered 0..0"),
+        ([wait(1), wait(0)], "job j rank 0: dependencies form a cycle"),
+        (
+            [together(op=CollectiveOp.ALL_TO_ALL_V)],
+            "job j rank 0 operation 0: all_to_all_v without splits",
+        ),
+        (
+            [together(op=CollectiveOp.ALL_TO_ALL, splits=Splits((1, 2), (1, 0)))],
+            "job j rank 0 operation 0: all_to_all with splits",
+        ),
+        ([uneven((1,), (1,))], "splits for other than 2 ranks"),
+        ([uneven((1, 2), (1, 2, 3))], "splits for other than 2 ranks"),
+        ([uneven((), ())], "splits for other than 2 ranks"),
+        ([uneven((1, -1), (1, 0))], "a negative split"),
+        ([uneven((1, 2), (3, 2))], "keeps another part than it gets from itself"),
+    ],
+)
+def test_every_problem_is_found(operations: list, wanted: str) -> None:
+    assert any(wanted in text for text in problems(*operations))

@@ -1,0 +1,151 @@
+"""Shares of ranks become records of collectives."""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+
+import pytest
+
+from chakram.results.joining import CollectiveJoiner
+from chakram.results.records import (
+    CAUSE_OPERATION,
+    FLOW_FIELDS,
+    SHARE_FIELDS,
+    RecordRows,
+)
+from chakram.results.resolve import OperationTable
+from chakram.results.run_records import CollectiveKey, CollectiveRecord
+from chakram.testing.results import (
+    ALL_REDUCE_NS,
+    ALL_TO_ALL_NS,
+    COMPUTE_NS,
+    ITERATION_NS,
+    MARKED_PER_SHARE,
+    MESSAGE_NS,
+    row_of,
+    small_plan,
+    small_rows,
+)
+
+WORLD = CollectiveKey("moe", "world", 0)
+MESSAGE = CollectiveKey("moe", "p2p:0>1", 0)
+
+
+def joiner(offsets_ns: tuple[int, ...] = ()) -> CollectiveJoiner:
+    return CollectiveJoiner(
+        OperationTable(small_plan()), warmup=1, offsets_ns=offsets_ns
+    )
+
+
+def by_key(records: list[CollectiveRecord]) -> dict[CollectiveKey, CollectiveRecord]:
+    return {record.identity.key: record for record in records}
+
+
+def test_time_runs_from_first_start_to_last_end() -> None:
+    record = by_key(joiner().add(small_rows(1, slower_ns=9000)))[WORLD]
+    assert record.complete
+    assert record.measured
+    assert record.start_ns == ITERATION_NS + COMPUTE_NS
+    assert record.duration_ns == ALL_REDUCE_NS + 9000
+    assert record.mean_duration_ns == ALL_REDUCE_NS + 9000 // 4
+    assert record.sent_bytes == 4 * 6 * 2**18
+    assert record.start_spread_ns == 0
+    assert record.ce == 4 * MARKED_PER_SHARE
+
+
+def test_critical_flow_is_the_one_acknowledged_last() -> None:
+    critical = by_key(joiner().add(small_rows(1, slower_ns=1)))[WORLD].critical
+    assert critical is not None
+    assert (critical.src, critical.dst, critical.step) == (3, 0, 5)
+    assert critical.last_acked_ns == ITERATION_NS + COMPUTE_NS + ALL_REDUCE_NS + 1
+
+
+def test_message_starts_when_its_sender_starts() -> None:
+    record = by_key(joiner().add(small_rows(1)))[MESSAGE]
+    assert record.duration_ns == MESSAGE_NS
+    assert record.mean_duration_ns == MESSAGE_NS
+
+
+def test_order_of_ranks_does_not_matter() -> None:
+    expected = by_key(joiner().add(small_rows(1)))
+    for order in itertools.permutations(range(4)):
+        joining = joiner()
+        records = []
+        for rank in order:
+            records += joining.add(small_rows(1, ranks=[rank]))
+        found = by_key(records)
+        assert found.keys() == expected.keys()
+        for key, record in found.items():
+            assert record.duration_ns == expected[key].duration_ns
+        assert joining.unfinished() == []
+
+
+def test_collective_is_given_with_the_share_that_completes_it() -> None:
+    joining = joiner()
+    assert joining.add(small_rows(1, ranks=[0, 1, 2])) != []
+    (last, other) = joining.add(small_rows(1, ranks=[3]))
+    assert {last.identity.key.group, other.identity.key.group} == {"world", "ep1"}
+
+
+def test_unfinished_collectives_are_partial() -> None:
+    joining = joiner()
+    joining.add(small_rows(1, ranks=[0, 1]))
+    rows = small_rows(1, ranks=[2])
+    # The last rank got as far as its flows.
+    joining.add(RecordRows(flows=rows.flows))
+    records = by_key(joining.unfinished())
+    assert set(records) == {WORLD, CollectiveKey("moe", "ep1", 0)}
+    assert not records[WORLD].complete
+    assert records[WORLD].shares == 2
+    only_flows = records[CollectiveKey("moe", "ep1", 0)]
+    assert only_flows.shares == 0
+    assert only_flows.duration_ns == ALL_TO_ALL_NS
+
+
+def test_partial_message_of_which_only_the_receiver_spoke() -> None:
+    joining = joiner()
+    joining.add(small_rows(1, ranks=[1]))
+    record = by_key(joining.unfinished())[MESSAGE]
+    assert (record.duration_ns, record.mean_duration_ns) == (0, 0)
+
+
+def test_offsets_bring_all_ranks_to_one_clock() -> None:
+    record = by_key(joiner((0, 0, 0, 500)).add(small_rows(1)))[WORLD]
+    assert record.duration_ns == ALL_REDUCE_NS + 500
+    assert record.start_spread_ns == 500
+
+
+def test_waits_of_steps_add_up() -> None:
+    record = by_key(joiner().add(small_rows(1, generator_wait_ns=100)))[WORLD]
+    assert record.generator_wait_ns == 6 * 100
+
+
+def test_waits_of_flows_released_together_do_not_add_up() -> None:
+    rows = small_rows(1, ranks=[0], generator_wait_ns=100)
+    width, cause = len(FLOW_FIELDS), FLOW_FIELDS.index("cause_kind")
+    for start in range(0, len(rows.flows), width):
+        rows.flows[start + cause] = CAUSE_OPERATION
+    joining = joiner()
+    joining.add(rows)
+    assert by_key(joining.unfinished())[WORLD].generator_wait_ns == 100
+
+
+@pytest.mark.parametrize(("wait_ns", "bound"), [(3333, False), (3334, True)])
+def test_generator_bound_means_more_than_five_percent(
+    wait_ns: int, bound: bool
+) -> None:
+    record = by_key(joiner().add(small_rows(1, generator_wait_ns=wait_ns)))[WORLD]
+    assert record.generator_bound is bound
+
+
+def test_warm_up_is_told_apart() -> None:
+    joining = joiner()
+    assert not any(record.measured for record in joining.add(small_rows(0)))
+    assert all(record.measured for record in joining.add(small_rows(1)))
+
+
+def test_communication_of_a_compute_operation_is_refused() -> None:
+    rows = RecordRows(shares=array("q", row_of(SHARE_FIELDS, operation=0)))
+    with pytest.raises(ValueError, match="compute operation"):
+        joiner().add(rows)
