@@ -4,8 +4,10 @@ They fill what they miss with zeros, wait for ever or abort; this one says what 
 misses.  It shares nothing with the reader of ``chakram.chakra`` but the generated code
 of the schema.
 
+Whether the timeline visualizer knows nodes by their names is a question of its own.
+
 Sources: ``Statistics.cc`` and ``Workload.cc`` of ASTRA-sim 518bd51, which was built
-and run, and ``et_feeder_node.cpp`` of Chakra 1.0.0.
+and run; ``et_feeder_node.cpp`` and ``timeline_visualizer.py`` of Chakra 1.0.0.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["strict_problems"]
+__all__ = ["shown_problems", "strict_problems"]
 
 _MEM_LOAD, _MEM_STORE, _COMP, _SEND, _RECV, _COLL = range(2, 8)
 _SIMULATED = {0: "all_reduce", 2: "all_gather", 6: "all_to_all", 7: "reduce_scatter"}
@@ -35,6 +37,15 @@ _ARMS = {
     "comm_tag": "int32_val",
     "pg_name": "string_val",
     "is_cpu_op": "bool_val",
+}
+_MEMORIES = ("LOCAL_MEMORY", "REMOTE_MEMORY")
+_SHOWN: dict[int, list[tuple[str, ...]]] = {
+    _COMP: [("COMP_NODE",)],
+    _MEM_LOAD: [("MEM_LOAD_NODE", memory) for memory in _MEMORIES],
+    _MEM_STORE: [("MEM_STORE_NODE", memory) for memory in _MEMORIES],
+    _COLL: [("COMM_COLL_NODE",)],
+    _SEND: [("COMM_SEND_NODE",)],
+    _RECV: [("COMM_RECV_NODE",)],
 }
 _NEEDED = {
     _COMP: ("num_ops", "tensor_size"),
@@ -101,6 +112,18 @@ def strict_problems(folder: Path) -> list[str]:
             problems.append(f"group {group!r}: has collectives and one rank")
     problems += [f"message {each}: has one end" for each, n in messages.items() if n]
     return problems
+
+
+def shown_problems(folder: Path) -> list[str]:
+    """Return the names that the timeline visualizer would not know a node by."""
+    return [
+        f"{path.name}: node {node.id} is called {node.name!r}"
+        for path in sorted(folder.glob("*.et"))
+        for node in _nodes(path)
+        if not any(
+            all(word in node.name for word in words) for words in _SHOWN[node.type]
+        )
+    ]
 
 
 def _nodes(path: Path) -> Iterator[et_pb2.Node]:

@@ -41,6 +41,7 @@ NAMES = st.sampled_from(
         "group_size",
         "group_count",
         "involved_dim",
+        "label_duration_micros",
         "num_opt",
         "comm_sizf",
         "op_type",
@@ -48,7 +49,19 @@ NAMES = st.sampled_from(
         "x",
     ]
 )
-TEXTS = st.sampled_from(["", "0", "1", "04.0", "tp", "\u00e9", "x" * 130])
+TEXTS = st.sampled_from(
+    [
+        "",
+        "0",
+        "1",
+        "04.0",
+        "tp",
+        "\u00e9",
+        "x" * 130,
+        "COMP_NODE: a",
+        "COMM_COLL_NODE: ",
+    ]
+)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(0, 9)

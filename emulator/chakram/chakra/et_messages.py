@@ -6,6 +6,7 @@ This is the only module that touches the generated code: the rest of the package
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -16,10 +17,14 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from chakram.chakra import et_pb2
+from chakram.chakra.repeated import (
+    refuse_repeats_in_metadata,
+    refuse_repeats_in_node,
+)
 from chakram.errors import GarbageTrace, TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Callable, Container, Mapping, Sequence
 
     from google.protobuf.message import Message
 
@@ -118,7 +123,7 @@ def decode_metadata(body: bytes, where: str) -> Metadata:
 
     Raises:
         GarbageTrace: At *where*, if it holds none.
-        TraceError: If an attribute occurs twice with different values.
+        TraceError: If a field or attribute occurs twice with different values.
     """
     message = et_pb2.GlobalMetadata()
     try:
@@ -127,6 +132,9 @@ def decode_metadata(body: bytes, where: str) -> Metadata:
         raise GarbageTrace(
             where, "the first record is no metadata", "is this a Chakra trace?"
         ) from error
+    # Written anew, a field stands once: only where that differs need one look.
+    if message.SerializeToString() != body:
+        _look_at_fields(refuse_repeats_in_metadata, body, where)
     return Metadata(
         version=message.version, attributes=attribute_values(message.attr, where)
     )
@@ -137,6 +145,7 @@ def decode_node(body: bytes, where: str) -> Node:
 
     Raises:
         GarbageTrace: At *where*, if it holds none.
+        TraceError: If a field occurs twice with different values.
     """
     node = et_pb2.Node()
     try:
@@ -147,7 +156,17 @@ def decode_node(body: bytes, where: str) -> Node:
             f"a record of {len(body)} bytes is no Chakra node",
             "the file is damaged here, or it is not a Chakra trace",
         ) from error
+    if node.SerializeToString() != body:
+        _look_at_fields(refuse_repeats_in_node, body, where)
     return node
+
+
+def _look_at_fields(
+    refuse: Callable[[bytes, str], None], body: bytes, where: str
+) -> None:
+    # Protobuf passes over groups, an old kind of field that nobody writes.
+    with contextlib.suppress(ValueError):
+        refuse(body, where)
 
 
 # What the library lets through of values that it did not expect, ParseError aside.
@@ -227,6 +246,10 @@ def _json(
             f"a record of {len(body)} bytes is no Chakra message",
             "the file is damaged here, or it is not a Chakra trace",
         ) from error
+    if message.SerializeToString() != body:
+        is_node = isinstance(message, et_pb2.Node)
+        refuse = refuse_repeats_in_node if is_node else refuse_repeats_in_metadata
+        _look_at_fields(refuse, body, where)
     unknown = _unknown(message, "field")
     for attribute in message.attr:
         unknown += _unknown(attribute, "attribute field")

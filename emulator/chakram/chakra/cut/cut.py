@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.cut.bridging import bridge
-from chakram.chakra.cut.steps import nodes_of_step
+from chakram.chakra.cut.steps import is_step, nodes_of_step
 from chakram.collectives.groups import WORLD, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.splits import Splits, even_splits
@@ -178,8 +178,11 @@ class Cut:
         kept = bytearray(self._in_range.get(graph.rank, b"\1" * len(graph)))
         messages = rootless = alone = 0
         for position in range(len(graph)):
-            # What means nothing for a network has no type that all readers take.
-            kept[position] &= graph.kind(position) is not NodeKind.PASS
+            # What means nothing for a network has no type that all readers take; but
+            # steps are cut by their markers.
+            kept[position] &= graph.kind(position) is not NodeKind.PASS or is_step(
+                graph.name(position)
+            )
         if self._options.communication_only:
             for position in range(len(graph)):
                 kept[position] &= _communicates(graph, position)
@@ -344,7 +347,7 @@ class Cut:
         return {"splits": Splits(sent, received), "comm_bytes": sum(sent)}
 
     def _name(self, node: TraceNode) -> str:
-        if not self._options.anonymise:
+        if not self._options.anonymise or is_step(node.name):
             return node.name
         word = str(node.op) if node.op is not None else _WORDS[node.kind]
         name = self._names.get((word, node.name))

@@ -15,11 +15,16 @@ from chakram.errors import TraceError
 if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["nodes_of_step"]
+__all__ = ["is_step", "nodes_of_step"]
 
 _STEP = re.compile(r"ProfilerStep\s?#\s?([0-9]{1,18})")
 _SHOWN = 8
 _BY_NODES = "--nodes FIRST..LAST cuts by node ids"
+
+
+def is_step(name: str) -> bool:
+    """Say whether a node of this name marks a step."""
+    return _STEP.fullmatch(name) is not None
 
 
 def nodes_of_step(graph: TraceGraph, step: int) -> bytearray:

@@ -49,6 +49,7 @@ from chakram.chakra.read.producers import (
 )
 from chakram.chakra.read.stored_units import check_unit_of_sizes
 from chakram.chakra.read.warnings import WarningLog
+from chakram.chakra.shown_names import own_name
 from chakram.errors import GarbageTrace, TraceError, UnsupportedTrace
 from chakram.trace.builder import TraceGraphBuilder
 
@@ -279,7 +280,7 @@ class RankDecoder:
     def _decoded(self, offset: int, body: bytes) -> Node:
         try:
             return decode_node(body, self._at(offset))
-        except GarbageTrace:
+        except TraceError:
             # Where nothing shows today's schema, an old one is the better reason.
             self._refuse_unknown_era(offset)
             raise
@@ -335,7 +336,7 @@ class RankDecoder:
         where = f"{self._source}: offset {offset}: rank {self._rank} node {node_id}"
         columns, oddities = self._reader.columns(node, where)
         columns["node_id"] = node_id
-        columns["name"] = node.name
+        columns["name"] = own_name(node.name, node.type)
         columns["file_offset"] = offset
         for kind, found in oddities:
             self._noticed.warn(kind, where, found)

@@ -20,12 +20,8 @@ of 0.0.1 may consist of nothing but fields that mean something else today.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+from chakram.chakra.wire import LENGTH_DELIMITED, VARINT, fields_of
 
 _FIELD_ID, _FIELD_NAME, _FIELD_TYPE, _FIELD_PARENT = 1, 2, 3, 4
 _FIELD_DATA, _FIELD_ATTRIBUTE, _FIELD_OLD_ATTRIBUTE = 5, 10, 11
@@ -45,15 +41,13 @@ class FirstRecord(Enum):
 def classify_first_record(body: bytes) -> FirstRecord:
     """Tell a GlobalMetadata from a Node by the top-level fields."""
     try:
-        fields = [(number, wire_type) for number, wire_type, _ in _fields(body)]
+        fields = [(number, wire_type) for number, wire_type, _ in fields_of(body)]
     except ValueError:
         return FirstRecord.NEITHER
-    if all(
-        field in ((1, _LENGTH_DELIMITED), (2, _LENGTH_DELIMITED)) for field in fields
-    ):
+    if all(field in ((1, LENGTH_DELIMITED), (2, LENGTH_DELIMITED)) for field in fields):
         return FirstRecord.METADATA
     # A name (field 2) alone would be a node of type INVALID: no producer writes that.
-    if (_FIELD_TYPE, _VARINT) in fields or (_FIELD_ID, _VARINT) in fields:
+    if (_FIELD_TYPE, VARINT) in fields or (_FIELD_ID, VARINT) in fields:
         return FirstRecord.NODE
     return FirstRecord.NEITHER
 
@@ -65,7 +59,7 @@ def old_schema_of_metadata(body: bytes) -> str | None:
     where the version is now: an attribute starts with the tag of its name, a version
     with a digit.
     """
-    for number, _, value in _fields(body):
+    for number, _, value in fields_of(body):
         if number == 1 and isinstance(value, bytes) and value.startswith(b"\n"):
             return "0.0.3"
     return None
@@ -98,25 +92,25 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
     node_type: int | bytes = 0
     old_attribute = today = proto2 = numbers = False
     try:
-        for number, wire_type, value in _fields(body):
+        for number, wire_type, value in fields_of(body):
             text = value if isinstance(value, bytes) else b""
             if number == _FIELD_TYPE:
                 node_type = value
-            elif number == _FIELD_OLD_ATTRIBUTE and wire_type == _LENGTH_DELIMITED:
+            elif number == _FIELD_OLD_ATTRIBUTE and wire_type == LENGTH_DELIMITED:
                 old_attribute = True
-            elif 12 <= number <= 20 and wire_type == _VARINT and not has_metadata:
+            elif 12 <= number <= 20 and wire_type == VARINT and not has_metadata:
                 return NodeEra.FIRST
             elif number == _FIELD_INVOLVED and not has_metadata:
                 # Which dimensions are involved: one by one above, or packed.
                 return NodeEra.FIRST
-            elif number in (6, 7) and wire_type == _LENGTH_DELIMITED:
+            elif number in (6, 7) and wire_type == LENGTH_DELIMITED:
                 # Shapes and types of inputs, where times are now.
                 return NodeEra.SECOND
-            elif wire_type == _VARINT and not has_metadata:
+            elif wire_type == VARINT and not has_metadata:
                 if number == _FIELD_PARENT or (number == _FIELD_ID and value == 0):
                     proto2 = True
                 numbers = numbers or _FIELD_PARENT < number < _FIELD_ATTRIBUTE
-            elif number == _FIELD_PARENT and wire_type == _LENGTH_DELIMITED:
+            elif number == _FIELD_PARENT and wire_type == LENGTH_DELIMITED:
                 # Today's control dependencies, which are packed.
                 today = True
             elif number == _FIELD_DATA and min(text, default=32) < 32:
@@ -133,44 +127,3 @@ def era_of_node(body: bytes, *, has_metadata: bool) -> NodeEra:
         # Only in 0.0.1 were sizes and run times numbers.
         return NodeEra.FIRST if numbers else NodeEra.OLD
     return NodeEra.TODAY if today else NodeEra.UNKNOWN
-
-
-def _fields(body: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield ``(field number, wire type, value)`` of a message's top level.
-
-    Raises:
-        ValueError: If the bytes are not a message.
-    """
-    position = 0
-    while position < len(body):
-        tag, position = _varint(body, position)
-        number, wire_type = tag >> 3, tag & 7
-        if number == 0:
-            raise ValueError("field number 0")
-        value: int | bytes
-        if wire_type == _VARINT:
-            value, position = _varint(body, position)
-        else:
-            if wire_type == _LENGTH_DELIMITED:
-                length, position = _varint(body, position)
-            elif wire_type in (_FIXED64, _FIXED32):
-                length = 8 if wire_type == _FIXED64 else 4
-            else:
-                raise ValueError(f"wire type {wire_type}")
-            if position + length > len(body):
-                raise ValueError("a field ends behind its message")
-            value = body[position : position + length]
-            position += length
-        yield number, wire_type, value
-
-
-def _varint(body: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while position < len(body) and shift < 70:
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise ValueError("a number does not end")

@@ -19,6 +19,7 @@ cdef int HAS_SPLITS
 cdef int HAS_GROUP_SIZE
 cdef int HAS_GROUP_COUNT
 cdef int HAS_INVOLVED
+cdef int HAS_LABEL
 cdef int _EDGES
 cdef long long _NO_VALUE
 cdef int _NOWHERE

@@ -19,6 +19,7 @@ from chakram.chakra.read.attribute_bits import (
     HAS_GROUP_NUMBER,
     HAS_GROUP_SIZE,
     HAS_INVOLVED,
+    HAS_LABEL,
     HAS_ON_CPU,
     HAS_OPS,
     HAS_RANKS,
@@ -90,16 +91,19 @@ class NodeBytes:
             if self._at < 0:
                 return False
             if wire_type == _VARINT:
-                if field == 1 and value:
+                # What stands twice, the long way tells; and a zero that is spelled
+                # out betrays an old schema.
+                if not value:
+                    return False
+                if field == 1 and not self._node_id:
                     self._node_id = value
-                elif field == 3 and value <= _LAST_TYPE:
+                elif field == 3 and value <= _LAST_TYPE and not self._node_type:
                     self._node_type = value
-                elif field == 6:
+                elif field == 6 and not self._start:
                     self._start = value
-                elif field == 7:
+                elif field == 7 and not self._duration:
                     self._duration = value
                 else:
-                    # Among others: a zero that is spelled out betrays an old schema.
                     return False
                 continue
             at = self._at
@@ -111,7 +115,7 @@ class NodeBytes:
                 if not self._read_attribute(data, at, stop):
                     return False
             elif field == 2:
-                if not _is_ascii(data, at, stop):
+                if self._name_end or not _is_ascii(data, at, stop):
                     return False
                 self._name_at, self._name_end = at, stop
             elif field in (4, 5):
@@ -195,6 +199,8 @@ class NodeBytes:
                 return False
             end = at + length
             if field == 1:
+                if name_end != start:
+                    return False
                 name_at, name_end = at, end
             elif field > 2:
                 value_at, value_end = at, end
@@ -217,7 +223,7 @@ class NodeBytes:
             if arm != _STRING:
                 self._odd |= bit
             self._group_at, self._group_end = value_at, value_end
-        elif bit in (HAS_RANKS, HAS_ROOT, HAS_SPLITS):
+        elif bit in (HAS_RANKS, HAS_ROOT, HAS_SPLITS, HAS_LABEL):
             self._odd |= bit
         elif bit == HAS_INVOLVED:
             # All dimensions are all ranks of the group, as without it.
@@ -396,6 +402,8 @@ def _attribute_bit(data: Bytes, at: int, length: int) -> int:
         bit, name = HAS_SPLITS, b"in_split_sizes"
     elif length == 15:
         bit, name = HAS_SPLITS, b"out_split_sizes"
+    elif length == 21:
+        bit, name = HAS_LABEL, b"label_duration_micros"
     else:
         return 0
     for place in range(length):

@@ -57,7 +57,13 @@ SENT_SPLITS, RECEIVED_SPLITS = "in_split_sizes", "out_split_sizes"
 position in the group, in the unit of ``comm_size``.  The words are PyTorch's; no other
 producer is known to write them into nodes of communication."""
 
-_COMPUTE_ATTRIBUTES = frozenset({"num_ops", "tensor_size", "stream", "is_cpu_op"})
+LABEL_TIME = "label_duration_micros"
+"""Attribute of a computation of no time that it labels, and what that took: types of
+nodes that say so keep others from reading a file."""
+
+_COMPUTE_ATTRIBUTES = frozenset(
+    {"num_ops", "tensor_size", "stream", "is_cpu_op", LABEL_TIME}
+)
 _COMM_ATTRIBUTES = frozenset(
     {
         "comm_type",
@@ -142,24 +148,29 @@ class NodeReader:
         if node.start_time_micros:
             columns["start_ns"] = self._time(node.start_time_micros, where)
         if node_type == NodeType.COMP:
-            columns["kind"] = NodeKind.COMPUTE
-            self._add_compute(columns, node, where)
+            self._add_compute(columns, node, where, NodeKind.COMPUTE)
             return columns, ()
         if node_type == NodeType.COMM_COLL:
             return columns, self._add_collective(columns, node, where)
         if node_type in (NodeType.COMM_SEND, NodeType.COMM_RECV):
             return columns, self._add_message(columns, node, where)
         if node_type in (NodeType.MEM_LOAD, NodeType.MEM_STORE):
-            columns["kind"] = NodeKind.MEMORY
-            self._add_compute(columns, node, where)
+            self._add_compute(columns, node, where, NodeKind.MEMORY)
             return columns, ()
         if node_type in _PASSED:
             return columns, ()
         unknown = f"node type {node_type} is unknown; the node ends at once"
         return columns, [(WarningKind.UNKNOWN_NODE_TYPE, unknown)]
 
-    def _add_compute(self, columns: dict[str, Any], node: Node, where: str) -> None:
+    def _add_compute(
+        self, columns: dict[str, Any], node: Node, where: str, kind: NodeKind
+    ) -> None:
         values = attribute_values(node.attr, where, _COMPUTE_ATTRIBUTES)
+        if LABEL_TIME in values:
+            lasted = _count(values, LABEL_TIME, where)
+            columns["duration_ns"] = self._time(lasted, where)
+            return
+        columns["kind"] = kind
         if "num_ops" in values:
             columns["num_ops"] = _count(values, "num_ops", where)
         if "tensor_size" in values:

@@ -30,6 +30,7 @@ cdef int _COLL
 cdef int _SEND_NODE
 cdef int _RECV_NODE
 cdef int _INVALID
+cdef int _TYPES
 cdef int _STORAGE
 cdef int _DATA_OP
 cdef int _COMPUTE
@@ -58,6 +59,9 @@ cdef class PlainNodes(NodeBytes):
     cdef object _on_self_control
     cdef object _on_kernel
     cdef bint _notes_kernels
+    # By type of a node, what is written before its name for others.
+    cdef list _prefixes
+    cdef const int[::1] _prefix_bytes
     # How far the columns are filled, and what the builder has before them.
     cdef int _rows
     cdef int _comm
@@ -100,6 +104,8 @@ cdef class PlainNodes(NodeBytes):
                    is_kernel="bint")
     cdef bint _take_node(self, const unsigned char* data, Py_ssize_t start,
                          Py_ssize_t end, long long offset) except -1
+    @cython.locals(skip="int", at="Py_ssize_t", left="Py_ssize_t")
+    cdef void _pass_prefix(self, const unsigned char* data) except *
     cdef _note_kernel(self)
     cdef _flush(self)
     @cython.locals(node_type="int", seen="int")

@@ -33,6 +33,7 @@ from chakram.chakra.read.attribute_bits import (
     OF_COMPUTE,
 )
 from chakram.chakra.read.node_bytes import EDGES, NodeBytes
+from chakram.chakra.shown_names import PREFIXES
 from chakram.trace.columns import OP_NUMBERS
 from chakram.trace.node import CPU_STREAM, NodeKind
 from chakram.trace.short_columns import NO_VALUE
@@ -63,6 +64,7 @@ _COLL = int(NodeType.COMM_COLL)
 _SEND_NODE, _RECV_NODE = int(NodeType.COMM_SEND), int(NodeType.COMM_RECV)
 # Metadata nodes may carry process groups, so they are not plain.
 _INVALID = int(NodeType.INVALID)
+_TYPES = len(NodeType)
 _STORAGE, _DATA_OP = int(NodeType.STORAGE), int(NodeType.DATA_OP)
 
 _COMPUTE, _MEMORY = int(NodeKind.COMPUTE), int(NodeKind.MEMORY)
@@ -121,6 +123,8 @@ class PlainNodes(NodeBytes):
         self._on_self_control = on_self_control
         self._on_kernel = on_kernel
         self._notes_kernels = on_kernel is not None
+        self._prefixes = [PREFIXES.get(each, "").encode() for each in range(_TYPES)]
+        self._prefix_bytes = array("i", map(len, self._prefixes))
         self._make_columns()
         self._rows = 0
         self._comm = 0
@@ -200,6 +204,7 @@ class PlainNodes(NodeBytes):
         row = self._rows
         self._node_ids[row] = self._node_id
         self._kinds[row] = self._kind
+        self._pass_prefix(data)
         self._name_numbers[row] = self._names.put(data, self._name_at, self._name_end)
         self._file_offsets[row] = offset
         self._durations_ns[row] = self._duration * self._duration_unit_ns
@@ -231,6 +236,18 @@ class PlainNodes(NodeBytes):
                 self._on_self_control(offset, self._node_id)
                 break
         return True
+
+    def _pass_prefix(self, data: Bytes) -> None:
+        """Leave out what was written before the name for others."""
+        skip = self._prefix_bytes[self._node_type]
+        at, left = self._name_at, self._name_end - self._name_at
+        if (
+            skip
+            and left >= skip
+            and data[at + skip - 2] == 58  # a colon
+            and bytes(data[at : at + skip]) == self._prefixes[self._node_type]
+        ):
+            self._name_at = at + skip
 
     def _note_kernel(self) -> None:
         # What ends at once has no stream in the graph, but may name one.

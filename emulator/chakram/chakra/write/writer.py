@@ -13,7 +13,8 @@ from chakram.chakra.et_messages import (
 )
 from chakram.chakra.read.framing import frame
 from chakram.chakra.read.groups import GROUPS_ATTRIBUTE, encode_group_file, groups_text
-from chakram.chakra.read.nodes import RECEIVED_SPLITS, SENT_SPLITS
+from chakram.chakra.read.nodes import LABEL_TIME, RECEIVED_SPLITS, SENT_SPLITS
+from chakram.chakra.shown_names import shown_name
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.collectives.groups import WORLD
 from chakram.collectives.ops import CollectiveOp
@@ -81,7 +82,7 @@ def encode_trace(
         yield frame(
             encode_node(
                 node_id=node.node_id,
-                name=node.name,
+                name=shown_name(node.name, _NODE_TYPES[node.kind]),
                 node_type=_NODE_TYPES[node.kind],
                 data_deps=[graph.node_id(i) for i in node.dependencies],
                 start_time_micros=round((node.start_ns or 0) / 1_000),
@@ -95,6 +96,8 @@ def encode_trace(
 
 def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
     values: dict[str, AttributeValue | None] = {}
+    if node.kind is NodeKind.PASS:
+        values[LABEL_TIME] = round(node.duration_ns / 1_000)
     if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY, NodeKind.PASS):
         # Zeros, too: ASTRA-sim's roofline waits for ever at a node without them.
         values["num_ops"] = node.num_ops

@@ -13,6 +13,7 @@ from chakram.chakra.cut.cut_set import write_cut
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic
+from chakram.chakra.write.writer import write_trace_set
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
@@ -28,6 +29,7 @@ from chakram.testing.graphs import (
     trace,
 )
 from chakram.trace.graph import TraceGraph
+from chakram.trace.node import NodeKind
 
 A2A = CollectiveOp.ALL_TO_ALL
 
@@ -173,9 +175,50 @@ def test_a_step_is_what_starts_in_it() -> None:
         collective(4, start_ns=21_000, after=[2]),
     ]
     cut = cut_of(rows, rows, options=CutOptions(iteration=4))
-    assert set(edges(cut.rank(0).graph)) == {2}
+    assert set(edges(cut.rank(0).graph)) == {1, 2}
     cut = cut_of(rows, rows, options=CutOptions(iteration=5))
-    assert edges(cut.rank(1).graph) == {4: set()}
+    assert edges(cut.rank(1).graph) == {3: set(), 4: set()}
+
+
+def test_what_is_cut_can_be_cut_by_steps(tmp_path: Path) -> None:
+    rows = [
+        marker(1, 4, 10),
+        collective(2, start_ns=11_000),
+        marker(3, 5, 20),
+        {**label(4), "start_ns": 21_000},
+        collective(5, start_ns=22_000, after=[2]),
+    ]
+    write_trace_set(
+        tmp_path / "a",
+        prefix="w",
+        graphs=job(rows, rows).values(),
+        groups=[],
+        producer="t",
+    )
+    options = CutOptions(node_ids=(2, 5), anonymise=True)
+    traces = load_trace_set(tmp_path / "a")
+    write_cut(tmp_path / "a", tmp_path / "b", traces, options)
+    part = load_trace_set(tmp_path / "b")
+    # Of step 4 the marker is outside; other labels go.
+    nodes = [(node.node_id, node.name, node.kind) for node in part.graphs[1].nodes()]
+    assert nodes == [
+        (2, "all_reduce_1", NodeKind.COLLECTIVE),
+        (3, "ProfilerStep#5", NodeKind.PASS),
+        (5, "all_reduce_2", NodeKind.COLLECTIVE),
+    ]
+    # The last step lasts as long as its marker says, which takes no time in a replay.
+    assert part.graphs[0].duration_ns(1) == 10_000
+    prefix = tmp_path / "b/trace"
+    write_cut(prefix, tmp_path / "c", part, CutOptions(iteration=5))
+    assert len(load_trace_set(tmp_path / "c").graphs[0]) == 2
+    with pytest.raises(TraceError, match=r"has no ProfilerStep#4 \(has 5\)"):
+        write_cut(prefix, tmp_path / "d", part, CutOptions(iteration=4))
+
+
+def test_a_cut_to_communication_has_no_markers() -> None:
+    rows = [marker(1, 4, 10), collective(2, start_ns=11_000)]
+    cut = cut_of(rows, rows, options=CutOptions(communication_only=True))
+    assert set(edges(cut.rank(0).graph)) == {2}
 
 
 @pytest.mark.parametrize(

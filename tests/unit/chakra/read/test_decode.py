@@ -162,6 +162,85 @@ def test_an_attribute_that_occurs_twice_must_have_one_value(
         of(7)
 
 
+READERS = pytest.mark.parametrize(
+    "reads",
+    [lambda *each, **options: read_plainly(*each, **options)[0], read_the_long_way],
+    ids=["plainly", "the long way"],
+)
+
+
+@READERS
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        (b"\x08\x05", b"\x08\x07", "the field 'id' twice: 5 and 7"),
+        (b"\x12\x01a", b"\x12\x01b", "the field 'name' twice: 'a' and 'b'"),
+        (b"\x18\x07", b"\x18\x04", "the field 'type' twice: 7 and 4"),
+        (b"\x18\x00", b"\x18\x07", "the field 'type' twice: 0 and 7"),
+        (b"\x30\x05", b"\x30\x07", "'start_time_micros' twice: 5 and 7"),
+        (b"\x38\x05", b"\x38\x00", "'duration_micros' twice: 5 and 0"),
+    ],
+)
+def test_a_field_that_stands_twice_must_have_one_value(
+    reads: Callable[..., Any], first: bytes, second: bytes, found: str
+) -> None:
+    rest = Node(type=7)  # type: ignore[arg-type] # a number of the enum
+    for name in ("comm_type", "comm_size"):
+        rest.attr.add(name=name, int64_val=2)
+    if first.startswith(b"\x18"):
+        rest.ClearField("type")
+
+    def of(*fields: bytes) -> Any:
+        body = b"".join(fields) + rest.SerializeToString()
+        data = metadata() + node(9) + frame(body)
+        return reads(data, rank=0, options=ReadOptions()).graph
+
+    assert len(of(first, first)) == 2
+    with pytest.raises(TraceError, match=found):
+        of(first, second)
+
+
+@READERS
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        # name, int64 4, and then int64 7.
+        (b"\x48\x04\x48\x07", "a value of the attribute 'comm_size' twice: 4 and 7"),
+        # In another arm: an int32.
+        (b"\x48\x04\x38\x04", "a value of the attribute 'comm_size' twice: 4 and 4"),
+        (b"\xea\x01\x014\xea\x01\x015", "'comm_size' twice: '4' and '5'"),
+        # Two lists, which protobuf puts together.
+        (b"\x52\x03\x0a\x01\x04\x52\x03\x0a\x01\x04", "'comm_size' twice"),
+        (b"\x48\x04\x0a\x09comm_sizf", "'name' twice: 'comm_size' and 'comm_sizf'"),
+    ],
+)
+def test_an_attribute_has_one_name_and_one_value(
+    reads: Callable[..., Any], value: bytes, found: str
+) -> None:
+    def of(value: bytes) -> Any:
+        attribute = b"\x0a\x09comm_size" + value
+        kind = Node(id=1, type=7)  # type: ignore[arg-type] # a number of the enum
+        kind.attr.add(name="comm_type", int64_val=0)
+        body = kind.SerializeToString() + b"\x52" + frame(attribute)
+        data = metadata() + node(9) + frame(body)
+        return reads(data, rank=0, options=ReadOptions()).graph.node(1)
+
+    assert of(b"\x48\x04\x48\x04").comm_bytes == 4
+    with pytest.raises(TraceError, match=found):
+        of(value)
+
+
+def test_metadata_and_its_groups_stand_once() -> None:
+    with pytest.raises(TraceError, match=r"'version' twice: '0.0.4' and '1.0.0'"):
+        read(frame(b"\x0a\x050.0.4\x0a\x051.0.0"))
+    text = b"\x0a\x02[]"
+    init = b"\x08\x01\x18\x01\x42" + frame(text + b"\x0a\x02{}")
+    with pytest.raises(TraceError, match=r"'inputs.values' twice: '\[\]' and '\{\}'"):
+        read(metadata(), node(9), frame(init))
+    # What a computation had as inputs means nothing.
+    assert len(read(metadata(), frame(init.replace(b"\x18\x01", b"\x18\x04"))).graph)
+
+
 def test_an_attribute_of_the_metadata_that_occurs_twice_must_have_one_value() -> None:
     message = GlobalMetadata()
     for schema in ("symbolic_tensor_network", "1.1.1-chakra.0.0.4"):

@@ -19,7 +19,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.synth.settings import KINDS
 from chakram.synth.synthesize import synthesize
 from chakram.testing.graphs import collective, compute, job, label, send
-from tests.strict_reader import strict_problems
+from tests.strict_reader import shown_problems, strict_problems
 from tests.support import REPO_ROOT
 from tests.trace_bytes import metadata, node
 
@@ -58,6 +58,7 @@ def test_there_is_a_set_of_every_kind() -> None:
 def test_made_up_sets_are_read_elsewhere(tmp_path: Path, kind: str) -> None:
     folder, notes = made(tmp_path / "a", kind, **SMALL[kind])
     assert strict_problems(folder) == []
+    assert shown_problems(folder) == []
     assert notes == []
     # To JSON and back, they are what they were.
     json = tmp_path / "json"
@@ -117,6 +118,7 @@ def test_parts_of_sets_are_read_elsewhere(
     part = tmp_path / "b"
     written = write_cut(folder, part, load_trace_set(folder), options)
     assert strict_problems(part) == []
+    assert shown_problems(part) == []
     assert not any("ASTRA-sim" in note for note in written.notes)
     again = tmp_path / "c"
     write_cut(part, again, load_trace_set(part), CutOptions())

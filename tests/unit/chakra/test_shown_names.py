@@ -1,0 +1,54 @@
+"""Names of nodes: written as others want to see them, and read without that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from chakram.chakra.et_messages import NodeType
+from chakram.chakra.read.options import ReadOptions
+from chakram.chakra.shown_names import PREFIXES, own_name, shown_name
+from chakram.chakra.write.writer import encode_trace
+from chakram.testing.trace_bytes import read_plainly, read_the_long_way
+from chakram.trace.builder import TraceGraphBuilder
+from chakram.trace.node import NodeKind
+from tests.trace_bytes import metadata, node
+
+READERS = pytest.mark.parametrize(
+    "reads",
+    [lambda *each, **options: read_plainly(*each, **options)[0], read_the_long_way],
+    ids=["plainly", "the long way"],
+)
+
+
+def test_a_name_says_what_the_node_is_once_it_is_written() -> None:
+    builder = TraceGraphBuilder(rank=0, source="s")
+    for number, kind in enumerate([NodeKind.COMPUTE, NodeKind.PASS]):
+        builder.add(node_id=number, kind=kind, name="mlp")
+    data = b"".join(encode_trace(builder.build(), producer="t"))
+    assert data.count(b"\x12\x0eCOMP_NODE: mlp") == 2
+
+
+@READERS
+@pytest.mark.parametrize("node_type", PREFIXES)
+@pytest.mark.parametrize("name", ["mlp", "", ":", "COMP_NODE: a", "caf\u00e9"])
+def test_a_name_is_read_without_what_was_put_before_it(
+    reads: Callable[..., Any], node_type: NodeType, name: str
+) -> None:
+    shown = shown_name(name, node_type)
+    assert own_name(shown, node_type) == name
+    fields = {"comm_type": 0, "comm_size": 1, "comm_tag": 0}
+    fields["comm_src" if node_type == NodeType.COMM_RECV else "comm_dst"] = 1
+    data = metadata() + node(9) + node(1, node_type, name=shown, **fields)
+    assert reads(data, rank=0, options=ReadOptions()).graph.name(1) == name
+
+
+@READERS
+@pytest.mark.parametrize(
+    "name", ["COMP_NODE_layer", "COMP_NODE:", "COMM_COLL_NODE: a", "xOMP_NODE: a"]
+)
+def test_names_of_others_stay(reads: Callable[..., Any], name: str) -> None:
+    data = metadata() + node(9) + node(1, name=name)
+    assert reads(data, rank=0, options=ReadOptions()).graph.name(1) == name
