@@ -7,6 +7,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV ?= .venv
+export VENV
 CC ?= cc
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
@@ -20,15 +21,16 @@ PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check
 # Succeeds if the virtual environment is whole; one may have been left half made.
 HAS_PIP = $(BIN)/python -m pip --version >/dev/null 2>&1
 
-# Tests of pure code share the cores; those that touch the system, of which many look at
-# the time, have the machine for themselves.
+# Tests of pure code share the cores. So do those that touch the system where this user may
+# give each worker namespaces of its own; elsewhere they come one after the other.
 PURE_TESTS := tests/unit tests/property tests/golden
-SYSTEM_TESTS := tests/integration tests/interop tests/netns tests/e2e
+SYSTEM_TESTS := tests/e2e tests/interop tests/netns tests/integration
 IN_PARALLEL := -n auto --dist worksteal
+APART = $(shell tests/isolated-python --may && echo --dist loadfile \
+	-d --tx '2*popen//python=$(CURDIR)/tests/isolated-python')
 
 # The tests that say something about hot modules run a second time, uncompiled.
-HOT_TESTS := $(wildcard tests/unit/roce tests/unit/replay tests/unit/switch \
-	tests/unit/predict/simulator tests/property)
+HOT_TESTS = $(shell $(BIN)/python tools/hot_tests.py)
 
 # Succeeds if extensions can be built here: a compiler, and Python's headers.
 CAN_COMPILE = echo '\#include <Python.h>' | $(CC) -x c -fsyntax-only -I"$$( \
@@ -59,14 +61,14 @@ test: packages $(TOOLS) build ## Run all tests compiled, then those of hot modul
 	@if $(CAN_COMPILE); then set -x; \
 		export CHAKRAM_COMPILED=require; \
 		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(PURE_TESTS); \
-		$(BIN)/python -m pytest $(PYTEST_ARGS) $(SYSTEM_TESTS); \
+		$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) $(SYSTEM_TESTS); \
 		export CHAKRAM_COMPILED=off; \
 		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(HOT_TESTS); \
 	else \
 		echo "no C compiler, or no Python headers: testing the plain modules only"; \
 		export CHAKRAM_COMPILED=auto; \
 		$(BIN)/python -m pytest $(IN_PARALLEL) $(PYTEST_ARGS) $(PURE_TESTS); \
-		$(BIN)/python -m pytest $(PYTEST_ARGS) $(SYSTEM_TESTS); \
+		$(BIN)/python -m pytest $(APART) $(PYTEST_ARGS) $(SYSTEM_TESTS); \
 	fi
 
 .PHONY: lint

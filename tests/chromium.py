@@ -42,8 +42,15 @@ class OpenedPage:
 
     @property
     def complaints(self) -> list[str]:
-        """What the console holds beside what Bokeh says when all is well."""
-        return [line for line in self.console if not _ORDINARY.match(line)]
+        """What the console holds beside what Bokeh says when all is well.
+
+        Chromium's own pages complain, too, as of a slow network for their fonts.
+        """
+        return [
+            line
+            for line in self.console
+            if not _ORDINARY.match(line) and "source: chrome://" not in line
+        ]
 
 
 def require_chromium() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fuzzing import fuzz
 
-SECONDS = float(os.environ.get("CHAKRAM_FUZZ_SECONDS", "20"))
+SECONDS = float(os.environ.get("CHAKRAM_FUZZ_SECONDS", "10"))
 
 
 @pytest.mark.slow

@@ -210,7 +210,11 @@ def captured(
     directory = run(
         tmp_path_factory.mktemp(verb),
         family=family,
-        transport={"verb": verb, "path_mtu": PATH_MTU, "burst": BURST},
+        transport={
+            **{"verb": verb, "path_mtu": PATH_MTU, "burst": BURST},
+            # Nothing is lost, and nothing may be sent again because a machine is busy.
+            "retransmit_timeout": "20s",
+        },
     )
     return Captured(directory, verb, family)
 

@@ -1,0 +1,60 @@
+"""Print the tests of pure code that import a module which has a compiled form.
+
+Those alone have something to say that a run of the plain form may contradict.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE_ROOTS = (ROOT / "emulator", ROOT / "agents")
+TESTS = ("unit", "property")
+
+
+def hot_modules() -> set[str]:
+    """Return the names of the modules beside which a declaration lies."""
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts)
+        for root in SOURCE_ROOTS
+        for path in root.rglob("*.pxd")
+    }
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules that a file imports, also as names of their packages."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def users(hot: set[str]) -> set[str]:
+    """Return the modules that import one of *hot* themselves."""
+    return {
+        ".".join(path.relative_to(root).with_suffix("").parts)
+        for root in SOURCE_ROOTS
+        for path in root.rglob("*.py")
+        if imported(path) & hot
+    }
+
+
+def main() -> None:
+    """Print one path a line: tests of a hot module by name, or by what they import."""
+    hot = hot_modules()
+    meant = hot | users(hot)
+    names = {f"test_{name.rpartition('.')[2]}" for name in hot}
+    for folder in TESTS:
+        for path in sorted((ROOT / "tests" / folder).rglob("test_*.py")):
+            if path.stem in names or imported(path) & meant:
+                sys.stdout.write(f"{path.relative_to(ROOT)}\n")
+
+
+if __name__ == "__main__":
+    main()
