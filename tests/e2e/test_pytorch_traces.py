@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from chakram.observe.run_results import RunResults
 
 RANKS = 8
+ATTEMPTS = 6
+"""Runs that are tried where others use the machine, too."""
 SIX = REPO_ROOT / "tests/data/gloo_moe_6r.tar.xz"
 MOE = "pytorch_moe_gloo_8r/host_et_json.tar.gz"
 DLRM = "pytorch_dlrm_nccl_8r/dlrm_pytorch_et.tar.gz"
@@ -186,14 +188,91 @@ def test_two_expert_groups_of_gloo_are_told_apart(tmp_path: Path, kind: str) -> 
     check_six_ranks(completed(path).results)
 
 
-def test_two_simulated_expert_groups_compute_while_they_reduce(tmp_path: Path) -> None:
-    path = experiment(tmp_path, SIX, star(6, rate="1Gbit"))
-    results = completed(path, verb="simulate").results
+def profiled_overlap_ns(rank: int) -> int:
+    """Return how long the operations took that ran while gradients were reduced.
+
+    An operation's time is what it took without those inside it; those count that began
+    between the call of an all_reduce and the end of the backend's work on it.
+    """
+    with tarfile.open(SIX) as archive:
+        file = archive.extractfile(f"kineto_{rank}.json")
+        assert file is not None
+        events = [
+            each for each in json.load(file)["traceEvents"] if each.get("ph") == "X"
+        ]
+    calls = sorted(e["ts"] for e in events if e["name"] == "c10d::allreduce_")
+    ends = sorted(e["ts"] + e["dur"] for e in events if e["name"] == "gloo:all_reduce")
+    operations = [
+        e
+        for e in events
+        if e["cat"] == "cpu_op" and not e["name"].startswith(("c10d::", "gloo:"))
+    ]
+    found_ns = 0
+    for call, end in zip(calls, ends, strict=True):
+        for outer in operations:
+            if not call < outer["ts"] < end:
+                continue
+            begin, stop = outer["ts"], outer["ts"] + outer["dur"]
+            inside = [
+                (e["ts"], e["ts"] + e["dur"])
+                for e in operations
+                if e is not outer
+                and e["tid"] == outer["tid"]
+                and begin <= e["ts"]
+                and e["ts"] + e["dur"] <= stop
+            ]
+            # Those inside others of them are counted with these.
+            outermost = [
+                (a, b)
+                for a, b in inside
+                if not any(c <= a and b <= d and (c, d) != (a, b) for c, d in inside)
+            ]
+            found_ns += round(1_000 * (outer["dur"] - sum(b - a for a, b in outermost)))
+    return found_ns
+
+
+def overlaps_ns(results: RunResults) -> dict[int, int]:
+    """Return by rank for how long it computed and communicated at once."""
+    return {
+        rank.rank: rank.communication_ns - rank.exposed_ns for rank in results.ranks()
+    }
+
+
+def as_recorded(folder: Path, rate: str) -> Path:
+    """Return the experiment in which six ranks compute as long as they did."""
+    job = {"name": "job", "trace": {"path": str(SIX)}}
+    return write_experiment(folder, [job], star(6, rate=rate))
+
+
+@pytest.mark.parametrize("rate", ["10Mbit", "100Mbit"])
+def test_two_simulated_expert_groups_compute_while_they_reduce(
+    tmp_path: Path, rate: str
+) -> None:
+    results = completed(as_recorded(tmp_path, rate), verb="simulate").results
     check_six_ranks(results)
-    # The gradient is reduced asynchronously, 0.9 ms at this rate; the host goes on.
-    for rank in results.ranks():
-        assert rank.compute_ns > 0
-        assert rank.exposed_ns < rank.communication_ns
+    # At these rates gradients take 9 ms and more, and what the host does meanwhile less
+    # than 2 ms: so all of it overlaps, and nothing of what waited for them.  Times are
+    # rounded to nanoseconds, of some 30 operations and those inside them.
+    for rank, overlap_ns in overlaps_ns(results).items():
+        assert overlap_ns == pytest.approx(profiled_overlap_ns(rank), abs=100)
+
+
+def test_two_expert_groups_compute_while_they_reduce(tmp_path: Path) -> None:
+    profiled_ns = {rank: profiled_overlap_ns(rank) for rank in range(6)}
+    best_ns = dict.fromkeys(profiled_ns, 0)
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        results = completed(as_recorded(folder, "50Mbit")).results
+        check_six_ranks(results)
+        for rank, overlap_ns in overlaps_ns(results).items():
+            # More would be what waited for the gradient; on a busy machine computation
+            # goes on while the gradient has yet to be taken up, so less may be.
+            assert overlap_ns < 1.05 * profiled_ns[rank]
+            best_ns[rank] = max(best_ns[rank], overlap_ns)
+        if all(best_ns[rank] > 0.9 * profiled_ns[rank] for rank in profiled_ns):
+            return
+    pytest.fail(f"overlaps of {best_ns}, by the profile {profiled_ns}")
 
 
 def test_a_simulated_dlrm_sends_its_recorded_splits(

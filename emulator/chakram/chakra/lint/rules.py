@@ -180,6 +180,12 @@ RULES: Final[dict[str, Rule]] = {
             "nothing to do; --unnamed-group states it instead",
         ),
         (
+            "wait-inferred",
+            "nothing records a wait for an asynchronous operation, and by the profile "
+            "the host stood still until it had ended",
+            "nothing to do: the replay waits there, too",
+        ),
+        (
             "unknown-communication",
             "communication of a kind that is not known is left out",
             "is there a newer Chakram?",

@@ -49,6 +49,7 @@ class WarningKind(StrEnum):
     NO_TIMES = "no-times"
     GROUP_OF_POINTER = "group-of-pointer"
     GROUP_INFERRED = "group-inferred"
+    WAIT_INFERRED = "wait-inferred"
     UNKNOWN_COMMUNICATION = "unknown-communication"
     ELEMENTS_AS_BYTES = "elements-as-bytes"
     GROUP_DIFFERS = "group-differs"

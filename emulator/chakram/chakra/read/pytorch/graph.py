@@ -14,7 +14,7 @@ from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
     from chakram.chakra.read.pytorch.kineto import Profile, Span
@@ -91,6 +91,16 @@ class HostGraph:
                 start_ns=span.start_ns,
                 stream=CPU_STREAM if stream is None else stream,
             )
+
+    def add_wait(self, transfers: Sequence[int]) -> None:
+        """Take a wait for transfers, by their ids, that only the profile shows."""
+        node_id = transfers[0] | 1 << _STREAM_SHIFT
+        self._builder.add(
+            node_id=node_id,
+            kind=NodeKind.PASS,
+            name=WAIT,
+            dependencies=self._order.shown_wait(node_id, tuple(transfers)),
+        )
 
     def add_transfer(self, transfer: Transfer, group: str | None) -> None:
         """Take a node that communicates in *group* (None: all ranks), or waits.

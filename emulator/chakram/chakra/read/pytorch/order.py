@@ -10,7 +10,8 @@ ascend with the start of operations over all threads, are the order in which thi
 * a transfer follows the last computation begun before it, and what the host has waited
   for; of its group's order ``chakram.program.ordering`` takes care;
 * a transfer that is not asynchronous has been waited for as soon as it is begun, an
-  asynchronous one when its ``wait`` comes, if that is in the trace.
+  asynchronous one when its ``wait`` comes, if that is in the trace, or where the
+  profile shows that the host stood still for it.
 """
 
 from __future__ import annotations
@@ -71,6 +72,12 @@ class HostOrder:
         if not pending:
             del self._pending[sequence]
         after = (begun, *(() if self._waited is None else (self._waited,)))
+        self._waited = node_id
+        return after
+
+    def shown_wait(self, node_id: int, begun: tuple[int, ...]) -> tuple[int, ...]:
+        """Return what a wait follows for transfers of which only the profile tells."""
+        after = (*begun, *(() if self._waited is None else (self._waited,)))
         self._waited = node_id
         return after
 

@@ -32,6 +32,7 @@ from chakram.chakra.read.pytorch.operations import (
     from_c10d,
     from_record,
 )
+from chakram.chakra.read.pytorch.waits import waits_shown
 from chakram.errors import TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
@@ -308,12 +309,36 @@ class _Reader:
             (each.node.node_id, (each, group))
             for each, group in zip(transfers, names, strict=True)
         ]
-        for _, item in sorted(items, key=lambda pair: pair[0]):
+        waits = self._shown_waits(transfers)
+        for node_id, item in sorted(items, key=lambda pair: pair[0]):
+            if node_id in waits:
+                graph.add_wait(waits[node_id])
             if isinstance(item, Work):
                 graph.add_work(item)
             else:
                 graph.add_transfer(*item)
         return graph.build()
+
+    def _shown_waits(
+        self, transfers: Sequence[Transfer]
+    ) -> Mapping[int, Sequence[int]]:
+        """Return before which nodes the profile shows waits, and for what."""
+        profile = self._profile
+        if profile is None or profile.kernels:
+            # A host with a device hardly waits for it.
+            return {}
+        work = [(each.node_id, each.rf_id) for each in self._work]
+        waits = waits_shown(transfers, work, profile)
+        nodes = {each.node.node_id: each.node for each in transfers}
+        for ended in waits.values():
+            for each in ended:
+                self._warn(
+                    WarningKind.WAIT_INFERRED,
+                    nodes[each].where,
+                    "is asynchronous and nothing records a wait for it; by the profile "
+                    "the host stood still until it had ended, and so it does here",
+                )
+        return waits
 
     def _say_what_takes_no_time(self) -> None:
         profile = self._profile

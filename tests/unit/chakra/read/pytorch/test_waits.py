@@ -1,0 +1,159 @@
+"""Waits for asynchronous operations that only the profile shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.chakra.read.options import WarningKind
+from chakram.trace.node import NodeKind
+from tests.unit.chakra.read.pytorch.hosts import (
+    after,
+    all_reduce,
+    all_to_all,
+    event,
+    groups,
+    kernel,
+    node,
+    profile,
+    read,
+    record,
+)
+
+WORLD = {"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 2}
+
+
+def label(node_id: int, name: str = "all_reduce") -> dict[str, Any]:
+    return node(node_id, f"gloo:{name}")
+
+
+def of_label(
+    node_id: int, start_us: float, duration_us: float, name: str = "all_reduce"
+) -> dict[str, Any]:
+    return event(
+        10 * node_id,
+        start_us,
+        duration_us,
+        thread=7,
+        category="user_annotation",
+        name=f"gloo:{name}",
+    )
+
+
+def trace(
+    *, ends_us: float, goes_on_us: float, more: tuple[dict[str, Any], ...] = ()
+) -> Any:
+    """A host that reduces from 30 us on, computes till 60 us, and then goes on."""
+    rows = [
+        groups(WORLD),
+        *(node(each, "aten::mm") for each in (10, 11)),
+        all_reduce(12, 256, is_async=True),
+        label(13),
+        *(node(each, "aten::mm") for each in (14, 15, 16, 17)),
+    ]
+    events = [
+        event(100, 10, 9),
+        event(110, 20, 9),
+        event(120, 30, 9, name="c10d::allreduce_"),
+        of_label(13, 35, ends_us - 35),
+        event(140, 40, 9),
+        event(150, 50, 10),
+        event(160, goes_on_us, 9),
+        event(170, goes_on_us + 10, 9),
+        *more,
+    ]
+    return read(*rows, profiled=profile(*events))
+
+
+def waited(trace: Any) -> dict[int, set[int]]:
+    """Return by id of a node what waits it follows, and what these do."""
+    nodes = list(trace.graph.nodes())
+    waits = {each.node_id for each in nodes if each.kind is NodeKind.PASS}
+    return {
+        each.node_id: {
+            begun
+            for wait in after(nodes, each.node_id) & waits
+            for begun in after(nodes, wait)
+        }
+        for each in nodes
+        if each.kind is NodeKind.COMPUTE
+    }
+
+
+def test_a_host_that_stood_still_until_the_end_waited() -> None:
+    got = trace(ends_us=158, goes_on_us=160)
+    # What it had computed meanwhile did not wait; all that follows did.
+    assert waited(got) == {
+        **{each: set() for each in (10, 11, 14, 15)},
+        **{each: {12} for each in (16, 17)},
+    }
+    (warning,) = got.warnings
+    assert (warning.kind, warning.count) == (WarningKind.WAIT_INFERRED, 1)
+    assert "node 12 'c10d::allreduce_'" in warning.where
+
+
+@pytest.mark.parametrize(
+    ("ends_us", "goes_on_us"),
+    [
+        (45, 160),  # it had ended while the host was at work
+        (70, 160),  # long before the host went on: it did something else
+        (165, 160),  # only after the host had gone on
+        (65, 66),  # the host stood still no longer than ever
+    ],
+)
+def test_nothing_is_taken_for_a_wait_that_may_be_none(
+    ends_us: float, goes_on_us: float
+) -> None:
+    got = trace(ends_us=ends_us, goes_on_us=goes_on_us)
+    assert not any(waited(got).values())
+    assert got.warnings == ()
+
+
+def test_a_host_that_waits_for_another_operation_is_not_waiting_for_this() -> None:
+    rows = [
+        groups(WORLD),
+        *(node(each, "aten::mm") for each in (10, 11)),
+        all_reduce(12, 256, is_async=True),
+        label(13),
+        node(14, "aten::mm"),
+        all_to_all(15, 64, 64),
+        label(16, "all_to_all"),
+        node(17, "aten::mm"),
+    ]
+    events = [
+        event(100, 10, 9),
+        event(110, 20, 9),
+        event(120, 30, 9, name="c10d::allreduce_"),
+        of_label(13, 35, 123),
+        event(140, 40, 9),
+        event(150, 50, 9, name="c10d::alltoall_base_"),
+        of_label(16, 55, 104, "all_to_all"),
+        event(170, 160, 9),
+    ]
+    got = read(*rows, profiled=profile(*events))
+    assert after(list(got.graph.nodes()), 17) == {14, 15}
+    assert got.warnings == ()
+
+
+def test_recorded_waits_and_devices_need_no_profile() -> None:
+    rows = [
+        groups(WORLD),
+        *(node(each, "aten::mm") for each in (10, 11)),
+        record(12, "allreduce", [5, 6, 0, 8, 4, "cpu"], group=("0", "d")),
+        label(13),
+        node(14, "aten::mm"),
+        node(15, "aten::mm"),
+    ]
+    events = [
+        event(100, 10, 9),
+        event(110, 20, 9),
+        event(120, 30, 9, name="record_param_comms"),
+        of_label(13, 35, 123),
+        event(140, 40, 9),
+        event(150, 160, 9),
+    ]
+    got = read(*rows, profiled=profile(*events))
+    assert after(list(got.graph.nodes()), 15) == {14}
+    got = trace(ends_us=158, goes_on_us=160, more=(kernel(100, 10, 5, stream=1),))
+    assert not any(waited(got).values())
