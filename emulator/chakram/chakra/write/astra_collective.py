@@ -121,13 +121,18 @@ def _position(
     for step, receives, index in order:
         transfer = (share.receives if receives else share.sends)[index]
         size = transfer_bytes(how, transfer, nranks=nranks, input_bytes=input_bytes)
+        if not size:
+            # Fewer bytes than parts: of such messages nobody waits for either end.
+            continue
         kind = NodeType.COMM_RECV if receives else NodeType.COMM_SEND
         yield frame(
             encode_node(
                 node_id=node_id,
                 name=f"step{step}_{'from' if receives else 'to'}{transfer.peer}",
                 node_type=kind,
-                data_deps=[] if receives else sorted(done[i] for i in transfer.needs),
+                data_deps=[]
+                if receives
+                else sorted(done[i] for i in transfer.needs if i in done),
                 attributes={
                     "comm_type": int(kind),
                     "comm_size": size,

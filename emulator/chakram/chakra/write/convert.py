@@ -17,6 +17,7 @@ from chakram.chakra.read.framing import frame
 from chakram.chakra.read.reader import records_of
 from chakram.chakra.sets.finding import find_trace_set
 from chakram.chakra.sets.trace_set import group_file_bytes
+from chakram.chakra.write.compatibility import RecordsElsewhere
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.errors import UnsupportedTrace
 
@@ -38,10 +39,11 @@ class TraceForm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What was written, and what was lost, in sentences."""
+    """What was written, what was lost, and what others cannot read, in sentences."""
 
     written: tuple[Path, ...]
     lost: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def convert_trace_set(
@@ -71,6 +73,7 @@ def convert_trace_set(
         RunDirectoryError: If it cannot be written, or something is there already.
     """
     lost: Counter[str] = Counter()
+    elsewhere = RecordsElsewhere()
     with find_trace_set(path) as found:
         prefix = found.prefix.rpartition("/")[2]
         with new_trace_set(folder, prefix=prefix, force=force) as new:
@@ -78,7 +81,7 @@ def convert_trace_set(
                 gzipped = name.endswith(".gz") if compress is None else compress
                 target = f"{prefix}.{rank}.{form}{'.gz' if gzipped else ''}"
                 with new.open(target) as file:
-                    for piece in _pieces(found, name, form, lost):
+                    for piece in _pieces(found, name, form, lost, elsewhere):
                         file.write(piece)
                 if on_rank is not None:
                     on_rank(done, len(found.files))
@@ -90,17 +93,24 @@ def convert_trace_set(
     return Converted(
         written=written,
         lost=tuple(f"{count} times {what}" for what, count in sorted(lost.items())),
+        notes=tuple(elsewhere.sentences()),
     )
 
 
 def _pieces(
-    found: FoundSet, name: str, form: TraceForm, lost: Counter[str]
+    found: FoundSet,
+    name: str,
+    form: TraceForm,
+    lost: Counter[str],
+    elsewhere: RecordsElsewhere,
 ) -> Iterator[bytes]:
     """Yield the bytes of one rank's file in another form."""
     source = f"{found.store.place}/{name}"
     with found.store.open(name) as stream:
         for number, (offset, body) in enumerate(records_of(stream, source=source)):
             if form is TraceForm.BINARY:
+                if number or classify_first_record(body) is FirstRecord.NODE:
+                    elsewhere.add(body)
                 yield frame(body)
                 continue
             where = f"{source}: offset {offset}"

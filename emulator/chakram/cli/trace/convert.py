@@ -191,11 +191,14 @@ def _convert(
             {
                 "written": [str(path) for path in converted.written],
                 "lost": converted.lost,
+                "notes": converted.notes,
             },
         )
         return
     for line in converted.lost:
         print(f"warning: {line}")
+    for line in converted.notes:
+        print(f"note: {line}")
     print(f"wrote {len(converted.written)} files; look: chakram trace show {out}")
 
 
