@@ -60,6 +60,7 @@ TEXTS = st.sampled_from(
         "x" * 130,
         "COMP_NODE: a",
         "COMM_COLL_NODE: ",
+        "record_param_comms",
     ]
 )
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -122,7 +123,8 @@ ATTRIBUTE = st.one_of(
     ),
 )
 IDS = st.lists(st.one_of(SMALL, UINT64), max_size=4)
-IO = st.builds(IOInfo, values=TEXTS, shapes=TEXTS, types=TEXTS)
+VALUES_OF_INPUTS = st.one_of(TEXTS, st.just("[[], 1, '3', 0, 'x', [], [], 0, 1, 4]"))
+IO = st.builds(IOInfo, values=VALUES_OF_INPUTS, shapes=TEXTS, types=TEXTS)
 NODES = st.builds(
     Node,
     id=st.one_of(st.integers(0, 20), UINT64),

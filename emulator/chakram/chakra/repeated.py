@@ -29,6 +29,7 @@ _METADATA: Final = {(1, LENGTH_DELIMITED): "version"}
 _ATTRIBUTE: Final = {(1, LENGTH_DELIMITED): "name"}
 
 _METADATA_NODE, _INPUT_VALUES = 1, 1
+_RECORD: Final = b"record_param_comms"
 _TEXT, _BYTES, _LAST_ARM = 29, 31, 32
 _FIXED64_ARMS: Final = frozenset({3, 21, 25})
 _FIXED32_ARMS: Final = frozenset({5, 19, 23})
@@ -37,7 +38,8 @@ _FIXED32_ARMS: Final = frozenset({5, 19, 23})
 def refuse_repeats_in_node(body: bytes, where: str) -> None:
     """Refuse a node of which a field stands twice, with different values.
 
-    Of inputs and outputs only what metadata nodes have as values means something here.
+    Of inputs and outputs only what metadata nodes, and PyTorch's records of what it
+    communicates, have as values means something here.
 
     Raises:
         TraceError: At *where*.
@@ -76,7 +78,7 @@ def _refuse(
                 for field, _, text in fields_of(value)
                 if field == _INPUT_VALUES and isinstance(text, bytes)
             ]
-    if first.get("type") == _METADATA_NODE:
+    if first.get("type") == _METADATA_NODE or first.get("name") == _RECORD:
         for text in of_inputs[1:]:
             _refuse_second(
                 {"inputs.values": of_inputs[0]}, "inputs.values", text, where

@@ -56,5 +56,6 @@ def outcome(read: Callable[[], RankTrace]) -> object:
         trace.metadata,
         dict(trace.groups),
         dict(trace.parts),
+        trace.least_ranks,
         sorted(map(str, trace.warnings)),
     )

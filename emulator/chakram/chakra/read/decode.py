@@ -27,6 +27,8 @@ from chakram.chakra.read.eras import (
 from chakram.chakra.read.groups import (
     ALL_RANKS_NAMES,
     GROUPS_ATTRIBUTE,
+    RECORD,
+    group_of_record,
     initial_groups,
     is_process_group_init,
     process_groups_of_init,
@@ -119,6 +121,7 @@ class RankDecoder:
         self._kernels: list[Kernel] | None = None
         self._groups: dict[str, tuple[int, ...]] = {}
         self._purposes: dict[str, str] = {}
+        self._recorded_groups: dict[str, tuple[int, ...]] = {}
         self._least_ranks = 0
         self._noticed = WarningLog(rank=rank, uncorrected=options.uncorrected)
         self._builder = TraceGraphBuilder(rank=rank, source=source)
@@ -227,7 +230,11 @@ class RankDecoder:
             graph=graph,
             metadata=self._metadata or Metadata(),
             producer=producer,
-            groups={**self._groups, **self._reader.groups},
+            groups={
+                **self._recorded_groups,
+                **self._groups,
+                **self._reader.groups,
+            },
             parts=self._reader.parts,
             purposes=self._purposes,
             least_ranks=self._least_ranks,
@@ -276,6 +283,14 @@ class RankDecoder:
                 continue
             self._groups[group.name] = group.ranks
             self._purposes[group.name] = group.purpose
+
+    def _add_recorded_group(self, group: InitialGroup | None) -> None:
+        """Take the group of a ``record_param_comms``; groups made go before it."""
+        if group is None:
+            return
+        self._least_ranks = max(self._least_ranks, group.least_ranks)
+        if group.ranks and group.name not in ALL_RANKS_NAMES:
+            self._recorded_groups.setdefault(group.name, group.ranks)
 
     def _decoded(self, offset: int, body: bytes) -> Node:
         try:
@@ -342,6 +357,8 @@ class RankDecoder:
             self._noticed.warn(kind, where, found)
         if int(node.type) == NodeType.METADATA and is_process_group_init(node.name):
             self._add_groups(process_groups_of_init(node.inputs.values, where))
+        if columns["name"] == RECORD:
+            self._add_recorded_group(group_of_record(node.inputs.values))
         if self._kernels is not None:
             self._note_kernel(node, where)
         control = node.ctrl_deps

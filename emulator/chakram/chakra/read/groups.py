@@ -24,12 +24,17 @@ if TYPE_CHECKING:
 
 _DECIMAL = re.compile(r"[0-9]+(\.0*)?")
 _INIT_NODE = "process_group:init"
+RECORD = "record_param_comms"
+"""Name of the node in which a backend of PyTorch states what it was asked for."""
+
+_MOST_RANKS = 1 << 20
 GROUPS_ATTRIBUTE = "process_groups"
 """Attribute of the metadata that carries the process groups of traces of Chakram."""
 
 _INIT_TEXT_LIMIT = 4 * 2**20
 _INIT_HINT = "PyTorch writes a list with one JSON text there"
 
+_NO_LITERAL = (ValueError, SyntaxError, RecursionError, MemoryError)
 _NO_PURPOSES = ("undefined", "default_pg")
 _LONGEST_PURPOSE = 60
 
@@ -121,14 +126,7 @@ def process_groups_of_init(values: str, where: str) -> list[InitialGroup]:
         # literal_eval builds plain values only; nothing of the text is executed.
         outer = ast.literal_eval(values)
         text = outer[0]
-    except (
-        ValueError,
-        SyntaxError,
-        TypeError,
-        LookupError,
-        RecursionError,
-        MemoryError,
-    ) as error:
+    except (TypeError, LookupError, *_NO_LITERAL) as error:
         raise _unread_groups(where) from error
     return initial_groups(text, where)
 
@@ -179,6 +177,55 @@ def initial_groups(text: object, where: str) -> list[InitialGroup]:
             )
         )
     return groups
+
+
+def group_of_record(values: str) -> InitialGroup | None:
+    """Return the group that a ``record_param_comms`` states; None if it states none.
+
+    Chakra's converter leaves such nodes as computations.  No name stands for one that
+    means nothing outside of its process.
+
+    Args:
+        values: Its ``inputs.values``, the text of a Python list: behind tensors the
+            number of the operation, group, rank and name of the operation; splits, and
+            first rank, distance and number of the members.
+    """
+    if len(values) > _INIT_TEXT_LIMIT:
+        return None
+    try:
+        # literal_eval builds plain values only; nothing of the text is executed.
+        parts = ast.literal_eval(values)
+    except _NO_LITERAL:
+        return None
+    if not isinstance(parts, list):
+        return None
+    texts = [place for place, each in enumerate(parts) if isinstance(each, str)]
+    if not texts or texts[-1] < 3:
+        return None
+    group = parts[texts[-1] - 2]
+    if isinstance(group, list | tuple) and group:  # name and description
+        group = group[0]
+    ranks, size = even_ranks(parts[texts[-1] + 3 : texts[-1] + 6])
+    if not size:
+        return None
+    name = normal_name(group) if isinstance(group, str) else ""
+    return InitialGroup(name=name, ranks=ranks, size=size, pointer=None, purpose="")
+
+
+def even_ranks(stated: Sequence[Any]) -> tuple[tuple[int, ...], int]:
+    """Return the members of a group and their number, by first, distance and number.
+
+    Of members that are not evenly apart the distance is -1, and only the number is
+    known; what means nothing gives none, and 0.
+    """
+    numbers = [each for each in stated if type(each) is int]
+    if len(numbers) != 3:
+        return (), 0
+    first, step, count = numbers
+    if first < 0 or not 1 <= count <= _MOST_RANKS:
+        return (), 0
+    ranks = range(first, first + step * count, step) if step > 0 else ()
+    return tuple(ranks), count
 
 
 def _purpose(text: object) -> str:

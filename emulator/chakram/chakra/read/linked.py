@@ -27,7 +27,7 @@ from chakram.chakra.et_messages import (
     encode_metadata,
     encode_node,
 )
-from chakram.chakra.read.groups import is_process_group_init
+from chakram.chakra.read.groups import RECORD, is_process_group_init
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.errors import GarbageTrace
 
@@ -200,7 +200,9 @@ def _node(raw: Any, offset: int, where: str) -> _Node:
         duration_us=_micros(raw.get("exclusive_dur"), where),
         start_us=_micros(raw.get("ts"), where),
         attributes=attributes,
-        input_values=repr(values) if is_process_group_init(name) else "",
+        input_values=repr(values)
+        if is_process_group_init(name) or name == RECORD
+        else "",
         size_bytes=_tensor_bytes(values, where) if on_gpu else 0,
         after=raw["inter_thread_dep"]
         if isinstance(raw.get("inter_thread_dep"), int)

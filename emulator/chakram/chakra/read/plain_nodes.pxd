@@ -31,6 +31,7 @@ cdef int _SEND_NODE
 cdef int _RECV_NODE
 cdef int _INVALID
 cdef int _TYPES
+cdef int _RECORD_BYTES
 cdef int _STORAGE
 cdef int _DATA_OP
 cdef int _COMPUTE
@@ -110,6 +111,8 @@ cdef class PlainNodes(NodeBytes):
     cdef _flush(self)
     @cython.locals(node_type="int", seen="int")
     cdef bint _mean(self, const unsigned char* data) except -1
+    @cython.locals(at="Py_ssize_t")
+    cdef bint _is_record(self, const unsigned char* data) except -1
     @cython.locals(needed="int")
     cdef bint _mean_collective(self) noexcept
     @cython.locals(seen="int", own="long long", own_bit="int", other="long long",

@@ -32,6 +32,7 @@ from chakram.chakra.read.attribute_bits import (
     OF_COMMUNICATION,
     OF_COMPUTE,
 )
+from chakram.chakra.read.groups import RECORD
 from chakram.chakra.read.node_bytes import EDGES, NodeBytes
 from chakram.chakra.shown_names import PREFIXES
 from chakram.trace.columns import OP_NUMBERS
@@ -65,6 +66,8 @@ _SEND_NODE, _RECV_NODE = int(NodeType.COMM_SEND), int(NodeType.COMM_RECV)
 # Metadata nodes may carry process groups, so they are not plain.
 _INVALID = int(NodeType.INVALID)
 _TYPES = len(NodeType)
+_RECORD = RECORD.encode()
+_RECORD_BYTES = len(_RECORD)
 _STORAGE, _DATA_OP = int(NodeType.STORAGE), int(NodeType.DATA_OP)
 
 _COMPUTE, _MEMORY = int(NodeKind.COMPUTE), int(NodeKind.MEMORY)
@@ -298,7 +301,7 @@ class PlainNodes(NodeBytes):
             self._stream = _NO_VALUE
         if node_type in (_COMP, _LOAD, _STORE):
             self._kind = _COMPUTE if node_type == _COMP else _MEMORY
-            if self._odd & OF_COMPUTE:
+            if self._odd & OF_COMPUTE or self._is_record(data):
                 return False
             if seen & HAS_ON_CPU and self._on_cpu:
                 self._stream = _CPU_STREAM
@@ -331,6 +334,16 @@ class PlainNodes(NodeBytes):
             return False
         self._group = self._group_number(data)
         return True
+
+    def _is_record(self, data: Bytes) -> bool:
+        """Say whether it is a ``record_param_comms``, which may state a group."""
+        at = self._name_at
+        return (
+            self._name_end - at == _RECORD_BYTES
+            and data[at] == 114  # r
+            and data[at + 6] == 95  # _
+            and bytes(data[at : self._name_end]) == _RECORD
+        )
 
     def _mean_collective(self) -> bool:
         needed = HAS_TYPE | HAS_SIZE

@@ -21,9 +21,6 @@ from chakram.errors import GarbageTrace
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-RECORD: Final = "record_param_comms"
-"""Name of the node in which a backend states what it was asked to communicate."""
-
 C10D: Final = "c10d::"
 """How the names of the dispatcher's communication operations begin."""
 

@@ -19,6 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from chakram.chakra.read.groups import even_ranks
 from chakram.chakra.read.pytorch.host import C10D, LABELS, HostNode
 from chakram.chakra.read.pytorch.values import (
     DTYPE_BYTES,
@@ -354,12 +355,4 @@ def _stated_ranks(node: HostNode, behind: Sequence[Any]) -> tuple[tuple[int, ...
     stated = [node.attributes.get(key) for key in keys]
     if None in stated:
         stated = list(behind)
-    numbers = [each for each in stated if type(each) is int]
-    if len(numbers) < len(keys):
-        return (), 0
-    first, step, count = numbers
-    if first < 0 or not 1 <= count <= _MOST_RANKS:
-        return (), 0
-    # Of members that are not evenly apart the distance is -1.
-    ranks = range(first, first + step * count, step) if step > 0 else ()
-    return tuple(ranks), count
+    return even_ranks(stated)

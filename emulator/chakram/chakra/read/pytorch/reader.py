@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.et_messages import Metadata
 from chakram.chakra.read.decode import RankTrace
-from chakram.chakra.read.groups import InitialGroup, initial_groups
+from chakram.chakra.read.groups import RECORD, InitialGroup, initial_groups
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.chakra.read.options import ReadOptions, TraceWarning, WarningKind
 from chakram.chakra.read.producers import Producer
@@ -22,7 +22,6 @@ from chakram.chakra.read.pytorch.host import (
     C10D,
     INIT,
     LABELS,
-    RECORD,
     HostNode,
     host_node,
     quick_rf_id,
