@@ -18,6 +18,7 @@ from chakram import units
 from chakram.config.experiment import Experiment
 from chakram.config.schema import experiment_schema, schema_text
 from chakram.config.worlds import WORLDS, worlds_of
+from chakram.fabric.kinds import KINDS
 from chakram.settings import quantities
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,9 +65,7 @@ QUANTITIES: tuple[tuple[str, Any, str, dict[str, int]], ...] = (
 """Types with units: name, type, example and units."""
 
 TITLES = {
-    "NamespaceFabric": "`fabric`, `kind: namespaces`",
-    "LoopbackFabric": "`fabric`, `kind: loopback`",
-    "ExternalFabric": "`fabric`, `kind: external`",
+    **{each.__name__: f"`fabric`, `kind: {kind}`" for kind, each in KINDS.items()},
     "TraceFiles": "`jobs[].trace` of files",
 }
 """Titles of sections that share their place with others."""

@@ -24,7 +24,7 @@ from tests.support import REPO_ROOT
 
 ALL = [fence for page in PAGES for fence in fences(page)]
 
-OTHER_LANGUAGES = {"", "yaml", "text", "promql", "sql", "ini", "json"}
+OTHER_LANGUAGES = {"", "diff", "yaml", "text", "promql", "sql", "ini", "json"}
 
 PROGRAMS = re.compile(
     r"^(\$ |(chakram|chakram-agent|make|curl|docker|ip|tshark|pip|python3?|git) )",

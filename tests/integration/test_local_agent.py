@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chakram.controller.local_agent import local_agent
 from chakram.errors import RunDirectoryError
+from chakram.fabric.local_agent import local_agent
 
 
 async def _serve(folder: Path, logs: Path, *, remove: bool = False) -> None:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.controller.capturing import capturing
 from chakram.errors import FabricError
 from chakram.fabric.capture import CaptureRequest, encode_request
+from chakram.fabric.capturing import capturing
 from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import lab_status, start_lab
 from chakram.fabric.pcap import FILE_HEADER_BYTES, Frame, ip_packet, read_frames

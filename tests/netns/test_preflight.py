@@ -12,7 +12,6 @@ from chakram.config.experiment import Experiment, parse_experiment
 from chakram.control.client import AgentClient
 from chakram.controller.interrupts import Interrupts
 from chakram.controller.preflight_session import Preflight
-from chakram.controller.worlds import open_world
 from chakram.preflight.report import PairReport, PreflightReport
 from tests.leaks import own_lab
 from tests.support import missing_program, missing_root, require
@@ -71,7 +70,9 @@ async def preflight_of(
 ) -> PreflightReport:
     """Return the report of a lab that *fault* has worked on."""
     with Interrupts() as interrupts:
-        async with open_world(wanted, nports=0, lab_name=LAB, logs=folder) as world:
+        async with wanted.fabric.open(
+            seed=wanted.seed, nports=0, lab_name=LAB, logs=folder
+        ) as world:
             assert world.lab is not None
             await asyncio.to_thread(fault, world.lab)
             (address,) = world.agents

@@ -15,10 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.config.experiment import parse_experiment
-from chakram.config.topology import topology_from_config
 from chakram.controller.job_loading import load_jobs
-from chakram.controller.planning import build_plan
-from chakram.controller.port_plans import planned_ports
+from chakram.controller.planning import build_plan, planned_ports
 from chakram.controller.predictions import bounds, durations
 from chakram.predict.simulator.job import simulate_plan
 from chakram.testing.plans import flow_rows
@@ -94,7 +92,7 @@ def told(name: str, dilation: int, seed: int = 1) -> Told:
             for agent in plan.agents
         ),
     )
-    topology = topology_from_config(experiment.fabric)
+    topology = experiment.fabric.to_topology()
     assert topology is not None
     result = simulate_plan(plan, topology, rng=random.Random(seed))
     flows = flow_rows(result.records)

@@ -82,17 +82,13 @@ def _why_unsafe(folder: Path) -> str | None:
 def _agents_of(path: Path) -> dict[str, list[str]]:
     """Return the hosts of an experiment that are reached over the network."""
     from chakram.config.experiment import load_experiment
-    from chakram.config.fabric import ExternalFabric
 
     fabric = load_experiment(path).fabric
-    if not isinstance(fabric, ExternalFabric):
+    agents = fabric.agent_addresses()
+    if agents is None:
         raise ConfigError(
             f"{path}: fabric.kind",
             f"{fabric.kind!r} needs no certificates",
             "only kind: external has agents on other machines",
         )
-    return {
-        host.name: [host.agent.rpartition(":")[0].strip("[]")]
-        for host in fabric.hosts
-        if not host.agent.startswith("unix:")
-    }
+    return agents

@@ -42,30 +42,18 @@ def up(
 ) -> None:
     """Build the fabric of an experiment and let it stand."""
     from chakram.config.experiment import load_experiment
-    from chakram.config.fabric import NamespaceFabric
-    from chakram.config.topology import topology_from_config
-    from chakram.fabric.lab import start_lab
 
     settings = load_experiment(experiment)
     fabric = settings.fabric
-    topology = topology_from_config(fabric)
-    if not isinstance(fabric, NamespaceFabric) or topology is None:
+    handle = asyncio.run(
+        fabric.start_lab(lab or settings.lab_name, seed=settings.seed, lifetime="up")
+    )
+    if handle is None:
         raise ConfigError(
             f"{experiment}: fabric.kind",
             f"there is nothing to build for {fabric.kind!r}",
             "only kind: namespaces is built",
         )
-    handle = asyncio.run(
-        start_lab(
-            topology,
-            lab_name=lab or settings.lab_name,
-            seed=settings.seed,
-            addressing=fabric.addressing,
-            mtu=fabric.mtu,
-            capture_hosts=fabric.capture,
-            lifetime="up",
-        )
-    )
     if as_json:
         print_json("lab", _state_fields(handle.state))
     else:

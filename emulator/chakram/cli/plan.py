@@ -63,8 +63,7 @@ def _summary(
     from chakram.controller.experiment_warnings import experiment_warnings
     from chakram.controller.job_loading import load_jobs
     from chakram.controller.plan_summary import summarise_plan
-    from chakram.controller.planning import build_plan
-    from chakram.controller.port_plans import planned_ports
+    from chakram.controller.planning import build_plan, planned_ports
 
     jobs = load_jobs(settings)
     if save is not None:
@@ -178,7 +177,7 @@ def _dilation(summary: PlanSummary) -> list[tuple[str, str]]:
 
 
 def _agents(summary: PlanSummary) -> str:
-    from chakram.controller.port_plans import SIMULATED_AGENT
+    from chakram.fabric.kinds.kind import SIMULATED_AGENT
 
     return ", ".join(
         ("this machine" if name == SIMULATED_AGENT else f"agent {name}")

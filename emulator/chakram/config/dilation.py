@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, get_args
 
-from chakram.config.fabric import ExternalFabric, LoopbackFabric
 from chakram.config.jobs import Compute, Job
 from chakram.config.transport import Transport
 from chakram.roce.constants import local_ack_timeout_ns
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
-    from chakram.config.fabric import Fabric
+    from chakram.fabric.kinds.kind import FabricKind
     from chakram.settings.mistakes import Location
 
 __all__ = [
@@ -139,11 +138,11 @@ def rnr_timer(code: int, dilation: int) -> int:
 
 
 def check_dilation(
-    fabric: Fabric, jobs: tuple[Job, ...], transport: Transport
+    fabric: FabricKind, jobs: tuple[Job, ...], transport: Transport
 ) -> list[Mistake]:
     """Check that what is stretched can still be run."""
     dilation = fabric.dilation
-    if dilation == 1 or isinstance(fabric, ExternalFabric):
+    if dilation == 1:
         return []
     mistakes = _check_own_rate(fabric)
     sections: list[tuple[Location, Model]] = [
@@ -169,7 +168,7 @@ def check_dilation(
     ]
 
 
-def check_dilated_times(fabric: Fabric, **sections: Any) -> list[Mistake]:
+def check_dilated_times(fabric: FabricKind, **sections: Any) -> list[Mistake]:
     """Check that the times of other sections can be stretched, too."""
     return [
         mistake
@@ -200,19 +199,13 @@ def _hint(most: int) -> str:
     return f"at most a dilation of {most}" if most > 1 else "remove fabric.dilation"
 
 
-def _check_own_rate(fabric: Fabric) -> list[Mistake]:
+def _check_own_rate(fabric: FabricKind) -> list[Mistake]:
     """Refuse ports as fast as the machine: nobody can stretch those."""
-    if isinstance(fabric, LoopbackFabric):
-        location: Location = ("fabric", "rate")
-        missing = fabric.rate_bps is None
-    else:
-        location = ("fabric", "links", "host", "rate")
-        missing = fabric.links.host.rate_bps is None
-    if not missing:
+    if fabric.port_rate_bps is not None:
         return []
     return [
         Mistake(
-            location=location,
+            location=tuple(fabric.rate_key.split(".")),
             found="is not given, and ports as fast as this machine cannot be stretched",
             hint="e.g. rate: 400Gbit, or remove fabric.dilation",
         )

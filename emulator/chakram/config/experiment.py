@@ -15,15 +15,15 @@ from pydantic import (
 
 from chakram.collectives.algorithms import AUTO, Choice
 from chakram.collectives.ops import CollectiveOp
-from chakram.config.addresses import ListenAddress
 from chakram.config.checks import CHECKS
 from chakram.config.collectives import AlgorithmChoice
 from chakram.config.dilation import stretched_sections
-from chakram.config.fabric import Fabric
 from chakram.config.jobs import Job
 from chakram.config.preflight import Preflight, preflight_section
 from chakram.config.transport import Faults, Transport
+from chakram.fabric.kinds import Fabric
 from chakram.settings import document as documents
+from chakram.settings.addresses import ListenAddress
 from chakram.settings.mistakes import Location, Mistake, from_validation, report
 from chakram.settings.quantities import (
     BASE_DIRECTORY,

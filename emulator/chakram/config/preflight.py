@@ -6,9 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from chakram.config.fabric import Fabric
-from chakram.config.fabric_checks import address_family, smallest_mtu
 from chakram.config.transport import largest_path_mtu
+from chakram.fabric.kinds.kind import FabricKind
 from chakram.settings.mistakes import Mistake
 from chakram.settings.quantities import Model, Number, Time, Whole
 
@@ -62,10 +61,10 @@ def preflight_section(value: object) -> object:
     return {"action": value} if value in ACTIONS else value
 
 
-def check_preflight(preflight: Preflight, fabric: Fabric) -> list[Mistake]:
+def check_preflight(preflight: Preflight, fabric: FabricKind) -> list[Mistake]:
     """Refuse to demand a path MTU that the ports themselves do not have."""
-    mtu = smallest_mtu(fabric)
-    fitting = largest_path_mtu(mtu, address_family(fabric))
+    mtu = fabric.smallest_mtu
+    fitting = largest_path_mtu(mtu, fabric.family)
     if preflight.path_mtu is None or preflight.path_mtu <= fitting:
         return []
     return [

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from chakram.addresses import IPV4, IPV6
 from chakram.config.dcqcn import DcqcnSettings, dcqcn_mistakes
-from chakram.config.fabric import Fabric
-from chakram.config.fabric_checks import address_family, port_rate, smallest_mtu
 from chakram.config.transport import (
     CongestionSettings,
     Transport,
@@ -17,6 +15,7 @@ from chakram.config.transport import (
     largest_burst,
     largest_path_mtu,
 )
+from chakram.fabric.kinds.kind import FabricKind
 from chakram.settings.mistakes import Location, Mistake
 from chakram.units import format_size
 
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
 
 
-def check_transport(transport: Transport, fabric: Fabric) -> list[Mistake]:
+def check_transport(transport: Transport, fabric: FabricKind) -> list[Mistake]:
     """Check the transport against what the fabric carries."""
     mistakes = _check_congestion(transport.congestion_control, fabric)
-    mtu = smallest_mtu(fabric)
-    family = address_family(fabric)
+    mtu = fabric.smallest_mtu
+    family = fabric.family
     headers_bytes = header_allowance_bytes(family)
     fitting = largest_path_mtu(mtu, family)
     path_mtu = transport.path_mtu or fitting
@@ -139,7 +138,9 @@ def _check_source_ports(listed: Sequence[int], udp_port: int) -> list[Mistake]:
     return mistakes
 
 
-def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mistake]:
+def _check_congestion(
+    congestion: CongestionSettings, fabric: FabricKind
+) -> list[Mistake]:
     where: Location = ("transport", "congestion_control")
     if len(congestion.names) > 1:
         return [
@@ -152,7 +153,7 @@ def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mi
     if congestion.dcqcn is not None:
         return _check_dcqcn(congestion.dcqcn, fabric)
     fixed = congestion.fixed_rate
-    if fixed is None or fixed.rate_bps is not None or port_rate(fabric) is not None:
+    if fixed is None or fixed.rate_bps is not None or fabric.port_rate_bps is not None:
         return []
     return [
         Mistake(
@@ -163,9 +164,9 @@ def _check_congestion(congestion: CongestionSettings, fabric: Fabric) -> list[Mi
     ]
 
 
-def _check_dcqcn(settings: DcqcnSettings, fabric: Fabric) -> list[Mistake]:
+def _check_dcqcn(settings: DcqcnSettings, fabric: FabricKind) -> list[Mistake]:
     where: Location = ("transport", "congestion_control", "dcqcn")
-    line_rate_bps = port_rate(fabric)
+    line_rate_bps = fabric.port_rate_bps
     if line_rate_bps is None:
         return [
             Mistake(

@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.fabric.kinds import KINDS
+from chakram.fabric.kinds.kind import SIMULATE, KeyUse
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["RESTRICTED", "SIMULATE", "WORLDS", "worlds_of"]
 
-SIMULATE, NAMESPACES, LOOPBACK, EXTERNAL = WORLDS = (
-    "simulate",
-    "namespaces",
-    "loopback",
-    "external",
-)
+WORLDS = (SIMULATE, *KINDS)
 """All worlds."""
 
-_RUNS = (NAMESPACES, LOOPBACK, EXTERNAL)
+_RUNS = tuple(KINDS)
 
-RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("Experiment", "lab"): (NAMESPACES,),
+_OF_ALL_KINDS: KeyUse = {
     ("Experiment", "preflight"): _RUNS,
     ("Preflight", ""): _RUNS,
     ("Experiment", "predict"): _RUNS,
@@ -36,33 +33,6 @@ RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("Experiment", "hang_timeout"): _RUNS,
     ("Experiment", "stop_if"): _RUNS,
     ("StopIf", ""): _RUNS,
-    # The kinds of a fabric: each in its own world, and simulated.
-    ("NamespaceFabric", ""): (SIMULATE, NAMESPACES),
-    ("NamespaceFabric", "switch"): (NAMESPACES,),
-    ("NamespaceFabric", "capture"): (NAMESPACES,),
-    ("LoopbackFabric", ""): (SIMULATE, LOOPBACK),
-    ("ExternalFabric", ""): (SIMULATE, EXTERNAL),
-    ("ExternalFabric", "allow"): (EXTERNAL,),
-    ("ExternalFabric", "tls"): (EXTERNAL,),
-    ("ExternalFabric", "topology"): (SIMULATE,),
-    ("ExternalFabric", "links"): (SIMULATE,),
-    ("TlsSettings", ""): (EXTERNAL,),
-    ("PortDefaults", ""): (SIMULATE, EXTERNAL),
-    ("PortDefaults", "isolate"): (EXTERNAL,),
-    ("HostSettings", ""): (SIMULATE, EXTERNAL),
-    ("HostSettings", "agent"): (EXTERNAL,),
-    ("PortSettings", ""): (SIMULATE, EXTERNAL),
-    ("PortSettings", "open"): (EXTERNAL,),
-    ("PortSettings", "netns"): (EXTERNAL,),
-    ("TopologySettings", ""): (SIMULATE, NAMESPACES),
-    ("SingleSwitchShape", ""): (SIMULATE, NAMESPACES),
-    ("ClosShape", ""): (SIMULATE, NAMESPACES),
-    ("LinksSettings", ""): (SIMULATE, NAMESPACES),
-    ("LinkSettings", ""): (SIMULATE, NAMESPACES),
-    ("LinkSettings", "delay"): (SIMULATE,),
-    ("LinkSettings", "queue"): (NAMESPACES,),
-    ("LinkSettings", "ecn"): (SIMULATE,),
-    ("EcnSettings", ""): (SIMULATE,),
     # What only bytes on a wire have.
     ("Transport", "dscp"): _RUNS,
     ("Dscp", ""): _RUNS,
@@ -70,6 +40,25 @@ RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("Transport", "verify"): _RUNS,
     ("Transport", "icrc_check"): _RUNS,
 }
+
+
+def _with_kinds() -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return these with the keys of fabrics: each in its own world, and simulated."""
+    used: dict[tuple[str, str], set[str]] = {}
+    for name, kind in KINDS.items():
+        for place, worlds in {
+            (kind.__name__, ""): (SIMULATE, name),
+            **kind.key_use,
+        }.items():
+            used.setdefault(place, set()).update(worlds)
+    ordered = {
+        place: tuple(world for world in WORLDS if world in worlds)
+        for place, worlds in used.items()
+    }
+    return _OF_ALL_KINDS | ordered
+
+
+RESTRICTED: Mapping[tuple[str, str], tuple[str, ...]] = _with_kinds()
 """By section and key, of those that do nothing in some world; an empty key stands for
 all keys of the section that are not named."""
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.config.fabric import ExternalFabric, NamespaceFabric
-from chakram.config.fabric_checks import port_rate
 from chakram.controller.planning import transport_plan
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.units import about_size, format_time
 
 if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
-    from chakram.config.fabric import Fabric, LinkSettings
 
 __all__ = [
     "experiment_warnings",
@@ -21,22 +18,7 @@ __all__ = [
 
 def experiment_warnings(experiment: Experiment) -> list[str]:
     """Return what of the experiment does not mean what one may think."""
-    fabric = experiment.fabric
-    warnings: list[str] = []
-    if isinstance(fabric, NamespaceFabric) and (
-        fabric.links.host.delay_ns or fabric.links.uplink.delay_ns
-    ):
-        warnings.append(
-            "fabric.links: delays are simulated only; the links of a kernel fabric "
-            "have none beside the kernel's own"
-        )
-    if isinstance(fabric, NamespaceFabric) and (
-        fabric.links.host.ecn or fabric.links.uplink.ecn
-    ):
-        warnings.append(
-            "fabric.links: ECN marks are simulated only; the links of a kernel fabric "
-            "mark nothing"
-        )
+    warnings = experiment.fabric.warnings()
     warnings += _dilation_warnings(experiment)
     warnings += _loss_warnings(experiment)
     warnings += _timeout_warnings(experiment)
@@ -76,7 +58,7 @@ def _loss_warnings(experiment: Experiment) -> list[str]:
 
 def _timeout_warnings(experiment: Experiment) -> list[str]:
     """Return why queue pairs may give up although nothing is lost."""
-    rate_bps = port_rate(experiment.fabric)
+    rate_bps = experiment.fabric.port_rate_bps
     transport = experiment.transport
     if rate_bps is None or transport.adaptive_retransmission is not None:
         return []
@@ -103,24 +85,13 @@ def _timeout_warnings(experiment: Experiment) -> list[str]:
 def _dcqcn_warnings(experiment: Experiment) -> list[str]:
     """Return why DCQCN may have nothing to react to."""
     where = "transport.congestion_control"
-    fabric = experiment.fabric
     if experiment.transport.ecn == "off":
         return [f"{where}: dcqcn does nothing, since transport.ecn is off"]
     marks = any(each.action == "mark" for each in experiment.faults.packets)
-    if (
-        marks
-        or isinstance(fabric, ExternalFabric)
-        or any(link.ecn for link in _links_of(fabric))
-    ):
+    if marks or experiment.fabric.may_mark:
         return []
     return [
         f"{where}: dcqcn reacts to marks, and no link of the fabric marks packets; "
         "in a simulation, fabric.links.host.ecn makes them; in a run, "
         "faults.packets with the action mark"
     ]
-
-
-def _links_of(fabric: Fabric) -> tuple[LinkSettings, ...]:
-    if not isinstance(fabric, NamespaceFabric):
-        return ()
-    return fabric.links.host, fabric.links.uplink

@@ -6,20 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from chakram.config.dcqcn import dcqcn_parameters
-from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
-from chakram.config.fabric_checks import (
-    address_family,
-    available_ports,
-    port_rate,
-    smallest_mtu,
-)
 from chakram.config.packet_fault_checks import check_packet_faults
-from chakram.config.topology import topology_from_config
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.job_settings import job_settings
-from chakram.controller.port_plans import SIMULATED_PORT
 from chakram.errors import ConfigError, PlanError
-from chakram.fabric.cores import data_plane_cores
+from chakram.fabric.kinds.kind import SIMULATED_PORT
 from chakram.plan.burst_rule import (
     ack_interval_packets,
     burst_packets,
@@ -45,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "build_plan",
+    "planned_ports",
+    "ports_needed",
     "queue_pair_layout",
     "run_settings",
     "shards_of",
@@ -66,12 +59,12 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
     transport = experiment.transport
     fabric = experiment.fabric
     path_mtu = transport.path_mtu or largest_path_mtu(
-        smallest_mtu(fabric), address_family(fabric)
+        fabric.smallest_mtu, fabric.family
     )
     congestion = transport.congestion_control
     parameters: tuple[tuple[str, int], ...] = ()
     if congestion.fixed_rate is not None:
-        rate_bps = congestion.fixed_rate.rate_bps or port_rate(fabric)
+        rate_bps = congestion.fixed_rate.rate_bps or fabric.port_rate_bps
         if rate_bps is None:
             raise ConfigError(
                 "transport.congestion_control",
@@ -80,7 +73,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
             )
         parameters = (("rate_bps", rate_bps),)
     elif congestion.dcqcn is not None:
-        line_rate_bps = port_rate(experiment.written.fabric)
+        line_rate_bps = experiment.written.fabric.port_rate_bps
         if line_rate_bps is None:
             raise ConfigError(
                 "transport.congestion_control",
@@ -96,17 +89,17 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
             rate_bps=rate_bps,
             path_mtu=path_mtu,
             window_bytes=transport.window_bytes,
-            on_kernel=not isinstance(fabric, ExternalFabric),
-            ports=available_ports(fabric) or _USUAL_PORTS,
-            tiers=_tiers(fabric),
+            on_kernel=fabric.on_this_machine,
+            ports=fabric.nports or _USUAL_PORTS,
+            tiers=fabric.tiers or 1,
         )
 
     # Bursts fit the rate that this machine has to carry: with those of 400 Gbit/s at
     # 100 Mbit/s collectives took 20 to 50 % longer than simulated; with bursts of 2
     # to 4 the difference was -8 to +16 %.  A window is bytes of the fabric, which are
     # not stretched.
-    burst = usual_burst(port_rate(fabric))
-    undilated_burst = usual_burst(port_rate(experiment.written.fabric))
+    burst = usual_burst(fabric.port_rate_bps)
+    undilated_burst = usual_burst(experiment.written.fabric.port_rate_bps)
     adaptive = transport.adaptive_retransmission
     return TransportPlan(
         path_mtu=path_mtu,
@@ -162,13 +155,6 @@ def queue_pair_layout(experiment: Experiment) -> QueuePairLayout:
     )
 
 
-def _tiers(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> int:
-    """Return how many tiers of switches a fabric has, as far as it is known."""
-    if isinstance(fabric, LoopbackFabric) or fabric.topology is None:
-        return 1
-    return 1 if fabric.topology.clos is None else 2
-
-
 def run_settings(experiment: Experiment) -> RunSettings:
     """Return what all agents do with their programs."""
     iterations = experiment.iterations
@@ -203,15 +189,11 @@ def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, in
         # Shards are in queue pair numbers, these in source ports, and these in paths:
         # a simulation is the same on every machine.
         return dict.fromkeys(count_of, 1)
-    if isinstance(experiment.fabric, ExternalFabric):
-        return {agent: min(MAX_SHARDS, count) for agent, count in count_of.items()}
-    usable = os.sched_getaffinity(0)
-    cores = (
-        len(data_plane_cores(usable))
-        if isinstance(experiment.fabric, NamespaceFabric)
-        else max(1, len(usable) - 1)
-    )
-    return dict.fromkeys(count_of, min(MAX_SHARDS, cores))
+    cores = os.sched_getaffinity(0)
+    return {
+        agent: min(MAX_SHARDS, experiment.fabric.data_plane_processes(count, cores))
+        for agent, count in count_of.items()
+    }
 
 
 def build_plan(
@@ -239,6 +221,7 @@ def build_plan(
     Raises:
         PlanError: If the ranks do not fit onto the ports.
     """
+    hosts = experiment.fabric.host_names(len(ports))
     plan = place(
         {job.name: job.programs for job in jobs},
         ports,
@@ -249,7 +232,7 @@ def build_plan(
         run_id=run_id,
         layout=queue_pair_layout(experiment),
         near=_near(experiment, len(ports)),
-        host_of=_host_of(experiment),
+        host_of=lambda port: hosts[port.number],
         psn_seed=experiment.transport.psn_seed if psn_seed is None else psn_seed,
     )
     _check_faults(experiment, jobs)
@@ -261,22 +244,43 @@ def build_plan(
     return plan
 
 
-def _host_of(experiment: Experiment) -> Callable[[PortPlan], str]:
-    """Return what tells the host of a port; of ours every one has one port."""
-    fabric = experiment.fabric
-    if not isinstance(fabric, ExternalFabric):
-        return lambda port: str(port.number)
-    names = [host.name for host in fabric.hosts for _ in host.ports]
-    return lambda port: names[port.number]
-
-
 def _near(experiment: Experiment, nports: int) -> Callable[[PortPlan], str]:
     """Return what tells the switch that a port hangs on, or else its host."""
-    topology = topology_from_config(experiment.fabric, nports=nports)
+    topology = experiment.fabric.to_topology(nports)
     if topology is None:
         return lambda port: port.agent
     switch_of = {host: topology.switch_of(host) for host in topology.hosts}
     return lambda port: switch_of.get(port.host, port.agent)
+
+
+def ports_needed(jobs: Sequence[LoadedJob]) -> int:
+    """Return how many ports the ranks of all jobs need.
+
+    Of patterns it is what they need at least: where a fabric has as many ports as are
+    needed, they have no others to choose from.
+    """
+    needed = 0
+    for job in jobs:
+        placement = job.placement
+        count = -(-job.nranks // placement.ranks_per_port)
+        if placement.ports is not None:
+            numbers = [port for port in placement.ports if isinstance(port, int)]
+            needed = max(needed, max(numbers, default=-1) + 1)
+            continue
+        first = needed if placement.first_port is None else placement.first_port
+        needed = max(needed, first + count)
+    return needed
+
+
+def planned_ports(
+    experiment: Experiment, jobs: Sequence[LoadedJob]
+) -> tuple[PortPlan, ...]:
+    """Return the ports that a run would have, as far as one knows before it.
+
+    Raises:
+        FabricError: If the fabric cannot have that shape.
+    """
+    return experiment.fabric.planned_ports(ports_needed(jobs))
 
 
 def _groups_of(job: LoadedJob) -> set[str]:

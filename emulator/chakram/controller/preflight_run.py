@@ -7,15 +7,15 @@ import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chakram.config.fabric import ExternalFabric, LoopbackFabric
 from chakram.control.client import AgentClient
+from chakram.control.service import TlsFiles
 from chakram.controller.interrupts import Interrupts
 from chakram.controller.job_loading import load_jobs
-from chakram.controller.port_plans import ports_needed
+from chakram.controller.planning import ports_needed
 from chakram.controller.preflight_session import Preflight
-from chakram.controller.worlds import open_world
 from chakram.errors import (
     AgentError,
     PlanError,
@@ -26,15 +26,13 @@ from chakram.observe.preflight_files import PREFLIGHT, save_preflight
 from chakram.observe.run_directory import make_folder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chakram.config.experiment import Experiment
     from chakram.control.clock import ClockOffset
     from chakram.controller.observer import Progress
-    from chakram.controller.worlds import AgentAddress, World
+    from chakram.fabric.kinds.kind import AgentPlace, World
     from chakram.preflight.report import PreflightReport
 
-__all__ = ["PreflightOutcome", "preflight_experiment", "preflight_failed"]
+__all__ = ["PreflightOutcome", "connect", "preflight_experiment", "preflight_failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +90,11 @@ async def preflight_experiment(
             async with AsyncExitStack() as stack:
                 progress.phase("building the fabric")
                 world = await stack.enter_async_context(
-                    open_world(
-                        experiment, nports=nports, lab_name=lab_name, logs=folder
+                    experiment.fabric.open(
+                        seed=experiment.seed,
+                        nports=nports,
+                        lab_name=lab_name,
+                        logs=folder,
                     )
                 )
                 if len(world.ports) < 2:
@@ -121,11 +122,26 @@ async def preflight_experiment(
 
 def _ports_needed(experiment: Experiment, progress: Progress) -> int:
     """Return how many ports a fabric has that has as many as its jobs need."""
-    fabric = experiment.fabric
-    if not isinstance(fabric, LoopbackFabric) or fabric.ports is not None:
+    if experiment.fabric.nports is not None:
         return 0
     progress.phase("reading traces")
     return ports_needed(load_jobs(experiment))
+
+
+async def connect(agent: AgentPlace) -> AgentClient:
+    """Return the connection to an agent.
+
+    Raises:
+        AgentError: If it cannot be reached.
+        ConfigError: If a certificate cannot be read.
+    """
+    tls = None
+    if agent.tls is not None:
+        paths = (agent.tls.ca, agent.tls.cert, agent.tls.key)
+        tls = TlsFiles(
+            **dict(zip(("ca", "cert", "key"), map(Path, paths), strict=True))
+        )
+    return await AgentClient.connect(agent.target, name=agent.name, tls=tls)
 
 
 async def _connect(
@@ -136,15 +152,13 @@ async def _connect(
     clocks: dict[str, ClockOffset] = {}
     absent: dict[str, str] = {}
 
-    async def connect(address: AgentAddress) -> None:
+    async def connect_one(address: AgentPlace) -> None:
         try:
-            client = await AgentClient.connect(
-                address.target, name=address.name, tls=address.tls
-            )
+            client = await connect(address)
             stack.push_async_callback(client.close)
             clocks[address.name] = await client.measure_clock()
         except AgentError as error:
-            if not isinstance(experiment.fabric, ExternalFabric):
+            if experiment.fabric.on_this_machine:
                 raise
             hint = f" ({error.hint})" if error.hint else ""
             absent[address.name] = f"{error.found}{hint}"
@@ -154,5 +168,5 @@ async def _connect(
     # At once: who is not there is waited for, and there may be many of them.
     async with asyncio.TaskGroup() as group:
         for address in world.agents:
-            group.create_task(connect(address), name=f"connect-{address.name}")
+            group.create_task(connect_one(address), name=f"connect-{address.name}")
     return clients, clocks, absent

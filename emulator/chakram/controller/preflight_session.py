@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from chakram.config.fabric import LoopbackFabric
-from chakram.config.topology import topology_from_config
 from chakram.controller.planning import (
     queue_pair_layout,
     run_settings,
@@ -69,15 +67,9 @@ _HANG_TIMEOUT_NS = 10 * 10**9
 def preflight_settings(experiment: Experiment) -> PreflightSettings:
     """Return what the experiment wants to be tested."""
     wanted = experiment.preflight
-    fabric = experiment.fabric
     paths = wanted.paths
     if paths is None:
-        several = (
-            fabric.topology is None or fabric.topology.clos is not None
-            if not isinstance(fabric, LoopbackFabric)
-            else False
-        )
-        paths = _PATHS_OF_SEVERAL if several else 1
+        paths = 1 if experiment.fabric.tiers == 1 else _PATHS_OF_SEVERAL
     return PreflightSettings(
         path_mtu=wanted.path_mtu or transport_plan(experiment).path_mtu,
         check_mtu=wanted.mtu,
@@ -301,9 +293,7 @@ class Preflight:
 
     def _switches(self) -> list[str]:
         """Return what each port hangs on; its own name where nobody knows."""
-        topology = topology_from_config(
-            self._experiment.fabric, nports=len(self._ports)
-        )
+        topology = self._experiment.fabric.to_topology(len(self._ports))
         hosts = () if topology is None else topology.hosts
         return [
             topology.switch_of(port.host)

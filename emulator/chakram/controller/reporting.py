@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from chakram.addresses import IPV6
-from chakram.config.fabric import LoopbackFabric, NamespaceFabric
-from chakram.config.fabric_checks import address_family
 from chakram.config.jobs import TraceFiles
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import job_warnings
@@ -15,14 +12,13 @@ from chakram.controller.planning import run_settings
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
 from chakram.plan.job_alone import settings_alone
-from chakram.units import format_rate, format_size
+from chakram.units import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from chakram.config.experiment import Experiment
-    from chakram.config.fabric import ExternalFabric, TopologySettings
     from chakram.config.transport import Faults
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.predictions import FlowIdeal
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Reference",
-    "describe_fabric",
     "describe_transport",
     "faults_disturbed",
     "injected_banners",
@@ -84,8 +79,8 @@ def manifest_of(
         case=None if alone is None else f"{alone} alone",
         world=world or experiment.fabric.kind,
         started_at=started.isoformat(timespec="seconds"),
-        fabric=describe_fabric(experiment.written.fabric),
-        family=address_family(experiment.fabric),
+        fabric=experiment.written.fabric.describe(),
+        family=experiment.fabric.family,
         transport=describe_transport(
             transport, experiment.transport.congestion_control.describe()
         ),
@@ -232,46 +227,6 @@ def faults_disturbed(
         {"fault": each.fault().describe(), "packets": packets}
         for each, packets in zip(faults.packets, disturbed, strict=True)
     )
-
-
-def describe_fabric(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:
-    """Return a fabric in one line, as its section has it."""
-    dilated = "" if fabric.dilation == 1 else f", dilated by {fabric.dilation}"
-    return _undilated(fabric) + dilated
-
-
-def _undilated(fabric: NamespaceFabric | LoopbackFabric | ExternalFabric) -> str:
-    ipv6 = ", IPv6" if address_family(fabric) == IPV6 else ""
-    if isinstance(fabric, LoopbackFabric):
-        rate = (
-            "no rate" if fabric.rate_bps is None else f"{format_rate(fabric.rate_bps)}"
-        )
-        return f"loopback{ipv6}, {rate} per port"
-    if isinstance(fabric, NamespaceFabric):
-        host, uplink = fabric.links.host.rate_bps, fabric.links.uplink.rate_bps
-        text = f"namespaces{ipv6}, {_shape(fabric.topology)}, hosts {_rate(host)}"
-        if fabric.topology.clos is not None:
-            text += f", uplinks {_rate(uplink)}"
-        return f"{text}, MTU {fabric.mtu}"
-    count = sum(len(host.ports) for host in fabric.hosts)
-    return (
-        f"external{ipv6}, {len(fabric.hosts)} hosts, {count} ports, "
-        f"{_rate(fabric.defaults.rate_bps)}"
-    )
-
-
-def _rate(rate_bps: int | None) -> str:
-    return "without rate" if rate_bps is None else format_rate(rate_bps)
-
-
-def _shape(topology: TopologySettings) -> str:
-    if topology.clos is not None:
-        clos = topology.clos
-        return (
-            f"Clos of {clos.leaves} leaves x {clos.spines} spines "
-            f"x {clos.hosts_per_leaf} hosts"
-        )
-    return f"single switch, {topology.hosts} hosts"
 
 
 def describe_transport(transport: TransportPlan, congestion_control: str) -> str:

@@ -9,18 +9,16 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.control.client import AgentClient
 from chakram.controller.links import link_records
 from chakram.controller.observer import Observer
-from chakram.controller.planning import build_plan, transport_plan
-from chakram.controller.port_plans import ports_needed
+from chakram.controller.planning import build_plan, ports_needed, transport_plan
 from chakram.controller.predictions import (
     bounds,
     fair_times,
     flow_ideal,
     simulate_apart,
 )
-from chakram.controller.preflight_run import preflight_failed
+from chakram.controller.preflight_run import connect, preflight_failed
 from chakram.controller.preflight_session import Preflight
 from chakram.controller.reporting import (
     Reference,
@@ -31,7 +29,6 @@ from chakram.controller.reporting import (
     verification_banners,
 )
 from chakram.controller.session import Session
-from chakram.controller.worlds import open_world
 from chakram.errors import ChakramError, FabricError
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.message_columns import MessageColumns
@@ -42,12 +39,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.config.experiment import Experiment
+    from chakram.control.client import AgentClient
     from chakram.control.clock import ClockOffset
     from chakram.controller.interrupts import Interrupts
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.observer import Progress
-    from chakram.controller.worlds import World
     from chakram.fabric.counters import LinkCounters
+    from chakram.fabric.kinds.kind import World
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
@@ -124,8 +122,8 @@ class Run:
         self._progress.phase("building the fabric")
         async with AsyncExitStack() as stack:
             world = await stack.enter_async_context(
-                open_world(
-                    experiment,
+                experiment.fabric.open(
+                    seed=experiment.seed,
                     nports=ports_needed(self._jobs),
                     lab_name=lab_name,
                     logs=self._directory.path,
@@ -148,9 +146,7 @@ class Run:
             for address in world.agents:
                 if address.name in agents:
                     clients[address.name] = await stack.enter_async_context(
-                        await AgentClient.connect(
-                            address.target, name=address.name, tls=address.tls
-                        )
+                        await connect(address)
                     )
             clocks = {
                 name: await client.measure_clock() for name, client in clients.items()
@@ -262,7 +258,7 @@ class Run:
             self.reference.ceilings.update(ceilings)
             self.reference.flow_ideal = flow_ideal(plan, world.topology)
             self.reference.fair_times = fair_times(plan, world.topology)
-        if "simulate" in wanted and world.kind != "loopback":
+        if "simulate" in wanted and self._experiment.fabric.has_switches:
             self._progress.phase("simulating")
             self.reference.predictions["simulate"] = dict(
                 await simulate_apart(plan, world.topology, self._experiment.seed)

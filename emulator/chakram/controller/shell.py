@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import Interrupts
-from chakram.controller.planning import build_plan, transport_plan
-from chakram.controller.port_plans import planned_ports
+from chakram.controller.planning import build_plan, planned_ports, transport_plan
 from chakram.controller.port_sharing import refuse_neighbours_on_one_port
 from chakram.controller.reporting import manifest_of
 from chakram.controller.run import Run
@@ -127,7 +126,7 @@ async def _run(
         run_id=run_id,
         alone=alone,
     )
-    if experiment.fabric.kind != "loopback":
+    if experiment.fabric.has_switches:
         refuse_neighbours_on_one_port(plan)
     directory = RunDirectory.create(
         runs_directory,

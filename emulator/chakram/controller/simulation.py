@@ -7,13 +7,8 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.config.topology import topology_from_config
 from chakram.controller.interrupts import interrupting_signals
-from chakram.controller.planning import build_plan, transport_plan
-from chakram.controller.port_plans import (
-    ports_needed,
-    simulated_ports,
-)
+from chakram.controller.planning import build_plan, ports_needed, transport_plan
 from chakram.controller.predictions import bounds, fair_times, flow_ideal
 from chakram.controller.reporting import (
     Reference,
@@ -72,7 +67,7 @@ def simulate_experiment(
     """
     progress.phase("reading traces" if plan_file is None else "reading the plan")
     jobs = jobs_of(experiment, plan_file)
-    topology = topology_from_config(experiment.fabric, nports=ports_needed(jobs))
+    topology = experiment.fabric.to_topology(ports_needed(jobs))
     if topology is None:
         raise ConfigError(
             "fabric.topology",
@@ -81,7 +76,7 @@ def simulate_experiment(
         )
     started = datetime.now(UTC)
     run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-    ports = simulated_ports(experiment, topology)
+    ports = experiment.fabric.simulated_ports(topology)
     transport = transport_plan(experiment)
     plan = build_plan(experiment, jobs, ports, run_id=run_id, alone=alone)
     directory = RunDirectory.create(

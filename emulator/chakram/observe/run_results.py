@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chakram.errors import RunDirectoryError
+from chakram.fabric.kinds import KINDS
 from chakram.observe.collective_table import collective_records, column_values
 from chakram.observe.growing_table import column_names, is_there, read_table
 from chakram.observe.message_columns import MESSAGES, point_to_point, ways_of_path
@@ -300,6 +301,7 @@ class RunResults:
     def measurements(self) -> Measurements:
         """Return everything that a summary is made of."""
         manifest = self.manifest
+        kind = KINDS.get(manifest.world)
         facts = RunFacts(
             run_id=manifest.run_id,
             name=manifest.name,
@@ -319,6 +321,8 @@ class RunResults:
             verification=_verification(manifest.verification),
             banners=(*self._missing_banner(), *manifest.banners),
             directory=str(self.path),
+            rate_key=None if kind is None else kind.rate_key,
+            stretches=kind is None or kind.stretches,
         )
         return Measurements(
             facts=facts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.results.run_records import GENERATOR_BOUND_PERCENT
-from chakram.results.summary import COMPLETE, EXTERNAL
+from chakram.results.summary import COMPLETE
 from chakram.units import exact_rate
 
 if TYPE_CHECKING:
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from chakram.results.summary import RunFacts, SummaryRow
 
 __all__ = ["banners"]
-
-_RATE_KEYS = {
-    "namespaces": "fabric.links.host.rate",
-    "loopback": "fabric.rate",
-    EXTERNAL: "fabric.defaults.rate",
-}
-"""By world, what states the rate of ports."""
 
 
 def banners(
@@ -102,10 +95,8 @@ def _remedy(remedy: KeepingUp | None, facts: RunFacts) -> str:
         )
     rate = exact_rate(remedy.port_rate_bps)
     if remedy.slowdown is None:
-        return (
-            f". Ports have no rate: with --set {_RATE_KEYS[facts.world]}={rate} this "
-            f"machine would have kept up"
-        )
+        key = f"--set {facts.rate_key}=" if facts.rate_key else "one of "
+        return f". Ports have no rate: with {key}{rate} this machine would have kept up"
     if remedy.slowdown == 1:
         return (
             ". They are few, and a slower fabric would not mend that: look at what "

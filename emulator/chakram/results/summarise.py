@@ -21,7 +21,6 @@ from chakram.results.generator_health import summarise_health
 from chakram.results.keeping_up import keeping_up
 from chakram.results.summarise_messages import summarise_messages
 from chakram.results.summary import (
-    EXTERNAL,
     SIMULATE,
     Balance,
     CompletionTimes,
@@ -89,7 +88,7 @@ def summarise(
             ports=() if transport is None else transport.ports.values(),
             generator=generator,
             dilation=facts.dilation,
-            stretches=facts.world != EXTERNAL,
+            stretches=facts.stretches,
         )
     # Rows have what is done and measured; a run that loses all it sends has none.
     traffic = measurements.traffic

@@ -65,9 +65,6 @@ if TYPE_CHECKING:
 SIMULATE = "simulate"
 """World of a run in virtual time."""
 
-EXTERNAL = "external"
-"""World of a run on real hosts, where time cannot be stretched."""
-
 COMPLETE = "complete"
 """Status of a run whose ranks have all done all their work."""
 
@@ -96,7 +93,8 @@ class RunFacts:
     """What is said of a run beside its numbers.
 
     ``fabric`` and ``transport`` are one line each; ``banners`` are warnings of other
-    parts of the program that belong on top.
+    parts of the program that belong on top; ``rate_key`` is the key of the experiment
+    file that states the rate of ports; ``stretches`` whether their time can be.
     """
 
     run_id: str
@@ -117,6 +115,8 @@ class RunFacts:
     verification: Verification = field(default_factory=Verification)
     banners: tuple[str, ...] = ()
     directory: str | None = None
+    rate_key: str | None = None
+    stretches: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from chakram.config.dcqcn import (
     load_profile,
 )
 from chakram.config.experiment import parse_experiment
-from chakram.config.topology import topology_from_config
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import transport_plan
@@ -267,7 +266,7 @@ transport: {congestion_control: dcqcn}
 
 def test_links_say_when_they_mark() -> None:
     experiment = parse_experiment(CLOS)
-    topology = topology_from_config(experiment.fabric)
+    topology = experiment.fabric.to_topology()
     assert topology is not None
     host, *_, uplink = topology.links
     assert host.ecn == EcnThresholds(

@@ -15,7 +15,6 @@ from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import transport_plan
-from chakram.controller.reporting import describe_fabric
 from chakram.errors import ConfigError
 from chakram.program.operations import ComputeOperation
 from chakram.settings.quantities import Stretches
@@ -158,7 +157,7 @@ def test_time_is_stretched_once_and_the_file_is_remembered() -> None:
     )
     again = parse_experiment(yaml.safe_dump(dumped))
     assert transport_plan(again) == transport_plan(experiment)
-    assert describe_fabric(experiment.written.fabric) == (
+    assert experiment.written.fabric.describe() == (
         "namespaces, single switch, 4 hosts, hosts 400Gbit/s, MTU 4200, dilated by 1000"
     )
 

@@ -7,8 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chakram.config.experiment import parse_experiment
-from chakram.config.fabric import ExternalFabric
-from chakram.config.fabric_checks import address_family
+from chakram.fabric.kinds.external import ExternalFabric
 from tests.unit.config.texts import EXTERNAL, EXTERNAL_IPV6, mistakes_of
 
 
@@ -25,7 +24,7 @@ def test_an_external_fabric_of_ipv6_is_read() -> None:
     fabric = parse_experiment(EXTERNAL_IPV6).fabric
     assert isinstance(fabric, ExternalFabric)
     assert str(fabric.hosts[0].ports[0].address.ip) == "2001:2:0:1::1"
-    assert address_family(fabric) == "ipv6"
+    assert fabric.family == "ipv6"
 
 
 @pytest.mark.parametrize(

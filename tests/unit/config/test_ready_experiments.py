@@ -9,8 +9,7 @@ import pytest
 from chakram.config.experiment import load_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.plan_summary import summarise_plan
-from chakram.controller.planning import build_plan
-from chakram.controller.port_plans import planned_ports
+from chakram.controller.planning import build_plan, planned_ports
 from tests.support import REPO_ROOT
 
 CONFIGS = sorted((REPO_ROOT / "configs").glob("*.yaml"))

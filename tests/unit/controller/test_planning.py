@@ -10,16 +10,15 @@ import pytest
 
 from chakram.chakra.write.writer import write_synthesis
 from chakram.config.experiment import Experiment, parse_experiment
-from chakram.config.topology import topology_from_config
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.plan_summary import PlanSummary, summarise_plan
-from chakram.controller.planning import build_plan, shards_of, transport_plan
-from chakram.controller.port_plans import (
-    external_ports,
+from chakram.controller.planning import (
+    build_plan,
     planned_ports,
     ports_needed,
-    simulated_ports,
+    shards_of,
+    transport_plan,
 )
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.shapes import single_switch
@@ -181,7 +180,7 @@ def test_loopback_has_as_many_ports_as_needed() -> None:
 def test_external_ports_are_those_of_the_file() -> None:
     experiment = parse_experiment(EXTERNAL)
     assert experiment.fabric.kind == "external"
-    ports = external_ports(experiment.fabric)
+    ports = experiment.fabric.planned_ports(0)
     assert [(port.agent, port.address) for port in ports] == [
         ("a", "198.18.0.1"),
         ("b", "198.18.0.2"),
@@ -213,17 +212,17 @@ def test_hosts_have_the_users_names_whatever_shape_is_told(shape: str) -> None:
     second = fabric.hosts[1].name
     names = ["h1", f"{second}:udp:eth1", f"{second}:udp:eth2"]
 
-    topology = topology_from_config(fabric)
+    topology = fabric.to_topology()
 
     assert topology is not None
     assert list(topology.hosts) == names
     assert len({*topology.hosts, *topology.switches}) == 3 + len(topology.switches)
     switch = topology.switch_of(names[0])
     assert topology.host_link(names[0]).name == f"h1-{switch}"
-    ports = external_ports(fabric)
+    ports = fabric.planned_ports(0)
     assert [port.host for port in ports] == names
     # What is simulated is the same network: its names, and its addresses.
-    simulated = simulated_ports(experiment, topology)
+    simulated = experiment.fabric.simulated_ports(topology)
     assert [port.host for port in simulated] == names
     assert [port.address for port in simulated] == [port.address for port in ports]
 
@@ -231,7 +230,7 @@ def test_hosts_have_the_users_names_whatever_shape_is_told(shape: str) -> None:
 def test_ports_that_are_opened_alike_are_told_apart_by_their_addresses() -> None:
     experiment = parse_experiment(EXTERNAL.replace("udp:eth2", "udp:eth1"))
     assert experiment.fabric.kind == "external"
-    ports = external_ports(experiment.fabric)
+    ports = experiment.fabric.planned_ports(0)
     assert [port.host for port in ports] == [
         "a",
         "b:udp:eth1@198.18.0.2",
@@ -242,13 +241,13 @@ def test_ports_that_are_opened_alike_are_told_apart_by_their_addresses() -> None
 def test_shards_leave_a_core_here_and_follow_ports_elsewhere() -> None:
     external = parse_experiment(EXTERNAL)
     assert external.fabric.kind == "external"
-    ports = external_ports(external.fabric)
+    ports = external.fabric.planned_ports(0)
     assert shards_of(external, ports) == {"a": 1, "b": 2}
     fixed = parse_experiment(EXTERNAL + "agents: {shards: 3}\n")
     assert shards_of(fixed, ports) == {"a": 3, "b": 3}
     here = parse_experiment(EXPERIMENT)
     topology = single_switch(4, 10**9)
-    (count,) = shards_of(here, simulated_ports(here, topology)).values()
+    (count,) = shards_of(here, here.fabric.simulated_ports(topology)).values()
     assert count >= 1
 
 

@@ -1,36 +1,13 @@
-"""What a run says of its fabric, and of the faults that it made."""
+"""What a run says of the faults that it made."""
 
 from __future__ import annotations
 
-from chakram.config.fabric import (
-    LoopbackFabric,
-    NamespaceFabric,
-    SingleSwitchShape,
-    TopologySettings,
-)
 from chakram.config.transport import Faults
 from chakram.controller.reporting import (
-    describe_fabric,
     faults_disturbed,
     injected_banners,
     sum_counts,
 )
-
-NAMESPACES = NamespaceFabric(
-    kind="namespaces",
-    topology=TopologySettings(single_switch=SingleSwitchShape(hosts=4)),
-)
-
-
-def test_a_fabric_of_ipv6_says_so() -> None:
-    assert describe_fabric(NAMESPACES) == (
-        "namespaces, single switch, 4 hosts, hosts without rate, MTU 4200"
-    )
-    of_ipv6 = NAMESPACES.model_copy(update={"addressing": "ipv6"})
-    assert describe_fabric(of_ipv6).startswith("namespaces, IPv6, single switch")
-    loopback = LoopbackFabric(kind="loopback", addressing="ipv6")
-    assert describe_fabric(loopback) == "loopback, IPv6, no rate per port"
-
 
 LOSSY = Faults(drop=0.01)
 

@@ -9,8 +9,7 @@ import pytest
 from chakram.chakra.write.writer import write_synthesis
 from chakram.config.experiment import Experiment, load_experiment
 from chakram.controller.job_loading import load_jobs
-from chakram.controller.planning import build_plan
-from chakram.controller.port_plans import planned_ports
+from chakram.controller.planning import build_plan, planned_ports
 from chakram.controller.saved_plans import jobs_of, load_plan, save_plan
 from chakram.errors import PlanError
 from chakram.synth.settings import MoeTrace

@@ -9,11 +9,9 @@ import pytest
 import yaml
 
 from chakram.config.experiment import parse_experiment
-from chakram.config.topology import topology_from_config
 from chakram.config.worlds import SIMULATE, worlds_of
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan
-from chakram.controller.port_plans import simulated_ports
 from chakram.predict.simulator.job import simulate_plan
 
 EXPERIMENT = {
@@ -41,10 +39,10 @@ Told = tuple[int, dict[str, int], int]
 def simulated(**overrides: str) -> Told:
     """Return how long the simulation takes, and what crosses the links."""
     experiment = parse_experiment(yaml.safe_dump(EXPERIMENT), overrides=overrides)
-    topology = topology_from_config(experiment.fabric, nports=4)
+    topology = experiment.fabric.to_topology(4)
     assert topology is not None
     jobs = load_jobs(experiment)
-    ports = simulated_ports(experiment, topology)
+    ports = experiment.fabric.simulated_ports(topology)
     plan = build_plan(experiment, jobs, ports, run_id="r")
     result = simulate_plan(plan, topology, rng=random.Random(experiment.seed))
     return result.end_ns, result.link_bytes, sum(result.marked_packets.values())

@@ -219,3 +219,21 @@ def test_a_run_that_failed_before_its_plan_can_be_finished(tmp_path: Path) -> No
     directory.finish("failed", ended=STARTED, reason="no agent")
     results = open_run(directory.path)
     assert (results.manifest.status, results.collectives()) == ("failed", [])
+
+
+@pytest.mark.parametrize(
+    ("world", "rate_key", "stretches"),
+    [
+        ("namespaces", "fabric.links.host.rate", True),
+        ("loopback", "fabric.rate", True),
+        ("external", "fabric.defaults.rate", False),
+        ("simulate", None, True),
+        ("of a later version", None, True),
+    ],
+)
+def test_facts_say_what_states_the_rate_of_ports(
+    tmp_path: Path, world: str, rate_key: str | None, stretches: bool
+) -> None:
+    directory = begin(tmp_path, world=world)
+    facts = open_run(directory.path).measurements().facts
+    assert (facts.rate_key, facts.stretches) == (rate_key, stretches)

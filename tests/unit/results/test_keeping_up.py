@@ -186,7 +186,9 @@ def test_nothing_is_said_of_a_machine_that_others_kept_busy() -> None:
     )
 
 
-FACTS = RunFacts(run_id="r", name="n", world="namespaces")
+FACTS = RunFacts(
+    run_id="r", name="n", world="namespaces", rate_key="fabric.links.host.rate"
+)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,18 @@
+"""The kinds of fabric: their topologies, and what is said of them."""
+
 from __future__ import annotations
 
 import pytest
 
-from chakram.config.fabric import ExternalFabric, LoopbackFabric, NamespaceFabric
-from chakram.config.topology import DEFAULT_QUEUE_BYTES, topology_from_config
 from chakram.errors import ConfigError
+from chakram.fabric.kinds.external import ExternalFabric
+from chakram.fabric.kinds.loopback import LoopbackFabric
+from chakram.fabric.kinds.namespaces import NamespaceFabric
+from chakram.fabric.kinds.shape import (
+    DEFAULT_QUEUE_BYTES,
+    SingleSwitchShape,
+    TopologySettings,
+)
 from chakram.fabric.shapes import clos, single_switch
 
 
@@ -16,7 +24,7 @@ def test_single_switch() -> None:
             "links": {"host": {"rate": "1Gbit", "delay": "2us", "queue": "64KiB"}},
         }
     )
-    assert topology_from_config(fabric) == single_switch(
+    assert fabric.to_topology() == single_switch(
         3, 10**9, host_delay_ns=2000, host_queue_bytes=65536
     )
 
@@ -29,7 +37,7 @@ def test_leaf_spine_with_and_without_rates() -> None:
             "links": {"uplink": {"rate": "500Mbit"}},
         }
     )
-    assert topology_from_config(fabric) == clos(
+    assert fabric.to_topology() == clos(
         *(2, 3, 4, None, 500_000_000), uplink_queue_bytes=DEFAULT_QUEUE_BYTES
     )
 
@@ -38,11 +46,11 @@ def test_loopback_has_as_many_ports_as_it_or_the_jobs_say() -> None:
     named = LoopbackFabric.model_validate(
         {"kind": "loopback", "ports": 4, "rate": "1Gbit"}
     )
-    assert topology_from_config(named, nports=9) == single_switch(4, 10**9)
+    assert named.to_topology(9) == single_switch(4, 10**9)
     unnamed = LoopbackFabric.model_validate({"kind": "loopback"})
-    assert topology_from_config(unnamed, nports=2) == single_switch(2, None)
+    assert unnamed.to_topology(2) == single_switch(2, None)
     with pytest.raises(ConfigError, match=r"fabric\.ports"):
-        topology_from_config(unnamed)
+        unnamed.to_topology()
 
 
 def test_an_external_fabric_may_keep_its_shape_to_itself() -> None:
@@ -56,9 +64,9 @@ def test_an_external_fabric_may_keep_its_shape_to_itself() -> None:
             }
         ],
     }
-    assert topology_from_config(ExternalFabric.model_validate(section)) is None
+    assert ExternalFabric.model_validate(section).to_topology() is None
     told = section | {"topology": {"single_switch": {"hosts": 1}}}
-    assert topology_from_config(ExternalFabric.model_validate(told)) == single_switch(
+    assert ExternalFabric.model_validate(told).to_topology() == single_switch(
         1, None, names=["a"]
     )
 
@@ -66,4 +74,20 @@ def test_an_external_fabric_may_keep_its_shape_to_itself() -> None:
 def test_a_topology_without_a_shape_is_refused() -> None:
     fabric = NamespaceFabric.model_validate({"kind": "namespaces", "topology": {}})
     with pytest.raises(ConfigError, match="names no shape"):
-        topology_from_config(fabric)
+        fabric.to_topology()
+
+
+NAMESPACES = NamespaceFabric(
+    kind="namespaces",
+    topology=TopologySettings(single_switch=SingleSwitchShape(hosts=4)),
+)
+
+
+def test_a_fabric_of_ipv6_says_so() -> None:
+    assert NAMESPACES.describe() == (
+        "namespaces, single switch, 4 hosts, hosts without rate, MTU 4200"
+    )
+    of_ipv6 = NAMESPACES.model_copy(update={"addressing": "ipv6"})
+    assert of_ipv6.describe().startswith("namespaces, IPv6, single switch")
+    loopback = LoopbackFabric(kind="loopback", addressing="ipv6")
+    assert loopback.describe() == "loopback, IPv6, no rate per port"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chakram.controller.capturing import LIMIT_BYTES, Captures, capture_name
 from chakram.errors import FabricError
 from chakram.fabric.capture import CaptureResult
+from chakram.fabric.capturing import LIMIT_BYTES, Captures, capture_name
 
 
 def result(

@@ -1,0 +1,270 @@
+"""The fabric ``namespaces``: hosts and switches as network namespaces here."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from chakram.fabric.addressing import room_for_links, room_for_switches
+from chakram.fabric.cores import data_plane_cores
+from chakram.fabric.kinds.kind import (
+    ROCE_UDP_PORT,
+    SIMULATE,
+    Addressing,
+    KeyUse,
+    LocalFabric,
+    World,
+    WorldRequest,
+    rate_text,
+)
+from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
+from chakram.plan.plan import PortPlan
+from chakram.settings.mistakes import Location, Mistake
+from chakram.settings.quantities import Name, Whole
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from contextlib import AsyncExitStack
+
+    from chakram.fabric.description import LabState
+    from chakram.fabric.lab import LabHandle
+    from chakram.fabric.topology import Topology
+
+__all__ = ["KIND", "NamespaceFabric"]
+
+_RUN = ("namespaces",)
+
+
+class NamespaceFabric(LocalFabric):
+    """Hosts and switches as network namespaces of this machine."""
+
+    rate_key: ClassVar[str] = "fabric.links.host.rate"
+    key_use: ClassVar[KeyUse] = {
+        ("Experiment", "lab"): _RUN,
+        ("NamespaceFabric", "switch"): _RUN,
+        ("NamespaceFabric", "capture"): _RUN,
+        ("TopologySettings", ""): (SIMULATE, *_RUN),
+        ("SingleSwitchShape", ""): (SIMULATE, *_RUN),
+        ("ClosShape", ""): (SIMULATE, *_RUN),
+        ("LinksSettings", ""): (SIMULATE, *_RUN),
+        ("LinkSettings", ""): (SIMULATE, *_RUN),
+        ("LinkSettings", "delay"): (SIMULATE,),
+        ("LinkSettings", "queue"): _RUN,
+        ("LinkSettings", "ecn"): (SIMULATE,),
+        ("EcnSettings", ""): (SIMULATE,),
+    }
+
+    kind: Literal["namespaces"]
+    """Hosts and switches are network namespaces of this machine."""
+    switch: Literal["kernel"] = "kernel"
+    """What switches: the kernel's bridges and routes."""
+    topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
+    """Shape of the fabric: exactly one of its keys."""
+    links: LinksSettings = LinksSettings()
+    """Rates and queues of the links."""
+    addressing: Addressing = "ipv4"
+    """Address family of all ports."""
+    mtu: Whole = Field(default=4200, ge=576, le=65_535)
+    """Largest IP packet of every interface, in bytes; over IPv6 at least 1280."""
+    udp_port: Whole = Field(default=ROCE_UDP_PORT, ge=1, le=65_535)
+    """UDP port that all ports receive on."""
+    capture: tuple[Name, ...] = Field(default=(), max_length=64, examples=[["h0"]])
+    """Hosts whose packets are captured into the run directory."""
+
+    def check(self) -> list[Mistake]:
+        """Check shape, addresses, captures and MTU."""
+        mistakes = self.topology.check()
+        return mistakes + _check_room(self) + _check_captures(self) + super().check()
+
+    @property
+    def port_rate_bps(self) -> int | None:
+        """The rate of hosts' links."""
+        return self.links.host.rate_bps
+
+    @property
+    def nports(self) -> int | None:
+        """How many hosts there are; None of a shape that is missing."""
+        return self.topology.hosts or None
+
+    @property
+    def tiers(self) -> int:
+        """Tiers of switches."""
+        return self.topology.tiers
+
+    @property
+    def may_mark(self) -> bool:
+        """Whether a link marks, in simulations."""
+        return bool(self.links.host.ecn or self.links.uplink.ecn)
+
+    def details(self) -> str:
+        """Return shape, rates and MTU in words."""
+        text = f"{self.topology.describe()}, hosts {rate_text(self.port_rate_bps)}"
+        if self.topology.clos is not None:
+            text += f", uplinks {rate_text(self.links.uplink.rate_bps)}"
+        return f"{text}, MTU {self.mtu}"
+
+    def warnings(self) -> list[str]:
+        """Return what of the links is simulated only."""
+        warnings = []
+        if self.links.host.delay_ns or self.links.uplink.delay_ns:
+            warnings.append(
+                "fabric.links: delays are simulated only; the links of a kernel fabric "
+                "have none beside the kernel's own"
+            )
+        if self.may_mark:
+            warnings.append(
+                "fabric.links: ECN marks are simulated only; the links of a kernel "
+                "fabric mark nothing"
+            )
+        return warnings
+
+    def to_topology(self, nports: int | None = None) -> Topology:
+        """Return the topology."""
+        return self.topology.to_topology(self.links)
+
+    def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
+        """Return how many cores the switches of a lab leave."""
+        return len(data_plane_cores(cores))
+
+    async def start_lab(self, lab_name: str, *, seed: int, lifetime: str) -> LabHandle:
+        """Build the fabric."""
+        from chakram.fabric.lab import start_lab
+
+        return await start_lab(
+            self.to_topology(),
+            lab_name=lab_name,
+            seed=seed,
+            addressing=self.addressing,
+            mtu=self.mtu,
+            capture_hosts=self.capture,
+            lifetime=lifetime,
+        )
+
+    async def bring_up(self, stack: AsyncExitStack, request: WorldRequest) -> World:
+        """Build a lab, or use the one of that name that is up, which then stays."""
+        from chakram.fabric.capturing import capturing
+        from chakram.fabric.enter import enter_command
+        from chakram.fabric.state import (
+            register_process,
+            sockets_directory,
+            unregister,
+        )
+
+        lab_name = request.lab_name
+        state = await self._lab(stack, request)
+        captures = None
+        if self.capture:
+            # Before the agent, so that the capture ends after the last packet.
+            captures = await stack.enter_async_context(
+                capturing(state, self.capture, folder=request.logs)
+            )
+        agent, pid = await self.start_agent(
+            stack,
+            request,
+            sockets_directory(lab_name) / "agent.sock",
+            # Root's labs need not be entered.
+            prefix=enter_command(state.holder_pid, []) if state.rootless else (),
+            options=("--pin",),
+        )
+        register_process(lab_name, pid, "agent")
+        stack.callback(unregister, lab_name, pid)
+        topology = self.to_topology()
+        return World(
+            ports=tuple(
+                PortPlan(
+                    number=number,
+                    agent=agent.name,
+                    host=host.name,
+                    open=f"udp:{host.interface}",
+                    netns=host.netns,
+                    address=host.address,
+                    udp_port=self.udp_port,
+                    rate_bps=topology.host_link(host.name).rate_bps,
+                    mtu=host.mtu,
+                )
+                for number, host in enumerate(state.hosts)
+            ),
+            agents=(agent,),
+            topology=topology,
+            notes=state.notes,
+            lab=state,
+            captures=captures,
+        )
+
+    async def _lab(self, stack: AsyncExitStack, request: WorldRequest) -> LabState:
+        """Return the lab of that name that is up, or one that ends with the run."""
+        from chakram.fabric.standing import (
+            check_lab,
+            claimed,
+            lab_differences,
+            standing_lab,
+        )
+        from chakram.fabric.state import CONTROLLER, register_process, unregister
+
+        lab_name = request.lab_name
+        standing = standing_lab(lab_name)
+        if standing is not None:
+            differences = lab_differences(
+                standing,
+                topology=self.to_topology(),
+                seed=request.seed,
+                addressing=self.addressing,
+                mtu=self.mtu,
+                capture_hosts=self.capture,
+            )
+            check_lab(standing, differences)
+            stack.enter_context(claimed(lab_name, os.getpid()))
+            return standing
+        lab = await stack.enter_async_context(
+            await self.start_lab(lab_name, seed=request.seed, lifetime="run")
+        )
+        register_process(lab_name, os.getpid(), CONTROLLER)
+        stack.callback(unregister, lab_name, os.getpid())
+        return lab.state
+
+
+KIND = NamespaceFabric
+
+
+def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
+    """Check that there are addresses for all leaves, hosts and links of a lab."""
+    clos = fabric.topology.clos
+    if clos is None:
+        return []
+    where: Location = ("fabric", "topology", "clos")
+    leaves = room_for_switches(clos.hosts_per_leaf, fabric.addressing)
+    links = room_for_links(fabric.addressing)
+    if clos.leaves > leaves:
+        return [
+            Mistake(
+                location=(*where, "leaves"),
+                found=f"there are addresses for {leaves} leaves with "
+                f"{clos.hosts_per_leaf} hosts each",
+                hint=f"at most {leaves}, or fewer hosts_per_leaf",
+            )
+        ]
+    if clos.leaves * clos.spines > links:
+        return [
+            Mistake(
+                location=(*where, "spines"),
+                found=f"there are addresses for {links} links between switches",
+                hint=f"at most {links // clos.leaves} with so many leaves",
+            )
+        ]
+    return []
+
+
+def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:
+    count = fabric.topology.hosts
+    hosts = {f"h{number}" for number in range(count)}
+    return [
+        Mistake(
+            location=("fabric", "capture", index),
+            found=f"there is no host {name!r}",
+            hint=f"hosts are h0 to h{count - 1}",
+        )
+        for index, name in enumerate(fabric.capture)
+        if count and name not in hosts
+    ]
