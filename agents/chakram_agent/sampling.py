@@ -8,15 +8,21 @@ longer: a long run of many queue pairs stays a table that one can open.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
-from chakram.results.records import RecordRows
+from chakram.results.records import PORT_FIELDS, RecordRows
+from chakram.results.statistics import (
+    PortStatistics,
+    columns_of,
+    counters_of,
+    row_of,
+)
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
     from chakram.roce.queue_pair import QueuePair
-    from chakram.roce.statistics import PortStatistics
     from chakram_agent.dataplane.loop import DataPlane, Line
 
 __all__ = ["Sampler", "port_row"]
@@ -27,6 +33,16 @@ ROWS_PER_BIN = 64
 
 ROWS_PER_BIN_LENGTH = 50_000
 """After so many rows bins are twice as long."""
+
+_COLUMNS = columns_of(PortStatistics)
+_INVALID = tuple(name for name in _COLUMNS if name.startswith("invalid_"))
+_disturbances = attrgetter(
+    *(
+        counter.name
+        for counter in counters_of(PortStatistics)
+        if counter.metric == "chakram_injected_disturbances_total"
+    )
+)
 
 
 class _Pair:
@@ -125,32 +141,13 @@ class Sampler:
 def port_row(line: Line, shard: int, counters: PortStatistics) -> tuple[int, ...]:
     """Return the values of ``PORT_FIELDS`` behind time and number."""
     port = line.port
-    invalid = (
-        counters.malformed,
-        counters.partition_key_errors,
-        counters.unknown_queue_pair,
-        counters.foreign_address,
-        counters.unsupported,
-        counters.icrc_errors,
+    values = dict(zip(_COLUMNS, row_of(counters), strict=True))
+    values.update(
+        shard=shard,
+        rx_bytes=line.received_bytes,
+        socket_drops=port.socket_drops,
+        send_retries=port.send_retries,
+        invalid_packets=sum(values[name] for name in _INVALID),
+        injected_disturbances=sum(_disturbances(counters)),
     )
-    return (
-        shard,
-        counters.bytes_sent,
-        line.received_bytes,
-        counters.packets_sent,
-        counters.packets_received,
-        port.socket_drops,
-        port.send_retries,
-        sum(invalid),
-        *invalid,
-        counters.verified,
-        counters.wrong_payloads,
-        counters.faults_dropped,
-        counters.faults_delayed
-        + counters.faults_duplicated
-        + counters.faults_reordered
-        + counters.faults_marked
-        + counters.faults_not_ready
-        + counters.faults_corrupted,
-        counters.generator_wait_ns,
-    )
+    return tuple(values[name] for name in PORT_FIELDS[2:])

@@ -14,6 +14,11 @@ from typing import TYPE_CHECKING
 from chakram.control.events import ShardLoad
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
 from chakram.results.counters import distribution_slot, fault_slot, slot
+from chakram.results.statistics import (
+    PortStatistics,
+    QueuePairStatistics,
+    counters_of,
+)
 from chakram_agent.sampling import port_row
 from chakram_agent.utilisation import Utilisation
 
@@ -21,9 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.plan.plan import AgentPlan
-    from chakram.roce.histogram import HistogramCounts
+    from chakram.results.statistics import HistogramCounts
     from chakram.roce.queue_pair import QueuePair
-    from chakram.roce.statistics import PortStatistics, QueuePairStatistics
     from chakram_agent.counters import SharedCounters
     from chakram_agent.dataplane.loop import DataPlane, Line
 
@@ -32,47 +36,17 @@ __all__ = ["Tally"]
 QUEUE_PAIRS_PER_TURN = 16
 TURNS_PER_DISTRIBUTION = 50
 
-_QUEUE_PAIR_COUNTERS = (
-    ("messages_posted", "flows_started"),
-    ("messages_completed", "flows_completed"),
-    ("messages_flushed", "flows_failed"),
-    ("retransmitted_for_nak", "retransmitted_packets_nak"),
-    ("retransmitted_for_timeout", "retransmitted_packets_timeout"),
-    ("retransmitted_for_rnr", "retransmitted_packets_rnr"),
-    ("out_of_sequence", "out_of_sequence_packets"),
-    ("duplicates", "duplicate_packets"),
-    ("invalid_requests", "invalid_request"),
-    ("acks_invalid", "invalid_ack"),
-    ("naks_sent", "nak_sent"),
-    ("naks_received", "nak_received"),
-    ("timeouts", "ack_timeouts"),
-    ("ce", "ecn_marked_packets"),
-    ("cnps_sent", "cnp_sent"),
-    ("cnps_received", "cnp_received"),
-)
-_PORT_COUNTERS = (
-    ("bytes_sent", "tx_bytes"),
-    ("packets_sent", "tx_packets"),
-    ("packets_received", "rx_packets"),
-    ("malformed", "invalid_header"),
-    ("partition_key_errors", "invalid_partition_key"),
-    ("unknown_queue_pair", "invalid_queue_pair"),
-    ("foreign_address", "invalid_address"),
-    ("unsupported", "invalid_opcode"),
-    ("icrc_errors", "invalid_icrc"),
-    ("verified", "verified_packets"),
-    ("wrong_payloads", "wrong_payload_packets"),
-    ("faults_dropped", "injected_drops"),
-    ("faults_delayed", "injected_delays"),
-    ("faults_duplicated", "injected_duplicates"),
-    ("faults_reordered", "injected_reorders"),
-    ("faults_marked", "injected_marks"),
-    ("faults_not_ready", "injected_not_ready"),
-    ("faults_corrupted", "injected_corruptions"),
-    ("generator_wait_ns", "generator_wait_ns"),
-)
-_QUEUE_PAIR_SLOTS = tuple((name, slot(to)) for name, to in _QUEUE_PAIR_COUNTERS)
-_PORT_SLOTS = tuple((name, slot(to)) for name, to in _PORT_COUNTERS)
+
+def _slots_of(kind: type) -> tuple[tuple[str, int], ...]:
+    return tuple(
+        (counter.name, slot(counter.slot))
+        for counter in counters_of(kind)
+        if counter.slot is not None
+    )
+
+
+_QUEUE_PAIR_SLOTS = _slots_of(QueuePairStatistics)
+_PORT_SLOTS = _slots_of(PortStatistics)
 _RX_BYTES = slot("rx_bytes")
 _SOCKET_DROPS = slot("socket_drops")
 _SEND_RETRIES = slot("send_retries")

@@ -9,7 +9,7 @@ import pytest
 
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.plan import RunSettings, TransportPlan
-from chakram.roce.statistics import PortStatistics
+from chakram.results.statistics import PortStatistics
 from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.shard_ports import build_plane

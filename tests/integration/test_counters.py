@@ -29,7 +29,7 @@ from chakram.results.counters import (
     slot,
 )
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS
-from chakram.roce.statistics import PortStatistics, QueuePairStatistics
+from chakram.results.statistics import PortStatistics, QueuePairStatistics
 from chakram.testing.plans import make_plan, program, receive, send
 from chakram_agent.counters import SharedCounters
 from chakram_agent.dataplane.loop import DataPlane

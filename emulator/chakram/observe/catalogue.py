@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
-from chakram.results.counters import FCT_BUCKET_BOUNDS_NS, INJECTED, INVALID
+from chakram.results.counters import COUNTERS, FCT_BUCKET_BOUNDS_NS
+from chakram.results.statistics import FAMILIES
 from chakram.units import format_size
 
 COUNTER = "counter"
@@ -35,9 +36,6 @@ ACTIVITIES = ("compute", "communication", "exposed", "idle")
 
 QUEUE_PAIR_STATES = ("at_line", "limited", "failed")
 """At the rate that they begin with, below it, in the error state."""
-
-DISTURBANCES = tuple(name for name in INJECTED if name != "drops")
-"""Values of the label ``disturbance``."""
 
 SOURCES = ("ideal", "simulate")
 """Values of the label ``source``."""
@@ -289,6 +287,27 @@ def _agent(name: str, kind: str, text: str, *labels: Label) -> Metric:
     return _metric(name, kind, text, *labels, scope=AGENT)
 
 
+def _counted_metrics() -> list[Metric]:
+    """Return the metrics of what the data plane counts, as that is declared."""
+    labels: dict[str, list[str]] = {}
+    about: dict[str, str] = {}
+    for counter in COUNTERS:
+        if counter.metric is not None:
+            values = labels.setdefault(counter.metric, [])
+            about.setdefault(counter.metric, counter.about)
+            if counter.label is not None:
+                values.append(counter.label)
+    return [
+        _agent(
+            name,
+            COUNTER,
+            FAMILIES[name].help if values else about[name],
+            *([_words(FAMILIES[name].label, tuple(values))] if values else []),
+        )
+        for name, values in labels.items()
+    ]
+
+
 _AGENT_METRICS = (
     _agent("chakram_agent_up", GAUGE, "1 while the agent answers the controller."),
     _agent(
@@ -301,101 +320,8 @@ _AGENT_METRICS = (
         GAUGE,
         "How wrong that offset may be.",
     ),
-    _agent("chakram_flows_started_total", COUNTER, "Messages posted."),
-    _agent(
-        "chakram_flows_completed_total",
-        COUNTER,
-        "Messages that came to an end.",
-        _words("outcome", ("acknowledged", "failed")),
-    ),
     _agent("chakram_flows_active", GAUGE, "Messages posted and not ended."),
-    _agent("chakram_tx_bytes_total", COUNTER, "Bytes sent: layer 2 without FCS."),
-    _agent("chakram_rx_bytes_total", COUNTER, "Bytes received, likewise."),
-    _agent("chakram_tx_packets_total", COUNTER, "Packets sent."),
-    _agent("chakram_rx_packets_total", COUNTER, "Packets received."),
-    _agent(
-        "chakram_delivered_bytes_total",
-        COUNTER,
-        "Payload acknowledged by its receiver; its rate is the goodput.",
-    ),
-    _agent(
-        "chakram_retransmitted_packets_total",
-        COUNTER,
-        "Packets sent again.",
-        _words("reason", ("nak", "timeout", "rnr")),
-    ),
-    _agent(
-        "chakram_out_of_sequence_packets_total",
-        COUNTER,
-        "Packets that arrived ahead of the expected one.",
-    ),
-    _agent(
-        "chakram_duplicate_packets_total", COUNTER, "Packets that had arrived before."
-    ),
-    _agent(
-        "chakram_invalid_packets_total",
-        COUNTER,
-        "Packets that were not taken, by what is wrong with them.",
-        _words("reason", INVALID),
-    ),
-    _agent(
-        "chakram_verified_packets_total",
-        COUNTER,
-        "Packets that arrived and had ICRC and payload looked at.",
-    ),
-    _agent(
-        "chakram_wrong_payload_packets_total",
-        COUNTER,
-        "Packets that were taken with another payload than was sent.",
-    ),
-    _agent(
-        "chakram_injected_drops_total",
-        COUNTER,
-        "Packets dropped on purpose (`faults`).",
-    ),
-    _agent(
-        "chakram_injected_disturbances_total",
-        COUNTER,
-        "Packets disturbed otherwise on purpose (`faults.packets`).",
-        _words("disturbance", DISTURBANCES),
-    ),
-    _agent("chakram_nak_sent_total", COUNTER, "Negative acknowledgements sent."),
-    _agent(
-        "chakram_nak_received_total",
-        COUNTER,
-        "Negative acknowledgements received.",
-    ),
-    _agent(
-        "chakram_ack_timeouts_total", COUNTER, "Times that no acknowledgement came."
-    ),
-    _agent(
-        "chakram_ecn_marked_packets_total",
-        COUNTER,
-        "Data packets received with the mark congestion experienced.",
-    ),
-    _agent("chakram_cnp_sent_total", COUNTER, "Congestion notifications sent."),
-    _agent("chakram_cnp_received_total", COUNTER, "Congestion notifications received."),
-    _agent(
-        "chakram_socket_drops_total",
-        COUNTER,
-        "Packets that the kernel dropped for want of receive buffer.",
-    ),
-    _agent(
-        "chakram_send_retries_total",
-        COUNTER,
-        "Times that the kernel had no room to send, or the interface was down.",
-    ),
-    _agent(
-        "chakram_samples_dropped_total",
-        COUNTER,
-        "Records lost because a queue was full; above 0, the results miss them.",
-    ),
-    _agent(
-        "chakram_generator_wait_seconds_total",
-        COUNTER,
-        "How long due packets waited for the data plane, summed over flows.",
-    ),
-    _agent("chakram_cpu_seconds_total", COUNTER, "CPU time of the data plane."),
+    *_counted_metrics(),
     _agent(
         "chakram_round_trip_seconds",
         HISTOGRAM,

@@ -15,7 +15,6 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.observe.catalogue import (
     ACTIVITIES,
     BY_NAME,
-    DISTURBANCES,
     QUEUE_PAIR_STATES,
     RUN_STATES,
     message_size,
@@ -23,9 +22,9 @@ from chakram.observe.catalogue import (
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
 from chakram.results.bandwidth import bus_factor
 from chakram.results.counters import (
+    COUNTERS,
     DISTRIBUTIONS,
     FCT_BUCKETS,
-    INVALID,
     TOTAL_SLOTS,
     distribution_slot,
     fct_bucket,
@@ -65,47 +64,15 @@ class Snapshot:
     histograms: Mapping[str, Mapping[Labels, HistogramValues]]
 
 
-_AGENT_COUNTERS: tuple[tuple[str, Labels, str, float], ...] = (
-    ("chakram_flows_started_total", (), "flows_started", 1),
-    ("chakram_flows_completed_total", ("acknowledged",), "flows_completed", 1),
-    ("chakram_flows_completed_total", ("failed",), "flows_failed", 1),
-    ("chakram_tx_bytes_total", (), "tx_bytes", 1),
-    ("chakram_rx_bytes_total", (), "rx_bytes", 1),
-    ("chakram_tx_packets_total", (), "tx_packets", 1),
-    ("chakram_rx_packets_total", (), "rx_packets", 1),
-    ("chakram_delivered_bytes_total", (), "delivered_bytes", 1),
-    ("chakram_retransmitted_packets_total", ("nak",), "retransmitted_packets_nak", 1),
+_AGENT_COUNTERS: tuple[tuple[str, Labels, int, float], ...] = tuple(
     (
-        "chakram_retransmitted_packets_total",
-        ("timeout",),
-        "retransmitted_packets_timeout",
-        1,
-    ),
-    ("chakram_retransmitted_packets_total", ("rnr",), "retransmitted_packets_rnr", 1),
-    ("chakram_out_of_sequence_packets_total", (), "out_of_sequence_packets", 1),
-    ("chakram_duplicate_packets_total", (), "duplicate_packets", 1),
-    *(
-        ("chakram_invalid_packets_total", (reason,), f"invalid_{reason}", 1)
-        for reason in INVALID
-    ),
-    ("chakram_verified_packets_total", (), "verified_packets", 1),
-    ("chakram_wrong_payload_packets_total", (), "wrong_payload_packets", 1),
-    ("chakram_injected_drops_total", (), "injected_drops", 1),
-    *(
-        ("chakram_injected_disturbances_total", (kind,), f"injected_{kind}", 1)
-        for kind in DISTURBANCES
-    ),
-    ("chakram_nak_sent_total", (), "nak_sent", 1),
-    ("chakram_nak_received_total", (), "nak_received", 1),
-    ("chakram_ack_timeouts_total", (), "ack_timeouts", 1),
-    ("chakram_ecn_marked_packets_total", (), "ecn_marked_packets", 1),
-    ("chakram_cnp_sent_total", (), "cnp_sent", 1),
-    ("chakram_cnp_received_total", (), "cnp_received", 1),
-    ("chakram_socket_drops_total", (), "socket_drops", 1),
-    ("chakram_send_retries_total", (), "send_retries", 1),
-    ("chakram_samples_dropped_total", (), "samples_dropped", 1),
-    ("chakram_generator_wait_seconds_total", (), "generator_wait_ns", 1e-9),
-    ("chakram_cpu_seconds_total", (), "cpu_ns", 1e-9),
+        counter.metric,
+        () if counter.label is None else (counter.label,),
+        place,
+        counter.factor,
+    )
+    for place, counter in enumerate(COUNTERS)
+    if counter.metric is not None
 )
 """Metric, its own labels, the slot it comes from, and the factor to its unit."""
 
@@ -267,7 +234,7 @@ class MetricsState:
         with self._lock:
             self._counters[agent] = values
             for name, own_labels, source, factor in _AGENT_COUNTERS:
-                self._set(name, (agent, *own_labels), values[slot(source)] * factor)
+                self._set(name, (agent, *own_labels), values[source] * factor)
             active = values[slot("flows_started")] - sum(
                 values[slot(name)] for name in ("flows_completed", "flows_failed")
             )

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from chakram.addresses import family_of
-from chakram.results.records import QUEUE_PAIR_FIELDS
+from chakram.results.statistics import QueuePairStatistics, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ __all__ = [
     "flow_name",
 ]
 
-COUNTED = QUEUE_PAIR_FIELDS[QUEUE_PAIR_FIELDS.index("data_frames_tx") :]
+COUNTED = columns_of(QueuePairStatistics)
 """The columns of a queue pair that count."""
 
 PORT_SUMS = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.results.records import SHARE_UNIT
+from chakram.results.statistics import row_of
 
 if TYPE_CHECKING:
     from chakram.plan.plan import AgentPlan
-    from chakram.roce.statistics import QueuePairStatistics
+    from chakram.results.statistics import QueuePairStatistics
 
 __all__ = ["queue_pair_owners", "queue_pair_row"]
 
@@ -36,27 +37,5 @@ def queue_pair_row(
         counters.rate_bps or 0,
         counters.target_bps or 0,
         -1 if alpha is None else round(alpha * SHARE_UNIT),
-        counters.packets_sent,
-        counters.packets_received,
-        counters.packets_retransmitted,
-        counters.retransmitted_for_nak,
-        counters.retransmitted_for_timeout,
-        counters.retransmitted_for_rnr,
-        counters.out_of_sequence,
-        counters.bytes_sent,
-        counters.bytes_received,
-        counters.messages_posted,
-        counters.messages_received,
-        counters.messages_flushed,
-        counters.ce,
-        counters.cnps_sent,
-        counters.cnps_received,
-        counters.acks_sent,
-        counters.acks_received,
-        counters.naks_sent,
-        counters.naks_received,
-        counters.timeouts,
-        counters.sequence_naks_sent,
-        counters.sequence_naks_reordered,
-        counters.naks_overtaken,
+        *row_of(counters),
     )

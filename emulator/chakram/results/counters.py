@@ -2,7 +2,8 @@
 
 A shard owns an array of ``TOTAL_SLOTS`` 64-bit integers in shared memory and only ever
 adds to it; whoever wants to know reads a copy.  The layout stands here, once, so that
-the data plane writes plain integers and the exporter gives them names and units:
+the data plane writes plain integers and the exporter gives them names and units, which
+``chakram.results.statistics`` declares:
 
 ====================  ================================================================
 slots                 contents
@@ -28,53 +29,26 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.plan.faults import MAX_FAULTS
+from chakram.results.statistics import (
+    Counter,
+    PortStatistics,
+    ProcessStatistics,
+    QueuePairStatistics,
+    counters_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-COUNTER_NAMES: tuple[str, ...] = (
-    "flows_started",  # messages posted
-    "flows_completed",  # messages acknowledged to the last byte
-    "flows_failed",  # messages given up: retries exhausted, run aborted
-    "tx_bytes",  # layer 2 with headers, without FCS
-    "rx_bytes",
-    "tx_packets",
-    "rx_packets",
-    "delivered_bytes",  # payload acknowledged by the receiver
-    "retransmitted_packets_nak",  # sent again because the receiver asked
-    "retransmitted_packets_timeout",  # sent again because no acknowledgement came
-    "retransmitted_packets_rnr",  # sent again because the receiver was not ready
-    "out_of_sequence_packets",  # arrived ahead of the expected number
-    "duplicate_packets",  # arrived again
-    "invalid_header",  # no packet, or of another version: dropped, as the next five
-    "invalid_partition_key",  # of another partition
-    "invalid_queue_pair",  # to one that is not here
-    "invalid_address",  # from another address than that of the queue pair's peer
-    "invalid_opcode",  # of an operation that is not served
-    "invalid_icrc",  # wrong checksum, where it was looked at
-    "verified_packets",  # of those that arrived: ICRC and payload were looked at
-    "wrong_payload_packets",  # taken, but not with the payload that was sent
-    "invalid_request",  # a request that nobody may send: answered with a NAK
-    "invalid_ack",  # answers to packets that were never sent
-    "injected_drops",  # dropped on purpose: faults
-    "injected_delays",  # kept for a while on purpose
-    "injected_duplicates",  # taken or sent twice on purpose
-    "injected_reorders",  # overtaken by others on purpose
-    "injected_marks",  # taken as marked CE on purpose
-    "injected_not_ready",  # answered with receiver-not-ready on purpose
-    "injected_corruptions",  # taken or sent with one bit flipped on purpose
-    "nak_sent",
-    "nak_received",
-    "ack_timeouts",
-    "ecn_marked_packets",  # data packets that arrived marked CE
-    "cnp_sent",
-    "cnp_received",
-    "socket_drops",  # the kernel had no room in the receive buffer
-    "send_retries",  # no room to send, or the interface down: tried again later
-    "samples_dropped",  # records lost because a queue was full
-    "generator_wait_ns",  # due packets waited for the data plane, summed over flows
-    "cpu_ns",  # CPU time of the shard's process
+COUNTERS: tuple[Counter, ...] = tuple(
+    counter
+    for kind in (QueuePairStatistics, PortStatistics, ProcessStatistics)
+    for counter in counters_of(kind)
+    if counter.slot is not None
 )
+"""The counters that have a slot, in the order of their slots."""
+
+COUNTER_NAMES: tuple[str, ...] = tuple(str(counter.slot) for counter in COUNTERS)
 """Names of the scalar slots, in order."""
 
 FCT_BUCKET_BOUNDS_NS: tuple[int, ...] = tuple(1000 << n for n in range(27))
@@ -86,26 +60,17 @@ FCT_BUCKETS = len(FCT_BUCKET_BOUNDS_NS) + 1
 OPS: tuple[CollectiveOp, ...] = tuple(CollectiveOp)
 """The collectives in the order of their histograms."""
 
-INJECTED = (
-    "drops",
-    "delays",
-    "duplicates",
-    "reorders",
-    "marks",
-    "not_ready",
-    "corruptions",
+INJECTED = tuple(
+    name.removeprefix("injected_")
+    for name in COUNTER_NAMES
+    if name.startswith("injected_")
 )
 """What ports do to packets on purpose; each has a counter ``injected_...``."""
 
-INVALID = (
-    "header",
-    "partition_key",
-    "queue_pair",
-    "address",
-    "opcode",
-    "icrc",
-    "request",
-    "ack",
+INVALID = tuple(
+    name.removeprefix("invalid_")
+    for name in COUNTER_NAMES
+    if name.startswith("invalid_")
 )
 """What may be wrong with a packet; each has a counter ``invalid_...``."""
 

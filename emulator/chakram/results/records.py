@@ -11,6 +11,11 @@ from array import array
 from dataclasses import dataclass, field
 
 from chakram.plan.probes import PROBE_FIELDS
+from chakram.results.statistics import (
+    PortStatistics,
+    QueuePairStatistics,
+    columns_of,
+)
 
 FLOW_FIELDS = (
     "iteration",
@@ -73,29 +78,7 @@ QUEUE_PAIR_FIELDS = (
     "rate_bps",  # 0: not limited by congestion control
     "target_bps",  # 0: there is none
     "alpha",  # in parts of SHARE_UNIT; -1: there is none
-    "data_frames_tx",
-    "data_frames_rx",
-    "data_frames_retransmitted",
-    "retransmitted_nak",
-    "retransmitted_timeout",
-    "retransmitted_rnr",
-    "frame_sequence_error",
-    "tx_bytes",
-    "rx_bytes",
-    "message_tx",
-    "message_complete_rx",
-    "message_fail",
-    "ecn_ce_rx",
-    "cnp_tx",
-    "cnp_rx",
-    "ack_tx",
-    "ack_rx",
-    "nak_tx",
-    "nak_rx",
-    "ack_timeouts",  # times that no acknowledgement came
-    "nak_sequence_tx",  # sent for a packet that was missing
-    "nak_reordered_tx",  # of these: it was late, seen by who asked: it came twice
-    "nak_reordered_rx",  # received for what was late, seen by who was asked
+    *columns_of(QueuePairStatistics),
 )
 """One sample of one queue pair.
 
@@ -104,7 +87,7 @@ Open Traffic Generator models where they have one. A NAK for what was late and n
 is counted by one of its two ends: ``nak_reordered_tx`` and ``nak_reordered_rx`` add.
 """
 
-PORT_FIELDS = (
+_PORT_FIRST = (
     "time_ns",
     "port",  # number in the plan
     "shard",  # that sent and received this: see below
@@ -114,18 +97,17 @@ PORT_FIELDS = (
     "rx_packets",
     "socket_drops",
     "send_retries",
-    "invalid_packets",  # dropped for one of these reasons
-    "invalid_header",
-    "invalid_partition_key",
-    "invalid_queue_pair",
-    "invalid_address",
-    "invalid_opcode",
-    "invalid_icrc",
-    "verified_packets",  # of those that arrived: ICRC and payload were looked at
-    "wrong_payloads",  # taken, but not with the payload that was sent
-    "injected_drops",
-    "injected_disturbances",
-    "generator_wait_ns",
+    "invalid_packets",  # dropped for one of the reasons that follow
+)
+_PORT_LAST = ("injected_drops", "injected_disturbances", "generator_wait_ns")
+PORT_FIELDS = (
+    *_PORT_FIRST,
+    *(
+        column
+        for column in columns_of(PortStatistics)
+        if column not in _PORT_FIRST + _PORT_LAST
+    ),
+    *_PORT_LAST,
 )
 """One sample of one port; counts are from the start of the run on.
 

@@ -30,9 +30,9 @@ from chakram.roce.port import PortEngine
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from chakram.results.statistics import PortStatistics
     from chakram.roce.burst import Burst
     from chakram.roce.faults import FaultRule, PacketFaults
-    from chakram.roce.statistics import PortStatistics
     from chakram.roce.verify import PacketVerifier
 
 __all__ = ["FaultyPort", "flip_bit"]

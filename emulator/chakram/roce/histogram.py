@@ -3,27 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from chakram.results.counters import FCT_BUCKETS
+from chakram.results.statistics import HistogramCounts
 
-__all__ = ["Histogram", "HistogramCounts"]
+__all__ = ["Histogram"]
 
 _LAST = FCT_BUCKETS - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistogramCounts:
-    """What a `Histogram` holds.
-
-    Attributes:
-        counts: By bucket, not cumulative; the bounds are those of completion times,
-            `chakram.results.counters.FCT_BUCKET_BOUNDS_NS`.
-        sum_ns: Of all times.
-    """
-
-    counts: tuple[int, ...]
-    sum_ns: int
 
 
 class Histogram:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chakram.results.statistics import PortStatistics, gather
 from chakram.roce.histogram import Histogram
 from chakram.roce.pacing import Line
 from chakram.roce.receiver import Receiver
 from chakram.roce.scheduler import Scheduler
-from chakram.roce.statistics import PortStatistics
 
 if TYPE_CHECKING:
     from chakram.roce.burst import Burst
@@ -164,23 +164,9 @@ class PortEngine:
 
     def statistics(self) -> PortStatistics:
         """Return the counters as they are now."""
-        sent, received = self._scheduler, self._receiver
-        return PortStatistics(
-            packets_sent=sent.packets_sent,
-            bytes_sent=sent.bytes_sent,
-            bursts_sent=sent.bursts_sent,
-            control_sent=sent.control_sent,
-            packets_received=received.packets_received,
-            unknown_queue_pair=received.unknown_queue_pair,
-            foreign_address=received.foreign_address,
-            malformed=received.malformed,
-            partition_key_errors=received.partition_key_errors,
-            unsupported=received.unsupported,
-            verified=received.verified,
-            icrc_errors=received.icrc_errors,
-            wrong_payloads=received.wrong_payloads,
-            generator_waits=self._line.generator_waits,
-            generator_wait_ns=self._line.generator_wait_ns,
+        return gather(
+            PortStatistics,
+            {"sent": self._scheduler, "received": self._receiver, "line": self._line},
             round_trips=self.round_trips.snapshot(),
             pacing_errors=self.pacing_errors.snapshot(),
         )

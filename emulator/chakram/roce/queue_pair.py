@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chakram.results.statistics import QueuePairStatistics, gather
 from chakram.roce.arrivals import Arrivals
 from chakram.roce.backoff import Backoff
 from chakram.roce.burst import Burst
@@ -22,7 +23,6 @@ from chakram.roce.psn import PSN_MASK
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
 from chakram.roce.retries import Retries
-from chakram.roce.statistics import QueuePairStatistics, queue_pair_statistics
 
 if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
@@ -350,8 +350,15 @@ class QueuePair:
 
     def statistics(self) -> QueuePairStatistics:
         """Return the counters as they are now."""
-        return queue_pair_statistics(
-            self.requester, self.responder, self._congestion_control
+        control = self._congestion_control
+        rate_bps = control.rate_bps
+        return gather(
+            QueuePairStatistics,
+            {"requester": self.requester, "responder": self.responder},
+            rate_bps=rate_bps if rate_bps > 0 else None,
+            target_bps=getattr(control, "target_bps", None),
+            alpha=getattr(control, "alpha", None),
+            failure=self.responder.failure,
         )
 
     def unacknowledged_bytes(self) -> int:

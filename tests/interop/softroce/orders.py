@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chakram.plan.plan import TransportPlan
-from chakram.roce.statistics import PortStatistics, QueuePairStatistics
+from chakram.results.statistics import PortStatistics, QueuePairStatistics
 
 VERBS = ("write", "send")
 LARGEST_BYTES = 1 << 20

@@ -24,8 +24,12 @@ from chakram.results.counters import (
     slot,
 )
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, SHARE_UNIT
-from chakram.roce.histogram import Histogram, HistogramCounts
-from chakram.roce.statistics import PortStatistics, QueuePairStatistics
+from chakram.results.statistics import (
+    HistogramCounts,
+    PortStatistics,
+    QueuePairStatistics,
+)
+from chakram.roce.histogram import Histogram
 from chakram.testing.plans import collective, world_plan
 from chakram_agent.counters import SharedCounters
 from chakram_agent.sampling import port_row

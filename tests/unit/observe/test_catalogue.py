@@ -11,7 +11,6 @@ from chakram.observe.catalogue import (
     BUILD,
     BY_NAME,
     COUNTER,
-    DISTURBANCES,
     HISTOGRAM,
     INFO,
     MAX_SERIES_PER_AGENT,
@@ -24,7 +23,7 @@ from chakram.observe.catalogue import (
     message_size,
 )
 from chakram.observe.reference import reference_page
-from chakram.results.counters import COUNTER_NAMES, INVALID
+from chakram.results.counters import COUNTER_NAMES, INJECTED, INVALID
 from tests.support import REPO_ROOT
 
 OF_PROMETHEUS = {"job", "instance"}
@@ -84,7 +83,11 @@ def test_every_counter_of_the_data_plane_has_a_metric() -> None:
         "retransmitted_packets_nak": "retransmitted_packets_total",
         "retransmitted_packets_timeout": "retransmitted_packets_total",
         "retransmitted_packets_rnr": "retransmitted_packets_total",
-        **{f"injected_{kind}": "injected_disturbances_total" for kind in DISTURBANCES},
+        **{
+            f"injected_{kind}": "injected_disturbances_total"
+            for kind in INJECTED
+            if kind != "drops"
+        },
         **{f"invalid_{reason}": "invalid_packets_total" for reason in INVALID},
         "generator_wait_ns": "generator_wait_seconds_total",
         "cpu_ns": "cpu_seconds_total",
