@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support import REPO_ROOT
+from tests.patched import patch_of, patched_tree, python_of
 from tests.udp_ports import free_udp_ports
 
-GUIDE = REPO_ROOT / "docs" / "howto" / "fabric-kind.md"
+GUIDE = "fabric-kind.md"
 
 EXPERIMENT = """\
 version: 1
@@ -34,55 +30,16 @@ fabric:
 """
 
 
-def patch() -> str:
-    (found,) = re.findall(
-        r"^```diff\n(.*?)^```$", GUIDE.read_text("utf-8"), re.M | re.S
-    )
-    return str(found)
-
-
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the packages with the patch applied."""
-    root = tmp_path_factory.mktemp("tree")
-    for package in ("emulator/chakram", "agents/chakram_agent"):
-        shutil.copytree(
-            REPO_ROOT / package,
-            root / package,
-            ignore=shutil.ignore_patterns("__pycache__", "*.c"),
-        )
-    subprocess.run(
-        ["git", "apply", "--verbose", "-"],
-        cwd=root,
-        input=patch(),
-        text=True,
-        check=True,
-        # The copy may lie in somebody's repository.
-        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)},
-    )
-    return root
-
-
-def python(tree: Path, folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-P", *arguments],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{tree}/emulator{os.pathsep}{tree}/agents",
-        },
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return patched_tree(GUIDE, tmp_path_factory.mktemp("tree"))
 
 
 def test_the_patch_is_a_module_and_a_line() -> None:
-    added = [line for line in patch().splitlines() if line.startswith("+++ ")]
+    added = [line for line in patch_of(GUIDE).splitlines() if line.startswith("+++ ")]
     assert len(added) == 2
-    old, new = patch().split("--- /dev/null")
+    old, new = patch_of(GUIDE).split("--- /dev/null")
     assert [line for line in old.splitlines() if re.match(r"[+-](?![+-])", line)] == [
         '+    "own_addresses",'
     ]
@@ -90,7 +47,7 @@ def test_the_patch_is_a_module_and_a_line() -> None:
 
 
 def test_the_kind_stands_in_the_schema(tree: Path, tmp_path: Path) -> None:
-    schema = json.loads(python(tree, tmp_path, "-m", "chakram.config.schema"))
+    schema = json.loads(python_of(tree, tmp_path, "-m", "chakram.config.schema"))
     told = schema["$defs"]["OwnAddressesFabric"]["properties"]["rate"]["description"]
     assert told.endswith("(used in: simulate, own_addresses)")
 
@@ -99,7 +56,7 @@ def test_the_kind_stands_in_the_schema(tree: Path, tmp_path: Path) -> None:
 def test_the_kind_is_simulated_and_run(tree: Path, tmp_path: Path, verb: str) -> None:
     path = tmp_path / "experiment.yaml"
     path.write_text(EXPERIMENT.format(udp_port=free_udp_ports()), "utf-8")
-    python(tree, tmp_path, "-m", "chakram", verb, str(path))
+    python_of(tree, tmp_path, "-m", "chakram", verb, str(path))
     (manifest,) = (tmp_path / "runs").glob("*/run.json")
     told = json.loads(manifest.read_text("utf-8"))
     assert told["status"] == "complete"

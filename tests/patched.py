@@ -1,0 +1,64 @@
+"""Guides whose patch makes the change that they tell of: a copy of the tree with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.support import REPO_ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PACKAGES = ("emulator/chakram", "agents/chakram_agent")
+_LIMIT_S = 100
+
+
+def patch_of(guide: str) -> str:
+    """Return the only patch of a page of ``docs/howto``."""
+    text = (REPO_ROOT / "docs" / "howto" / guide).read_text("utf-8")
+    (found,) = re.findall(r"^```diff\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def patched_tree(guide: str, root: Path) -> Path:
+    """Copy the packages below *root*, apply the patch of a guide, return *root*."""
+    for package in PACKAGES:
+        shutil.copytree(
+            REPO_ROOT / package,
+            root / package,
+            ignore=shutil.ignore_patterns("__pycache__", "*.c"),
+        )
+    subprocess.run(
+        ["git", "apply", "--verbose", "-"],
+        cwd=root,
+        input=patch_of(guide),
+        text=True,
+        check=True,
+        # The copy may lie in somebody's repository.
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(root.parent)},
+    )
+    return root
+
+
+def python_of(tree: Path, folder: Path, *arguments: str) -> str:
+    """Run Python over a tree in *folder*; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-P", *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "CHAKRAM_COMPILED": "auto",
+            "PYTHONPATH": f"{tree}/emulator{os.pathsep}{tree}/agents",
+        },
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
