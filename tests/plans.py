@@ -15,7 +15,7 @@ from chakram.plan.plan import (
     RunSettings,
     TransportPlan,
 )
-from chakram.program.operations import RankProgram
+from chakram.program.operations import Operation, RankProgram, program_of
 from chakram.testing.ends import pair_plan, port_plan
 from chakram.testing.plans import collective, program
 from tests.udp_ports import free_udp_ports
@@ -163,3 +163,14 @@ def saved_plan(
         programs=programs,
     )
     return SavedPlan(made_by="1", jobs=(job,), inputs=tuple(inputs))
+
+
+def rewritten(old: RankProgram, operations: Iterable[Operation]) -> RankProgram:
+    """Return a program with other operations."""
+    return program_of(
+        tuple(operations),
+        job=old.job,
+        rank=old.rank,
+        groups=old.groups,
+        algorithms=old.algorithms,
+    )

@@ -107,7 +107,7 @@ class Shard:
         if setup is None:
             return
         policy = Policy(allow=tuple(ip_network(prefix) for prefix in setup.allow))
-        self._plan = decode_plan(setup.plan)
+        self._plan = decode_plan(setup.plan, is_checked=True)  # by the agent
         if self._plan.probes is not None:
             self._prober = open_prober(self._plan, policy)
             self._tell(pb.ShardReport(ready=pb.ShardReady()))

@@ -22,7 +22,7 @@ from chakram.testing.plans import compute
 from chakram_agent.counters import SharedCounters
 from chakram_agent.pipe import ShardPipe
 from tests.integration.test_agent_shard import Talk
-from tests.plans import ring_plan
+from tests.plans import rewritten, ring_plan
 from tests.waiting import PATIENCE_S
 
 IDLE_S = 1.0
@@ -80,12 +80,9 @@ def plan_that_computes() -> AgentPlan:
         ranks=tuple(
             replace(
                 rank,
-                program=replace(
+                program=rewritten(
                     rank.program,
-                    operations=(
-                        *rank.program.operations,
-                        compute(HOUR_NS, after=[0]),
-                    ),
+                    [*rank.program.operations, compute(HOUR_NS, after=[0])],
                 ),
             )
             for rank in plan.ranks

@@ -27,13 +27,13 @@ from chakram.fabric.shapes import single_switch
 from chakram.predict.ideal import ideal_ns
 from chakram.predict.simulator.bursts import program_traffic
 from chakram.predict.simulator.job import simulate_plan
-from chakram.program.job_check import check_job
+from chakram.program.check import check_job, check_program
 from chakram.program.lowering import LoweringOptions, lower_job
-from chakram.program.operations import CollectiveOperation, check_program
+from chakram.program.operations import CollectiveOperation
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import flow_rows, make_plan, matrix_splits
 from chakram.testing.strategies import byte_matrices
-from tests.plans import saved_plan
+from tests.plans import rewritten, saved_plan
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -199,7 +199,7 @@ def passing_on(programs: tuple[RankProgram, ...], passed: tuple[int, ...]) -> li
     (operation,) = programs[1].operations
     assert isinstance(operation, CollectiveOperation)
     assert operation.passed_bytes
-    wrong = replace(programs[1], operations=(replace(operation, passed_bytes=passed),))
+    wrong = rewritten(programs[1], [replace(operation, passed_bytes=passed)])
     return [programs[0], wrong, *programs[2:]]
 
 
@@ -217,7 +217,8 @@ def test_members_that_pass_on_other_sizes_than_the_splits_are_refused() -> None:
 def test_an_agent_refuses_a_program_without_the_sizes_that_it_passes_on() -> None:
     plan = make_plan(relayed(), single_switch(4, None))
     message = encode_plan(plan.agents[0])
-    del message.ranks[1].program.operations[0].collective.passed_bytes[:]
+    of_job = message.programs[0]
+    del of_job.splits[of_job.programs[1].splits[0]].passed_bytes[:]
     with pytest.raises(PlanError, match="has sizes of 0 parts to pass on"):
         decode_plan(message)
 
@@ -228,5 +229,5 @@ def test_only_an_uneven_all_to_all_passes_on_parts_of_splits() -> None:
     assert isinstance(operation, CollectiveOperation)
     wrong = replace(operation, op=CollectiveOp.ALL_TO_ALL, splits=None)
     wrong = replace(wrong, passed_bytes=(1,))
-    (told,) = check_program(replace(program, operations=(wrong,)))
-    assert "all_to_all passes on parts of splits" in told
+    (told,) = check_program(rewritten(program, [wrong]))
+    assert "all_to_all with splits" in told

@@ -687,8 +687,8 @@ class AgentPlan(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     RANK_NUMBERS_FIELD_NUMBER: _builtins.int
-    LISTED_ALGORITHMS_FIELD_NUMBER: _builtins.int
     PROBES_FIELD_NUMBER: _builtins.int
+    PROGRAMS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     agent: _builtins.str
     shards: _builtins.int
@@ -705,13 +705,11 @@ class AgentPlan(_message.Message):
     @_builtins.property
     def rank_numbers(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankNumber]: ...
     @_builtins.property
-    def listed_algorithms(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedAlgorithm]:
-        """programs name them by place"""
-
-    @_builtins.property
     def probes(self) -> Global___ProbePlan:
         """instead of ranks"""
 
+    @_builtins.property
+    def programs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobPrograms]: ...
     def __init__(
         self,
         *,
@@ -724,12 +722,12 @@ class AgentPlan(_message.Message):
         settings: Global___RunSettings | None = ...,
         peers: _abc.Iterable[_builtins.str] | None = ...,
         rank_numbers: _abc.Iterable[Global___RankNumber] | None = ...,
-        listed_algorithms: _abc.Iterable[Global___ListedAlgorithm] | None = ...,
         probes: Global___ProbePlan | None = ...,
+        programs: _abc.Iterable[Global___JobPrograms] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["probes", b"probes", "settings", b"settings", "transport", b"transport"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "listed_algorithms", b"listed_algorithms", "peers", b"peers", "ports", b"ports", "probes", b"probes", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "peers", b"peers", "ports", b"ports", "probes", b"probes", "programs", b"programs", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -909,13 +907,16 @@ class RankPlan(_message.Message):
     NUMBER_FIELD_NUMBER: _builtins.int
     PORT_FIELD_NUMBER: _builtins.int
     SHARD_FIELD_NUMBER: _builtins.int
-    PROGRAM_FIELD_NUMBER: _builtins.int
     QUEUE_PAIRS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     port: _builtins.int
     shard: _builtins.int
-    @_builtins.property
-    def program(self) -> Global___RankProgram: ...
+    job: _builtins.int
+    """place in AgentPlan.programs"""
+    program: _builtins.int
+    """place in JobPrograms.programs"""
     @_builtins.property
     def queue_pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuePairPlan]: ...
     def __init__(
@@ -924,12 +925,13 @@ class RankPlan(_message.Message):
         number: _builtins.int = ...,
         port: _builtins.int = ...,
         shard: _builtins.int = ...,
-        program: Global___RankProgram | None = ...,
         queue_pairs: _abc.Iterable[Global___QueuePairPlan] | None = ...,
+        job: _builtins.int = ...,
+        program: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["program", b"program"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "port", b"port", "program", b"program", "queue_pairs", b"queue_pairs", "shard", b"shard"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "number", b"number", "port", b"port", "program", b"program", "queue_pairs", b"queue_pairs", "shard", b"shard"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -994,40 +996,229 @@ class QueuePairPlan(_message.Message):
 Global___QueuePairPlan: _TypeAlias = QueuePairPlan  # noqa: Y015
 
 @_typing.final
-class RankProgram(_message.Message):
+class JobPrograms(_message.Message):
+    """The programs of a job.  What several have alike stands once, and they name it by its
+    place.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
-    RANK_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
-    OPERATIONS_FIELD_NUMBER: _builtins.int
-    ALGORITHMS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    SPLITS_FIELD_NUMBER: _builtins.int
+    LISTED_ALGORITHMS_FIELD_NUMBER: _builtins.int
+    PROGRAMS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
-    rank: _builtins.int
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessGroup]: ...
     @_builtins.property
-    def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Operation]: ...
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationColumns]: ...
     @_builtins.property
-    def algorithms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """places in AgentPlan.listed_algorithms"""
-
+    def splits(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankSplits]: ...
+    @_builtins.property
+    def listed_algorithms(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedAlgorithm]: ...
+    @_builtins.property
+    def programs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankProgram]: ...
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
-        rank: _builtins.int = ...,
         groups: _abc.Iterable[Global___ProcessGroup] | None = ...,
-        operations: _abc.Iterable[Global___Operation] | None = ...,
+        columns: _abc.Iterable[Global___OperationColumns] | None = ...,
+        splits: _abc.Iterable[Global___RankSplits] | None = ...,
+        listed_algorithms: _abc.Iterable[Global___ListedAlgorithm] | None = ...,
+        programs: _abc.Iterable[Global___RankProgram] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "groups", b"groups", "job", b"job", "listed_algorithms", b"listed_algorithms", "programs", b"programs", "splits", b"splits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobPrograms: _TypeAlias = JobPrograms  # noqa: Y015
+
+@_typing.final
+class RankProgram(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    PEERS_FIELD_NUMBER: _builtins.int
+    SPLITS_FIELD_NUMBER: _builtins.int
+    ALGORITHMS_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    columns: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """places, as all below but peers"""
+
+    @_builtins.property
+    def peers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ranks"""
+
+    @_builtins.property
+    def splits(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def algorithms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        groups: _abc.Iterable[_builtins.int] | None = ...,
+        columns: _builtins.int = ...,
+        peers: _abc.Iterable[_builtins.int] | None = ...,
+        splits: _abc.Iterable[_builtins.int] | None = ...,
         algorithms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithms", b"algorithms", "groups", b"groups", "job", b"job", "operations", b"operations", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithms", b"algorithms", "columns", b"columns", "groups", b"groups", "peers", b"peers", "rank", b"rank", "splits", b"splits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RankProgram: _TypeAlias = RankProgram  # noqa: Y015
+
+@_typing.final
+class OperationColumns(_message.Message):
+    """An entry for each operation, in little-endian numbers of a fixed width; see
+    chakram.program.columns.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KINDS_FIELD_NUMBER: _builtins.int
+    NODE_IDS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    NAME_ENDS_FIELD_NUMBER: _builtins.int
+    DEPENDENCIES_FIELD_NUMBER: _builtins.int
+    DEPENDENCY_ENDS_FIELD_NUMBER: _builtins.int
+    AMOUNTS_FIELD_NUMBER: _builtins.int
+    TRACE_BYTES_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
+    ALGORITHMS_FIELD_NUMBER: _builtins.int
+    STARTS_NS_FIELD_NUMBER: _builtins.int
+    SPLITS_FIELD_NUMBER: _builtins.int
+    WITHOUT_NODE_FIELD_NUMBER: _builtins.int
+    ALL_ALGORITHMS_FIELD_NUMBER: _builtins.int
+    kinds: _builtins.bytes
+    """uint8: 0 compute, 1 collective, 2 send, 3 receive"""
+    node_ids: _builtins.bytes
+    """uint64"""
+    names: _builtins.bytes
+    """UTF-8, one after the other"""
+    name_ends: _builtins.bytes
+    """uint32"""
+    dependencies: _builtins.bytes
+    """uint32, of all, one after the other"""
+    dependency_ends: _builtins.bytes
+    """uint32"""
+    amounts: _builtins.bytes
+    """int64: ns of a computation, bytes of anything else"""
+    trace_bytes: _builtins.bytes
+    """int64"""
+    targets: _builtins.bytes
+    """uint32: places in groups or in peers of RankProgram"""
+    numbers: _builtins.bytes
+    """uint32"""
+    details: _builtins.bytes
+    """int64: stream (the least: its own), root or tag"""
+    algorithms: _builtins.bytes
+    """uint32, places in all_algorithms"""
+    starts_ns: _builtins.bytes
+    """int64, the least: none; empty: none at all"""
+    splits: _builtins.bytes
+    """uint32, places in splits of RankProgram, 2**32 - 1: none"""
+    @_builtins.property
+    def without_node(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """operations without a node"""
+
+    @_builtins.property
+    def all_algorithms(self) -> _containers.RepeatedCompositeFieldContainer[Global___OperationAlgorithm]: ...
+    def __init__(
+        self,
+        *,
+        kinds: _builtins.bytes = ...,
+        node_ids: _builtins.bytes = ...,
+        names: _builtins.bytes = ...,
+        name_ends: _builtins.bytes = ...,
+        dependencies: _builtins.bytes = ...,
+        dependency_ends: _builtins.bytes = ...,
+        amounts: _builtins.bytes = ...,
+        trace_bytes: _builtins.bytes = ...,
+        targets: _builtins.bytes = ...,
+        numbers: _builtins.bytes = ...,
+        details: _builtins.bytes = ...,
+        algorithms: _builtins.bytes = ...,
+        starts_ns: _builtins.bytes = ...,
+        splits: _builtins.bytes = ...,
+        without_node: _abc.Iterable[_builtins.int] | None = ...,
+        all_algorithms: _abc.Iterable[Global___OperationAlgorithm] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithms", b"algorithms", "all_algorithms", b"all_algorithms", "amounts", b"amounts", "dependencies", b"dependencies", "dependency_ends", b"dependency_ends", "details", b"details", "kinds", b"kinds", "name_ends", b"name_ends", "names", b"names", "node_ids", b"node_ids", "numbers", b"numbers", "splits", b"splits", "starts_ns", b"starts_ns", "targets", b"targets", "trace_bytes", b"trace_bytes", "without_node", b"without_node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperationColumns: _TypeAlias = OperationColumns  # noqa: Y015
+
+@_typing.final
+class OperationAlgorithm(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OP_FIELD_NUMBER: _builtins.int
+    ALGORITHM_FIELD_NUMBER: _builtins.int
+    op: _builtins.str
+    algorithm: _builtins.str
+    def __init__(
+        self,
+        *,
+        op: _builtins.str = ...,
+        algorithm: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "op", b"op"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OperationAlgorithm: _TypeAlias = OperationAlgorithm  # noqa: Y015
+
+@_typing.final
+class RankSplits(_message.Message):
+    """Of an all_to_all_v: a rank's bytes to, and from, each position of the group; of what it
+    passes on for others, by source and destination, ascending.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENT_BYTES_FIELD_NUMBER: _builtins.int
+    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
+    PASSED_BYTES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sent_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def received_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def passed_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        sent_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        received_bytes: _abc.Iterable[_builtins.int] | None = ...,
+        passed_bytes: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed_bytes", b"passed_bytes", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankSplits: _TypeAlias = RankSplits  # noqa: Y015
 
 @_typing.final
 class ListedAlgorithm(_message.Message):
@@ -1134,170 +1325,6 @@ class ProcessGroup(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProcessGroup: _TypeAlias = ProcessGroup  # noqa: Y015
-
-@_typing.final
-class Operation(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NODE_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    DEPENDENCIES_FIELD_NUMBER: _builtins.int
-    COLLECTIVE_FIELD_NUMBER: _builtins.int
-    SEND_FIELD_NUMBER: _builtins.int
-    RECEIVE_FIELD_NUMBER: _builtins.int
-    COMPUTE_FIELD_NUMBER: _builtins.int
-    START_NS_FIELD_NUMBER: _builtins.int
-    node_id: _builtins.int
-    name: _builtins.str
-    start_ns: _builtins.int
-    @_builtins.property
-    def dependencies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def collective(self) -> Global___Collective: ...
-    @_builtins.property
-    def send(self) -> Global___PointToPoint: ...
-    @_builtins.property
-    def receive(self) -> Global___PointToPoint: ...
-    @_builtins.property
-    def compute(self) -> Global___Compute: ...
-    def __init__(
-        self,
-        *,
-        node_id: _builtins.int | None = ...,
-        name: _builtins.str = ...,
-        dependencies: _abc.Iterable[_builtins.int] | None = ...,
-        collective: Global___Collective | None = ...,
-        send: Global___PointToPoint | None = ...,
-        receive: Global___PointToPoint | None = ...,
-        compute: Global___Compute | None = ...,
-        start_ns: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_id", b"_node_id", "_start_ns", b"_start_ns", "collective", b"collective", "compute", b"compute", "kind", b"kind", "node_id", b"node_id", "receive", b"receive", "send", b"send", "start_ns", b"start_ns"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_id", b"_node_id", "_start_ns", b"_start_ns", "collective", b"collective", "compute", b"compute", "dependencies", b"dependencies", "kind", b"kind", "name", b"name", "node_id", b"node_id", "receive", b"receive", "send", b"send", "start_ns", b"start_ns"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__node_id: _TypeAlias = _typing.Literal["node_id"]  # noqa: Y015
-    _WhichOneofArgType__node_id: _TypeAlias = _typing.Literal["_node_id", b"_node_id"]  # noqa: Y015
-    _WhichOneofReturnType__start_ns: _TypeAlias = _typing.Literal["start_ns"]  # noqa: Y015
-    _WhichOneofArgType__start_ns: _TypeAlias = _typing.Literal["_start_ns", b"_start_ns"]  # noqa: Y015
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["collective", "send", "receive", "compute"]  # noqa: Y015
-    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_id) -> _WhichOneofReturnType__node_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_ns) -> _WhichOneofReturnType__start_ns | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
-
-Global___Operation: _TypeAlias = Operation  # noqa: Y015
-
-@_typing.final
-class Collective(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GROUP_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    OP_FIELD_NUMBER: _builtins.int
-    ALGORITHM_FIELD_NUMBER: _builtins.int
-    INPUT_BYTES_FIELD_NUMBER: _builtins.int
-    TRACE_BYTES_FIELD_NUMBER: _builtins.int
-    ROOT_FIELD_NUMBER: _builtins.int
-    SENT_BYTES_FIELD_NUMBER: _builtins.int
-    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
-    PASSED_BYTES_FIELD_NUMBER: _builtins.int
-    group: _builtins.str
-    number: _builtins.int
-    op: _builtins.str
-    algorithm: _builtins.str
-    input_bytes: _builtins.int
-    trace_bytes: _builtins.int
-    root: _builtins.int
-    @_builtins.property
-    def sent_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of an all_to_all_v: this rank's bytes to, and from, each position of the group."""
-
-    @_builtins.property
-    def received_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def passed_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of what it passes on for others, by source and destination, ascending."""
-
-    def __init__(
-        self,
-        *,
-        group: _builtins.str = ...,
-        number: _builtins.int = ...,
-        op: _builtins.str = ...,
-        algorithm: _builtins.str = ...,
-        input_bytes: _builtins.int = ...,
-        trace_bytes: _builtins.int = ...,
-        root: _builtins.int = ...,
-        sent_bytes: _abc.Iterable[_builtins.int] | None = ...,
-        received_bytes: _abc.Iterable[_builtins.int] | None = ...,
-        passed_bytes: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "group", b"group", "input_bytes", b"input_bytes", "number", b"number", "op", b"op", "passed_bytes", b"passed_bytes", "received_bytes", b"received_bytes", "root", b"root", "sent_bytes", b"sent_bytes", "trace_bytes", b"trace_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Collective: _TypeAlias = Collective  # noqa: Y015
-
-@_typing.final
-class PointToPoint(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PEER_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    TAG_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    TRACE_BYTES_FIELD_NUMBER: _builtins.int
-    peer: _builtins.int
-    number: _builtins.int
-    tag: _builtins.int
-    size_bytes: _builtins.int
-    trace_bytes: _builtins.int
-    def __init__(
-        self,
-        *,
-        peer: _builtins.int = ...,
-        number: _builtins.int = ...,
-        tag: _builtins.int = ...,
-        size_bytes: _builtins.int = ...,
-        trace_bytes: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "peer", b"peer", "size_bytes", b"size_bytes", "tag", b"tag", "trace_bytes", b"trace_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PointToPoint: _TypeAlias = PointToPoint  # noqa: Y015
-
-@_typing.final
-class Compute(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DURATION_NS_FIELD_NUMBER: _builtins.int
-    STREAM_FIELD_NUMBER: _builtins.int
-    duration_ns: _builtins.int
-    stream: _builtins.int
-    def __init__(
-        self,
-        *,
-        duration_ns: _builtins.int = ...,
-        stream: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "stream", b"stream"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stream", b"_stream", "duration_ns", b"duration_ns", "stream", b"stream"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__stream: _TypeAlias = _typing.Literal["stream"]  # noqa: Y015
-    _WhichOneofArgType__stream: _TypeAlias = _typing.Literal["_stream", b"_stream"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__stream) -> _WhichOneofReturnType__stream | None: ...
-
-Global___Compute: _TypeAlias = Compute  # noqa: Y015
 
 @_typing.final
 class TransportPlan(_message.Message):

@@ -9,25 +9,16 @@ from typing import TYPE_CHECKING
 
 from chakram.control.decoding import decode_plan
 from chakram.control.fault_codec import encode_faults
-from chakram.control.listed_codec import encode_listed
 from chakram.control.probe_codec import encode_probes
+from chakram.control.program_codec import encode_programs
 from chakram.control.protocol_messages import decode_message, pb
-from chakram.program.operations import (
-    CollectiveOperation,
-    ComputeOperation,
-    Operation,
-    SendOperation,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.plan.plan import AgentPlan, RankPlan
+    from chakram.program.operations import RankProgram
 
 __all__ = [
     "decode_plan",
-    "encode_operation",
     "encode_plan",
     "parse_plan",
     "plan_bytes",
@@ -38,10 +29,12 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
     """Return the message of a plan."""
     transport = plan.transport
     settings = plan.settings
-    places: dict[ListedAlgorithm, int] = {}
+    jobs: dict[str, list[RankProgram]] = {}
+    places: list[tuple[int, int]] = []
     for rank in plan.ranks:
-        for how in rank.program.algorithms:
-            places.setdefault(how, len(places))
+        of_job = jobs.setdefault(rank.program.job, [])
+        places.append((list(jobs).index(rank.program.job), len(of_job)))
+        of_job.append(rank.program)
     return pb.AgentPlan(
         run_id=plan.run_id,
         agent=plan.agent,
@@ -60,7 +53,11 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             )
             for port in plan.ports
         ],
-        ranks=[_encode_rank(rank, places) for rank in plan.ranks],
+        ranks=[
+            _encode_rank(rank, job, program)
+            for rank, (job, program) in zip(plan.ranks, places, strict=True)
+        ],
+        programs=[encode_programs(job, programs) for job, programs in jobs.items()],
         transport=pb.TransportPlan(
             path_mtu=transport.path_mtu,
             window_bytes=transport.window_bytes,
@@ -116,7 +113,6 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             pb.RankNumber(job=job, rank=rank, number=number)
             for job, rank, number in plan.rank_numbers
         ],
-        listed_algorithms=[encode_listed(how) for how in places],
         probes=None if plan.probes is None else encode_probes(plan.probes),
     )
 
@@ -126,24 +122,13 @@ def plan_bytes(plan: AgentPlan) -> bytes:
     return encode_plan(plan).SerializeToString()
 
 
-def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.RankPlan:
-    program = rank.program
+def _encode_rank(rank: RankPlan, job: int, program: int) -> pb.RankPlan:
     return pb.RankPlan(
         number=rank.number,
         port=rank.port,
         shard=rank.shard,
-        program=pb.RankProgram(
-            job=program.job,
-            rank=program.rank,
-            groups=[
-                pb.ProcessGroup(name=group.name, ranks=group.ranks)
-                for group in program.groups
-            ],
-            operations=[
-                encode_operation(operation) for operation in program.operations
-            ],
-            algorithms=[places[how] for how in program.algorithms],
-        ),
+        job=job,
+        program=program,
         queue_pairs=[
             pb.QueuePairPlan(
                 group=pair.group,
@@ -163,49 +148,6 @@ def _encode_rank(rank: RankPlan, places: Mapping[ListedAlgorithm, int]) -> pb.Ra
             for pair in rank.queue_pairs
         ],
     )
-
-
-def encode_operation(operation: Operation) -> pb.Operation:
-    """Return the message of an operation."""
-    message = pb.Operation(
-        node_id=operation.node_id,
-        name=operation.name,
-        dependencies=operation.dependencies,
-        start_ns=operation.start_ns,
-    )
-    if isinstance(operation, CollectiveOperation):
-        message.collective.CopyFrom(
-            pb.Collective(
-                group=operation.group,
-                number=operation.number,
-                op=operation.op.value,
-                algorithm=operation.algorithm,
-                input_bytes=operation.input_bytes,
-                trace_bytes=operation.trace_bytes,
-                root=operation.root,
-                sent_bytes=operation.splits.sent_bytes if operation.splits else (),
-                received_bytes=(
-                    operation.splits.received_bytes if operation.splits else ()
-                ),
-                passed_bytes=operation.passed_bytes,
-            )
-        )
-    elif isinstance(operation, ComputeOperation):
-        message.compute.CopyFrom(
-            pb.Compute(duration_ns=operation.duration_ns, stream=operation.stream)
-        )
-    else:
-        part = message.send if isinstance(operation, SendOperation) else message.receive
-        part.CopyFrom(
-            pb.PointToPoint(
-                peer=operation.peer,
-                number=operation.number,
-                tag=operation.tag,
-                size_bytes=operation.size_bytes,
-                trace_bytes=operation.trace_bytes,
-            )
-        )
-    return message
 
 
 def parse_plan(data: bytes, *, where: str) -> AgentPlan:

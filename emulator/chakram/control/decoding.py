@@ -24,13 +24,8 @@ from chakram.control.field_checks import (
     one_of,
     rows,
 )
-from chakram.control.listed_codec import decode_listed
 from chakram.control.probe_codec import check_probes, decode_probes
-from chakram.control.program_decoding import (
-    MAX_GROUPS,
-    MAX_LISTED,
-    decode_program,
-)
+from chakram.control.program_codec import MAX_JOBS, MAX_RANKS, decode_programs
 from chakram.errors import PlanError
 from chakram.plan.plan import (
     ORDERS,
@@ -49,13 +44,12 @@ from chakram.roce.constants import ICRC_MODES, PATH_MTUS
 from chakram.units import LARGEST_SIZE_BYTES
 
 if TYPE_CHECKING:
-    from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.control.protocol_messages import pb
+    from chakram.program.operations import RankProgram
 
 __all__ = ["decode_plan"]
 
 MAX_PORTS = 1024
-MAX_RANKS = 4096
 MAX_QUEUE_PAIRS = 2**17
 """Of one rank.  A job of 4,096 ranks with 8 channels to each peer needs 2**15."""
 MAX_SHARDS = 256
@@ -70,14 +64,18 @@ _SPLITS = ("round_robin", "even")
 _SYNCS = ("barrier", "free", "gap")
 
 
-def decode_plan(message: pb.AgentPlan) -> AgentPlan:
+def decode_plan(message: pb.AgentPlan, *, is_checked: bool = False) -> AgentPlan:
     """Return the plan of a message.
+
+    Args:
+        message: What came.
+        is_checked: Whether it came from whoever has checked its programs.
 
     Raises:
         PlanError: If the plan is wrong; it names the path of what is.
     """
     try:
-        plan = _plan(message)
+        plan = _plan(message, is_checked=is_checked)
         _check_references(plan)
     except Fault as fault:
         run_id = message.run_id if len(message.run_id) <= MAX_TEXT else "?"
@@ -87,17 +85,22 @@ def decode_plan(message: pb.AgentPlan) -> AgentPlan:
     return plan
 
 
-def _plan(message: pb.AgentPlan) -> AgentPlan:
-    listed = rows(
-        "listed_algorithms", message.listed_algorithms, decode_listed, most=MAX_LISTED
+def _plan(message: pb.AgentPlan, *, is_checked: bool) -> AgentPlan:
+    programs = rows(
+        "programs",
+        message.programs,
+        lambda job: decode_programs(job, is_checked=is_checked),
+        most=MAX_JOBS,
     )
+    if len({job.job for job in message.programs}) != len(programs):
+        raise Fault("programs", "two jobs have one name")
     return AgentPlan(
         run_id=name_text("run_id", message.run_id),
         agent=name_text("agent", message.agent),
         shards=between("shards", message.shards, 1, MAX_SHARDS),
         ports=rows("ports", message.ports, _port, most=MAX_PORTS),
         ranks=rows(
-            "ranks", message.ranks, lambda row: _rank(row, listed), most=MAX_RANKS
+            "ranks", message.ranks, lambda row: _rank(row, programs), most=MAX_RANKS
         ),
         transport=inside("transport", message.transport, _transport),
         settings=inside("settings", message.settings, _settings),
@@ -134,14 +137,19 @@ def _port(message: pb.PortPlan) -> PortPlan:
     )
 
 
-def _rank(message: pb.RankPlan, listed: tuple[ListedAlgorithm, ...]) -> RankPlan:
+def _rank(
+    message: pb.RankPlan, programs: tuple[tuple[RankProgram, ...], ...]
+) -> RankPlan:
+    if message.job >= len(programs):
+        raise Fault("job", f"{message.job} of {len(programs)} jobs")
+    of_job = programs[message.job]
+    if message.program >= len(of_job):
+        raise Fault("program", f"{message.program} of {len(of_job)} programs")
     return RankPlan(
         number=message.number,
         port=message.port,
         shard=message.shard,
-        program=inside(
-            "program", message.program, lambda program: decode_program(program, listed)
-        ),
+        program=of_job[message.program],
         queue_pairs=rows(
             "queue_pairs", message.queue_pairs, _queue_pair, most=MAX_QUEUE_PAIRS
         ),
@@ -236,7 +244,7 @@ def _settings(message: pb.RunSettings) -> RunSettings:
             "hang_timeout_ns", message.hang_timeout_ns, 1, MAX_TIME_NS
         ),
         credits=between("credits", message.credits, 0, 64),
-        jobs=rows("jobs", message.jobs, _job_settings, most=MAX_GROUPS),
+        jobs=rows("jobs", message.jobs, _job_settings, most=MAX_JOBS),
         faults=rows("faults", message.faults, decode_fault, most=MAX_FAULTS),
         sample_bin_ns=between("sample_bin_ns", message.sample_bin_ns, 0, MAX_TIME_NS),
     )

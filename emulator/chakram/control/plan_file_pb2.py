@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from chakram.control import chakram_pb2 as chakram_dot_control_dot_chakram__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63hakram/control/plan_file.proto\x12\x12\x63hakram.control.v1\x1a\x1d\x63hakram/control/chakram.proto\"w\n\x08PlanFile\x12\x0f\n\x07made_by\x18\x01 \x01(\t\x12*\n\x04jobs\x18\x02 \x03(\x0b\x32\x1c.chakram.control.v1.SavedJob\x12.\n\x06inputs\x18\x03 \x03(\x0b\x32\x1e.chakram.control.v1.SavedInput\"B\n\nSavedInput\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x12\n\nchanged_ns\x18\x03 \x01(\x04\"\xdb\x02\n\x08SavedJob\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\t\x12\r\n\x05trace\x18\x03 \x01(\t\x12\x10\n\x08producer\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\r\n\x05nodes\x18\x06 \x01(\x04\x12\x10\n\x08warnings\x18\x07 \x03(\t\x12\x30\n\x06groups\x18\x08 \x03(\x0b\x32 .chakram.control.v1.ProcessGroup\x12>\n\x11listed_algorithms\x18\t \x03(\x0b\x32#.chakram.control.v1.ListedAlgorithm\x12\x37\n\noperations\x18\n \x01(\x0b\x32#.chakram.control.v1.SavedOperations\x12\x32\n\x08programs\x18\x0b \x03(\x0b\x32 .chakram.control.v1.SavedProgram\"\xc2\x02\n\x0fSavedOperations\x12\r\n\x05names\x18\x01 \x01(\t\x12\x11\n\tname_ends\x18\x02 \x01(\x0c\x12\x10\n\x08node_ids\x18\x03 \x01(\x0c\x12\x14\n\x0cwithout_node\x18\x04 \x03(\r\x12\x14\n\x0c\x64\x65pendencies\x18\x05 \x01(\x0c\x12\x17\n\x0f\x64\x65pendency_ends\x18\x06 \x01(\x0c\x12\x11\n\tstarts_ns\x18\x07 \x01(\x0c\x12\x33\n\x08\x63omputes\x18\x08 \x01(\x0b\x32!.chakram.control.v1.SavedComputes\x12\x39\n\x0b\x63ollectives\x18\t \x01(\x0b\x32$.chakram.control.v1.SavedCollectives\x12\x33\n\x08messages\x18\n \x01(\x0b\x32!.chakram.control.v1.SavedMessages\"6\n\rSavedComputes\x12\x14\n\x0c\x64urations_ns\x18\x01 \x01(\x0c\x12\x0f\n\x07streams\x18\x02 \x01(\x0c\"\xf2\x01\n\x10SavedCollectives\x12\x0e\n\x06groups\x18\x01 \x01(\x0c\x12\x0f\n\x07numbers\x18\x02 \x01(\x0c\x12\r\n\x05kinds\x18\x03 \x01(\x0c\x12\x13\n\x0binput_bytes\x18\x04 \x01(\x0c\x12\x13\n\x0btrace_bytes\x18\x05 \x01(\x0c\x12\r\n\x05roots\x18\x06 \x01(\x0c\x12\x0e\n\x06splits\x18\x07 \x01(\x0c\x12\x30\n\tall_kinds\x18\x08 \x03(\x0b\x32\x1d.chakram.control.v1.SavedKind\x12\x33\n\nall_splits\x18\t \x03(\x0b\x32\x1f.chakram.control.v1.SavedSplits\"*\n\tSavedKind\x12\n\n\x02op\x18\x01 \x01(\t\x12\x11\n\talgorithm\x18\x02 \x01(\t\"O\n\x0bSavedSplits\x12\x12\n\nsent_bytes\x18\x01 \x03(\x03\x12\x16\n\x0ereceived_bytes\x18\x02 \x03(\x03\x12\x14\n\x0cpassed_bytes\x18\x03 \x03(\x03\"u\n\rSavedMessages\x12\r\n\x05sends\x18\x01 \x01(\r\x12\r\n\x05peers\x18\x02 \x01(\x0c\x12\x0f\n\x07numbers\x18\x03 \x01(\x0c\x12\x0c\n\x04tags\x18\x04 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x05 \x01(\x0c\x12\x13\n\x0btrace_bytes\x18\x06 \x01(\x0c\"T\n\x0cSavedProgram\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0e\n\x06groups\x18\x02 \x03(\r\x12\x12\n\noperations\x18\x03 \x01(\x0c\x12\x12\n\nalgorithms\x18\x04 \x03(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63hakram/control/plan_file.proto\x12\x12\x63hakram.control.v1\x1a\x1d\x63hakram/control/chakram.proto\"w\n\x08PlanFile\x12\x0f\n\x07made_by\x18\x01 \x01(\t\x12*\n\x04jobs\x18\x02 \x03(\x0b\x32\x1c.chakram.control.v1.SavedJob\x12.\n\x06inputs\x18\x03 \x03(\x0b\x32\x1e.chakram.control.v1.SavedInput\"B\n\nSavedInput\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x12\n\nchanged_ns\x18\x03 \x01(\x04\"\xb5\x01\n\x08SavedJob\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08settings\x18\x02 \x01(\t\x12\r\n\x05trace\x18\x03 \x01(\t\x12\x10\n\x08producer\x18\x04 \x01(\t\x12\x0e\n\x06\x64igest\x18\x05 \x01(\t\x12\r\n\x05nodes\x18\x06 \x01(\x04\x12\x10\n\x08warnings\x18\x07 \x03(\t\x12\x31\n\x08programs\x18\x0c \x01(\x0b\x32\x1f.chakram.control.v1.JobProgramsJ\x04\x08\x08\x10\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,19 +37,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SAVEDINPUT']._serialized_start=207
   _globals['_SAVEDINPUT']._serialized_end=273
   _globals['_SAVEDJOB']._serialized_start=276
-  _globals['_SAVEDJOB']._serialized_end=623
-  _globals['_SAVEDOPERATIONS']._serialized_start=626
-  _globals['_SAVEDOPERATIONS']._serialized_end=948
-  _globals['_SAVEDCOMPUTES']._serialized_start=950
-  _globals['_SAVEDCOMPUTES']._serialized_end=1004
-  _globals['_SAVEDCOLLECTIVES']._serialized_start=1007
-  _globals['_SAVEDCOLLECTIVES']._serialized_end=1249
-  _globals['_SAVEDKIND']._serialized_start=1251
-  _globals['_SAVEDKIND']._serialized_end=1293
-  _globals['_SAVEDSPLITS']._serialized_start=1295
-  _globals['_SAVEDSPLITS']._serialized_end=1374
-  _globals['_SAVEDMESSAGES']._serialized_start=1376
-  _globals['_SAVEDMESSAGES']._serialized_end=1493
-  _globals['_SAVEDPROGRAM']._serialized_start=1495
-  _globals['_SAVEDPROGRAM']._serialized_end=1579
+  _globals['_SAVEDJOB']._serialized_end=457
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,7 @@
 isort:skip_file
 What `chakram plan --save` keeps: the programs of all ranks, as they come from traces.
 
-A file is a magic line, the SHA-256 of the rest, and one PlanFile.  Ranks do much the
-same: every different operation stands once, and a program is a list of their places.
+A file is a magic line, the SHA-256 of the rest, and one PlanFile.
 """
 
 from chakram.control import chakram_pb2 as _chakram_pb2
@@ -89,9 +88,6 @@ class SavedJob(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
-    LISTED_ALGORITHMS_FIELD_NUMBER: _builtins.int
-    OPERATIONS_FIELD_NUMBER: _builtins.int
     PROGRAMS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     settings: _builtins.str
@@ -104,13 +100,7 @@ class SavedJob(_message.Message):
     @_builtins.property
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_chakram_pb2.ProcessGroup]: ...
-    @_builtins.property
-    def listed_algorithms(self) -> _containers.RepeatedCompositeFieldContainer[_chakram_pb2.ListedAlgorithm]: ...
-    @_builtins.property
-    def operations(self) -> Global___SavedOperations: ...
-    @_builtins.property
-    def programs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SavedProgram]: ...
+    def programs(self) -> _chakram_pb2.JobPrograms: ...
     def __init__(
         self,
         *,
@@ -121,280 +111,12 @@ class SavedJob(_message.Message):
         digest: _builtins.str = ...,
         nodes: _builtins.int = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
-        groups: _abc.Iterable[_chakram_pb2.ProcessGroup] | None = ...,
-        listed_algorithms: _abc.Iterable[_chakram_pb2.ListedAlgorithm] | None = ...,
-        operations: Global___SavedOperations | None = ...,
-        programs: _abc.Iterable[Global___SavedProgram] | None = ...,
+        programs: _chakram_pb2.JobPrograms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["operations", b"operations"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["programs", b"programs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "groups", b"groups", "listed_algorithms", b"listed_algorithms", "name", b"name", "nodes", b"nodes", "operations", b"operations", "producer", b"producer", "programs", b"programs", "settings", b"settings", "trace", b"trace", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "name", b"name", "nodes", b"nodes", "producer", b"producer", "programs", b"programs", "settings", b"settings", "trace", b"trace", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SavedJob: _TypeAlias = SavedJob  # noqa: Y015
-
-@_typing.final
-class SavedOperations(_message.Message):
-    """Columns: an entry for each operation, in little-endian numbers of a fixed width.
-    First stand the computations, then the collectives, then the messages.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAMES_FIELD_NUMBER: _builtins.int
-    NAME_ENDS_FIELD_NUMBER: _builtins.int
-    NODE_IDS_FIELD_NUMBER: _builtins.int
-    WITHOUT_NODE_FIELD_NUMBER: _builtins.int
-    DEPENDENCIES_FIELD_NUMBER: _builtins.int
-    DEPENDENCY_ENDS_FIELD_NUMBER: _builtins.int
-    STARTS_NS_FIELD_NUMBER: _builtins.int
-    COMPUTES_FIELD_NUMBER: _builtins.int
-    COLLECTIVES_FIELD_NUMBER: _builtins.int
-    MESSAGES_FIELD_NUMBER: _builtins.int
-    names: _builtins.str
-    """all, one after the other"""
-    name_ends: _builtins.bytes
-    """uint32, in characters"""
-    node_ids: _builtins.bytes
-    """uint64"""
-    dependencies: _builtins.bytes
-    """uint32, of all, one after the other"""
-    dependency_ends: _builtins.bytes
-    """uint32"""
-    starts_ns: _builtins.bytes
-    """int64, the least one: none; empty: none at all"""
-    @_builtins.property
-    def without_node(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """places of operations without a node"""
-
-    @_builtins.property
-    def computes(self) -> Global___SavedComputes: ...
-    @_builtins.property
-    def collectives(self) -> Global___SavedCollectives: ...
-    @_builtins.property
-    def messages(self) -> Global___SavedMessages: ...
-    def __init__(
-        self,
-        *,
-        names: _builtins.str = ...,
-        name_ends: _builtins.bytes = ...,
-        node_ids: _builtins.bytes = ...,
-        without_node: _abc.Iterable[_builtins.int] | None = ...,
-        dependencies: _builtins.bytes = ...,
-        dependency_ends: _builtins.bytes = ...,
-        starts_ns: _builtins.bytes = ...,
-        computes: Global___SavedComputes | None = ...,
-        collectives: Global___SavedCollectives | None = ...,
-        messages: Global___SavedMessages | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "computes", b"computes", "messages", b"messages"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives", "computes", b"computes", "dependencies", b"dependencies", "dependency_ends", b"dependency_ends", "messages", b"messages", "name_ends", b"name_ends", "names", b"names", "node_ids", b"node_ids", "starts_ns", b"starts_ns", "without_node", b"without_node"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SavedOperations: _TypeAlias = SavedOperations  # noqa: Y015
-
-@_typing.final
-class SavedComputes(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DURATIONS_NS_FIELD_NUMBER: _builtins.int
-    STREAMS_FIELD_NUMBER: _builtins.int
-    durations_ns: _builtins.bytes
-    """int64"""
-    streams: _builtins.bytes
-    """int64, the least one: the rank's own; empty: all are"""
-    def __init__(
-        self,
-        *,
-        durations_ns: _builtins.bytes = ...,
-        streams: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["durations_ns", b"durations_ns", "streams", b"streams"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SavedComputes: _TypeAlias = SavedComputes  # noqa: Y015
-
-@_typing.final
-class SavedCollectives(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    GROUPS_FIELD_NUMBER: _builtins.int
-    NUMBERS_FIELD_NUMBER: _builtins.int
-    KINDS_FIELD_NUMBER: _builtins.int
-    INPUT_BYTES_FIELD_NUMBER: _builtins.int
-    TRACE_BYTES_FIELD_NUMBER: _builtins.int
-    ROOTS_FIELD_NUMBER: _builtins.int
-    SPLITS_FIELD_NUMBER: _builtins.int
-    ALL_KINDS_FIELD_NUMBER: _builtins.int
-    ALL_SPLITS_FIELD_NUMBER: _builtins.int
-    groups: _builtins.bytes
-    """uint32, places in SavedJob.groups"""
-    numbers: _builtins.bytes
-    """uint32"""
-    kinds: _builtins.bytes
-    """uint32, places in all_kinds"""
-    input_bytes: _builtins.bytes
-    """int64"""
-    trace_bytes: _builtins.bytes
-    """int64"""
-    roots: _builtins.bytes
-    """uint32"""
-    splits: _builtins.bytes
-    """uint32, places in all_splits, 2**32 - 1: none; empty: none at all"""
-    @_builtins.property
-    def all_kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___SavedKind]: ...
-    @_builtins.property
-    def all_splits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SavedSplits]: ...
-    def __init__(
-        self,
-        *,
-        groups: _builtins.bytes = ...,
-        numbers: _builtins.bytes = ...,
-        kinds: _builtins.bytes = ...,
-        input_bytes: _builtins.bytes = ...,
-        trace_bytes: _builtins.bytes = ...,
-        roots: _builtins.bytes = ...,
-        splits: _builtins.bytes = ...,
-        all_kinds: _abc.Iterable[Global___SavedKind] | None = ...,
-        all_splits: _abc.Iterable[Global___SavedSplits] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_kinds", b"all_kinds", "all_splits", b"all_splits", "groups", b"groups", "input_bytes", b"input_bytes", "kinds", b"kinds", "numbers", b"numbers", "roots", b"roots", "splits", b"splits", "trace_bytes", b"trace_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SavedCollectives: _TypeAlias = SavedCollectives  # noqa: Y015
-
-@_typing.final
-class SavedKind(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OP_FIELD_NUMBER: _builtins.int
-    ALGORITHM_FIELD_NUMBER: _builtins.int
-    op: _builtins.str
-    algorithm: _builtins.str
-    def __init__(
-        self,
-        *,
-        op: _builtins.str = ...,
-        algorithm: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "op", b"op"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SavedKind: _TypeAlias = SavedKind  # noqa: Y015
-
-@_typing.final
-class SavedSplits(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SENT_BYTES_FIELD_NUMBER: _builtins.int
-    RECEIVED_BYTES_FIELD_NUMBER: _builtins.int
-    PASSED_BYTES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def sent_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def received_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def passed_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """as in Collective"""
-
-    def __init__(
-        self,
-        *,
-        sent_bytes: _abc.Iterable[_builtins.int] | None = ...,
-        received_bytes: _abc.Iterable[_builtins.int] | None = ...,
-        passed_bytes: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed_bytes", b"passed_bytes", "received_bytes", b"received_bytes", "sent_bytes", b"sent_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SavedSplits: _TypeAlias = SavedSplits  # noqa: Y015
-
-@_typing.final
-class SavedMessages(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SENDS_FIELD_NUMBER: _builtins.int
-    PEERS_FIELD_NUMBER: _builtins.int
-    NUMBERS_FIELD_NUMBER: _builtins.int
-    TAGS_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    TRACE_BYTES_FIELD_NUMBER: _builtins.int
-    sends: _builtins.int
-    """how many are sends; they stand before the receives"""
-    peers: _builtins.bytes
-    """uint32"""
-    numbers: _builtins.bytes
-    """uint32"""
-    tags: _builtins.bytes
-    """int64"""
-    size_bytes: _builtins.bytes
-    """int64"""
-    trace_bytes: _builtins.bytes
-    """int64"""
-    def __init__(
-        self,
-        *,
-        sends: _builtins.int = ...,
-        peers: _builtins.bytes = ...,
-        numbers: _builtins.bytes = ...,
-        tags: _builtins.bytes = ...,
-        size_bytes: _builtins.bytes = ...,
-        trace_bytes: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["numbers", b"numbers", "peers", b"peers", "sends", b"sends", "size_bytes", b"size_bytes", "tags", b"tags", "trace_bytes", b"trace_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SavedMessages: _TypeAlias = SavedMessages  # noqa: Y015
-
-@_typing.final
-class SavedProgram(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    RANK_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
-    OPERATIONS_FIELD_NUMBER: _builtins.int
-    ALGORITHMS_FIELD_NUMBER: _builtins.int
-    rank: _builtins.int
-    operations: _builtins.bytes
-    """uint32, places of operations"""
-    @_builtins.property
-    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """places in SavedJob.groups"""
-
-    @_builtins.property
-    def algorithms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """places in SavedJob.listed_algorithms"""
-
-    def __init__(
-        self,
-        *,
-        rank: _builtins.int = ...,
-        groups: _abc.Iterable[_builtins.int] | None = ...,
-        operations: _builtins.bytes = ...,
-        algorithms: _abc.Iterable[_builtins.int] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithms", b"algorithms", "groups", b"groups", "operations", b"operations", "rank", b"rank"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SavedProgram: _TypeAlias = SavedProgram  # noqa: Y015

@@ -25,7 +25,7 @@ __all__ = [
     "plan_pb",
 ]
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 """Controller and agents must agree on it; it grows with incompatible changes."""
 
 MAX_MESSAGE_BYTES = 64 * 2**20

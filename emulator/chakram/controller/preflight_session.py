@@ -256,7 +256,7 @@ class Preflight:
         plan = self._plan(programs)
         collector = _Collector(
             self._progress,
-            sum(len(program.operations) for program in programs.programs) // 2,
+            sum(len(program.columns) for program in programs.programs) // 2,
             "message",
         )
         try:

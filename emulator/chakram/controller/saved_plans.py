@@ -22,7 +22,6 @@ from chakram.chakra.sets.finding import find_trace_set
 from chakram.collectives.algorithms import user_algorithms
 from chakram.config.jobs import TraceFiles
 from chakram.control.plan_file import (
-    MAX_ALL_OPERATIONS,
     MAX_FILE_BYTES,
     SavedInput,
     SavedJob,
@@ -30,6 +29,7 @@ from chakram.control.plan_file import (
     decode,
     encode,
 )
+from chakram.control.program_codec import MAX_ALL_OPERATIONS
 from chakram.controller.job_loading import LoadedJob, load_jobs, placement_options
 from chakram.errors import PlanError
 from chakram.program.lowering import LoweredJob
@@ -68,7 +68,7 @@ def save_plan(path: Path, experiment: Experiment, jobs: Sequence[LoadedJob]) -> 
         PlanError: If it cannot be written, or would hold more than is read.
     """
     for job in jobs:
-        operations = sum(len(program.operations) for program in job.programs)
+        operations = sum(len(program.columns) for program in job.programs)
         if operations > MAX_ALL_OPERATIONS:
             raise PlanError(
                 f"{path}: job {job.name}",

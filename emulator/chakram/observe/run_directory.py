@@ -345,7 +345,7 @@ def _describe_plan(plan: Plan) -> dict[str, Any]:
                 "agent": agent.agent,
                 "port": rank.port,
                 "shard": rank.shard,
-                "operations": len(rank.program.operations),
+                "operations": len(rank.program.columns),
                 "queue_pairs": len(rank.queue_pairs),
                 "within_host": sorted(
                     {

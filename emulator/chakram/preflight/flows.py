@@ -18,6 +18,7 @@ from chakram.program.operations import (
     RankProgram,
     ReceiveOperation,
     SendOperation,
+    program_of,
 )
 from chakram.results.records import FLOW_FIELDS
 
@@ -202,7 +203,7 @@ def measurement(
             ends.setdefault(destination, []).append(received)
     return Measurement(
         programs=tuple(
-            RankProgram(job=JOB, rank=rank, groups=(), operations=tuple(operations))
+            program_of(operations, job=JOB, rank=rank, groups=())
             for rank, operations in programs.operations.items()
         ),
         messages=programs.messages,
@@ -296,9 +297,7 @@ def read_flows(
     pings: dict[Pair, list[Pair]] = {}
     spans: dict[int, tuple[int, int]] = {}
     ranks = [program.rank for program in measured.programs]
-    operations = {
-        program.rank: len(program.operations) for program in measured.programs
-    }
+    operations = {program.rank: len(program.columns) for program in measured.programs}
     for start in range(0, len(rows), _WIDTH):
         number = rows[start + _COLUMNS["rank"]]
         operation = rows[start + _COLUMNS["operation"]]

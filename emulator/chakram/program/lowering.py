@@ -6,13 +6,18 @@ them waits for what they waited for.  Collectives of one rank alone, and those t
 not selected, are such delays too.  A dependency on what another one of the same row
 waits for says nothing, and is left out.  Collectives of one group wait for one another
 in their order (``chakram.program.ordering``).
+
+Ranks that do the same but in other groups, with other peers, have the same columns:
+they are lowered once.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from array import array
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.collectives.algorithms import (
     AUTO,
@@ -25,32 +30,33 @@ from chakram.collectives.ops import CollectiveOp, nccl_size_bytes
 from chakram.collectives.splits import Splits, mean_bytes, scaled_bytes
 from chakram.collectives.uneven import passed_bytes
 from chakram.errors import MatchingError
+from chakram.program.column_writer import ColumnWriter
+from chakram.program.columns import COMPUTE, NO_SPLITS, RECEIVE, SEND
 from chakram.program.lowering_options import LoweringOptions
-from chakram.program.lowering_rows import Row, RowMaker, check_starts, first_start_ns
+from chakram.program.lowering_rows import (
+    ComputeTimes,
+    Rows,
+    check_starts,
+    first_start_ns,
+    rows_of,
+)
 from chakram.program.matching import (
     CollectiveId,
     MessageId,
     match_ranks,
     without_zero_time,
 )
-from chakram.program.operations import (
-    POINT_TO_POINT,
-    CollectiveOperation,
-    ComputeOperation,
-    Operation,
-    RankProgram,
-    ReceiveOperation,
-    SendOperation,
-)
+from chakram.program.operations import POINT_TO_POINT, RankProgram, RankSplits
 from chakram.program.ordering import Ordering, communication_order, order_collectives
 from chakram.trace.node import CPU_STREAM, NodeKind
+from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.program.columns import OperationColumns
     from chakram.trace.graph import TraceGraph
-    from chakram.trace.node import TraceNode
 
 __all__ = ["BARRIER_NAME", "LoweredJob", "LoweringOptions", "lower_job"]
 
@@ -139,13 +145,42 @@ def lower_job(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Uneven:
+class _Uneven(NamedTuple):
     """An all_to_all_v as this run moves it: its size, that of the trace, its splits."""
 
     input_bytes: int
     trace_bytes: int
     rows: tuple[Splits, ...]
+
+
+class _Alike(NamedTuple):
+    """What ranks have alike that do the same."""
+
+    columns: OperationColumns
+    uneven: tuple[tuple[int, str], ...]
+    """Of every collective with splits, its position and algorithm."""
+    algorithms: tuple[ListedAlgorithm, ...]
+
+
+@dataclass(slots=True)
+class _Rank:
+    """One rank, as lowering sees it.
+
+    Attributes:
+        graph: Its trace.
+        collectives: By position, place of the group and number.
+        messages: By position, place of the peer and number.
+        groups: Its groups.
+        peers: Its peers.
+        slot_order: Positions in the order of the one slot of communication, if any.
+    """
+
+    graph: TraceGraph
+    collectives: dict[int, tuple[int, int]]
+    messages: dict[int, tuple[int, int]]
+    groups: tuple[ProcessGroup, ...]
+    peers: tuple[int, ...]
+    slot_order: Sequence[int]
 
 
 class _Lowering:
@@ -170,14 +205,15 @@ class _Lowering:
             identity: self._scaled_splits(rows) for identity, rows in splits.items()
         }
         self._keeps_starts = options.with_starts or options.order == "start_times"
-        self._first_start_ns = 0
-        self._rows = RowMaker(options)
+        self._with_barrier = options.sync_barrier and len(groups[WORLD].ranks) > 1
+        self._times = ComputeTimes(options)
         self._listed: dict[tuple[object, ...], ListedAlgorithm] = {}
+        self._known: dict[bytes, _Alike] = {}
 
     def warnings(self) -> list[str]:
         """Return what was odd in the programs of all ranks."""
         names = {how.name for how in self._listed.values()}
-        return self._rows.times.warnings() + [
+        return self._times.warnings() + [
             warning
             for user, source in self._options.sources.items()
             if user.name in names
@@ -191,143 +227,213 @@ class _Lowering:
         messages: Mapping[int, MessageId],
     ) -> RankProgram:
         """Return the program of one rank."""
-        collectives = self._ordering.collectives[graph.rank]
-        self._first_start_ns = first_start_ns(graph) if self._keeps_starts else 0
-        rows = self._rows.rows(graph, order, {*collectives, *messages})
-        row_of = {row.position: index for index, row in enumerate(rows)}
-        follows: dict[int, int] = {}
-        if self._slot_orders:
-            follows = self._one_slot(graph, rows, row_of, {*collectives, *messages})
-        elif self._ordering.chained:
-            in_order = sorted(
-                (identity, row_of[position])
-                for position, identity in collectives.items()
-            )
-            for (before, first), (after, following) in itertools.pairwise(in_order):
-                if before.group == after.group:
-                    follows[following] = first
-        operations: list[Operation] = []
-        for index, row in enumerate(rows):
-            operation: Operation | None = row.operation
-            if operation is None:
-                dependencies = row.dependencies
-                if index in follows and follows[index] not in dependencies:
-                    dependencies = (*dependencies, follows[index])
-                operation = self._operation(
-                    graph, row, dependencies, collectives, messages
-                )
-                if isinstance(operation, ComputeOperation) and index not in follows:
-                    row.operation = operation
-            operations.append(operation)
-        used = {identity.group for identity in collectives.values()}
-        if self._options.sync_barrier and len(self._groups[WORLD].ranks) > 1:
-            operations.append(self._barrier(operations))
+        identities = self._ordering.collectives[graph.rank]
+        used = {identity.group for identity in identities.values()}
+        if self._with_barrier:
             used.add(WORLD)
+        groups = tuple(self._groups[name] for name in sorted(used))
+        place_of = {group.name: place for place, group in enumerate(groups)}
+        peers = {peer: None for peer, _ in messages.values()}
+        peer_of = {peer: place for place, peer in enumerate(peers)}
+        rank = _Rank(
+            graph=graph,
+            collectives={
+                position: (place_of[group], number)
+                for position, (group, number) in identities.items()
+            },
+            messages={
+                position: (peer_of[peer], number)
+                for position, (peer, number) in messages.items()
+            },
+            groups=groups,
+            peers=tuple(peers),
+            slot_order=self._slot_orders.get(graph.rank, ()),
+        )
+        uneven = (
+            {
+                position: self._uneven[identity]
+                for position, identity in identities.items()
+                if identity in self._uneven
+            }
+            if self._uneven
+            else {}
+        )
+        key = self._digest(rank, uneven)
+        alike = self._known.get(key)
+        if alike is None:
+            alike = self._known[key] = self._lower(rank, order, uneven)
         return RankProgram(
             job=self._job_name,
             rank=graph.rank,
-            groups=tuple(self._groups[name] for name in sorted(used)),
-            operations=tuple(operations),
-            algorithms=self._listed_of(operations),
+            groups=groups,
+            columns=alike.columns,
+            peers=rank.peers,
+            splits=tuple(
+                self._splits(
+                    uneven[position].rows,
+                    algorithm,
+                    groups[rank.collectives[position][0]].position(graph.rank),
+                )
+                for position, algorithm in alike.uneven
+            ),
+            algorithms=alike.algorithms,
         )
 
-    def _listed_of(
-        self, operations: Sequence[Operation]
-    ) -> tuple[ListedAlgorithm, ...]:
-        """Return the users' algorithms that operations name, in their order."""
-        if not self._listed:
-            return ()
-        found: dict[tuple[object, ...], ListedAlgorithm] = {}
-        for each in operations:
-            if isinstance(each, CollectiveOperation):
-                nranks = len(self._groups[each.group].ranks)
-                key = (each.op, each.algorithm, nranks, each.root)
-                if key in self._listed:
-                    found[key] = self._listed[key]
-        return tuple(found.values())
+    def _digest(self, rank: _Rank, uneven: Mapping[int, _Uneven]) -> bytes:
+        """Return what is the same for ranks that do the same, and for no others."""
+        found = blake2b(rank.graph.digest(), digest_size=16)
+        chain = itertools.chain.from_iterable
+        for numbers in (
+            [len(group.ranks) for group in rank.groups],
+            [place for place, each in enumerate(rank.groups) if each.name == WORLD],
+            rank.collectives,
+            chain(rank.collectives.values()),
+            rank.messages,
+            chain(rank.messages.values()),
+            rank.slot_order,
+            chain((at, *each[:2]) for at, each in uneven.items()),
+        ):
+            column = array("q", numbers)
+            found.update(b"%d " % len(column))
+            found.update(column)
+        return found.digest()
 
-    def _operation(
-        self,
-        graph: TraceGraph,
-        row: Row,
-        dependencies: tuple[int, ...],
-        collectives: Mapping[int, CollectiveId],
-        messages: Mapping[int, MessageId],
-    ) -> Operation:
-        node = graph.node(row.position)
-        identity = collectives.get(node.position)
-        if identity is not None:
-            return self._collective(graph.rank, node, identity, dependencies)
-        message = messages.get(node.position)
-        if message is not None:
-            kind = SendOperation if node.kind == NodeKind.SEND else ReceiveOperation
-            return kind(
-                node_id=node.node_id,
-                name=node.name,
-                dependencies=dependencies,
-                peer=message.peer,
-                number=message.number,
-                tag=node.tag or 0,
-                size_bytes=self._scaled(node.comm_bytes),
-                trace_bytes=node.comm_bytes,
-                start_ns=self._start_ns(node),
+    def _lower(
+        self, rank: _Rank, order: Sequence[int], uneven: Mapping[int, _Uneven]
+    ) -> _Alike:
+        """Return the columns of a rank that differs from all before."""
+        graph = rank.graph
+        rows = rows_of(
+            graph, order, rank.collectives.keys() | rank.messages.keys(), self._times
+        )
+        for after, before in self._follows(rank, rows).items():
+            if before not in rows.dependencies[after]:
+                rows.dependencies[after] = (*rows.dependencies[after], before)
+        first_ns = first_start_ns(graph) if self._keeps_starts else 0
+        writer = ColumnWriter()
+        listed: dict[tuple[object, ...], ListedAlgorithm] = {}
+        splits: list[tuple[int, str]] = []
+        for position, dependencies, duration_ns in zip(*rows, strict=True):
+            start_ns = graph.start_ns(position) if self._keeps_starts else None
+            if start_ns is not None:
+                start_ns = round((start_ns - first_ns) * self._options.scale)
+            writer.begin(
+                graph.node_id(position),
+                graph.utf8_name(position),
+                dependencies,
+                start_ns,
             )
-        return ComputeOperation(
-            node_id=node.node_id,
-            name=node.name,
-            dependencies=dependencies,
-            duration_ns=row.duration_ns,
-            stream=self._stream(node),
-            start_ns=self._start_ns(node),
-        )
+            if position in rank.collectives:
+                place, number = rank.collectives[position]
+                op, root = graph.op(position), graph.root(position) or 0
+                assert op is not None  # it is a collective
+                trace_bytes = graph.comm_bytes(position)
+                if op == CollectiveOp.BARRIER:
+                    trace_bytes = 0
+                input_bytes = self._scaled(trace_bytes)
+                of_splits = uneven.get(position)
+                if of_splits is not None:
+                    op, root = CollectiveOp.ALL_TO_ALL_V, 0
+                    input_bytes, trace_bytes, _ = of_splits
+                algorithm = self._algorithm(
+                    op, len(rank.groups[place].ranks), trace_bytes, root, listed
+                )
+                writer.collective(
+                    place,
+                    number,
+                    (op, algorithm),
+                    input_bytes,
+                    trace_bytes,
+                    root,
+                    NO_SPLITS if of_splits is None else len(splits),
+                )
+                if of_splits is not None:
+                    splits.append((position, algorithm))
+            elif position in rank.messages:
+                node = graph.node(position)
+                writer.row(
+                    SEND if node.kind == NodeKind.SEND else RECEIVE,
+                    self._scaled(node.comm_bytes),
+                    node.comm_bytes,
+                    *rank.messages[position],
+                    node.tag or 0,
+                )
+            else:
+                stream = self._stream(graph, position)
+                writer.row(
+                    COMPUTE,
+                    duration_ns,
+                    0,
+                    0,
+                    0,
+                    NO_VALUE if stream is None else stream,
+                )
+        if self._with_barrier:
+            self._write_barrier(writer, rank, listed)
+        return _Alike(writer.columns(), tuple(splits), tuple(listed.values()))
 
-    def _stream(self, node: TraceNode) -> int | None:
+    def _follows(self, rank: _Rank, rows: Rows) -> dict[int, int]:
+        """Return by row which one it follows: in its group, or in its slot."""
+        row_of = {position: row for row, position in enumerate(rows.positions)}
+        if self._slot_orders:
+            return self._one_slot(rank, rows, row_of)
+        follows: dict[int, int] = {}
+        if self._ordering.chained:
+            in_order = sorted(
+                (identity, row_of[position])
+                for position, identity in rank.collectives.items()
+            )
+            for (before, first), (after, following) in itertools.pairwise(in_order):
+                if before[0] == after[0]:
+                    follows[following] = first
+        return follows
+
+    def _stream(self, graph: TraceGraph, position: int) -> int | None:
         """Return the slot of a computation; None: that of the GPU without a stream."""
+        stream = graph.stream(position)
         if not self._slot_orders:
-            return node.stream
-        if node.kind is NodeKind.MEMORY:
+            return stream
+        if graph.kind(position) is NodeKind.MEMORY:
             return _MEMORY_STREAM
-        return CPU_STREAM if node.stream == CPU_STREAM else None
+        return CPU_STREAM if stream == CPU_STREAM else None
 
     def _one_slot(
-        self,
-        graph: TraceGraph,
-        rows: Sequence[Row],
-        row_of: Mapping[int, int],
-        communication: set[int],
+        self, rank: _Rank, rows: Rows, row_of: Mapping[int, int]
     ) -> dict[int, int]:
         """Return by row which one it follows in the communication slot.
 
         Receives take none: they start no later than what they wait for allows.
         """
+        graph = rank.graph
         taking = [
             row_of[position]
-            for position in self._slot_orders[graph.rank]
+            for position in rank.slot_order
             if position in row_of
             and (
                 (
                     graph.kind(position) is NodeKind.MEMORY
-                    and rows[row_of[position]].duration_ns > 0
+                    and rows.durations_ns[row_of[position]] > 0
                 )
                 or (
-                    position in communication
+                    (position in rank.collectives or position in rank.messages)
                     and graph.kind(position) is not NodeKind.RECEIVE
                 )
             )
         ]
         return {after: before for before, after in itertools.pairwise(taking)}
 
-    def _start_ns(self, node: TraceNode) -> int | None:
-        """Return when a node is to start, from the first one of its rank."""
-        if node.start_ns is None or not self._keeps_starts:
-            return None
-        return round((node.start_ns - self._first_start_ns) * self._options.scale)
-
     def _algorithm(
-        self, op: CollectiveOp, group: str, trace_bytes: int, root: int
+        self,
+        op: CollectiveOp,
+        nranks: int,
+        trace_bytes: int,
+        root: int,
+        listed: dict[tuple[object, ...], ListedAlgorithm],
     ) -> str:
-        """Return the name of the algorithm for a collective of this size."""
-        nranks = len(self._groups[group].ranks)
+        """Return the name of the algorithm for a collective of this size.
+
+        One that a user brought along is added to *listed*.
+        """
         size_bytes = nccl_size_bytes(op, input_bytes=trace_bytes, nranks=nranks)
         choice = self._options.algorithms.get(op, AUTO)
         which = chosen(op, choice, size_bytes=size_bytes, nranks=nranks)
@@ -338,57 +444,23 @@ class _Lowering:
             self._listed[key] = self._options.sources[which].listed(
                 op, nranks=nranks, root=root, size_scale=self._options.size_scale
             )
+        listed[key] = self._listed[key]
         return which.name
 
-    def _collective(
-        self,
-        rank: int,
-        node: TraceNode,
-        identity: CollectiveId,
-        dependencies: tuple[int, ...],
-    ) -> CollectiveOperation:
-        assert node.op is not None  # it is a collective
-        op, root = node.op, node.root or 0
-        trace_bytes = 0 if op == CollectiveOp.BARRIER else node.comm_bytes
-        input_bytes = self._scaled(trace_bytes)
-        uneven = self._uneven.get(identity)
-        if uneven is not None:
-            op, root = CollectiveOp.ALL_TO_ALL_V, 0
-            trace_bytes, input_bytes = uneven.trace_bytes, uneven.input_bytes
-        operation = CollectiveOperation(
-            node_id=node.node_id,
-            name=node.name,
-            dependencies=dependencies,
-            group=identity.group,
-            number=identity.number,
-            op=op,
-            algorithm=self._algorithm(op, identity.group, trace_bytes, root),
-            input_bytes=input_bytes,
-            trace_bytes=trace_bytes,
-            root=root,
-            start_ns=self._start_ns(node),
-        )
-        if uneven is None:
-            return operation
-        position = self._groups[identity.group].position(rank)
-        return replace(
-            operation,
-            splits=uneven.rows[position],
-            passed_bytes=self._passed_bytes(operation.algorithm, uneven.rows, position),
-        )
-
-    def _passed_bytes(
-        self, name: str, rows: tuple[Splits, ...], position: int
-    ) -> tuple[int, ...]:
-        """Return the sizes of what a member of an all_to_all_v passes on for others."""
-        how = self._listed.get((CollectiveOp.ALL_TO_ALL_V, name, len(rows), 0))
+    def _splits(
+        self, rows: tuple[Splits, ...], algorithm: str, position: int
+    ) -> RankSplits:
+        """Return the splits of a member of an all_to_all_v, and what it passes on."""
+        how = self._listed.get((CollectiveOp.ALL_TO_ALL_V, algorithm, len(rows), 0))
         if how is None:
-            return ()  # ours pass on nothing
+            return RankSplits(rows[position])  # ours pass on nothing
 
         def pair_bytes(src: int, dst: int) -> int:
             return rows[src].sent_bytes[dst]
 
-        return passed_bytes(how, pair_bytes, position=position)
+        return RankSplits(
+            rows[position], passed_bytes(how, pair_bytes, position=position)
+        )
 
     def _scaled(self, size_bytes: int) -> int:
         return scaled_bytes(size_bytes, self._options.size_scale)
@@ -398,23 +470,22 @@ class _Lowering:
         scaled = rows if scale == 1 else tuple(row.scaled(scale) for row in rows)
         return _Uneven(mean_bytes(scaled), mean_bytes(rows), scaled)
 
-    def _barrier(self, operations: Sequence[Operation]) -> CollectiveOperation:
-        """Return a barrier of all ranks after everything else."""
-        awaited = {index for each in operations for index in each.dependencies}
-        number = sum(
-            isinstance(each, CollectiveOperation) and each.group == WORLD
-            for each in operations
+    def _write_barrier(
+        self,
+        writer: ColumnWriter,
+        rank: _Rank,
+        listed: dict[tuple[object, ...], ListedAlgorithm],
+    ) -> None:
+        """Add a barrier of all ranks after everything else."""
+        world = self._groups[WORLD]
+        place = rank.groups.index(world)
+        number = sum(group == place for group, _ in rank.collectives.values())
+        algorithm = self._algorithm(
+            CollectiveOp.BARRIER, len(world.ranks), 0, 0, listed
         )
-        return CollectiveOperation(
-            node_id=None,
-            name=BARRIER_NAME,
-            dependencies=tuple(
-                index for index in range(len(operations)) if index not in awaited
-            ),
-            group=WORLD,
-            number=number,
-            op=CollectiveOp.BARRIER,
-            algorithm=self._algorithm(CollectiveOp.BARRIER, WORLD, 0, 0),
-            input_bytes=0,
-            trace_bytes=0,
+        awaited = set(writer.dependencies)
+        last = [row for row in range(len(writer.kinds)) if row not in awaited]
+        writer.begin(None, BARRIER_NAME.encode(), last, None)
+        writer.collective(
+            place, number, (CollectiveOp.BARRIER, algorithm), 0, 0, 0, NO_SPLITS
         )

@@ -1,24 +1,35 @@
 """The program of a rank: its ordered work with dependencies, a few numbers a row.
 
 Lowering makes it from a trace; the planner places it; replay walks it.  A collective
-stays one row, whatever the number of its ranks.
+stays one row, whatever the number of its ranks.  A program is columns
+(``chakram.program.columns``); an ``Operation`` is a row for people, or for whoever
+writes programs by hand.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.uneven import passed_pairs
-from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
+from chakram.collectives.splits import Splits
+from chakram.program.column_writer import ColumnWriter
+from chakram.program.columns import (
+    COLLECTIVE,
+    COMPUTE,
+    NO_SPLITS,
+    RECEIVE,
+    SEND,
+)
+from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.groups import ProcessGroup
-    from chakram.collectives.splits import Matrix, Splits
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.collectives.splits import Matrix
+    from chakram.program.columns import OperationColumns
 
 POINT_TO_POINT = "p2p"
 """Group name of the queue pairs that carry point-to-point messages."""
@@ -105,135 +116,152 @@ class ComputeOperation:
 Operation = CollectiveOperation | SendOperation | ReceiveOperation | ComputeOperation
 
 
+class RankSplits(NamedTuple):
+    """How a rank divides its buffers in an all_to_all_v, and what it passes on."""
+
+    splits: Splits
+    passed_bytes: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankProgram:
     """One iteration of one rank.
 
-    ``groups`` are the process groups that its collectives name, ``algorithms`` those
-    algorithms that users brought along.  Dependencies point
-    anywhere in ``operations`` but form no cycle; the order of the rows is the order
-    of preference among operations that are ready together.  They are a tuple, or
-    operations of a saved plan that are made when somebody looks at them.
+    Dependencies point anywhere in ``columns`` but form no cycle; the order of the rows
+    is the order of preference among operations that are ready together.
+
+    Attributes:
+        job: Its job.
+        rank: Its rank in the job.
+        groups: The process groups that its collectives name by their place.
+        columns: Its operations; ranks that do the same share them.
+        peers: The ranks that its messages name.
+        splits: Those that its collectives name.
+        algorithms: Of those that it names, the ones that users brought along.
     """
 
     job: str
     rank: int
     groups: tuple[ProcessGroup, ...]
-    operations: Sequence[Operation]
+    columns: OperationColumns
+    peers: tuple[int, ...] = ()
+    splits: tuple[RankSplits, ...] = ()
     algorithms: tuple[ListedAlgorithm, ...] = ()
 
+    @property
+    def operations(self) -> tuple[Operation, ...]:
+        """The operations as objects, made anew."""
+        return tuple(map(self.operation, range(len(self.columns))))
 
-def check_program(program: RankProgram) -> list[str]:
-    """Return what is wrong with a program; an empty list if nothing is."""
-    problems: list[str] = []
-    groups = {group.name: group for group in program.groups}
-    count = len(program.operations)
-    remaining = [0] * count
-    successors: list[list[int]] = [[] for _ in range(count)]
-    numbers: dict[str, list[int]] = {}
-    for index, operation in enumerate(program.operations):
-        where = f"job {program.job} rank {program.rank} operation {index}"
-        for dependency in operation.dependencies:
-            if not 0 <= dependency < count:
-                problems.append(f"{where}: depends on {dependency}, which is not there")
-            else:
-                successors[dependency].append(index)
-                remaining[index] += 1
-        if isinstance(operation, CollectiveOperation):
-            group = groups.get(operation.group)
-            numbers.setdefault(operation.group, []).append(operation.number)
-            if group is None:
-                problems.append(f"{where}: unknown process group {operation.group!r}")
-            elif program.rank not in group.ranks:
-                problems.append(f"{where}: not a member of {operation.group!r}")
-            elif not 0 <= operation.root < len(group.ranks):
-                problems.append(f"{where}: root {operation.root} is not in the group")
-            problems += _check_size(operation.input_bytes, where)
-            if group is not None:
-                problems += _check_splits(operation, group, program, where)
-        elif isinstance(operation, SendOperation | ReceiveOperation):
-            if operation.peer == program.rank:
-                problems.append(f"{where}: sends to itself")
-            problems += _check_size(operation.size_bytes, where)
-        if operation.start_ns is not None:
-            problems += _check_time("start", operation.start_ns, where)
-        if isinstance(operation, ComputeOperation):
-            problems += _check_time("duration", operation.duration_ns, where)
-    for name, group_numbers in numbers.items():
-        if sorted(group_numbers) != list(range(len(group_numbers))):
-            problems.append(
-                f"job {program.job} rank {program.rank}: the collectives of "
-                f"{name!r} are not numbered 0..{len(group_numbers) - 1}"
+    def operation(self, row: int) -> Operation:
+        """Return one operation as an object."""
+        columns = self.columns
+        node_id, name = columns.node_id(row), columns.name(row)
+        dependencies = tuple(columns.dependencies_of(row))
+        start_ns, kind = columns.start_ns(row), columns.kinds[row]
+        amount, detail = columns.amounts[row], columns.details[row]
+        if kind == COMPUTE:
+            return ComputeOperation(
+                node_id=node_id,
+                name=name,
+                dependencies=dependencies,
+                duration_ns=amount,
+                stream=None if detail == NO_VALUE else detail,
+                start_ns=start_ns,
             )
-    ready = [index for index in range(count) if not remaining[index]]
-    done = 0
-    while ready:
-        done += 1
-        for successor in successors[ready.pop()]:
-            remaining[successor] -= 1
-            if not remaining[successor]:
-                ready.append(successor)
-    if done < count and not any("which is not there" in text for text in problems):
-        problems.append(
-            f"job {program.job} rank {program.rank}: dependencies form a cycle"
+        if kind == COLLECTIVE:
+            op, algorithm = columns.all_algorithms[columns.algorithms[row]]
+            place = columns.split(row)
+            own = (None, ()) if place is None else self.splits[place]
+            return CollectiveOperation(
+                node_id=node_id,
+                name=name,
+                dependencies=dependencies,
+                group=self.groups[columns.targets[row]].name,
+                number=columns.numbers[row],
+                op=op,
+                algorithm=algorithm,
+                input_bytes=amount,
+                trace_bytes=columns.trace_bytes[row],
+                root=detail,
+                splits=own[0],
+                passed_bytes=own[1],
+                start_ns=start_ns,
+            )
+        of_kind = SendOperation if kind == SEND else ReceiveOperation
+        return of_kind(
+            node_id=node_id,
+            name=name,
+            dependencies=dependencies,
+            peer=self.peers[columns.targets[row]],
+            number=columns.numbers[row],
+            tag=detail,
+            size_bytes=amount,
+            trace_bytes=columns.trace_bytes[row],
+            start_ns=start_ns,
         )
-    return problems
 
 
-def _check_size(size_bytes: int, where: str) -> list[str]:
-    if size_bytes < 0:
-        return [f"{where}: negative size {size_bytes}"]
-    if size_bytes <= LARGEST_SIZE_BYTES:
-        return []
-    return [
-        f"{where}: a size of {size_bytes} bytes is more than {LARGEST_SIZE_BYTES}: "
-        "lower size_scale, or the sizes of the trace"
-    ]
+def program_of(
+    operations: Sequence[Operation],
+    *,
+    job: str,
+    rank: int,
+    groups: tuple[ProcessGroup, ...],
+    algorithms: tuple[ListedAlgorithm, ...] = (),
+) -> RankProgram:
+    """Return the program of some operations.
 
-
-def _check_time(what: str, time_ns: int, where: str) -> list[str]:
-    if time_ns < 0:
-        return [f"{where}: negative {what} {time_ns}"]
-    if time_ns <= LONGEST_TIME_NS:
-        return []
-    return [
-        f"{where}: a {what} of {time_ns} ns is more than {LONGEST_TIME_NS}: lower "
-        "compute.scale, or the times of the trace"
-    ]
-
-
-def _check_splits(
-    operation: CollectiveOperation,
-    group: ProcessGroup,
-    program: RankProgram,
-    where: str,
-) -> list[str]:
-    splits, rank = operation.splits, program.rank
-    if splits is None and operation.passed_bytes:
-        return [f"{where}: {operation.op} passes on parts of splits"]
-    if (operation.op == CollectiveOp.ALL_TO_ALL_V) != (splits is not None):
-        return [f"{where}: {operation.op} {'with' if splits else 'without'} splits"]
-    if splits is None or rank not in group.ranks:
-        return []
-    nranks = len(group.ranks)
-    if {len(splits.sent_bytes), len(splits.received_bytes)} != {nranks}:
-        return [f"{where}: splits for other than {nranks} ranks"]
-    if min(*splits.sent_bytes, *splits.received_bytes, *operation.passed_bytes) < 0:
-        return [f"{where}: a negative split"]
-    own = group.position(rank)
-    if splits.sent_bytes[own] != splits.received_bytes[own]:
-        return [f"{where}: keeps another part than it gets from itself"]
-    passed = sum(
-        len(passed_pairs(how, own))
-        for how in program.algorithms
-        if (how.op, how.name, how.nranks) == (operation.op, operation.algorithm, nranks)
+    Raises:
+        ValueError: If one names a group that is not among *groups*.
+    """
+    place_of = {group.name: place for place, group in enumerate(groups)}
+    peers: dict[int, int] = {}
+    own_splits: list[RankSplits] = []
+    writer = ColumnWriter()
+    for each in operations:
+        name = each.name.encode("utf-8", "surrogatepass")
+        writer.begin(each.node_id, name, each.dependencies, each.start_ns)
+        match each:
+            case ComputeOperation():
+                stream = NO_VALUE if each.stream is None else each.stream
+                writer.row(COMPUTE, each.duration_ns, 0, 0, 0, stream)
+            case CollectiveOperation():
+                if each.group not in place_of:
+                    raise ValueError(f"unknown process group {each.group!r}")
+                splits = NO_SPLITS
+                if each.splits is not None or each.passed_bytes:
+                    splits = len(own_splits)
+                    own_splits.append(
+                        RankSplits(each.splits or Splits((), ()), each.passed_bytes)
+                    )
+                writer.collective(
+                    place_of[each.group],
+                    each.number,
+                    (each.op, each.algorithm),
+                    each.input_bytes,
+                    each.trace_bytes,
+                    each.root,
+                    splits,
+                )
+            case _:
+                writer.row(
+                    SEND if isinstance(each, SendOperation) else RECEIVE,
+                    each.size_bytes,
+                    each.trace_bytes,
+                    peers.setdefault(each.peer, len(peers)),
+                    each.number,
+                    each.tag,
+                )
+    return RankProgram(
+        job=job,
+        rank=rank,
+        groups=groups,
+        columns=writer.columns(),
+        peers=tuple(peers),
+        splits=tuple(own_splits),
+        algorithms=algorithms,
     )
-    if len(operation.passed_bytes) != passed:
-        return [
-            f"{where}: has sizes of {len(operation.passed_bytes)} parts to pass on, "
-            f"its algorithm passes on {passed}"
-        ]
-    return []
 
 
 def split_matrices(
@@ -245,20 +273,13 @@ def split_matrices(
     """
     rows: dict[tuple[str, str, int], dict[int, tuple[int, ...]]] = {}
     for program in programs:
-        positions: dict[str, int] = {}
-        for operation in program.operations:
-            if not isinstance(operation, CollectiveOperation):
+        for use in program.columns.collective_uses if program.splits else ():
+            if use.splits is None or use.number is None:
                 continue
-            if operation.splits is None:
-                continue
-            if not positions:
-                positions = {
-                    group.name: group.position(program.rank) for group in program.groups
-                }
-            key = (program.job, operation.group, operation.number)
-            rows.setdefault(key, {})[positions[operation.group]] = (
-                operation.splits.sent_bytes
-            )
+            group = program.groups[use.group]
+            rows.setdefault((program.job, group.name, use.number), {})[
+                group.position(program.rank)
+            ] = program.splits[use.splits].splits.sent_bytes
     return {
         key: tuple(of_key[position] for position in sorted(of_key))
         for key, of_key in rows.items()

@@ -14,7 +14,7 @@ from chakram.program.operations import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from chakram.program.operations import Operation
+    from chakram.program.operations import Operation, RankProgram
     from chakram.replay.progress import ActiveOperation, Flow
 
 __all__ = [
@@ -94,7 +94,7 @@ def missing_words(missing: Sequence[tuple[int, int]]) -> str:
 
 def waiting_words(
     *,
-    operations: Sequence[Operation],
+    program: RankProgram,
     iteration: int,
     active: Iterable[ActiveOperation],
     flows: Iterable[Flow],
@@ -103,7 +103,7 @@ def waiting_words(
     """Return what the operations under way wait for, a clause each.
 
     Args:
-        operations: The program.
+        program: The program.
         iteration: Which one runs.
         active: Operations that have started and not ended.
         flows: Messages that are posted and not acknowledged.
@@ -123,14 +123,14 @@ def waiting_words(
             if not arrived
         ]
         if missing:
-            name = operation_words(operations[each.index], iteration)
+            name = operation_words(program.operation(each.index), iteration)
             clauses.append(f"{name} waits for {missing_words(missing)}")
     unacknowledged: Counter[tuple[int, int]] = Counter(
         (flow.active.index, flow.active.expansion.send_peers[flow.send])
         for flow in flows
     )
     for (index, peer), count in unacknowledged.items():
-        name = operation_words(operations[index], iteration)
+        name = operation_words(program.operation(index), iteration)
         clauses.append(
             f"{name} has {count} message(s) that rank {rank_of[peer]} does not "
             "acknowledge"

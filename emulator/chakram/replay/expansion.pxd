@@ -18,16 +18,13 @@ cdef class Expansion:
 
 
 cdef class Expander:
+    cdef object _program
     cdef object _job
-    cdef long long _rank
     cdef object _numbers
-    cdef tuple _listed
-    cdef dict _groups
     cdef dict _qpn_of
+    cdef list _row_of
     cdef dict _expansions
     cdef long long _cached_messages
     cdef long long _cache_limit
 
-    cpdef Expansion collective(self, object operation)
-    cpdef Expansion send(self, object operation)
-    cpdef Expansion receive(self, object operation)
+    cpdef Expansion expansion(self, Py_ssize_t index)

@@ -13,12 +13,8 @@ from chakram.collectives.schedule import (
 )
 from chakram.collectives.uneven import splits_bytes, uneven_message_bytes, uneven_share
 from chakram.errors import PlanError
-from chakram.program.operations import (
-    POINT_TO_POINT,
-    CollectiveOperation,
-    ReceiveOperation,
-    SendOperation,
-)
+from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE
+from chakram.program.operations import POINT_TO_POINT
 from chakram.roce.constants import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -98,12 +94,11 @@ class Expander:
         "_cache_limit",
         "_cached_messages",
         "_expansions",
-        "_groups",
         "_job",
-        "_listed",
         "_numbers",
+        "_program",
         "_qpn_of",
-        "_rank",
+        "_row_of",
     )
 
     def __init__(
@@ -113,72 +108,69 @@ class Expander:
         rank_numbers: Mapping[tuple[str, int], int],
         cached_messages: int = CACHED_MESSAGES,
     ) -> None:
+        self._program = plan.program
         self._job = plan.program.job
-        self._rank = plan.program.rank
         self._numbers = rank_numbers
-        self._listed = plan.program.algorithms
-        self._groups = {group.name: group for group in plan.program.groups}
         self._qpn_of = {
             (pair.group, pair.channel, pair.peer_rank): pair.qpn
             for pair in plan.queue_pairs
             if pair.index == 0
         }
-        self._expansions: dict[tuple[object, ...], Expansion] = {}
+        # By operation, the first one with the same messages: what it is known by.
+        self._row_of = self._first_alike()
+        self._expansions: dict[int, Expansion] = {}
         self._cached_messages = 0
         self._cache_limit = cached_messages
         # What is missing is found now rather than in the middle of a run.
-        for operation in plan.program.operations:
-            if isinstance(operation, CollectiveOperation):
-                self.collective(operation)
-            elif isinstance(operation, SendOperation):
-                self.send(operation)
-            elif isinstance(operation, ReceiveOperation):
-                self.receive(operation)
+        for index, first in enumerate(self._row_of):
+            if index == first and plan.program.columns.kinds[index] != COMPUTE:
+                self.expansion(index)
 
-    def collective(self, operation: CollectiveOperation) -> Expansion:
-        """Return this rank's messages of one collective."""
-        key = (
-            operation.group,
-            operation.op,
-            operation.algorithm,
-            operation.root,
-            operation.input_bytes,
-            operation.splits,
-            operation.passed_bytes,
-        )
-        expansion = self._expansions.get(key)
-        if expansion is None:
-            expansion = self._expand(operation)
-            self._keep(key, expansion)
-        return expansion
-
-    def send(self, operation: SendOperation) -> Expansion:
-        """Return the one message of a send."""
-        key = (operation.peer, operation.size_bytes)
-        expansion = self._expansions.get(key)
-        if expansion is None:
-            expansion = Expansion()
-            self._add_send(
-                expansion,
-                _ONLY_MESSAGE,
-                POINT_TO_POINT,
-                operation.peer,
-                operation.size_bytes,
+    def _first_alike(self) -> list[int]:
+        columns = self._program.columns
+        splits = self._program.splits
+        first: dict[tuple[object, ...], int] = {}
+        return [
+            first.setdefault(
+                (
+                    kind,
+                    columns.targets[row],
+                    # The size of a message that arrives says its packets.
+                    0 if kind == RECEIVE else columns.amounts[row],
+                    columns.algorithms[row],
+                    columns.details[row] if kind == COLLECTIVE else 0,
+                    None if (place := columns.split(row)) is None else splits[place],
+                ),
+                row,
             )
-            self._keep(key, expansion)
-        return expansion
+            for row, kind in enumerate(columns.kinds)
+        ]
 
-    def receive(self, operation: ReceiveOperation) -> Expansion:
-        """Return the one message of a receive."""
-        key = (operation.peer,)
-        expansion = self._expansions.get(key)
+    def expansion(self, index: int) -> Expansion:
+        """Return this rank's messages of one operation, which is no computation."""
+        row = self._row_of[index]
+        expansion = self._expansions.get(row)
         if expansion is None:
-            expansion = Expansion()
-            self._add_receive(expansion, _ONLY_MESSAGE, POINT_TO_POINT, operation.peer)
-            self._keep(key, expansion)
+            expansion = self._expand(row)
+            self._keep(row, expansion)
         return expansion
 
-    def _keep(self, key: tuple[object, ...], expansion: Expansion) -> None:
+    def _expand(self, row: int) -> Expansion:
+        columns = self._program.columns
+        kind = columns.kinds[row]
+        if kind == COLLECTIVE:
+            return self._collective(row)
+        expansion = Expansion()
+        peer = self._program.peers[columns.targets[row]]
+        if kind == RECEIVE:
+            self._add_receive(expansion, _ONLY_MESSAGE, POINT_TO_POINT, peer)
+        else:
+            self._add_send(
+                expansion, _ONLY_MESSAGE, POINT_TO_POINT, peer, columns.amounts[row]
+            )
+        return expansion
+
+    def _keep(self, row: int, expansion: Expansion) -> None:
         """Cache an expansion, at the expense of the oldest ones.
 
         Whoever still uses one of those holds it.
@@ -188,28 +180,27 @@ class Expander:
         while self._cached_messages > self._cache_limit and expansions:
             oldest = expansions.pop(next(iter(expansions)))
             self._cached_messages -= oldest.messages()
-        expansions[key] = expansion
+        expansions[row] = expansion
 
-    def _expand(self, operation: CollectiveOperation) -> Expansion:
-        group = self._groups[operation.group]
+    def _collective(self, row: int) -> Expansion:
+        program, columns = self._program, self._program.columns
+        group = program.groups[columns.targets[row]]
         ranks = group.ranks
-        nranks = len(ranks)
+        nranks, root = len(ranks), columns.details[row]
+        op, algorithm = columns.all_algorithms[columns.algorithms[row]]
         how = algorithm_of(
-            operation.op,
-            operation.algorithm,
-            nranks=nranks,
-            root=operation.root,
-            listed=self._listed,
+            op, algorithm, nranks=nranks, root=root, listed=program.algorithms
         )
-        splits, sizes = operation.splits, None
-        position = group.position(self._rank)
+        position = group.position(program.rank)
+        place, splits, sizes = columns.split(row), None, None
+        if place is not None:
+            splits, passed_bytes = program.splits[place]
+            sizes = splits_bytes(how, splits, passed_bytes, position=position)
         schedule = (
-            rank_schedule(how, position=position, nranks=nranks, root=operation.root)
+            rank_schedule(how, position=position, nranks=nranks, root=root)
             if splits is None
             else uneven_share(how, splits, position=position)
         )
-        if splits is not None:
-            sizes = splits_bytes(how, splits, operation.passed_bytes, position=position)
         expansion = Expansion()
         for receive in schedule.receives:
             self._add_receive(expansion, receive, group.name, ranks[receive.peer])
@@ -217,7 +208,7 @@ class Expander:
         for index, send in enumerate(schedule.sends):
             size_bytes = (
                 transfer_bytes(
-                    how, send, nranks=nranks, input_bytes=operation.input_bytes
+                    how, send, nranks=nranks, input_bytes=columns.amounts[row]
                 )
                 if sizes is None
                 else uneven_message_bytes(
@@ -251,14 +242,14 @@ class Expander:
     ) -> None:
         if send.message >= MESSAGES_PER_PAIR:
             raise PlanError(
-                f"job {self._job} rank {self._rank} group {group!r}",
+                f"job {self._job} rank {self._program.rank} group {group!r}",
                 f"more than {MESSAGES_PER_PAIR} messages to rank {peer} in one "
                 "collective",
                 "choose another algorithm",
             )
         if size_bytes > MAX_MESSAGE_BYTES:
             raise PlanError(
-                f"job {self._job} rank {self._rank} group {group!r}",
+                f"job {self._job} rank {self._program.rank} group {group!r}",
                 f"a message of {size_bytes} bytes to rank {peer}, but a queue pair "
                 f"carries at most {MAX_MESSAGE_BYTES}",
                 "set size_scale, or choose another algorithm",
@@ -277,7 +268,7 @@ class Expander:
         number = self._numbers.get((self._job, peer))
         if number is None:
             raise PlanError(
-                f"job {self._job} rank {self._rank}",
+                f"job {self._job} rank {self._program.rank}",
                 f"the plan has no number for its peer, rank {peer}",
                 "the plan does not belong to this program",
             )
@@ -287,7 +278,7 @@ class Expander:
         qpn = self._qpn_of.get((group, channel, peer))
         if qpn is None:
             raise PlanError(
-                f"job {self._job} rank {self._rank}",
+                f"job {self._job} rank {self._program.rank}",
                 f"has no queue pair to rank {peer} for group {group!r}"
                 + (f" on channel {channel}" if channel else ""),
                 "the plan does not belong to this program",

@@ -10,12 +10,16 @@ from chakram.replay.progress cimport ActiveOperation
 from chakram.roce.events cimport MessageReceived
 
 cdef Py_ssize_t _NOT_NOW
+cdef int _COLLECTIVE
+cdef int _SEND
 cdef long long _SEND_KEYS
 cdef int _STEP_BITS
 
 
 cdef class IncomingMessages:
-    cdef dict _groups
+    cdef bytes _kinds
+    cdef list _targets
+    cdef list _numbers
     cdef dict _group_of_qpn
     cdef dict _peer_of_qpn
     cdef list _collectives
@@ -27,12 +31,12 @@ cdef class IncomingMessages:
     cdef long long _strays
 
     @cython.locals(
-        group="long long", position="long long", first_order="long long",
-        sequence="long long", immediate="long long", key="long long",
+        kind="int", number="long long", target="long long", position="long long",
+        first_order="long long", sequence="long long", immediate="long long", key="long long",
         active=ActiveOperation,
     )
     cdef ActiveOperation begin(
-        self, Py_ssize_t index, object operation, long long iteration,
+        self, Py_ssize_t index, long long iteration,
         Expansion expansion, long long ready_ns, long long start_ns, bint is_counted
     )
     cdef end(self, ActiveOperation active)

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.program.operations import CollectiveOperation, SendOperation
+from chakram.program.columns import COLLECTIVE, SEND
 from chakram.replay.early import EarlyMessages
 from chakram.replay.progress import ActiveOperation
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from chakram.program.operations import ReceiveOperation
     from chakram.replay.early import Early
     from chakram.replay.expansion import Expansion
     from chakram.replay.tables import ProgramTables
@@ -35,6 +34,7 @@ NOT_NOW = -1
 """Stands for no message of an operation where else the index of one is."""
 
 _NOT_NOW = NOT_NOW
+_COLLECTIVE, _SEND = COLLECTIVE, SEND
 
 _SEND_KEYS = -(1 << 62)
 """Keys of sends are below it, those of receives between it and 0, of collectives above.
@@ -58,16 +58,20 @@ class IncomingMessages:
         "_collectives",
         "_early",
         "_group_of_qpn",
-        "_groups",
+        "_kinds",
+        "_numbers",
         "_peer_of_qpn",
         "_point_to_point",
         "_receives",
         "_sends",
         "_strays",
+        "_targets",
     )
 
     def __init__(self, tables: ProgramTables) -> None:
-        self._groups = tables.groups
+        self._kinds = tables.kinds
+        self._targets = tables.targets
+        self._numbers = tables.numbers
         self._point_to_point = tables.point_to_point
         self._group_of_qpn = tables.group_of_qpn
         self._peer_of_qpn = tables.peer_of_qpn
@@ -82,7 +86,6 @@ class IncomingMessages:
     def begin(
         self,
         index: int,
-        operation: CollectiveOperation | SendOperation | ReceiveOperation,
         iteration: int,
         expansion: Expansion,
         ready_ns: int,
@@ -93,7 +96,6 @@ class IncomingMessages:
 
         Args:
             index: Of the operation in the program.
-            operation: Its row.
             iteration: How often it has been carried out before.
             expansion: Its messages.
             ready_ns: When its dependencies were done.
@@ -101,21 +103,20 @@ class IncomingMessages:
             is_counted: Whether its time is time of communication.
         """
         first_order = 0
-        if isinstance(operation, CollectiveOperation):
-            group = self._groups[operation.group]
-            position = iteration * self._collectives[group] + operation.number
+        kind, number = self._kinds[index], self._numbers[index]
+        target = self._targets[index]
+        if kind == _COLLECTIVE:
+            position = iteration * self._collectives[target] + number
             first_order = position << _STEP_BITS
             sequence = position & 0xFFFF
             immediate = sequence << 16
-            key = group << 16 | sequence
-        elif isinstance(operation, SendOperation):
-            sends = self._sends[operation.peer]
-            immediate = (iteration * sends + operation.number) & 0xFFFFFFFF
-            key = _SEND_KEYS - (operation.peer << 32 | immediate)
+            key = target << 16 | sequence
+        elif kind == _SEND:
+            immediate = (iteration * self._sends[target] + number) & 0xFFFFFFFF
+            key = _SEND_KEYS - (target << 32 | immediate)
         else:
-            receives = self._receives[operation.peer]
-            immediate = (iteration * receives + operation.number) & 0xFFFFFFFF
-            key = -1 - (operation.peer << 32 | immediate)
+            immediate = (iteration * self._receives[target] + number) & 0xFFFFFFFF
+            key = -1 - (target << 32 | immediate)
         active = ActiveOperation(
             index,
             key,

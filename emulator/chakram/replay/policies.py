@@ -13,19 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.plan.plan import POLICIES
-from chakram.program.operations import ComputeOperation
+from chakram.program.columns import COMPUTE
+from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from chakram.program.operations import Operation
+    from chakram.program.columns import OperationColumns
 
 __all__ = ["preferences"]
 
 _LAST = 1 << 62
 
 
-def preferences(policy: str, operations: Sequence[Operation]) -> list[int]:
+def preferences(policy: str, columns: OperationColumns) -> list[int]:
     """Return by operation a number; of ready operations, lower ones go first.
 
     Those of one number go in the order in which they became ready.
@@ -33,37 +34,33 @@ def preferences(policy: str, operations: Sequence[Operation]) -> list[int]:
     Raises:
         KeyError: If there is no such policy (see ``chakram.plan.plan.POLICIES``).
     """
-    return _MAKERS[policy](operations)
+    return _MAKERS[policy](columns)
 
 
-def _fifo(operations: Sequence[Operation]) -> list[int]:
-    return [0] * len(operations)
+def _fifo(columns: OperationColumns) -> list[int]:
+    return [0] * len(columns)
 
 
-def _start_time(operations: Sequence[Operation]) -> list[int]:
+def _start_time(columns: OperationColumns) -> list[int]:
     """Those that started first when the trace was recorded; unknown ones last."""
-    return [
-        _LAST if operation.start_ns is None else operation.start_ns
-        for operation in operations
-    ]
+    if not columns.starts_ns:
+        return [_LAST] * len(columns)
+    return [_LAST if each == NO_VALUE else each for each in columns.starts_ns]
 
 
-def _communication_first(operations: Sequence[Operation]) -> list[int]:
+def _communication_first(columns: OperationColumns) -> list[int]:
     """Communication; then computations, the fewer of them lie before communication."""
-    distance = [
-        _LAST if isinstance(operation, ComputeOperation) else 0
-        for operation in operations
-    ]
+    distance = [_LAST if kind == COMPUTE else 0 for kind in columns.kinds]
     reached = [index for index, each in enumerate(distance) if each == 0]
     for index in reached:  # grows meanwhile: breadth first, nearest ones first
-        for dependency in operations[index].dependencies:
+        for dependency in columns.dependencies_of(index):
             if distance[dependency] == _LAST:
                 distance[dependency] = distance[index] + 1
                 reached.append(dependency)
     return distance
 
 
-_MAKERS: dict[str, Callable[[Sequence[Operation]], list[int]]] = {
+_MAKERS: dict[str, Callable[[OperationColumns], list[int]]] = {
     "fifo": _fifo,
     "start_time": _start_time,
     "communication_first": _communication_first,

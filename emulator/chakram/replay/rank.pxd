@@ -12,7 +12,7 @@ from chakram.replay.streams cimport ComputeStreams
 from chakram.roce.events cimport MessageReceived, SendCompleted
 
 cdef long long _NEVER
-cdef object _BARRIER
+cdef int _COMPUTE
 cdef Py_ssize_t _NOTHING
 cdef Py_ssize_t _NOT_NOW
 cdef long long _ENDLESS
@@ -27,7 +27,9 @@ cdef class Replay:
     cdef readonly long long completed_messages
     cdef readonly long long completed_operations
     cdef readonly long long finished_ns
-    cdef tuple _operations
+    cdef object _program
+    cdef bytes _kinds
+    cdef bytes _are_barriers
     cdef long long _iterations
     cdef long long _gap_ns
     cdef long long _offset_ns
@@ -81,7 +83,7 @@ cdef class Replay:
         is_counted="bint", active=ActiveOperation, qpn="long long",
         immediate="long long", event=MessageReceived,
     )
-    cdef _start_communication(self, Py_ssize_t index, operation, long long now_ns)
+    cdef _start_communication(self, Py_ssize_t index, long long now_ns)
     @cython.locals(receive="Py_ssize_t")
     cdef _arrive(
         self, ActiveOperation active, long long qpn, long long immediate,

@@ -31,12 +31,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.collectives.ops import CollectiveOp
-from chakram.program.operations import (
-    CollectiveOperation,
-    ComputeOperation,
-    SendOperation,
-)
+from chakram.program.columns import COMPUTE
 from chakram.replay.credits import Credits
 from chakram.replay.descriptions import waiting_words
 from chakram.replay.expansion import Expander
@@ -54,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.plan.plan import RankPlan, RunSettings
-    from chakram.program.operations import ReceiveOperation
     from chakram.replay.credits import Post
     from chakram.replay.progress import ActiveOperation
     from chakram.results.records import RecordRows
@@ -65,7 +59,7 @@ __all__ = ["Replay"]
 _NEVER = NEVER
 _NOTHING = NOTHING
 _NOT_NOW = NOT_NOW
-_BARRIER = CollectiveOp.BARRIER
+_COMPUTE = COMPUTE
 
 _ENDLESS = 1 << 62
 """Iterations of a job that goes on until the others have ended."""
@@ -93,17 +87,19 @@ class Replay:
 
     __slots__ = (
         "_activity",
+        "_are_barriers",
         "_arrivals",
         "_durations_ns",
         "_expander",
         "_gap_ns",
         "_iteration_start_ns",
         "_iterations",
+        "_kinds",
         "_numbers",
         "_offset_ns",
-        "_operations",
         "_posts",
         "_preference",
+        "_program",
         "_readiness",
         "_rows",
         "_starts_ns",
@@ -137,8 +133,7 @@ class Replay:
         self.completed_messages = 0
         self.completed_operations = 0
         self.finished_ns = NEVER
-        # Those of a saved plan are made when somebody looks at them: now.
-        self._operations = tuple(program.operations)
+        self._program = program
         job = settings.of(program.job)
         self.is_background = job.is_background
         self._iterations = (
@@ -148,17 +143,20 @@ class Replay:
         self._offset_ns = job.offset_ns
         self._gap_ns = settings.gap_ns if settings.sync == "gap" else 0
         self._numbers = rank_numbers
+        columns = program.columns
         tables = ProgramTables(plan)
+        self._kinds = tables.kinds
+        self._are_barriers = tables.are_barriers
         self._durations_ns = tables.durations_ns
         self._stream_of = tables.streams
         self._expander = Expander(plan=plan, rank_numbers=rank_numbers)
-        self._preference = preferences(job.policy, program.operations)
+        self._preference = preferences(job.policy, columns)
         self._readiness = Readiness(
-            [operation.dependencies for operation in program.operations],
+            list(map(columns.dependencies_of, range(len(columns)))),
             self._preference,
         )
         self._starts_ns = (
-            [operation.start_ns or 0 for operation in program.operations]
+            [columns.start_ns(row) or 0 for row in range(len(columns))]
             if job.order == "start_times"
             else None
         )
@@ -257,7 +255,7 @@ class Replay:
     def waiting_for(self) -> list[str]:
         """Return for each operation under way what it waits for, as a sentence."""
         sentences = waiting_words(
-            operations=self._operations,
+            program=self._program,
             iteration=self.iteration,
             active=self._arrivals.under_way(),
             flows=self._posts.under_way(),
@@ -305,8 +303,8 @@ class Replay:
             deadline_ns, index = heappop(timers)
             if index == _NOTHING:
                 self._start_iteration(deadline_ns, now_ns)
-            elif index >= len(self._operations):
-                self._begin(index - len(self._operations), now_ns)
+            elif index >= len(self._kinds):
+                self._begin(index - len(self._kinds), now_ns)
                 self._run(now_ns)
             else:
                 self._end_compute(index, deadline_ns)
@@ -325,7 +323,7 @@ class Replay:
                 due_ns = self._iteration_start_ns + self._starts_ns[index]
                 if due_ns > readiness.ready_ns[index]:
                     readiness.postpone(index, due_ns)
-                    heappush(self._timers, (due_ns, index + len(self._operations)))
+                    heappush(self._timers, (due_ns, index + len(self._kinds)))
                 else:
                     self._begin(index, now_ns)
             index = readiness.take()
@@ -333,13 +331,12 @@ class Replay:
     def _begin(self, index: int, now_ns: int) -> None:
         """Start an operation, or let it wait for its stream."""
         ready_ns = self._readiness.ready_ns[index]
-        operation = self._operations[index]
-        if not isinstance(operation, ComputeOperation):
-            self._start_communication(index, operation, now_ns)
-        elif operation.duration_ns == 0:
+        if self._kinds[index] != _COMPUTE:
+            self._start_communication(index, now_ns)
+        elif self._durations_ns[index] == 0:
             self._done(index, ready_ns)
         elif self._streams.take(
-            operation.stream, index, ready_ns, self._preference[index]
+            self._stream_of[index], index, ready_ns, self._preference[index]
         ):
             self._start_compute(index, ready_ns)
 
@@ -362,26 +359,14 @@ class Replay:
             self._start_compute(next_index, max(ready_ns, end_ns))
         self._done(index, end_ns)
 
-    def _start_communication(
-        self,
-        index: int,
-        operation: CollectiveOperation | SendOperation | ReceiveOperation,
-        now_ns: int,
-    ) -> None:
-        is_counted = True
-        if isinstance(operation, CollectiveOperation):
-            expansion = self._expander.collective(operation)
-            is_counted = operation.op != _BARRIER
-        elif isinstance(operation, SendOperation):
-            expansion = self._expander.send(operation)
-        else:
-            expansion = self._expander.receive(operation)
+    def _start_communication(self, index: int, now_ns: int) -> None:
+        expansion = self._expander.expansion(index)
+        is_counted = not self._are_barriers[index]
         ready_ns = self._readiness.ready_ns[index]
         # What has nothing to send needs nobody to do it: it begins when it is ready.
         start_ns = now_ns if expansion.send_qpns else ready_ns
         active = self._arrivals.begin(
             index,
-            operation,
             self.iteration,
             expansion,
             ready_ns,

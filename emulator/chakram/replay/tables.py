@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.collectives.ops import CollectiveOp
 from chakram.errors import PlanError
-from chakram.program.operations import (
-    POINT_TO_POINT,
-    CollectiveOperation,
-    ComputeOperation,
-    ReceiveOperation,
-    SendOperation,
-    check_program,
-)
+from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from chakram.program.operations import POINT_TO_POINT
+from chakram.trace.short_columns import NO_VALUE
 
 if TYPE_CHECKING:
     from chakram.plan.plan import RankPlan
@@ -27,11 +23,15 @@ class ProgramTables:
     """Lists over the operations of a program, and numbers for its groups.
 
     Args:
-        plan: The rank with its program and queue pairs.
+        plan: The rank with its program, which is sound, and queue pairs.
 
     Attributes:
+        kinds: By operation, what it is; see ``chakram.program.columns``.
         durations_ns: By operation, how long it computes, 0 if it communicates.
         streams: By operation, the stream that it computes on.
+        targets: By operation, number of the group, or rank of the peer.
+        numbers: By operation, its number in the group, or between the two ranks.
+        are_barriers: By operation, whether it is one.
         groups: Number of each process group, by name.
         point_to_point: Stands for a group in ``group_of_qpn``: no group, but messages
             from rank to rank.
@@ -42,37 +42,54 @@ class ProgramTables:
         receives: By rank, the messages from it in one iteration.
 
     Raises:
-        PlanError: If the program contradicts itself, or a queue pair belongs to a group
-            that the program does not have.
+        PlanError: If messages are not counted from 0 on, or a queue pair belongs to a
+            group that the program does not have.
     """
 
     __slots__ = (
+        "are_barriers",
         "collectives",
         "durations_ns",
         "group_of_qpn",
         "groups",
+        "kinds",
+        "numbers",
         "peer_of_qpn",
         "point_to_point",
         "receives",
         "sends",
         "streams",
+        "targets",
     )
 
     def __init__(self, plan: RankPlan) -> None:
         program = plan.program
         where = f"job {program.job} rank {program.rank}"
-        problems = check_program(program)
-        if problems:
-            raise PlanError("plan", problems[0], "lower the trace again")
-        operations = program.operations
+        columns = program.columns
+        self.kinds = columns.kinds
+        computes = [kind == COMPUTE for kind in columns.kinds]
         self.durations_ns = [
-            operation.duration_ns if isinstance(operation, ComputeOperation) else 0
-            for operation in operations
+            amount if is_compute else 0
+            for amount, is_compute in zip(columns.amounts, computes, strict=True)
         ]
         self.streams = [
-            operation.stream if isinstance(operation, ComputeOperation) else None
-            for operation in operations
+            detail if is_compute and detail != NO_VALUE else None
+            for detail, is_compute in zip(columns.details, computes, strict=True)
         ]
+        self.numbers = list(columns.numbers)
+        self.targets = [
+            program.peers[target] if kind in (SEND, RECEIVE) else target
+            for kind, target in zip(columns.kinds, columns.targets, strict=True)
+        ]
+        barriers = {
+            place
+            for place, (op, _) in enumerate(columns.all_algorithms)
+            if op == CollectiveOp.BARRIER
+        }
+        self.are_barriers = bytes(
+            kind == COLLECTIVE and place in barriers
+            for kind, place in zip(columns.kinds, columns.algorithms, strict=True)
+        )
         self.groups = {
             group.name: number for number, group in enumerate(program.groups)
         }
@@ -108,26 +125,23 @@ class ProgramTables:
             self.group_of_qpn[pair.qpn] = group
             self.peer_of_qpn[pair.qpn] = pair.peer_rank
         self.collectives = [0] * len(self.groups)
-        sends: dict[int, list[int]] = {}
-        receives: dict[int, list[int]] = {}
-        for operation in operations:
-            if isinstance(operation, CollectiveOperation):
-                self.collectives[self.groups[operation.group]] += 1
-            elif isinstance(operation, SendOperation):
-                sends.setdefault(operation.peer, []).append(operation.number)
-            elif isinstance(operation, ReceiveOperation):
-                receives.setdefault(operation.peer, []).append(operation.number)
-        self.sends = _counted(sends, f"{where}: messages to")
-        self.receives = _counted(receives, f"{where}: messages from")
+        for row in columns.rows_of(COLLECTIVE):
+            self.collectives[self.targets[row]] += 1
+        self.sends = self._counted(columns.rows_of(SEND), f"{where}: messages to")
+        self.receives = self._counted(
+            columns.rows_of(RECEIVE), f"{where}: messages from"
+        )
 
-
-def _counted(numbers: dict[int, list[int]], where: str) -> dict[int, int]:
-    """Return how many there are by rank; they have to be 0, 1, 2, ... in any order."""
-    for peer, found in numbers.items():
-        if sorted(found) != list(range(len(found))):
-            raise PlanError(
-                f"{where} rank {peer}",
-                f"they are not numbered 0..{len(found) - 1}",
-                "lower the trace again",
-            )
-    return {peer: len(found) for peer, found in numbers.items()}
+    def _counted(self, rows: list[int], where: str) -> dict[int, int]:
+        """Return how many there are by rank; they have to be 0, 1, 2, ... somehow."""
+        numbers: dict[int, list[int]] = {}
+        for row in rows:
+            numbers.setdefault(self.targets[row], []).append(self.numbers[row])
+        for peer, found in numbers.items():
+            if sorted(found) != list(range(len(found))):
+                raise PlanError(
+                    f"{where} rank {peer}",
+                    f"they are not numbered 0..{len(found) - 1}",
+                    "lower the trace again",
+                )
+        return {peer: len(found) for peer, found in numbers.items()}

@@ -24,6 +24,7 @@ from chakram.program.operations import (
     RankProgram,
     ReceiveOperation,
     SendOperation,
+    program_of,
 )
 from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
 from chakram.testing.ends import port_plan
@@ -149,11 +150,11 @@ def program(
     job: str = "job",
 ) -> RankProgram:
     """Return the program of one rank."""
-    return RankProgram(
+    return program_of(
+        tuple(operations),
         job=job,
         rank=rank,
         groups=(groups,) if isinstance(groups, ProcessGroup) else tuple(groups),
-        operations=tuple(operations),
     )
 
 

@@ -25,6 +25,7 @@ from chakram.program.operations import (
     RankProgram,
     ReceiveOperation,
     SendOperation,
+    program_of,
 )
 from chakram.results.records import (
     CAUSE_MESSAGE,
@@ -95,11 +96,11 @@ def small_program(rank: int) -> RankProgram:
                 trace_bytes=2**20,
             )
         )
-    return RankProgram(
+    return program_of(
+        operations,
         job=JOB,
         rank=rank,
         groups=tuple(group for group in _GROUPS if rank in group.ranks),
-        operations=tuple(operations),
     )
 
 

@@ -54,7 +54,15 @@ class NameTable:
         return bytes(self._text[start:end]).decode("utf-8", "surrogatepass")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _name_table, (bytes(self._text), self._ends)
+        return _name_table, self.columns()
+
+    def columns(self) -> tuple[bytes, array[int]]:
+        """Return all names in UTF-8, and where the first begins and each ends."""
+        return bytes(self._text), self._ends
+
+    def utf8(self, number: int) -> bytes:
+        """Return the bytes of a name by its number, from 0."""
+        return bytes(self._text[self._ends[number] : self._ends[number + 1]])
 
     def add(self, name: str) -> int:
         """Return the number of a name, a new one if it is not known."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from chakram.collectives.splits import Splits
@@ -120,6 +121,14 @@ class TraceGraph:
     def name(self, position: int) -> str:
         """Return the name of the node."""
         return self._columns.name(position)
+
+    def utf8_name(self, position: int) -> bytes:
+        """Return the name of the node in UTF-8."""
+        return self._columns.names.utf8(self._columns.name_numbers[position])
+
+    def stream(self, position: int) -> int | None:
+        """Return the stream of a computation, None where the file has none."""
+        return optional(self._columns.streams, position)
 
     def duration_ns(self, position: int) -> int:
         """Return how long the node takes, as far as its file says."""
@@ -247,12 +256,37 @@ class TraceGraph:
             order=order,
         )
 
-    def is_replica_of(self, other: TraceGraph) -> bool:
-        """Say whether the nodes, and what orders them, are the very same objects."""
-        return (
-            self._columns.node_ids is other._columns.node_ids
-            and self._dependencies is other._dependencies
-        )
+    def digest(self) -> bytes:
+        """Return the digest of all that does not tell ranks apart that do the same.
+
+        That is all but the names of groups, the peers of messages, the bytes of splits,
+        and where nodes stand in files.
+        """
+        columns = self._columns
+        found = blake2b(digest_size=16)
+        for column in (
+            columns.node_ids,
+            columns.kinds,
+            columns.name_numbers,
+            *columns.names.columns(),
+            columns.durations_ns,
+            columns.num_ops,
+            columns.tensor_bytes,
+            columns.starts_ns,
+            columns.streams,
+            columns.comm_rows,
+            columns.ops,
+            columns.comm_bytes,
+            columns.groups,
+            columns.tags,
+            columns.roots,
+            columns.split_positions,
+            self._dependencies,
+            self._dependency_ends,
+        ):
+            found.update(b"%d " % len(column))
+            found.update(column)
+        return found.digest()
 
     def replica(
         self,

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chakram.control import program_codec
 from chakram.control.codec import decode_plan, encode_plan, parse_plan, plan_bytes
 from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, pb
 from chakram.errors import PeerError, PlanError
@@ -18,13 +19,17 @@ from chakram.plan.plan import (
     RunSettings,
     TransportPlan,
 )
+from chakram.program.check import ColumnsCheck, ProgramChecks
+from chakram.program.columns import OperationColumns
 from chakram.program.operations import (
     POINT_TO_POINT,
     ComputeOperation,
+    RankProgram,
     ReceiveOperation,
     SendOperation,
 )
-from tests.plans import queue_pair, ring_plan
+from chakram_agent.shards import shard_part
+from tests.plans import queue_pair, rewritten, ring_plan
 
 
 def plan_of_every_operation() -> AgentPlan:
@@ -62,7 +67,7 @@ def plan_of_every_operation() -> AgentPlan:
     ranks = (
         replace(
             rank,
-            program=replace(program, operations=operations),
+            program=rewritten(program, operations),
             queue_pairs=(*rank.queue_pairs, pair),
         ),
         *plan.ranks[1:],
@@ -220,38 +225,40 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
             "plan run-1: ranks[0].queue_pairs[0].peer_rank: there is no rank 9",
         ),
         (
-            "ranks[0].program.operations[0].dependencies.append(4)",
-            "plan run-1: ranks[0].program.operations: job job rank 0 operation 0: "
-            "depends on 4, which is not there",
+            "programs[0].columns[0].dependencies = bytes([4, 0, 0, 0]); "
+            "message.programs[0].columns[0].dependency_ends = bytes([1, 0, 0, 0])",
+            "plan run-1: programs[0].programs[0]: job job rank 0 operation 0: depends "
+            "on 4, which is not there",
         ),
         (
-            "ranks[0].program.operations[0].collective.op = 'all_regret'",
-            "plan run-1: ranks[0].program.operations[0].collective.op: "
+            "programs[0].columns[0].all_algorithms[0].op = 'all_regret'",
+            "plan run-1: programs[0].columns[0].all_algorithms[0].op: "
             "'all_regret' is no collective",
         ),
         (
-            "ranks[0].program.operations[0].collective.op = 'all_to_all_v'",
-            "ranks[0].program.operations: job job rank 0 operation 0: splits for other "
-            "than 2 ranks",
-        ),
-        (
-            "ranks[0].program.operations[0].collective.sent_bytes.extend([1, 2])",
-            "ranks[0].program.operations: job job rank 0 operation 0: all_reduce with "
+            "programs[0].columns[0].all_algorithms[0].op = 'all_to_all_v'",
+            "programs[0].programs[0]: job job rank 0 operation 0: all_to_all_v without "
             "splits",
         ),
         (
-            "ranks[0].program.operations[0].collective.sent_bytes.append(-1)",
-            "ranks[0].program.operations[0].collective.sent_bytes: -1 is not in 0..",
+            "programs[0].splits.add(sent_bytes=[-1])",
+            "programs[0].splits[0].sent_bytes: -1 is not in 0..",
         ),
         (
-            "ranks[0].program.operations[0].ClearField('collective')",
-            "plan run-1: ranks[0].program.operations[0].kind: an operation of no kind "
-            "that this version knows",
+            "programs[0].columns[0].kinds = bytes([9])",
+            "plan run-1: programs[0].columns[0].kinds: an operation of no kind that "
+            "this version knows",
+        ),
+        ("ranks[1].job = 1", "plan run-1: ranks[1].job: 1 of 1 jobs"),
+        ("ranks[1].program = 2", "plan run-1: ranks[1].program: 2 of 2 programs"),
+        (
+            "programs.append(message.programs[0])",
+            "plan run-1: programs: two jobs have one name",
         ),
         (
-            "ranks[0].program.groups[0].ranks.append(1)",
-            "plan run-1: ranks[0].program.groups[0].ranks: process group 'world' "
-            "names a rank twice",
+            "programs[0].groups[0].ranks.append(1)",
+            "plan run-1: programs[0].groups[0].ranks: process group 'world' names a "
+            "rank twice",
         ),
         (
             "transport.path_mtu = 1500",
@@ -303,3 +310,51 @@ def test_too_many_ports_are_refused() -> None:
     message.ports.extend([message.ports[0]] * 1024)
     with pytest.raises(PlanError, match="1026 of them, at most 1024"):
         decode_plan(message)
+
+
+@pytest.mark.parametrize("are_alike", [False, True])
+def test_every_program_is_checked_once_and_read_once_a_process(
+    monkeypatch: pytest.MonkeyPatch, are_alike: bool
+) -> None:
+    read: list[object] = []
+    looked_at: dict[int, object] = {}
+    checked: list[RankProgram] = []
+    decode = program_codec.decode_columns
+
+    class CountingChecks(ProgramChecks):
+        def of(self, columns: OperationColumns) -> ColumnsCheck:
+            known = super().of(columns)
+            looked_at[id(known)] = known
+            return known
+
+        def problems(self, program: RankProgram) -> list[str]:
+            checked.append(program)
+            return super().problems(program)
+
+    def counted_decode(message: pb.OperationColumns) -> OperationColumns:
+        read.append(message)
+        return decode(message)
+
+    plan = ring_plan(nranks=64, shards=4)
+    if are_alike:
+        columns = plan.ranks[0].program.columns
+        ranks = [
+            replace(rank, program=replace(rank.program, columns=columns))
+            for rank in plan.ranks
+        ]
+        plan = replace(plan, ranks=tuple(ranks))
+    message = encode_plan(plan)
+    monkeypatch.setattr(program_codec, "decode_columns", counted_decode)
+    monkeypatch.setattr(program_codec, "ProgramChecks", CountingChecks)
+    of_agent = decode_plan(message)
+    assert len(checked) == 64
+    assert len(read) == len(looked_at) == (1 if are_alike else 64)
+    numbers = of_agent.shard_numbers()
+    assert len(numbers) == 4
+    parts = [
+        decode_plan(encode_plan(shard_part(of_agent, number)), is_checked=True)
+        for number in numbers
+    ]
+    assert sum(len(part.ranks) for part in parts) == 64
+    assert len(read) == (1 + 4 if are_alike else 64 + 64)
+    assert len(checked) == 64

@@ -15,7 +15,7 @@ from chakram.preflight.flows import JOB, Figures, measurement, read_flows
 from chakram.preflight.outcome import Measured, expected_bps, report_of
 from chakram.preflight.rounds import all_rounds, shifted
 from chakram.preflight.settings import PreflightSettings
-from chakram.program.operations import check_program
+from chakram.program.check import check_program
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ def test_a_ring_sends_to_the_next_and_passes_on_what_comes() -> None:
     row = collective("all_reduce", 4003)
     plan = rank_plan([row])
     qpn_of = {pair.peer_rank: pair.qpn for pair in plan.queue_pairs}
-    ring = expander(plan).collective(row)
+    ring = expander(plan).expansion(0)
     assert ring.send_qpns == [qpn_of[1]] * 6
     assert ring.send_peers == [11] * 6
     assert ring.send_steps == list(range(6))
@@ -59,7 +59,7 @@ def test_a_ring_sends_to_the_next_and_passes_on_what_comes() -> None:
 
 def test_a_group_of_one_has_no_messages() -> None:
     row = collective("all_reduce", 4096)
-    alone = expander(rank_plan([row], nranks=1), nranks=1).collective(row)
+    alone = expander(rank_plan([row], nranks=1), nranks=1).expansion(0)
     assert alone.messages() == 0
 
 
@@ -68,9 +68,7 @@ def test_positions_in_a_group_follow_its_order_not_that_of_ranks() -> None:
     row = collective("broadcast", 64, group="odd", root=0)
     programs = [program(rank, group, [row]) for rank in group.ranks]
     plan = make_plan(programs, single_switch(3, None))
-    shares = {
-        rank.program.rank: expander(rank).collective(row) for rank in plan.ranks()
-    }
+    shares = {rank.program.rank: expander(rank).expansion(0) for rank in plan.ranks()}
     assert shares[2].send_peers == [10, 11]
     assert shares[0].receive_peers == shares[1].receive_peers == [12]
 
@@ -85,10 +83,10 @@ def test_a_message_between_ranks_is_one_send_or_one_receive() -> None:
     ).ranks()[0]
     (pair,) = plan.queue_pairs
     made = expander(plan)
-    sent = made.send(send(1, 77))
+    sent = made.expansion(0)
     assert (sent.send_qpns, sent.send_sizes) == ([pair.qpn], [77])
     assert (sent.first_sends, sent.messages()) == ([0], 1)
-    awaited = made.receive(receive(1, 5))
+    awaited = made.expansion(1)
     assert awaited.receive_index == {pair.qpn << 16: 0}
     assert (awaited.receive_peers, awaited.messages()) == ([11], 1)
 
@@ -103,7 +101,7 @@ def test_equal_operations_share_one_expansion() -> None:
         collective("broadcast", 4096, number=5, root=2),
     ]
     made = expander(rank_plan(rows))
-    first, again, *others = [made.collective(row) for row in rows]
+    first, again, *others = [made.expansion(row) for row in range(len(rows))]
     assert first is again
     assert len({id(each) for each in [first, *others]}) == 5
 
@@ -111,21 +109,21 @@ def test_equal_operations_share_one_expansion() -> None:
 def test_the_cache_forgets_the_oldest_expansions() -> None:
     rows = [collective("all_reduce", 400 + k, number=k) for k in range(4)]
     made = expander(rank_plan(rows), cached_messages=30)
-    last = made.collective(rows[3])
-    before = made.collective(rows[2])
-    assert made.collective(rows[3]) is last
-    first = made.collective(rows[0])  # 12 messages each: the third one goes
-    assert made.collective(rows[0]) is first
-    assert made.collective(rows[3]) is last
-    assert made.collective(rows[2]) is not before
-    assert before.send_sizes == made.collective(rows[2]).send_sizes
+    last = made.expansion(3)
+    before = made.expansion(2)
+    assert made.expansion(3) is last
+    first = made.expansion(0)  # 12 messages each: the third one goes
+    assert made.expansion(0) is first
+    assert made.expansion(3) is last
+    assert made.expansion(2) is not before
+    assert before.send_sizes == made.expansion(2).send_sizes
 
 
 def test_a_collective_larger_than_the_cache_is_still_expanded() -> None:
     row = collective("all_to_all", 400)
     made = expander(rank_plan([row]), cached_messages=1)
-    assert made.collective(row).messages() == 6
-    assert made.collective(row).messages() == 6
+    assert made.expansion(0).messages() == 6
+    assert made.expansion(0).messages() == 6
 
 
 def assert_refused(plan: RankPlan, match: str) -> None:

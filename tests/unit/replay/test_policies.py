@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from chakram.collectives.groups import world_group
 from chakram.plan.plan import POLICIES
 from chakram.replay.policies import preferences
-from chakram.testing.plans import collective, compute, receive, send
+from chakram.testing.plans import collective, compute, program, receive, send
 
-ROWS = [
-    compute(1, start_ns=30),
-    compute(1, after=[0], start_ns=20),
-    collective("all_reduce", 8, after=[1], start_ns=40),
-    compute(1, start_ns=10),
-    compute(1, after=[3]),
-    send(1, 8, after=[0, 3]),
-    receive(1, 8),
-    compute(1, start_ns=5),
-]
+COLUMNS = program(
+    0,
+    world_group(2),
+    [
+        compute(1, start_ns=30),
+        compute(1, after=[0], start_ns=20),
+        collective("all_reduce", 8, after=[1], start_ns=40),
+        compute(1, start_ns=10),
+        compute(1, after=[3]),
+        send(1, 8, after=[0, 3]),
+        receive(1, 8),
+        compute(1, start_ns=5),
+    ],
+).columns
 
 
 def in_order(policy: str) -> list[int]:
-    numbers = preferences(policy, ROWS)
-    return sorted(range(len(ROWS)), key=numbers.__getitem__)
+    numbers = preferences(policy, COLUMNS)
+    return sorted(range(len(COLUMNS)), key=numbers.__getitem__)
 
 
 def test_first_in_first_out_prefers_nothing() -> None:
@@ -34,7 +39,7 @@ def test_start_times_order_and_unknown_ones_come_last() -> None:
 
 
 def test_communication_goes_first_and_then_what_leads_to_it() -> None:
-    numbers = preferences("communication_first", ROWS)
+    numbers = preferences("communication_first", COLUMNS)
     assert [numbers[each] for each in (2, 5, 6)] == [0, 0, 0]
     assert [numbers[each] for each in (0, 1, 3)] == [1, 1, 1]
     assert numbers[4] == numbers[7] > 1
@@ -42,6 +47,6 @@ def test_communication_goes_first_and_then_what_leads_to_it() -> None:
 
 def test_every_policy_is_there_and_no_other() -> None:
     for policy in POLICIES:
-        assert len(preferences(policy, ROWS)) == len(ROWS)
+        assert len(preferences(policy, COLUMNS)) == len(COLUMNS)
     with pytest.raises(KeyError):
-        preferences("lifo", ROWS)
+        preferences("lifo", COLUMNS)

@@ -9,13 +9,13 @@ import pytest
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
+from chakram.program.check import check_program
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
-    RankProgram,
     ReceiveOperation,
     SendOperation,
-    check_program,
+    program_of,
 )
 
 GROUPS = (
@@ -64,9 +64,7 @@ def wait(*dependencies: int, duration_ns: int = 1) -> ComputeOperation:
 
 
 def problems(*operations) -> list[str]:
-    return check_program(
-        RankProgram(job="j", rank=0, groups=GROUPS, operations=operations)
-    )
+    return check_program(program_of(operations, job="j", rank=0, groups=GROUPS))
 
 
 def test_a_sound_program_has_no_problems() -> None:
@@ -87,7 +85,6 @@ def test_a_sound_program_has_no_problems() -> None:
     ("operations", "wanted"),
     [
         ([wait(4)], "job j rank 0 operation 0: depends on 4, which is not there"),
-        ([together(group="x")], "job j rank 0 operation 0: unknown process group 'x'"),
         ([together(group="others")], "job j rank 0 operation 0: not a member of"),
         ([together(root=2)], "job j rank 0 operation 0: root 2 is not in the group"),
         ([together(input_bytes=-1)], "job j rank 0 operation 0: negative size -1"),
@@ -113,3 +110,38 @@ def test_a_sound_program_has_no_problems() -> None:
 )
 def test_every_problem_is_found(operations: list, wanted: str) -> None:
     assert any(wanted in text for text in problems(*operations))
+
+
+def test_places_that_are_not_there_are_found() -> None:
+    sound = program_of(
+        [together(), message(), replace(uneven((3, 2), (3, 0)), number=1)],
+        job="j",
+        rank=0,
+        groups=GROUPS,
+    )
+    assert check_program(sound) == []
+    for fields, wanted in (
+        ({"groups": ()}, "operation 0: unknown process group: 0 of 0"),
+        ({"peers": ()}, "operation 1: peer 0 of 0"),
+        ({"splits": ()}, "operation 2: splits 0, not 0, of 0"),
+    ):
+        assert any(wanted in text for text in check_program(replace(sound, **fields)))
+
+
+def test_operations_of_groups_that_are_not_there_make_no_program() -> None:
+    with pytest.raises(ValueError, match="unknown process group 'x'"):
+        problems(together(group="x"))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [wait(1), replace(wait(), stream=-2, start_ns=0, node_id=2**64 - 1)],
+        [message(), message(ReceiveOperation, peer=7, tag=-1, name="\ud800")],
+        [together(root=1), replace(uneven((3, 2), (3, 0)), number=1)],
+    ],
+)
+def test_a_program_gives_the_operations_that_it_was_made_of(rows: list) -> None:
+    made = program_of(rows, job="j", rank=0, groups=GROUPS)
+    assert list(made.operations) == rows

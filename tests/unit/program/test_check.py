@@ -9,13 +9,14 @@ import pytest
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
-from chakram.program.job_check import check_job
+from chakram.program.check import check_job
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
     RankProgram,
     ReceiveOperation,
     SendOperation,
+    program_of,
 )
 
 PAIR = ProcessGroup(name="g", ranks=(0, 1))
@@ -54,7 +55,7 @@ def message(kind: type, peer: int, *dependencies: int, number: int = 0, tag: int
 
 
 def program(rank: int, *operations, groups=(PAIR,)) -> RankProgram:
-    return RankProgram(job="j", rank=rank, groups=groups, operations=operations)
+    return program_of(operations, job="j", rank=rank, groups=groups)
 
 
 def test_programs_that_fit_pass() -> None:

@@ -1,0 +1,327 @@
+"""Programs as messages, and back, checked: for agents, and in saved plans.
+
+A message has columns as bytes: reading one is copying them.  What a message may cost is
+bounded by what its programs have in all, for a short one may name the same columns,
+groups and splits many times.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from chakram.collectives.algorithms.listed import MAX_PARTS
+from chakram.collectives.groups import ProcessGroup
+from chakram.collectives.splits import Splits
+from chakram.control.field_checks import (
+    MAX_NAMES,
+    MAX_TEXT,
+    Fault,
+    between,
+    check_count,
+    collective_op,
+    name_text,
+    rows,
+    size,
+    text,
+)
+from chakram.control.listed_codec import decode_listed, encode_listed
+from chakram.control.protocol_messages import pb
+from chakram.program.check import ProgramChecks, are_ends, largest
+from chakram.program.columns import COLLECTIVE, RECEIVE, OperationColumns
+from chakram.program.operations import RankProgram, RankSplits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from chakram.collectives.algorithms.listed import ListedAlgorithm
+    from chakram.collectives.ops import CollectiveOp
+    from chakram.program.columns import Column
+
+__all__ = [
+    "MAX_ALL_OPERATIONS",
+    "MAX_JOBS",
+    "MAX_RANKS",
+    "decode_programs",
+    "encode_programs",
+]
+
+MAX_JOBS: Final = 2**14
+MAX_RANKS: Final = 4096
+MAX_ALL_OPERATIONS: Final = 2**26
+"""Of all programs of a job: what checks and replay take time and memory for."""
+
+_MAX_OPERATIONS = 2**20
+_MAX_GROUPS = 2**14
+_MAX_LISTED = 2**10
+"""Users' algorithms, one for every size of group and root."""
+_MAX_SPLITS = 2**24
+_MAX_ALGORITHMS = 2**16
+_MAX_ALL_DEPENDENCIES = 2**28
+_MAX_ALL_MEMBERS = 2**28
+_MAX_ALL_PARTS = 2**28
+
+_COLUMNS: Final = (
+    ("node_ids", "Q"),
+    ("name_ends", "I"),
+    ("dependency_ends", "I"),
+    ("amounts", "q"),
+    ("trace_bytes", "q"),
+    ("targets", "I"),
+    ("numbers", "I"),
+    ("details", "q"),
+    ("algorithms", "I"),
+    ("starts_ns", "q"),
+    ("splits", "I"),
+)
+"""Those with a number for each operation, and the type of it."""
+
+_MAY_BE_EMPTY = ("starts_ns", "splits")
+
+_T = TypeVar("_T")
+
+
+def encode_programs(job: str, programs: Sequence[RankProgram]) -> pb.JobPrograms:
+    """Return the message of programs of one job."""
+    groups: dict[ProcessGroup, int] = {}
+    columns: dict[int, OperationColumns] = {}
+    splits: dict[RankSplits, int] = {}
+    listed: dict[ListedAlgorithm, int] = {}
+    encoded = []
+    for program in programs:
+        columns.setdefault(id(program.columns), program.columns)
+        encoded.append(
+            pb.RankProgram(
+                rank=program.rank,
+                groups=_places(program.groups, groups),
+                peers=program.peers,
+                splits=_places(program.splits, splits),
+                algorithms=_places(program.algorithms, listed),
+            )
+        )
+    place_of = {known: place for place, known in enumerate(columns)}
+    for message, program in zip(encoded, programs, strict=True):
+        message.columns = place_of[id(program.columns)]
+    return pb.JobPrograms(
+        job=job,
+        groups=[pb.ProcessGroup(name=each.name, ranks=each.ranks) for each in groups],
+        columns=[_encode_columns(each) for each in columns.values()],
+        splits=[
+            pb.RankSplits(
+                sent_bytes=each.splits.sent_bytes,
+                received_bytes=each.splits.received_bytes,
+                passed_bytes=each.passed_bytes,
+            )
+            for each in splits
+        ],
+        listed_algorithms=[encode_listed(how) for how in listed],
+        programs=encoded,
+    )
+
+
+def _places(items: Iterable[_T], known: dict[_T, int]) -> list[int]:
+    return [known.setdefault(item, len(known)) for item in items]
+
+
+def _encode_columns(columns: OperationColumns) -> pb.OperationColumns:
+    return pb.OperationColumns(
+        kinds=columns.kinds,
+        names=columns.names,
+        dependencies=_bytes(columns.dependencies),
+        without_node=sorted(columns.without_node),
+        all_algorithms=[
+            pb.OperationAlgorithm(op=op.value, algorithm=algorithm)
+            for op, algorithm in columns.all_algorithms
+        ],
+        **{name: _bytes(getattr(columns, name)) for name, _ in _COLUMNS},
+    )
+
+
+def _bytes(column: Column) -> bytes:
+    if sys.byteorder == "big":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
+
+
+def decode_programs(
+    message: pb.JobPrograms, *, is_checked: bool = False
+) -> tuple[RankProgram, ...]:
+    """Return the programs of a message; Fault if one is wrong.
+
+    Args:
+        message: What came.
+        is_checked: Leave out whether the programs are whole: whoever handed them over
+            has seen to it, or sees to it later.
+    """
+    job = name_text("job", message.job)
+    groups = rows("groups", message.groups, decode_group, most=_MAX_GROUPS)
+    if len({group.name for group in groups}) != len(groups):
+        raise Fault("groups", "two process groups have one name")
+    columns = rows("columns", message.columns, decode_columns, most=MAX_RANKS)
+    splits = rows("splits", message.splits, _decode_splits, most=_MAX_SPLITS)
+    listed = rows(
+        "listed_algorithms", message.listed_algorithms, decode_listed, most=_MAX_LISTED
+    )
+    checks = ProgramChecks()
+
+    def decode_program(each: pb.RankProgram) -> RankProgram:
+        check_count("peers", each.peers, MAX_NAMES)
+        program = RankProgram(
+            job=job,
+            rank=between("rank", each.rank, 0, MAX_NAMES),
+            groups=tuple(_chosen("groups", each.groups, groups)),
+            columns=_chosen("columns", [each.columns], columns)[0],
+            peers=tuple(between("peers", peer, 0, MAX_NAMES) for peer in each.peers),
+            splits=tuple(_chosen("splits", each.splits, splits)),
+            algorithms=tuple(_chosen("algorithms", each.algorithms, listed)),
+        )
+        if len(set(each.groups)) != len(each.groups):
+            raise Fault("groups", "a process group stands there twice")
+        if len(set(each.peers)) != len(each.peers):
+            raise Fault("peers", "a rank stands there twice")
+        return program
+
+    programs = rows("programs", message.programs, decode_program, most=MAX_RANKS)
+    for what, number, most in (
+        ("operations", lambda each: len(each.columns), MAX_ALL_OPERATIONS),
+        (
+            "dependencies",
+            lambda each: len(each.columns.dependencies),
+            _MAX_ALL_DEPENDENCIES,
+        ),
+        (
+            "members of groups",
+            lambda each: sum(len(group.ranks) for group in each.groups),
+            _MAX_ALL_MEMBERS,
+        ),
+        (
+            "parts of splits",
+            lambda each: sum(
+                len(own.splits.sent_bytes) + len(own.passed_bytes)
+                for own in each.splits
+            ),
+            _MAX_ALL_PARTS,
+        ),
+    ):
+        total = sum(map(number, programs))
+        if total > most:
+            raise Fault(
+                "programs", f"{total} {what} in all, at most {most} are allowed"
+            )
+    for place, program in enumerate(() if is_checked else programs):
+        problems = checks.problems(program)
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise Fault(f"programs[{place}]", problems[0] + more)
+    return programs
+
+
+def _chosen(name: str, places: Sequence[int], items: Sequence[_T]) -> list[_T]:
+    """Return the items at *places*; Fault if there is none at one of them."""
+    for place in places:
+        if place >= len(items):
+            raise Fault(name, f"{place} of {len(items)}")
+    return [items[place] for place in places]
+
+
+def decode_group(message: pb.ProcessGroup) -> ProcessGroup:
+    """Return the process group of a message; Fault if it is wrong."""
+    check_count("ranks", message.ranks, MAX_NAMES)
+    try:
+        return ProcessGroup(
+            name=name_text("name", message.name), ranks=tuple(message.ranks)
+        )
+    except ValueError as error:
+        raise Fault("ranks", str(error)) from None
+
+
+def _decode_splits(message: pb.RankSplits) -> RankSplits:
+    check_count("sent_bytes", message.sent_bytes, MAX_NAMES)
+    check_count("received_bytes", message.received_bytes, MAX_NAMES)
+    check_count("passed_bytes", message.passed_bytes, MAX_PARTS)
+    return RankSplits(
+        Splits(
+            tuple(size("sent_bytes", part) for part in message.sent_bytes),
+            tuple(size("received_bytes", part) for part in message.received_bytes),
+        ),
+        tuple(size("passed_bytes", part) for part in message.passed_bytes),
+    )
+
+
+def decode_columns(message: pb.OperationColumns) -> OperationColumns:
+    """Return the columns of a message; Fault if they do not fit one another.
+
+    Whether they fit a program says ``chakram.program.check``.
+    """
+    kinds = message.kinds
+    check_count("kinds", kinds, _MAX_OPERATIONS)
+    if max(kinds, default=0) > RECEIVE:
+        raise Fault("kinds", "an operation of no kind that this version knows")
+    columns = {
+        name: _column(
+            name,
+            code,
+            getattr(message, name),
+            0 if name in _MAY_BE_EMPTY and not getattr(message, name) else len(kinds),
+        )
+        for name, code in _COLUMNS
+    }
+    dependencies = _column("dependencies", "I", message.dependencies)
+    if not are_ends(columns["dependency_ends"], len(dependencies), len(dependencies)):
+        raise Fault("dependency_ends", "do not divide the dependencies")
+    _check_names(message.names, columns["name_ends"])
+    all_algorithms = rows(
+        "all_algorithms",
+        message.all_algorithms,
+        _decode_algorithm,
+        most=_MAX_ALGORITHMS,
+    )
+    if COLLECTIVE in kinds and largest(columns["algorithms"]) >= len(all_algorithms):
+        raise Fault(
+            "algorithms", f"{largest(columns['algorithms'])} of {len(all_algorithms)}"
+        )
+    without_node = frozenset(message.without_node)
+    if max(without_node, default=-1) >= len(kinds):
+        raise Fault("without_node", f"{max(without_node)} of {len(kinds)} operations")
+    return OperationColumns(
+        kinds=kinds,
+        names=message.names,
+        dependencies=dependencies,
+        without_node=without_node,
+        all_algorithms=all_algorithms,
+        **columns,
+    )
+
+
+def _check_names(names: bytes, ends: Column) -> None:
+    if not are_ends(ends, len(names), MAX_TEXT):
+        raise Fault("name_ends", f"do not divide names into parts of {MAX_TEXT} bytes")
+    try:
+        names.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise Fault("names", "are no UTF-8") from None
+    # No name ends within a character.
+    if any(end < len(names) and names[end] & 0xC0 == 0x80 for end in ends):
+        raise Fault("name_ends", "divide a character")
+
+
+def _decode_algorithm(message: pb.OperationAlgorithm) -> tuple[CollectiveOp, str]:
+    return collective_op("op", message.op), text("algorithm", message.algorithm)
+
+
+def _column(name: str, code: str, data: bytes, count: int | None = None) -> Column:
+    """Return the numbers of a column; Fault if they are not *count*."""
+    column = array(code)
+    found, rest = divmod(len(data), column.itemsize)
+    if rest or found != (found if count is None else count):
+        wanted = f"numbers of {column.itemsize} bytes"
+        raise Fault(
+            name,
+            f"{len(data)} bytes for {wanted if count is None else f'{count} {wanted}'}",
+        )
+    column.frombytes(data)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
