@@ -62,7 +62,6 @@ cdef class PlainNodes(NodeBytes):
     cdef bint _notes_kernels
     # By type of a node, what is written before its name for others.
     cdef list _prefixes
-    cdef const int[::1] _prefix_bytes
     # How far the columns are filled, and what the builder has before them.
     cdef int _rows
     cdef int _comm
@@ -105,13 +104,12 @@ cdef class PlainNodes(NodeBytes):
                    is_kernel="bint")
     cdef bint _take_node(self, const unsigned char* data, Py_ssize_t start,
                          Py_ssize_t end, long long offset) except -1
-    @cython.locals(skip="int", at="Py_ssize_t", left="Py_ssize_t")
-    cdef void _pass_prefix(self, const unsigned char* data) except *
+    @cython.locals(prefix="bytes", skip="int", at="Py_ssize_t", place="int")
+    cdef Py_ssize_t _own_name_at(self, const unsigned char* data) except -1
     cdef _note_kernel(self)
     cdef _flush(self)
     @cython.locals(node_type="int", seen="int")
     cdef bint _mean(self, const unsigned char* data) except -1
-    @cython.locals(at="Py_ssize_t")
     cdef bint _is_record(self, const unsigned char* data) except -1
     @cython.locals(needed="int")
     cdef bint _mean_collective(self) noexcept

@@ -127,7 +127,6 @@ class PlainNodes(NodeBytes):
         self._on_kernel = on_kernel
         self._notes_kernels = on_kernel is not None
         self._prefixes = [PREFIXES.get(each, "").encode() for each in range(_TYPES)]
-        self._prefix_bytes = array("i", map(len, self._prefixes))
         self._make_columns()
         self._rows = 0
         self._comm = 0
@@ -207,7 +206,9 @@ class PlainNodes(NodeBytes):
         row = self._rows
         self._node_ids[row] = self._node_id
         self._kinds[row] = self._kind
-        self._pass_prefix(data)
+        if self._name_at < self._name_end and data[self._name_at] < 91:
+            # A capital, as every prefix has it first; most names have none.
+            self._name_at = self._own_name_at(data)
         self._name_numbers[row] = self._names.put(data, self._name_at, self._name_end)
         self._file_offsets[row] = offset
         self._durations_ns[row] = self._duration * self._duration_unit_ns
@@ -240,17 +241,16 @@ class PlainNodes(NodeBytes):
                 break
         return True
 
-    def _pass_prefix(self, data: Bytes) -> None:
-        """Leave out what was written before the name for others."""
-        skip = self._prefix_bytes[self._node_type]
-        at, left = self._name_at, self._name_end - self._name_at
-        if (
-            skip
-            and left >= skip
-            and data[at + skip - 2] == 58  # a colon
-            and bytes(data[at : at + skip]) == self._prefixes[self._node_type]
-        ):
-            self._name_at = at + skip
+    def _own_name_at(self, data: Bytes) -> int:
+        """Return where the name begins behind what was written there for others."""
+        prefix = self._prefixes[self._node_type]
+        skip, at = len(prefix), self._name_at
+        if self._name_end - at < skip:
+            return at
+        for place in range(skip):
+            if data[at + place] != prefix[place]:
+                return at
+        return at + skip
 
     def _note_kernel(self) -> None:
         # What ends at once has no stream in the graph, but may name one.
@@ -301,7 +301,11 @@ class PlainNodes(NodeBytes):
             self._stream = _NO_VALUE
         if node_type in (_COMP, _LOAD, _STORE):
             self._kind = _COMPUTE if node_type == _COMP else _MEMORY
-            if self._odd & OF_COMPUTE or self._is_record(data):
+            if self._odd & OF_COMPUTE:
+                return False
+            if self._name_end - self._name_at == _RECORD_BYTES and self._is_record(
+                data
+            ):
                 return False
             if seen & HAS_ON_CPU and self._on_cpu:
                 self._stream = _CPU_STREAM
@@ -337,13 +341,7 @@ class PlainNodes(NodeBytes):
 
     def _is_record(self, data: Bytes) -> bool:
         """Say whether it is a ``record_param_comms``, which may state a group."""
-        at = self._name_at
-        return (
-            self._name_end - at == _RECORD_BYTES
-            and data[at] == 114  # r
-            and data[at + 6] == 95  # _
-            and bytes(data[at : self._name_end]) == _RECORD
-        )
+        return bytes(data[self._name_at : self._name_end]) == _RECORD
 
     def _mean_collective(self) -> bool:
         needed = HAS_TYPE | HAS_SIZE
