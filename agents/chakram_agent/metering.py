@@ -10,7 +10,7 @@ from array import array
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.program.operations import CollectiveOperation
+from chakram.program.columns import COLLECTIVE
 from chakram.results.counters import (
     TOTAL_SLOTS,
     fct_bucket,
@@ -52,12 +52,13 @@ class Metering:
         self._before = self.totals()
         self._ops = {
             rank.number: [
-                operation.op
-                if isinstance(operation, CollectiveOperation)
+                columns.all_algorithms[place][0]
+                if kind == COLLECTIVE
                 else CollectiveOp.SEND_RECV
-                for operation in rank.program.operations
+                for kind, place in zip(columns.kinds, columns.algorithms, strict=True)
             ]
             for rank in plan.ranks
+            for columns in (rank.program.columns,)
         }
 
     def add_shard(self, number: int, counters: SharedCounters) -> None:

@@ -1,12 +1,14 @@
 """Laws of every collective algorithm."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import ROOTED, CollectiveOp
-from chakram.collectives.schedule import rank_schedule
+from chakram.collectives.schedule import rank_schedule, transfer_bytes
 from chakram.collectives.schedule_check import (
     check_schedule,
     received_bytes,
@@ -71,3 +73,33 @@ def test_sends_need_receives_of_earlier_steps_only(
     )
     for send in share.sends:
         assert all(share.receives[need].step < send.step for need in send.needs)
+
+
+RINGS = [
+    (op, name)
+    for op in (
+        CollectiveOp.ALL_REDUCE,
+        CollectiveOp.ALL_GATHER,
+        CollectiveOp.REDUCE_SCATTER,
+    )
+    for name in ("ring(chunks=3)", "ring(channels=2)", "ring(channels=3,chunks=2)")
+]
+
+
+@given(
+    which=st.sampled_from([*EVERY_ALGORITHM, *RINGS]),
+    nranks=st.integers(1, 24),
+    size=st.integers(0, 500) | st.integers(0, 10**9),
+    data=st.data(),
+)
+def test_sizes_of_what_is_sent_are_those_of_its_messages(
+    which: tuple[CollectiveOp, str], nranks: int, size: int, data: st.DataObject
+) -> None:
+    position, root = (data.draw(st.integers(0, nranks - 1)) for _ in range(2))
+    how = algorithm(*which)
+    assert how.sent_sizes(
+        position, nranks=nranks, root=root, input_bytes=size
+    ) == Counter(
+        transfer_bytes(how, send, nranks=nranks, input_bytes=size)
+        for send in how.sends(position, nranks=nranks, root=root)
+    )

@@ -17,11 +17,12 @@ expands its own 1,023 transfers of an all-to-all and never the million of all ra
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from chakram.collectives.ops import CollectiveOp
     from chakram.collectives.splits import Splits
@@ -57,7 +58,21 @@ class Transfer(NamedTuple):
         return (self.chunk, *self.further, *self.after)
 
 
-class Algorithm(Protocol):
+class Sending(Protocol):
+    """What sizes of messages follow from."""
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends, steps ascending."""
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk.
+
+        Together they are the buffer, exactly; all send buffers in an all_to_all and
+        a send_recv.
+        """
+
+
+class Algorithm(Sending, Protocol):
     """How one collective is done; stateless, one instance serves all sizes."""
 
     def __hash__(self) -> int:
@@ -87,21 +102,16 @@ class Algorithm(Protocol):
         source and destination has its chunks, by source, then by destination.
         """
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends, steps ascending."""
-
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* receives, steps ascending."""
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return (channel, position) of all whom *position* sends to."""
 
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk.
-
-        Together they are the buffer, exactly; all send buffers in an all_to_all and
-        a send_recv.
-        """
+    def sent_sizes(
+        self, position: int, *, nranks: int, root: int, input_bytes: int
+    ) -> Mapping[int, int]:
+        """Return how many messages of each size *position* sends."""
 
 
 class LocalTransfer(NamedTuple):
@@ -280,7 +290,7 @@ class _Arrivals:
 
 
 def transfer_bytes(
-    algorithm: Algorithm,
+    algorithm: Sending,
     transfer: Transfer | LocalTransfer,
     *,
     nranks: int,
@@ -295,6 +305,25 @@ def transfer_bytes(
             chunk, nranks=nranks, input_bytes=input_bytes
         )
     return size_bytes
+
+
+def counted_sizes(
+    algorithm: Sending, position: int, *, nranks: int, root: int, input_bytes: int
+) -> Mapping[int, int]:
+    """Return how many messages of each size *position* sends, one after the other."""
+    counts: Counter[int] = Counter()
+    sizes: dict[int, int] = {}
+    for transfer in algorithm.sends(position, nranks=nranks, root=root):
+        # A position of a group of a thousand may send one chunk a thousand times.
+        size = sizes.get(transfer.chunk) if not transfer.further else None
+        if size is None:
+            size = transfer_bytes(
+                algorithm, transfer, nranks=nranks, input_bytes=input_bytes
+            )
+            if not transfer.further:
+                sizes[transfer.chunk] = size
+        counts[size] += 1
+    return counts
 
 
 _NONE_SEEN = (0, 0, -1)

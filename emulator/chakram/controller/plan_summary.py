@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.ops import nccl_size_bytes
 from chakram.controller.job_loading import job_warnings
 from chakram.controller.plan_shares import (
     Share,
     Shares,
+    algorithm_used,
     messages_of_splits,
     within_host_bytes,
 )
 from chakram.plan.wire_cost import overhead_bytes_of
-from chakram.program.operations import (
-    CollectiveOperation,
-    ComputeOperation,
-    SendOperation,
-    split_matrices,
-)
+from chakram.program.operations import split_matrices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from chakram.collectives.splits import Matrix
     from chakram.controller.job_loading import LoadedJob
@@ -180,74 +175,66 @@ def _count(
     shares: Shares,
     lines: dict[tuple[object, ...], CollectiveLine],
     matrices: Mapping[tuple[str, str, int], Matrix],
-) -> list[Share]:
-    """Return what a rank sends; count what it begins among *lines*."""
-    job = rank.program.job
-    groups = {group.name: group for group in rank.program.groups}
-    sent: list[Share] = []
-    for operation in rank.program.operations:
-        if isinstance(operation, CollectiveOperation):
-            members = groups[operation.group].ranks
-            nranks = len(members)
-            how = algorithm_of(
-                operation.op,
-                operation.algorithm,
-                nranks=nranks,
-                root=operation.root,
-                listed=rank.program.algorithms,
-            )
-            position = members.index(rank.program.rank)
-            if operation.splits is not None and position:
-                messages = messages_of_splits(
-                    how, operation, operation.splits, position
-                )
-                sent.append(shares.of_messages(size for _, size in messages))
-                continue
-            of_all = shares.of_collective(
-                how,
-                operation,
-                nranks=nranks,
-                matrix=matrices.get((job, operation.group, operation.number)),
-            )
-            sent.append(of_all[position])
-            if position:
-                continue  # counted once, by the first member
-            _add(
-                lines,
-                CollectiveLine(
-                    job=job,
-                    op=operation.op.value,
-                    algorithm=operation.algorithm,
-                    group_ranks=nranks,
-                    size_bytes=nccl_size_bytes(
-                        operation.op, input_bytes=operation.input_bytes, nranks=nranks
-                    ),
-                    trace_bytes=nccl_size_bytes(
-                        operation.op, input_bytes=operation.trace_bytes, nranks=nranks
-                    ),
-                    count=1,
-                    messages=sum(share.messages for share in of_all),
-                    bytes_per_rank=max(share.payload_bytes for share in of_all),
+) -> Iterator[Share]:
+    """Yield what a rank sends; count what it begins among *lines*."""
+    program = rank.program
+    for use, count in program.columns.collective_uses.items():
+        group = program.groups[use.group]
+        nranks, position = len(group.ranks), group.position(program.rank)
+        how = algorithm_used(program, use)
+        if use.splits is not None and position:
+            messages = messages_of_splits(program, use, how, position)
+            yield shares.of_messages(size for _, size in messages)
+            continue
+        of_all = shares.of_collective(
+            how,
+            use,
+            nranks=nranks,
+            matrix=None
+            if use.number is None
+            else matrices[program.job, group.name, use.number],
+        )
+        yield _times(of_all[position], count)
+        if position:
+            continue  # counted once, by the first member
+        _add(
+            lines,
+            CollectiveLine(
+                job=program.job,
+                op=use.op.value,
+                algorithm=use.algorithm,
+                group_ranks=nranks,
+                size_bytes=nccl_size_bytes(
+                    use.op, input_bytes=use.input_bytes, nranks=nranks
                 ),
-            )
-        elif isinstance(operation, SendOperation):
-            share = shares.of_message(operation.size_bytes)
-            sent.append(share)
-            _add(
-                lines,
-                CollectiveLine(
-                    job=job,
-                    op="send",
-                    algorithm=None,
-                    group_ranks=2,
-                    size_bytes=operation.size_bytes,
-                    trace_bytes=operation.trace_bytes,
-                    count=1,
-                    messages=1,
-                    bytes_per_rank=operation.size_bytes,
+                trace_bytes=nccl_size_bytes(
+                    use.op, input_bytes=use.trace_bytes, nranks=nranks
                 ),
-            )
-    return sent
+                count=count,
+                messages=count * sum(share.messages for share in of_all),
+                bytes_per_rank=max(share.payload_bytes for share in of_all),
+            ),
+        )
+    for message, count in program.columns.message_uses.items():
+        yield _times(shares.of_messages([message.size_bytes]), count)
+        _add(
+            lines,
+            CollectiveLine(
+                job=program.job,
+                op="send",
+                algorithm=None,
+                group_ranks=2,
+                size_bytes=message.size_bytes,
+                trace_bytes=message.trace_bytes,
+                count=count,
+                messages=count,
+                bytes_per_rank=message.size_bytes,
+            ),
+        )
+
+
+def _times(share: Share, count: int) -> Share:
+    return Share(*(count * number for number in share))
 
 
 def _add(lines: dict[tuple[object, ...], CollectiveLine], line: CollectiveLine) -> None:
@@ -256,14 +243,9 @@ def _add(lines: dict[tuple[object, ...], CollectiveLine], line: CollectiveLine) 
     if known is None:
         lines[key] = line
         return
-    lines[key] = CollectiveLine(
-        job=line.job,
-        op=line.op,
-        algorithm=line.algorithm,
-        group_ranks=line.group_ranks,
-        size_bytes=line.size_bytes,
-        trace_bytes=line.trace_bytes,
-        count=known.count + 1,
+    lines[key] = replace(
+        line,
+        count=known.count + line.count,
         messages=known.messages + line.messages,
         bytes_per_rank=max(known.bytes_per_rank, line.bytes_per_rank),
     )
@@ -277,17 +259,10 @@ def _job_line(job: LoadedJob) -> JobLine:
         digest=job.digest,
         ranks=job.nranks,
         nodes=job.nodes,
-        operations=sum(len(program.operations) for program in job.programs),
+        operations=sum(len(program.columns) for program in job.programs),
         groups=len({group.name for each in job.programs for group in each.groups}),
         size_scale=job.size_scale,
-        compute_ns=max(
-            sum(
-                operation.duration_ns
-                for operation in program.operations
-                if isinstance(operation, ComputeOperation)
-            )
-            for program in job.programs
-        ),
+        compute_ns=max(program.columns.compute_ns for program in job.programs),
     )
 
 

@@ -24,10 +24,7 @@ from chakram.errors import PlanError
 from chakram.plan.plan import PortPlan, QueuePairPlan
 from chakram.program.operations import (
     POINT_TO_POINT,
-    CollectiveOperation,
     RankProgram,
-    ReceiveOperation,
-    SendOperation,
 )
 
 if TYPE_CHECKING:
@@ -248,20 +245,17 @@ def _pairs(
     point_to_point: set[tuple[int, int]] = set()
     ranks = {program.rank for program in programs}
     for program in programs:
-        for operation in program.operations:
-            if isinstance(operation, CollectiveOperation):
-                uses[
-                    operation.group, operation.op, operation.algorithm, operation.root
-                ] = None
-            elif isinstance(operation, SendOperation | ReceiveOperation):
-                if operation.peer not in ranks:
-                    raise PlanError(
-                        f"job {job}: rank {program.rank}",
-                        f"exchanges messages with rank {operation.peer}, which is "
-                        "not in the job",
-                        "add the trace of that rank",
-                    )
-                point_to_point.add(_ascending(program.rank, operation.peer))
+        for use in program.columns.collective_uses:
+            name = program.groups[use.group].name
+            uses[name, use.op, use.algorithm, use.root] = None
+        for peer in program.peers:
+            if peer not in ranks:
+                raise PlanError(
+                    f"job {job}: rank {program.rank}",
+                    f"exchanges messages with rank {peer}, which is not in the job",
+                    "add the trace of that rank",
+                )
+            point_to_point.add(_ascending(program.rank, peer))
     by_group: dict[str, set[tuple[int, int, int]]] = {}
     listed: dict[ListedAlgorithm, None] = {
         each: None for program in programs for each in program.algorithms

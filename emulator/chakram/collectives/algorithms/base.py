@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.ops import CollectiveOp, buffer_bytes
-from chakram.collectives.schedule import part_bytes
+from chakram.collectives.schedule import counted_sizes, part_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from chakram.collectives.schedule import Transfer
 
@@ -34,6 +34,18 @@ class Scheduled(ABC):
             (transfer.channel, transfer.dst)
             for transfer in self.sends(position, nranks=nranks, root=root)
         }
+
+    def sent_sizes(
+        self, position: int, *, nranks: int, root: int, input_bytes: int
+    ) -> Mapping[int, int]:
+        """Return how many messages of each size *position* sends."""
+        return counted_sizes(
+            self, position, nranks=nranks, root=root, input_bytes=input_bytes
+        )
+
+    @abstractmethod
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk."""
 
     @abstractmethod
     def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:

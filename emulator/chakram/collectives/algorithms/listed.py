@@ -16,11 +16,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp, buffer_bytes
-from chakram.collectives.schedule import Transfer, rank_schedule
+from chakram.collectives.schedule import Transfer, counted_sizes, rank_schedule
 from chakram.collectives.schedule_check import build_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chakram.collectives.schedule import Algorithm
 
@@ -180,6 +180,14 @@ class ListedAlgorithm:
     def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
         """Yield what *position* receives."""
         return map(self._transfer, self._receives[position])
+
+    def sent_sizes(
+        self, position: int, *, nranks: int, root: int, input_bytes: int
+    ) -> Mapping[int, int]:
+        """Return how many messages of each size *position* sends."""
+        return counted_sizes(
+            self, position, nranks=nranks, root=root, input_bytes=input_bytes
+        )
 
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return (channel, position) of all whom *position* sends to."""

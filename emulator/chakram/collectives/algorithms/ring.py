@@ -16,6 +16,7 @@ workstations, 2009; NCCL's ring uses the same order of chunks.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,7 +30,7 @@ from chakram.collectives.ops import CollectiveOp, buffer_bytes
 from chakram.collectives.schedule import Transfer, part_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 BOTH_WAYS: tuple[RankOrder, ...] = (ASCENDING, DESCENDING)
 """The orders of a bidirectional ring."""
@@ -42,7 +43,10 @@ class RingAlgorithm(OverRings):
     Attributes:
         channels: Rings; each carries its share of every position's part.
         chunks: Slices of what moves in one step on one channel.
+        shifts: Of each way around: which place's part is sent first, from the own one.
     """
+
+    shifts: ClassVar[tuple[int, ...]]
 
     def nchunks(self, nranks: int) -> int:
         """Return one per rank, channel and slice, in this order."""
@@ -73,6 +77,31 @@ class RingAlgorithm(OverRings):
             for channel in range(self.channels)
         ]
         return self._transfers(sources, nranks)
+
+    def sent_sizes(
+        self, position: int, *, nranks: int, root: int, input_bytes: int
+    ) -> Mapping[int, int]:
+        """Return how many messages of each size *position* sends.
+
+        On its way around, a place sends the parts of all places but one.  Parts are
+        floor or ceiling of their mean, so nothing need be counted one by one: all
+        positions of a group of a thousand send millions of messages.
+        """
+        if nranks == 1:
+            return {}
+        total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
+        nparts = self.nchunks(nranks)
+        size, larger = divmod(total_bytes, nparts)
+        counts: Counter[int] = Counter()
+        for shift in self.shifts:
+            counts[size] += nparts - larger
+            counts[size + 1] += larger
+            for channel in range(self.channels):
+                left_out = self._neighbour(position, channel, nranks, ahead=shift + 1)
+                first = (left_out * self.channels + channel) * self.chunks
+                for chunk in range(first, first + self.chunks):
+                    counts[part_bytes(total_bytes, nparts=nparts, part=chunk)] -= 1
+        return +counts
 
     @abstractmethod
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
@@ -112,9 +141,10 @@ class RingReduceScatter(RingAlgorithm):
     """After step s the partial sum of a chunk has met s + 2 contributions."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
+    shifts: ClassVar[tuple[int, ...]] = (-1,)
 
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
-        return self._around(sources, nranks, shift=-1, reduce=True)
+        return self._around(sources, nranks, shift=self.shifts[0], reduce=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +152,10 @@ class RingAllGather(RingAlgorithm):
     """Every position passes on in step s what it got in step s - 1."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
+    shifts: ClassVar[tuple[int, ...]] = (0,)
 
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
-        return self._around(sources, nranks, shift=0, reduce=False)
+        return self._around(sources, nranks, shift=self.shifts[0], reduce=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +163,12 @@ class RingAllReduce(RingAlgorithm):
     """A reduce_scatter that ends one position further, then an all_gather."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+    shifts: ClassVar[tuple[int, ...]] = (0, 1)
 
     def _transfers(self, sources: list[int], nranks: int) -> Iterator[Transfer]:
         # The first half leaves the part of the next place complete at each place.
-        yield from self._around(sources, nranks, shift=0, reduce=True)
+        first, second = self.shifts
+        yield from self._around(sources, nranks, shift=first, reduce=True)
         yield from self._around(
-            sources, nranks, shift=1, reduce=False, first=nranks - 1
+            sources, nranks, shift=second, reduce=False, first=nranks - 1
         )

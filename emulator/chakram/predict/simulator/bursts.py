@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
-from chakram.collectives.schedule import transfer_bytes
 from chakram.collectives.uneven import splits_bytes, uneven_messages
 from chakram.plan.wire_cost import packets_of
-from chakram.program.operations import CollectiveOperation, SendOperation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from chakram.collectives.schedule import Algorithm
     from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
+    from chakram.program.columns import CollectiveUse
     from chakram.program.operations import RankProgram
 
 __all__ = [
@@ -115,43 +114,35 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
     total = Traffic()
     known: dict[tuple[object, ...], Traffic] = {}
     for program in programs:
-        groups = {group.name: group for group in program.groups}
-        for operation in program.operations:
-            if isinstance(operation, SendOperation):
-                total += _message(operation.size_bytes, path_mtu)
-            elif isinstance(operation, CollectiveOperation):
-                ranks = groups[operation.group].ranks
-                if operation.splits is None and program.rank != ranks[0]:
-                    continue  # counted by the first rank of its group
-                how = algorithm_of(
-                    operation.op,
-                    operation.algorithm,
-                    nranks=len(ranks),
-                    root=operation.root,
-                    listed=program.algorithms,
+        for message, count in program.columns.message_uses.items():
+            total += _message(message.size_bytes, path_mtu) * count
+        for use, count in program.columns.collective_uses.items():
+            ranks = program.groups[use.group].ranks
+            if use.splits is None and program.rank != ranks[0]:
+                continue  # counted by the first rank of its group
+            how = algorithm_of(
+                use.op,
+                use.algorithm,
+                nranks=len(ranks),
+                root=use.root,
+                listed=program.algorithms,
+            )
+            if use.splits is not None:
+                position = ranks.index(program.rank)
+                own = program.splits[use.splits]
+                pair_bytes = splits_bytes(
+                    how, own.splits, own.passed_bytes, position=position
                 )
-                if operation.splits is not None:
-                    position = ranks.index(program.rank)
-                    pair_bytes = splits_bytes(
-                        how,
-                        operation.splits,
-                        operation.passed_bytes,
-                        position=position,
-                    )
-                    for _, size_bytes in uneven_messages(
-                        how,
-                        position=position,
-                        nranks=len(ranks),
-                        pair_bytes=pair_bytes,
-                    ):
-                        total += _message(size_bytes, path_mtu)
-                    continue
-                key = (how, operation.root, operation.input_bytes, len(ranks))
-                whole = known.get(key)
-                if whole is None:
-                    whole = _collective(how, operation, len(ranks), path_mtu)
-                    known[key] = whole
-                total += whole
+                for _, size_bytes in uneven_messages(
+                    how, position=position, nranks=len(ranks), pair_bytes=pair_bytes
+                ):
+                    total += _message(size_bytes, path_mtu)
+                continue
+            key = (how, use.root, use.input_bytes, len(ranks))
+            whole = known.get(key)
+            if whole is None:
+                whole = known[key] = _collective(how, use, len(ranks), path_mtu)
+            total += whole * count
     return total
 
 
@@ -173,15 +164,15 @@ def longest_path(topology: Topology) -> int:
 
 
 def _collective(
-    how: Algorithm, operation: CollectiveOperation, nranks: int, path_mtu: int
+    how: Algorithm, use: CollectiveUse, nranks: int, path_mtu: int
 ) -> Traffic:
     """Return what all ranks of a group send in one collective."""
-    others = [each for each in range(nranks) if each != operation.root]
+    others = [each for each in range(nranks) if each != use.root]
     stride = -(-len(others) // _SAMPLED_POSITIONS) if others else 1
     looked_at = others[::stride]
     sampled = Traffic()
     for position in looked_at:
-        sampled += _share(how, operation, position, nranks, path_mtu)
+        sampled += _share(how, use, position, nranks, path_mtu)
     scaled = Traffic()
     if looked_at:
         scaled = Traffic(
@@ -189,23 +180,23 @@ def _collective(
             packets=sampled.packets * len(others) // len(looked_at),
             squares=sampled.squares * len(others) // len(looked_at),
         )
-    return scaled + _share(how, operation, operation.root, nranks, path_mtu)
+    return scaled + _share(how, use, use.root, nranks, path_mtu)
 
 
 def _share(
     how: Algorithm,
-    operation: CollectiveOperation,
+    use: CollectiveUse,
     position: int,
     nranks: int,
     path_mtu: int,
 ) -> Traffic:
     """Return what one position of a group sends."""
     total = Traffic()
-    for send in how.sends(position, nranks=nranks, root=operation.root):
-        size_bytes = transfer_bytes(
-            how, send, nranks=nranks, input_bytes=operation.input_bytes
-        )
-        total += _message(size_bytes, path_mtu)
+    sizes = how.sent_sizes(
+        position, nranks=nranks, root=use.root, input_bytes=use.input_bytes
+    )
+    for size_bytes, count in sizes.items():
+        total += _message(size_bytes, path_mtu) * count
     return total
 
 
