@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from chakram.fabric.probe import probe_kernel
+
 REPO_ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -38,3 +40,11 @@ def missing_program(name: str) -> str | None:
 def missing_root() -> str | None:
     """Return why this process may not administrate networks; None if it may."""
     return None if os.geteuid() == 0 else "this needs root"
+
+
+def why_no_lab() -> str | None:
+    """Return why no namespace lab can be built here; None if one can."""
+    for probe in probe_kernel():
+        if probe.needed and not probe.ok:
+            return f"{probe.name}: {probe.reason}"
+    return None

@@ -18,10 +18,10 @@ import pytest
 from chakram._compiled import status
 from chakram.chakra.et_pb2 import GlobalMetadata, Node
 from chakram.chakra.read.options import ReadOptions
-from chakram.chakra.read.reader import read_trace
 from chakram.config.experiment import load_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.saved_plans import load_plan, save_plan
+from chakram.testing.trace_bytes import read_trace
 from tests.big_traces import write_big_trace
 
 if TYPE_CHECKING:

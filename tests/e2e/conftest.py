@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.probe import why_no_lab
 from chakram.fabric.state import STATE_ROOT_VARIABLE
 from tests.e2e.hosts import Hosts, hosts
 from tests.e2e.processes import RunProcess
 from tests.e2e.runs import moe, star, write_experiment
 from tests.own_network import own_network
-from tests.support import require
+from tests.support import require, why_no_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.observe.catalogue import ACTIVITIES, BY_SERIES, message_size
+from chakram.observe.catalogue import (
+    ACTIVITIES,
+    message_size,
+)
 from chakram.observe.exporter import open_listener
 from chakram.results.bandwidth import bus_factor
 from chakram.testing.prometheus import (
+    BY_SERIES,
     panel_queries,
     prometheus_missing,
     start_prometheus,

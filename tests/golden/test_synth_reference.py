@@ -13,11 +13,16 @@ import pytest
 from pydantic import TypeAdapter
 
 from chakram.synth.models import MODELS
-from chakram.synth.patterns import SIZE_DISTRIBUTIONS, mean_size
+from chakram.synth.patterns import (
+    SIZE_DISTRIBUTIONS,
+)
 from chakram.synth.settings import KINDS
 from chakram.synth.settings.base import ModelTrace, Routing, SynthTrace
 from chakram.synth.settings.patterns import PatternTrace, StreamSettings
 from chakram.synth.settings.training import TrainingTrace
+from chakram.testing.random_traces import (
+    mean_size,
+)
 from tests.support import REPO_ROOT
 
 PAGE = REPO_ROOT / "docs/reference/synth.md"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
@@ -11,10 +10,9 @@ import sys
 
 import pytest
 
-from chakram.errors import FabricError, PortInUse
+from chakram.errors import PortInUse
 from chakram.fabric.loopback import check_ports_free, loopback_ports
 from chakram.fabric.process import end_process, is_alive, process_start_ticks
-from chakram.fabric.routing_check import routes_through_lo
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -88,11 +86,3 @@ def test_loopback_ports_that_are_taken_are_refused(family: str, where: str) -> N
             check_ports_free(ports)
         check_ports_free(ports[:2])
     check_ports_free(ports)
-
-
-def test_addresses_of_this_machine_route_through_lo() -> None:
-    assert routes_through_lo("127.18.0.1")
-    with pytest.raises(FabricError, match="it is not an IP address"):
-        routes_through_lo("h1")
-    with pytest.raises(FabricError, match="it does not exist"):
-        routes_through_lo("198.18.0.1", f"/proc/{os.getpid()}/fd/99999")

@@ -9,9 +9,9 @@ import pytest
 
 from chakram.chakra.lint.problems import ProblemKind, check_trace_set
 from chakram.chakra.read.options import ReadOptions, WarningKind
-from chakram.chakra.read.reader import read_trace
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.errors import TraceError, TruncatedTrace, UnsupportedTrace
+from chakram.testing.trace_bytes import read_trace
 from chakram.trace.node import NodeKind
 
 # One oddity per file, named after it.

@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 from chakram.fabric.pcap import ip_packet, read_frames
-from chakram.fabric.probe import why_no_lab
 from chakram.fabric.state import STATE_ROOT_VARIABLE
 from chakram.observe.run_results import RunResults, open_run
 from chakram.roce.icrc import ip_icrc
@@ -28,7 +27,7 @@ from chakram.roce.opcodes import ACK_CREDITS_UNUSED, NakCode, Opcode
 from chakram.roce.psn import PSN_MODULUS
 from tests.e2e.runs import completed, star, write_experiment
 from tests.interop.tshark import Decoded, decode
-from tests.support import missing_program, require
+from tests.support import missing_program, require, why_no_lab
 
 with warnings.catch_warnings():
     # Its imports warn of ciphers that nobody uses here.

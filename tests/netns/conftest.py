@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.probe import why_no_lab
 from chakram.fabric.state import STATE_ROOT_VARIABLE
 from tests.own_network import own_network
-from tests.support import require
+from tests.support import require, why_no_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

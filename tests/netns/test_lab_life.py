@@ -20,7 +20,6 @@ from chakram.fabric.lab import (
     down,
     down_unused,
     lab_status,
-    read_states,
     register_process,
     sockets_directory,
     start_lab,
@@ -73,7 +72,10 @@ async def test_stopping_twice_is_stopping_once() -> None:
 async def test_a_lab_that_is_up_stays_until_it_is_taken_down() -> None:
     await start_lab(star(2), lab_name=own_lab("stays"), lifetime="up")
 
-    (state,) = read_states()
+    (found,) = status()
+    state = found.state
+    assert found.alive
+    assert state is not None
     assert os.getsid(state.holder_pid) == state.holder_pid
     assert traffic(state, "pairs") == 2
     assert await down(own_lab("stays")) == [own_lab("stays")]
@@ -111,7 +113,7 @@ async def test_down_removes_what_a_killed_holder_left(state_root: Path) -> None:
     found = lab_status(own_lab("killed"))
     assert found is not None
     assert not found.alive
-    assert read_states() == []
+    assert not any(each.alive for each in status())
     assert len(names_of(own_lab("killed"))) == (4 if has_net_admin() else 0)
     with pytest.raises(FabricError, match="its holder does not answer"):
         read_link_counters(state)

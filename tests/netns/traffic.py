@@ -23,7 +23,6 @@ from chakram.errors import PrivilegeError
 from chakram.fabric.description import LabState, decode_state
 from chakram.fabric.netns import in_namespace, run_in_namespace
 from chakram.fabric.packet_ring import RETIRE_MS, PacketRing
-from chakram.fabric.routing_check import routes_through_lo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,15 +176,6 @@ def _has_port(switch: Any, host: Any) -> bool:
     )
 
 
-def lo(lab: LabState) -> dict[str, bool]:
-    """Return whether a host's own address, and another's, route through lo."""
-    first, second = lab.hosts[:2]
-    return {
-        "own": routes_through_lo(first.address, first.netns),
-        "other": routes_through_lo(second.address, first.netns),
-    }
-
-
 def addresses_seen(lab: LabState) -> list[str]:
     """Return the address of eth0 that is seen inside each host, one after another."""
     found: list[str] = []
@@ -229,7 +219,7 @@ def coming_back(lab: LabState) -> str:
 
 _KINDS: dict[str, Callable[..., Any]] = {
     each.__name__: each
-    for each in (pairs, flows, rate, burst, ring, lo, addresses_seen, coming_back)
+    for each in (pairs, flows, rate, burst, ring, addresses_seen, coming_back)
 }
 
 

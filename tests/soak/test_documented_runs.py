@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chakram.fabric.probe import why_no_lab
 from tests.documented import CONFIGS, PAGES, Place, config_fences, fences
 from tests.own_network import own_network
-from tests.support import require
+from tests.support import require, why_no_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

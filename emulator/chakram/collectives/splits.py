@@ -21,7 +21,6 @@ __all__ = [
     "Splits",
     "even_splits",
     "mean_bytes",
-    "message_sizes",
     "mismatch",
     "scaled_bytes",
 ]
@@ -56,15 +55,6 @@ def even_splits(input_bytes: int, *, nranks: int, position: int) -> Splits:
     """Return the splits that an all_to_all of *input_bytes* per rank has."""
     parts = tuple(part_bytes(input_bytes, nparts=nranks, part=i) for i in range(nranks))
     return Splits(parts, (parts[position],) * nranks)
-
-
-def message_sizes(sent_bytes: Sequence[int], *, position: int) -> list[int]:
-    """Return the sizes of the messages of the member at *position*, given its row."""
-    return [
-        size_bytes
-        for peer, size_bytes in enumerate(sent_bytes)
-        if size_bytes and peer != position
-    ]
 
 
 def mean_bytes(rows: Iterable[Splits]) -> int:

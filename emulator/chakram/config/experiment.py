@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Experiment", "load_experiment", "parse_experiment"]
 
-VERSION = 1
-
 _LAB_LENGTH = 32
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyroute2.netlink import rtnl
-from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
-from pyroute2.netlink.rtnl.tcmsg import tcmsg
-
 from chakram.fabric.counters import LinkCounters
+from chakram.fabric.netlink import ask
 from chakram.fabric.shaping import LEAF_HANDLE, ROOT_HANDLE
 
 if TYPE_CHECKING:
+    from pyroute2 import AsyncIPRoute
+
     from chakram.fabric.builder import BuiltLab
-    from chakram.fabric.namespaces import Namespace
     from chakram.fabric.topology import PortRef, Topology
 
 __all__ = ["count_links"]
@@ -31,7 +29,9 @@ class _Sent:
 
 def count_links(lab: BuiltLab, topology: Topology) -> dict[str, LinkCounters]:
     """Return the counters of every link that was built, by its name."""
-    sent = {name: _read(each) for name, each in lab.namespaces.items()}
+    sockets = [each.netlink for each in lab.namespaces.values()]
+    counted = ask(sockets, _read, "reading its counters")
+    sent = dict(zip(lab.namespaces, counted, strict=True))
 
     def at(end: PortRef) -> _Sent:
         port = lab.ports[end]
@@ -51,14 +51,14 @@ def count_links(lab: BuiltLab, topology: Topology) -> dict[str, LinkCounters]:
     }
 
 
-def _read(namespace: Namespace) -> dict[int, _Sent]:
+async def _read(route: AsyncIPRoute) -> dict[int, _Sent]:
     found: dict[int, _Sent] = {}
-    for link in namespace.netlink.dump(ifinfmsg(), rtnl.RTM_GETLINK):
+    async for link in await route.link("dump"):
         stats = link.get_attr("IFLA_STATS64")
         found[link["index"]] = _Sent(
             stats["tx_bytes"], stats["tx_packets"], stats["tx_dropped"]
         )
-    for queue in namespace.netlink.dump(tcmsg(), rtnl.RTM_GETQDISC):
+    async for queue in await route.tc("dump"):
         stats = queue.get_attr("TCA_STATS2")
         if queue["handle"] == ROOT_HANDLE:
             basic = stats.get_attr("TCA_STATS_BASIC")

@@ -50,7 +50,6 @@ __all__ = [
     "down",
     "down_unused",
     "lab_status",
-    "read_states",
     "register_process",
     "sockets_directory",
     "start_lab",
@@ -260,11 +259,6 @@ def status() -> list[LabStatus]:
     """Return what can be told about all labs of this user, by name."""
     found = (lab_status(lab) for lab in lab_names())
     return [each for each in found if each is not None]
-
-
-def read_states() -> list[LabState]:
-    """Return the labs of this user that run, by name."""
-    return [each.state for each in status() if each.alive and each.state is not None]
 
 
 async def down(lab: str | None = None) -> list[str]:

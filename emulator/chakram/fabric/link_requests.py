@@ -27,8 +27,6 @@ from chakram.addresses import IPV4, IPV6, is_ipv6
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.fabric.netlink import NetlinkSocket
-
 __all__ = [
     "ANY_ADDRESS",
     "Request",
@@ -202,29 +200,6 @@ def set_link(index: int, *, up: bool, what: str) -> Request:
     message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK
     message.encode()
     return Request(bytes(message.data), what)
-
-
-def set_alias(index: int, text: str, *, what: str) -> Request:
-    """Return the request that gives an interface an alias, as ``ip link`` shows it."""
-    message = ifinfmsg()
-    message["index"] = index
-    message["attrs"] = [("IFLA_IFALIAS", text)]
-    message["header"]["type"] = rtnl.RTM_NEWLINK
-    message["header"]["flags"] = NLM_F_REQUEST | NLM_F_ACK
-    message.encode()
-    return Request(bytes(message.data), what)
-
-
-def alias_of(socket: NetlinkSocket, index: int) -> str:
-    """Return the alias of an interface; empty if it has none.
-
-    Raises:
-        FabricError: If there is no such interface.
-    """
-    message = ifinfmsg()
-    message["index"] = index
-    found = socket.get(message, rtnl.RTM_GETLINK, f"interface {index}")
-    return str(found.get_attr("IFLA_IFALIAS") or "")
 
 
 def add_address(address: str, *, prefix_length: int, index: int) -> Request:

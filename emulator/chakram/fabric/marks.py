@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from pyroute2 import AsyncIPRoute
+
     from chakram.fabric.namespaces import Namespace
 
 __all__ = ["MarkedName", "mark_namespaces", "marked_names"]
@@ -61,11 +63,14 @@ def mark_namespaces(
     Raises:
         FabricError: If the kernel refuses.
     """
-    from chakram.fabric.link_requests import set_alias
+    from chakram.fabric.netlink import ask
 
     mark = f"{_WORD} {lab} {pid} {start_ticks} {_digest(root)}"
-    for each in namespaces:
-        each.netlink.execute([set_alias(_LOOPBACK_INDEX, mark, what="interface lo")])
+
+    async def set_alias(route: AsyncIPRoute) -> None:
+        await route.link("set", index=_LOOPBACK_INDEX, ifalias=mark)
+
+    ask([each.netlink for each in namespaces], set_alias, "interface lo")
 
 
 def marked_names(root: Path, lab: str | None = None) -> list[MarkedName]:
@@ -128,8 +133,11 @@ def _mark(name: str) -> list[str]:
 
 def _alias(name: str) -> str:
     """Return the alias of ``lo`` in the namespace of this thread."""
-    from chakram.fabric.link_requests import alias_of
-    from chakram.fabric.netlink import NetlinkSocket
+    from chakram.fabric.netlink import NetlinkSocket, ask
+
+    async def alias(route: AsyncIPRoute) -> str:
+        (link,) = await route.link("get", index=_LOOPBACK_INDEX)
+        return str(link.get_attr("IFLA_IFALIAS") or "")
 
     with closing(NetlinkSocket(name)) as socket:
-        return alias_of(socket, _LOOPBACK_INDEX)
+        return ask([socket], alias, "interface lo")[0]

@@ -1,30 +1,36 @@
 """Requests to the kernel's routing sockets, many at a time.
 
-Messages are encoded and decoded with pyroute2; they travel over plain sockets that
-were opened inside a namespace and so belong to it.  A whole namespace is configured
-with a handful of system calls, and messages that are the same in many namespaces are
-encoded once: that is what lets 64 hosts stand in a fraction of a second.
+What builds a lab is encoded with pyroute2 and travels over sockets that were opened
+inside a namespace and so belong to it.  A whole namespace is configured with a handful
+of system calls, and messages that are the same in many namespaces are encoded once:
+64 hosts take 0.2 s of CPU, where a call of ``AsyncIPRoute`` per request takes 1.7 s.
+What is read is asked with ``AsyncIPRoute`` itself, over the same sockets.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
-from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST
-from pyroute2.netlink.rtnl.marshal import MarshalRtnl
+from pyroute2 import AsyncIPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from chakram.errors import FabricError, PrivilegeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from chakram.fabric.link_requests import Request
 
-__all__ = ["NetlinkSocket"]
+    Answer = TypeVar("Answer")
+    Question = Callable[[AsyncIPRoute], Awaitable[Answer]]
+
+__all__ = ["NetlinkSocket", "ask"]
 
 _NETLINK_ROUTE = 0
 _SOL_NETLINK = 270
@@ -32,7 +38,6 @@ _NETLINK_CAP_ACK = 10
 _NETLINK_EXT_ACK = 11
 
 _NLMSG_ERROR = 2
-_NLMSG_DONE = 3
 _NLM_F_ACK_TLVS = 0x200
 _NLMSGERR_ATTR_MSG = 1
 
@@ -40,6 +45,8 @@ _NLMSGERR_ATTR_MSG = 1
 # buffer, whose usual limit is 208 KiB; so that many may wait unread.
 _MESSAGES_PER_SEND = 100
 _BYTES_PER_SEND = 60_000
+
+_TIMEOUT_S = 10
 
 
 class NetlinkSocket:
@@ -52,16 +59,16 @@ class NetlinkSocket:
     def __init__(self, where: str) -> None:
         self.where = where
         self._sequence = 0
-        self._marshal = MarshalRtnl()
         self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE
+            # What asyncio takes; the kernel makes no difference.
+            socket.AF_NETLINK,
+            socket.SOCK_DGRAM | socket.SOCK_CLOEXEC,
+            _NETLINK_ROUTE,
         )
         try:
             self._socket.bind((0, 0))
-            # Acknowledgements need not repeat the request, and may say what was wrong.
-            self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, 1)
-            self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, 1)
-            self._socket.settimeout(10)
+            self._answer_briefly(True)
+            self._socket.settimeout(_TIMEOUT_S)
         except BaseException:
             self._socket.close()
             raise
@@ -139,42 +146,57 @@ class NetlinkSocket:
             return cause.errno or 0 if isinstance(cause, OSError) else errno.EIO
         return 0
 
-    def get(self, message: Any, kind: int, what: str) -> Any:
-        """Return the one object that a filled pyroute2 message asks for.
+    async def _ask(self, question: Question[Answer], what: str) -> Answer:
+        self._answer_briefly(False)
+        # By default it would listen to all that changes, and its buffer overflow.
+        async with AsyncIPRoute(use_socket=self._socket.dup(), groups=0) as route:
+            try:
+                await route.setup_endpoint()
+                return await question(route)
+            except NetlinkError as error:
+                raise _refusal(self.where, what, error.code, "") from error
+            finally:
+                self._forget()
+                self._answer_briefly(True)
 
-        Raises:
-            FabricError: If the kernel has none.
+    def _answer_briefly(self, is_wanted: bool) -> None:
+        """Have acknowledgements not repeat the request, and say what was wrong.
+
+        pyroute2 does not understand these.
         """
-        return self._ask(message, kind, 0, what)[0]
+        self._socket.setsockopt(_SOL_NETLINK, _NETLINK_CAP_ACK, is_wanted)
+        self._socket.setsockopt(_SOL_NETLINK, _NETLINK_EXT_ACK, is_wanted)
 
-    def dump(self, message: Any, kind: int) -> list[Any]:
-        """Return all objects of a kind, as decoded pyroute2 messages.
+    def _forget(self) -> None:
+        """Drop what nobody has read, e.g. acknowledgements of what was answered.
 
-        Raises:
-            FabricError: If the kernel refused.
+        Whoever asks next begins with the same sequence numbers.
         """
-        return self._ask(message, kind, NLM_F_DUMP, "reading its state")
+        self._socket.settimeout(0)
+        with suppress(BlockingIOError):
+            while True:
+                self._socket.recv(1 << 18)
+        self._socket.settimeout(_TIMEOUT_S)
 
-    def _ask(self, message: Any, kind: int, flags: int, what: str) -> list[Any]:
-        self._sequence += 1
-        message["header"]["type"] = kind
-        message["header"]["flags"] = NLM_F_REQUEST | flags
-        message["header"]["sequence_number"] = self._sequence
-        message.encode()
-        self._socket.sendto(bytes(message.data), (0, 0))
-        found: list[Any] = []
-        while True:
-            data = self._socket.recv(1 << 18)
-            (kind_of_first,) = struct.unpack_from("=H", data, 4)
-            if kind_of_first == _NLMSG_ERROR:
-                number = -struct.unpack_from("=i", data, 16)[0]
-                raise _refusal(self.where, what, number, "") from OSError(number, what)
-            for answer in self._marshal.parse(data):
-                if answer["header"]["type"] == _NLMSG_DONE:
-                    return found
-                found.append(answer)
-            if not flags:
-                return found
+
+def ask(
+    sockets: Iterable[NetlinkSocket], question: Question[Answer], what: str
+) -> list[Answer]:
+    """Return what the kernel answers to one question in several namespaces.
+
+    Args:
+        sockets: One of each namespace.
+        question: Asks with pyroute2's own calls.
+        what: What is asked for, for error texts.
+
+    Raises:
+        FabricError: If the kernel refused.
+    """
+
+    async def all_of_them() -> list[Answer]:
+        return [await each._ask(question, what) for each in sockets]
+
+    return asyncio.run(all_of_them())
 
 
 def _message_attribute(attributes: bytes) -> str:

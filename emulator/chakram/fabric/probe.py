@@ -26,7 +26,6 @@ __all__ = [
     "probe_all",
     "probe_kernel",
     "probe_steering",
-    "why_no_lab",
 ]
 
 LAB_PROBES = ("namespaces", "veth", "bridge", "htb", "bfifo")
@@ -102,14 +101,6 @@ def probe_kernel() -> tuple[Probe, ...]:
         Probe(name=name, ok=ok, reason=reason, needed=name in LAB_PROBES)
         for name, ok, reason in found
     )
-
-
-def why_no_lab() -> str | None:
-    """Return why no namespace lab can be built here, or None if one can."""
-    for probe in probe_kernel():
-        if probe.needed and not probe.ok:
-            return f"{probe.name}: {probe.reason}"
-    return None
 
 
 def _probe_user() -> Probe:

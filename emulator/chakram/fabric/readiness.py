@@ -6,13 +6,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pyroute2.ethtool.ioctl import EthtoolError, IoctlEthtool
-from pyroute2.netlink import rtnl
-from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from chakram.errors import FabricError
+from chakram.fabric.netlink import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pyroute2 import AsyncIPRoute
 
     from chakram.fabric.namespaces import Namespace
 
@@ -67,7 +68,11 @@ def wait_until_ready(switches: Iterable[Namespace]) -> None:
     deadline_ns = time.monotonic_ns() + _READY_WITHIN_NS
     waiting = list(switches)
     while True:
-        waiting = [each for each in waiting if not _all_ready(each)]
+        sockets = [each.netlink for each in waiting]
+        ready = ask(sockets, _all_ready, "reading its interfaces")
+        waiting = [
+            each for each, is_ready in zip(waiting, ready, strict=True) if not is_ready
+        ]
         if not waiting:
             return
         if time.monotonic_ns() > deadline_ns:
@@ -78,11 +83,13 @@ def wait_until_ready(switches: Iterable[Namespace]) -> None:
         time.sleep(_READY_POLL_S)
 
 
-def _all_ready(namespace: Namespace) -> bool:
+async def _all_ready(route: AsyncIPRoute) -> bool:
     return all(
-        _is_ready(link)
-        for link in namespace.netlink.dump(ifinfmsg(), rtnl.RTM_GETLINK)
-        if link["index"] >= FIRST_INDEX
+        [
+            _is_ready(link)
+            async for link in await route.link("dump")
+            if link["index"] >= FIRST_INDEX
+        ]
     )
 
 

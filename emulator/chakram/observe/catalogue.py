@@ -371,11 +371,6 @@ METRICS: tuple[Metric, ...] = (*_BUILD_METRICS, *_RUN_METRICS, *_AGENT_METRICS)
 """The catalogue."""
 
 BY_NAME = {metric.name: metric for metric in METRICS}
-BY_SERIES = {series: metric for metric in METRICS for series in metric.series_names}
-"""What a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
-
-MAX_SERIES_PER_AGENT = 150
-MAX_SERIES_PER_RUN = 4000
 
 
 def max_series(scope: str) -> int:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "algorithm_bandwidth",
-    "bus_bandwidth",
     "bus_factor",
     "coefficient_of_variation",
     "jain_index",
@@ -78,24 +77,6 @@ def algorithm_bandwidth(*, size_bytes: int, elapsed_ns: int) -> float:
     if elapsed_ns <= 0:
         raise ValueError(f"a collective cannot take {elapsed_ns} ns")
     return size_bytes * 1e9 / elapsed_ns
-
-
-def bus_bandwidth(
-    op: CollectiveOp, *, size_bytes: int, elapsed_ns: int, nranks: int
-) -> float:
-    """Return the bus bandwidth of one collective, in bytes per second.
-
-    Args:
-        op: The collective.
-        size_bytes: nccl-tests' S, see ``algorithm_bandwidth``.
-        elapsed_ns: First start to last end over the ranks.
-        nranks: Ranks of its group.
-
-    Raises:
-        ValueError: If *elapsed_ns* or *nranks* is not positive.
-    """
-    bandwidth = algorithm_bandwidth(size_bytes=size_bytes, elapsed_ns=elapsed_ns)
-    return bandwidth * float(bus_factor(op, nranks=nranks))
 
 
 def percentile(samples: Sequence[int], percent: float | Fraction) -> int:

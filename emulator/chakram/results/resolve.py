@@ -24,12 +24,11 @@ from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS
 from chakram.results.run_records import (
     CollectiveIdentity,
     CollectiveKey,
-    FlowRecord,
     RankRecord,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from chakram.plan.plan import Plan
 
@@ -178,45 +177,6 @@ def columns(rows: array[int], fields: Sequence[str]) -> dict[str, array[int]]:
     if len(rows) % width:
         raise ValueError(f"{len(rows)} numbers are not rows of {width}")
     return {name: rows[index::width] for index, name in enumerate(fields)}
-
-
-def flow_records(
-    rows: array[int], operations: OperationTable, *, offsets_ns: Sequence[int] = ()
-) -> Iterator[FlowRecord]:
-    """Yield the flows of *rows* as objects: for tests and for small selections.
-
-    Args:
-        rows: Rows of ``FLOW_FIELDS``.
-        operations: Of the plan that the rows were recorded under.
-        offsets_ns: By rank number, what to add to the times of that rank's clock;
-            nothing where it is empty.
-
-    Raises:
-        ValueError: If a row does not belong to the plan.
-    """
-    table = columns(rows, FLOW_FIELDS)
-    for index, src in enumerate(table["rank"]):
-        number = operations.operation_number(src, table["operation"][index])
-        identity = operations.identities[operations.identity_of[number]]
-        offset_ns = offsets_ns[src] if offsets_ns else 0
-        yield FlowRecord(
-            key=identity.key,
-            op=identity.op,
-            iteration=table["iteration"][index],
-            src=operations.rank(src)[1],
-            dst=operations.rank(table["peer"][index])[1],
-            step=table["step"][index],
-            channel=table["channel"][index],
-            qpn=table["qpn"][index],
-            size_bytes=table["size_bytes"][index],
-            ready_ns=table["ready_ns"][index] + offset_ns,
-            posted_ns=table["posted_ns"][index] + offset_ns,
-            first_sent_ns=table["first_sent_ns"][index] + offset_ns,
-            last_acked_ns=table["last_acked_ns"][index] + offset_ns,
-            packets=table["packets"][index],
-            retransmitted=table["retransmitted"][index],
-            generator_wait_ns=table["generator_wait_ns"][index],
-        )
 
 
 def rank_records(

@@ -295,14 +295,6 @@ def drawn_size(points: Sequence[tuple[int, float]], random: Random) -> int:
     return points[-1][0]
 
 
-def mean_size(points: Sequence[tuple[int, float]]) -> float:
-    """Return the mean of a distribution."""
-    return sum(
-        (low + high) / 2 * (above - below) / 100
-        for (low, below), (high, above) in itertools.pairwise(points)
-    )
-
-
 def random_messages(
     *,
     nranks: int,

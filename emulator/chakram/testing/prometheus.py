@@ -22,11 +22,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chakram.observe.catalogue import METRICS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 PROGRAM = "prometheus"
+
+BY_SERIES = {series: metric for metric in METRICS for series in metric.series_names}
+"""What a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
+
+MAX_SERIES_PER_AGENT = 150
+MAX_SERIES_PER_RUN = 4000
+
 START_TIMEOUT_S = 60.0
 ALL = ".+"
 """What a variable stands for when everything is chosen."""

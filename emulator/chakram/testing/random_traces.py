@@ -8,6 +8,7 @@ came first.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.testing.graphs import Row, collective, compute, job, receive, send
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chakram.trace.graph import TraceGraph
 
 __all__ = ["RandomJob", "random_jobs"]
@@ -110,3 +113,11 @@ def random_jobs(
             rows[rank].append(row)
     shuffled = [draw(st.permutations(mine)) for mine in rows]
     return RandomJob(graphs=job(*shuffled), groups=groups)
+
+
+def mean_size(points: Sequence[tuple[int, float]]) -> float:
+    """Return the mean of a distribution."""
+    return sum(
+        (low + high) / 2 * (above - below) / 100
+        for (low, below), (high, above) in itertools.pairwise(points)
+    )

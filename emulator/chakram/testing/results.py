@@ -35,10 +35,13 @@ from chakram.results.records import (
     SHARE_FIELDS,
     RecordRows,
 )
+from chakram.results.resolve import OperationTable, columns
+from chakram.results.run_records import FlowRecord
 from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from array import array
+    from collections.abc import Iterator, Sequence
 
 JOB = "moe"
 RANKS = 4
@@ -288,3 +291,42 @@ def _share(
         "wrong": 0,
     }
     rows.shares.extend(values[name] for name in SHARE_FIELDS)
+
+
+def flow_records(
+    rows: array[int], operations: OperationTable, *, offsets_ns: Sequence[int] = ()
+) -> Iterator[FlowRecord]:
+    """Yield the flows of *rows* as objects.
+
+    Args:
+        rows: Rows of ``FLOW_FIELDS``.
+        operations: Of the plan that the rows were recorded under.
+        offsets_ns: By rank number, what to add to the times of that rank's clock;
+            nothing where it is empty.
+
+    Raises:
+        ValueError: If a row does not belong to the plan.
+    """
+    table = columns(rows, FLOW_FIELDS)
+    for index, src in enumerate(table["rank"]):
+        number = operations.operation_number(src, table["operation"][index])
+        identity = operations.identities[operations.identity_of[number]]
+        offset_ns = offsets_ns[src] if offsets_ns else 0
+        yield FlowRecord(
+            key=identity.key,
+            op=identity.op,
+            iteration=table["iteration"][index],
+            src=operations.rank(src)[1],
+            dst=operations.rank(table["peer"][index])[1],
+            step=table["step"][index],
+            channel=table["channel"][index],
+            qpn=table["qpn"][index],
+            size_bytes=table["size_bytes"][index],
+            ready_ns=table["ready_ns"][index] + offset_ns,
+            posted_ns=table["posted_ns"][index] + offset_ns,
+            first_sent_ns=table["first_sent_ns"][index] + offset_ns,
+            last_acked_ns=table["last_acked_ns"][index] + offset_ns,
+            packets=table["packets"][index],
+            retransmitted=table["retransmitted"][index],
+            generator_wait_ns=table["generator_wait_ns"][index],
+        )

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.read.decode import RankDecoder
 from chakram.chakra.read.framing import read_records
+from chakram.chakra.read.reader import ReadTrace, read_stream
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from chakram.chakra.read.decode import RankTrace
     from chakram.chakra.read.options import ReadOptions
@@ -59,3 +61,13 @@ def outcome(read: Callable[[], RankTrace]) -> object:
         trace.least_ranks,
         sorted(map(str, trace.warnings)),
     )
+
+
+def read_trace(path: Path, rank: int, options: ReadOptions | None = None) -> ReadTrace:
+    """Return the trace of one rank from one file.
+
+    Raises:
+        TraceError: If it is no trace that is read.
+    """
+    with path.open("rb") as file:
+        return read_stream(file, rank=rank, source=str(path), options=options)

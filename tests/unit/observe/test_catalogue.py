@@ -13,8 +13,6 @@ from chakram.observe.catalogue import (
     COUNTER,
     HISTOGRAM,
     INFO,
-    MAX_SERIES_PER_AGENT,
-    MAX_SERIES_PER_RUN,
     MESSAGE_SIZES,
     METRICS,
     RUN,
@@ -24,6 +22,10 @@ from chakram.observe.catalogue import (
 )
 from chakram.observe.reference import reference_page
 from chakram.results.counters import COUNTER_NAMES, INJECTED, INVALID
+from chakram.testing.prometheus import (
+    MAX_SERIES_PER_AGENT,
+    MAX_SERIES_PER_RUN,
+)
 from tests.support import REPO_ROOT
 
 OF_PROMETHEUS = {"job", "instance"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from chakram.observe.catalogue import BY_SERIES
 from chakram.testing.prometheus import (
+    BY_SERIES,
     PanelQuery,
     annotation_queries,
     panel_queries,

@@ -14,9 +14,6 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.observe.catalogue import (
-    BY_SERIES,
-    MAX_SERIES_PER_AGENT,
-    MAX_SERIES_PER_RUN,
     METRICS,
 )
 from chakram.observe.exporter import SnapshotCollector
@@ -37,6 +34,11 @@ from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey
+from chakram.testing.prometheus import (
+    BY_SERIES,
+    MAX_SERIES_PER_AGENT,
+    MAX_SERIES_PER_RUN,
+)
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,

@@ -27,7 +27,6 @@ from chakram.results.records import (
 from chakram.results.resolve import (
     OperationTable,
     completion_times,
-    flow_records,
     rank_records,
 )
 from chakram.results.run_records import CollectiveKey, LinkRecord
@@ -37,6 +36,7 @@ from chakram.results.traffic import Traffic
 from chakram.testing.results import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
+    flow_records,
     row_of,
     small_plan,
     small_rows,

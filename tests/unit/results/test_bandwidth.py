@@ -7,7 +7,6 @@ import pytest
 from chakram.collectives.ops import CollectiveOp
 from chakram.results.bandwidth import (
     algorithm_bandwidth,
-    bus_bandwidth,
     bus_factor,
     coefficient_of_variation,
     percentile,
@@ -36,9 +35,6 @@ def test_factors_are_those_of_nccl_tests(op: CollectiveOp, factor: Fraction) -> 
 def test_an_all_reduce_of_16_mib_in_10_ms() -> None:
     size = 16 * 2**20
     assert algorithm_bandwidth(size_bytes=size, elapsed_ns=10**7) == 1_677_721_600
-    assert bus_bandwidth(
-        CollectiveOp.ALL_REDUCE, size_bytes=size, elapsed_ns=10**7, nranks=8
-    ) == pytest.approx(2_936_012_800)
 
 
 def test_impossible_arguments_are_refused() -> None:

@@ -14,7 +14,6 @@ from chakram.results.resolve import (
     OperationTable,
     columns,
     completion_times,
-    flow_records,
     rank_records,
 )
 from chakram.results.run_records import CollectiveKey
@@ -24,6 +23,7 @@ from chakram.testing.results import (
     COMPUTE_NS,
     ITERATION_NS,
     MESSAGE_NS,
+    flow_records,
     small_plan,
     small_rows,
 )

@@ -13,6 +13,8 @@ from chakram.synth.patterns import (
     SIZE_DISTRIBUTIONS,
     derangement,
     drawn_size,
+)
+from chakram.testing.random_traces import (
     mean_size,
 )
 from chakram.trace.node import NodeKind

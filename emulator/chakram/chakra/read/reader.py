@@ -25,11 +25,10 @@ from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.pytorch.kineto import Profile, read_profile
 from chakram.chakra.read.pytorch.reader import read_host_trace
 from chakram.chakra.read.pytorch.unnamed import infer_groups
-from chakram.errors import GarbageTrace, TraceError, TruncatedTrace, UnsupportedTrace
+from chakram.errors import GarbageTrace, TruncatedTrace, UnsupportedTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from chakram.chakra.read.pytorch.unnamed import RankOperations
 
@@ -76,19 +75,6 @@ class ReadProfile:
 
     profile: Profile
     sha256: str
-
-
-def read_trace(path: Path, rank: int, options: ReadOptions | None = None) -> ReadTrace:
-    """Return the trace of one rank from one file.
-
-    Raises:
-        TraceError: If the file cannot be opened, or is no trace that is read.
-    """
-    try:
-        with path.open("rb") as file:
-            return read_stream(file, rank=rank, source=str(path), options=options)
-    except OSError as error:
-        raise TraceError(str(path), f"cannot be read: {error.strerror}") from error
 
 
 def read_stream(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.read.options import ReadOptions
-from chakram.chakra.read.reader import read_stream, read_trace
+from chakram.chakra.read.reader import read_stream
 from chakram.errors import (
     GarbageTrace,
     OversizedRecord,
@@ -18,6 +18,7 @@ from chakram.errors import (
     TruncatedTrace,
     UnsupportedTrace,
 )
+from chakram.testing.trace_bytes import read_trace
 from tests.trace_bytes import collective, metadata, node
 
 FILE = metadata() + node(1) + collective(2, data_deps=[1])
@@ -45,11 +46,6 @@ def test_a_file_is_read_and_its_bytes_are_summed_up(tmp_path: Path) -> None:
     assert len(got.trace.graph) == 2
     assert got.trace.graph.source == str(path)
     assert got.sha256 == hashlib.sha256(FILE).hexdigest()
-
-
-def test_a_file_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
-    with pytest.raises(TraceError, match="cannot be read: No such file"):
-        read_trace(tmp_path / "w.0.et", 0)
 
 
 @pytest.mark.parametrize("trickle", [False, True])
