@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from chakram.errors import PortInUse
-from chakram.fabric.loopback import check_ports_free, loopback_ports
+from chakram.fabric.kinds.loopback import check_ports_free, loopback_ports
 from chakram.fabric.process import end_process, is_alive, process_start_ticks
 from tests.udp_ports import free_udp_ports
 from tests.waiting import PATIENCE_S, wait_until

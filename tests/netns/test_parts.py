@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from pyroute2 import AsyncIPRoute
 from typer.testing import CliRunner
 
 from chakram.cli.doctor import doctor
@@ -17,7 +18,7 @@ from chakram.cli.fabric import app
 from chakram.errors import ConfigError, FabricError, NoLab
 from chakram.fabric.enter import enter_command
 from chakram.fabric.lab import start_lab, status
-from chakram.fabric.link_requests import add_address, add_route
+from chakram.fabric.link_requests import add_address, add_route, set_link
 from chakram.fabric.names import NETNS_DIRECTORY, bind_names, unbind_names
 from chakram.fabric.namespaces import (
     Sysctl,
@@ -25,6 +26,7 @@ from chakram.fabric.namespaces import (
     host_sysctls,
     make_namespaces,
 )
+from chakram.fabric.netlink import ask
 from chakram.fabric.netns import enter_namespace, in_namespace, run_in_namespace
 from chakram.fabric.probe import LAB_PROBES, probe_all
 from chakram.fabric.userns import has_net_admin
@@ -133,6 +135,18 @@ def test_the_kernel_says_what_it_refuses(namespace: Namespace) -> None:
         namespace.netlink.execute([route, address])
     assert namespace.netlink.errno_of(address) != 0
     namespace.netlink.execute([])  # and goes on
+
+
+def test_what_is_asked_is_answered_or_refused_by_name(namespace: Namespace) -> None:
+    async def name_of(route: AsyncIPRoute, index: int) -> str:
+        (link,) = await route.link("get", index=index)
+        return str(link.get_attr("IFLA_IFNAME"))
+
+    sockets = [namespace.netlink] * 2
+    assert ask(sockets, lambda route: name_of(route, 1), "x") == ["lo", "lo"]
+    with pytest.raises(FabricError, match=r"alone: interface 9: the kernel refused"):
+        ask(sockets, lambda route: name_of(route, 9), "interface 9")
+    namespace.netlink.execute([set_link(1, up=True, what="lo")])  # and goes on
 
 
 def test_many_requests_are_done_in_order(namespace: Namespace) -> None:

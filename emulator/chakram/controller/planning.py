@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 from typing import TYPE_CHECKING
 
 from chakram.config.dcqcn import dcqcn_parameters
 from chakram.config.packet_fault_checks import check_packet_faults
 from chakram.config.transport import largest_path_mtu
-from chakram.controller.job_settings import job_settings
 from chakram.errors import ConfigError, PlanError
 from chakram.fabric.kinds.kind import SIMULATED_PORT
 from chakram.plan.burst_rule import (
@@ -18,7 +18,7 @@ from chakram.plan.burst_rule import (
 )
 from chakram.plan.job_alone import job_alone
 from chakram.plan.placement import place
-from chakram.plan.plan import PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan import JobSettings, PortPlan, RunSettings, TransportPlan
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import MAX_SHARDS, QueuePairLayout
 from chakram.program.operations import POINT_TO_POINT
@@ -35,10 +35,13 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan
 
 __all__ = [
+    "arrivals_ns",
     "build_plan",
+    "job_settings",
     "planned_ports",
     "ports_needed",
     "queue_pair_layout",
+    "refuse_neighbours_on_one_port",
     "run_settings",
     "shards_of",
     "transport_plan",
@@ -298,3 +301,65 @@ def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
     )
     if mistakes:
         raise report(experiment.name, mistakes, lambda _: None)
+
+
+def refuse_neighbours_on_one_port(plan: Plan) -> None:
+    """Refuse a plan in which ranks of one port send to one another.
+
+    Raises:
+        PlanError: With the first two of them.
+    """
+    for rank in plan.ranks():
+        for pair in rank.queue_pairs:
+            if pair.remote_port == rank.port and pair.local_rate_bps is None:
+                job = rank.program.job
+                raise PlanError(
+                    f"job {job}: placement",
+                    f"ranks {rank.program.rank} and {pair.peer_rank} share port "
+                    f"{rank.port}, and what they send to each other (group "
+                    f"{pair.group!r}) would never reach the fabric",
+                    "give each a port of its own (ranks_per_port: 1), leave what they "
+                    "exchange off the fabric (placement.same_host: skip), or use "
+                    "fabric kind loopback",
+                )
+
+
+def job_settings(experiment: Experiment) -> tuple[JobSettings, ...]:
+    """Return what the jobs do otherwise than usual."""
+    offsets_ns = arrivals_ns(experiment)
+    warmup = experiment.iterations.warmup
+    found = tuple(
+        JobSettings(
+            job=job.name,
+            offset_ns=offsets_ns[job.name],
+            iterations=warmup + job.repeat if isinstance(job.repeat, int) else None,
+            is_background=job.is_background,
+            policy=job.policy,
+            order=job.order,
+        )
+        for job in experiment.jobs
+    )
+    return tuple(each for each in found if each != JobSettings(job=each.job))
+
+
+def arrivals_ns(experiment: Experiment) -> dict[str, int]:
+    """Return when every job begins, from the start of the run."""
+    start_ns = {job.name: job.start_ns for job in experiment.jobs}
+    arrivals = experiment.arrivals
+    if arrivals is None:
+        return start_ns
+    rng = random.Random(experiment.seed)
+    names = list(start_ns)
+    if arrivals.order == "random":
+        rng.shuffle(names)
+    elif not isinstance(arrivals.order, str):
+        names = list(arrivals.order)
+    arrival_ns = 0
+    for name in names:
+        start_ns[name] += arrival_ns
+        arrival_ns += (
+            arrivals.gap_ns
+            if arrivals.spacing == "even" or not arrivals.gap_ns
+            else round(rng.expovariate(1 / arrivals.gap_ns))
+        )
+    return start_ns

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.controller.links import link_records
 from chakram.controller.observer import Observer
 from chakram.controller.planning import build_plan, ports_needed, transport_plan
 from chakram.controller.predictions import (
@@ -34,6 +33,7 @@ from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.preflight_files import preflight_summary, save_preflight
 from chakram.results.resolve import OperationTable
+from chakram.results.run_records import LinkRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,13 +46,17 @@ if TYPE_CHECKING:
     from chakram.controller.observer import Progress
     from chakram.fabric.counters import LinkCounters
     from chakram.fabric.kinds.kind import World
+    from chakram.fabric.topology import Topology
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
     from chakram.plan.plan import Plan
-    from chakram.results.run_records import LinkRecord
 
-__all__ = ["Run", "psn_seed_of"]
+__all__ = [
+    "Run",
+    "link_records",
+    "psn_seed_of",
+]
 
 _LINKS_INTERVAL_S = 2
 _PSN_SEED_BITS = 53
@@ -377,3 +381,42 @@ def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:
         for name, client in clients.items()
         if not client.description.compiled
     ]
+
+
+def link_records(
+    topology: Topology,
+    before: Mapping[str, LinkCounters],
+    after: Mapping[str, LinkCounters],
+) -> list[LinkRecord]:
+    """Return two records per counted link: up is from its end ``a`` to ``b``.
+
+    Links that were not counted at both moments are left out.
+    """
+    uplinks = {link.name for link in topology.uplinks()}
+    records: list[LinkRecord] = []
+    for link in topology.links:
+        first, last = before.get(link.name), after.get(link.name)
+        if first is None or last is None:
+            continue
+        kind = "uplink" if link.name in uplinks else "host"
+        records.append(
+            LinkRecord(
+                link=link.name,
+                kind=kind,
+                direction="up",
+                bytes_before=first.tx_bytes,
+                bytes_after=last.tx_bytes,
+                drops=last.tx_drops - first.tx_drops,
+            )
+        )
+        records.append(
+            LinkRecord(
+                link=link.name,
+                kind=kind,
+                direction="down",
+                bytes_before=first.rx_bytes,
+                bytes_after=last.rx_bytes,
+                drops=last.rx_drops - first.rx_drops,
+            )
+        )
+    return records

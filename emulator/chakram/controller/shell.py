@@ -10,8 +10,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import Interrupts
-from chakram.controller.planning import build_plan, planned_ports, transport_plan
-from chakram.controller.port_sharing import refuse_neighbours_on_one_port
+from chakram.controller.planning import (
+    build_plan,
+    planned_ports,
+    refuse_neighbours_on_one_port,
+    transport_plan,
+)
 from chakram.controller.reporting import manifest_of
 from chakram.controller.run import Run
 from chakram.controller.saved_plans import jobs_of

@@ -15,13 +15,13 @@ from chakram.chakra.et_messages import (
 from chakram.chakra.read.framing import read_records
 from chakram.collectives.algorithms.execution import MAX_ACTIONS
 from chakram.errors import ScheduleError
-from chakram.user_algorithms.bounded import read_algorithm_file
 from chakram.user_algorithms.naming import (
     COLLECTIVES,
     MAX_CHANNELS,
     MAX_CHUNKS,
     MAX_RANKS,
 )
+from chakram.user_algorithms.refusal import read_algorithm_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

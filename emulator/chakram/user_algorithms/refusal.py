@@ -1,15 +1,20 @@
-"""How an algorithm that is wrong is refused."""
+"""How files of users' algorithms are read, and wrong ones refused."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from chakram.bounded import read_bounded
 from chakram.errors import ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["refuse_problems"]
+__all__ = [
+    "read_algorithm_file",
+    "refuse_problems",
+]
 
 _SHOWN = 3
 
@@ -26,3 +31,11 @@ def refuse_problems(where: str, problems: Sequence[str]) -> None:
     if len(problems) > _SHOWN:
         found += f"; and {len(problems) - _SHOWN} more problems"
     raise ScheduleError(where, found)
+
+
+read_algorithm_file = partial(
+    read_bounded,
+    limit_bytes=64 << 20,
+    error=ScheduleError,
+    path_hint="the path starts at the folder of the experiment file",
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chakram.cli.trace.heat_map import heat_map
+from chakram.cli.trace.summary_tables import heat_map
 
 
 def lines(rows: list[list[int]], width: int = 80) -> list[str]:

@@ -6,8 +6,12 @@ import pytest
 
 from chakram.config.experiment import Experiment, parse_experiment
 from chakram.controller.job_loading import load_jobs
-from chakram.controller.job_settings import arrivals_ns
-from chakram.controller.planning import build_plan, planned_ports, run_settings
+from chakram.controller.planning import (
+    arrivals_ns,
+    build_plan,
+    planned_ports,
+    run_settings,
+)
 from chakram.errors import ConfigError
 from chakram.plan.plan import JobSettings
 from chakram.plan.plan_check import check_plan

@@ -11,7 +11,7 @@ import pytest
 from chakram.errors import ConfigError, FabricError, PrivilegeError
 from chakram.fabric.enter import enter_command, main
 from chakram.fabric.holder_protocol import decode_error, encode_error, receive_line
-from chakram.fabric.loopback import LoopbackPort, loopback_ports
+from chakram.fabric.kinds.loopback import LoopbackPort, loopback_ports
 from chakram.fabric.namespaces import hash_seed
 from chakram.fabric.probe import LAB_PROBES, Probe
 from chakram.fabric.shaping import HOST_BURST_NS, burst_bytes, shape
@@ -112,15 +112,15 @@ def test_entering_the_lab_of_a_dead_holder_is_refused(
 
 def test_loopback_ports_are_named_as_hosts() -> None:
     assert loopback_ports(2, udp_port=4791) == (
-        LoopbackPort(host="h0", address="127.18.0.1", udp_port=4791, interface="lo"),
-        LoopbackPort(host="h1", address="127.18.0.2", udp_port=4791, interface="lo"),
+        LoopbackPort(host="h0", address="127.18.0.1", udp_port=4791),
+        LoopbackPort(host="h1", address="127.18.0.2", udp_port=4791),
     )
 
 
 def test_loopback_ports_of_ipv6_count_up_their_udp_ports() -> None:
     assert loopback_ports(2, udp_port=4791, family="ipv6") == (
-        LoopbackPort(host="h0", address="::1", udp_port=4791, interface="lo"),
-        LoopbackPort(host="h1", address="::1", udp_port=4792, interface="lo"),
+        LoopbackPort(host="h0", address="::1", udp_port=4791),
+        LoopbackPort(host="h1", address="::1", udp_port=4792),
     )
     assert loopback_ports(2, udp_port=49150, family="ipv6")[-1].udp_port == 49151
     with pytest.raises(FabricError, match="those from 49152 on are of queue pairs"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.controller.port_sharing import refuse_neighbours_on_one_port
+from chakram.controller.planning import refuse_neighbours_on_one_port
 from chakram.errors import PlanError
 from chakram.fabric.shapes import single_switch
 from chakram.plan.plan_check import check_plan
