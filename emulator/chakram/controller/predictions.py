@@ -20,12 +20,8 @@ from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.fair_time import FairTimes
 from chakram.predict.ideal import Ideals
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
-from chakram.program.operations import (
-    POINT_TO_POINT,
-    CollectiveOperation,
-    SendOperation,
-    split_matrices,
-)
+from chakram.program.columns import COLLECTIVE, SEND
+from chakram.program.operations import POINT_TO_POINT, split_matrices
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.resolve import OperationTable
 from chakram.results.run_records import CollectiveKey
@@ -33,10 +29,9 @@ from chakram.results.run_records import CollectiveKey
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from chakram.collectives.splits import Matrix
     from chakram.fabric.topology import Topology
     from chakram.observe.message_columns import FairTimesOf
-    from chakram.plan.plan import Plan, RankPlan, TransportPlan
+    from chakram.plan.plan import Plan, RankPlan
     from chakram.predict.network_model import FabricModel
 
 __all__ = [
@@ -76,51 +71,61 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
         known: dict[tuple[object, ...], tuple[int, int | None]] = {}
         matrices = split_matrices(rank.program for rank in ranks)
         for rank in ranks:
-            groups = {group.name: group for group in rank.program.groups}
-            for operation in rank.program.operations:
-                if isinstance(operation, CollectiveOperation):
-                    members = groups[operation.group].ranks
-                    if members[0] != rank.program.rank:
-                        continue
-                    key = CollectiveKey(job, operation.group, operation.number)
-                    how = algorithm_of(
-                        operation.op,
-                        operation.algorithm,
-                        nranks=len(members),
-                        root=operation.root,
-                        listed=rank.program.algorithms,
-                    )
-                    kind = (
+            program = rank.program
+            columns = program.columns
+            leads = [group.ranks[0] == program.rank for group in program.groups]
+            for row in columns.rows_of(COLLECTIVE):
+                place = columns.targets[row]
+                if not leads[place]:
+                    continue
+                members = program.groups[place].ranks
+                op, name = columns.all_algorithms[columns.algorithms[row]]
+                root, input_bytes = columns.details[row], columns.amounts[row]
+                key = CollectiveKey(
+                    job, program.groups[place].name, columns.numbers[row]
+                )
+                how = algorithm_of(
+                    op,
+                    name,
+                    nranks=len(members),
+                    root=root,
+                    listed=program.algorithms,
+                )
+                kind = (how, members, root, input_bytes, matrix := matrices.get(key))
+                if kind not in known:
+                    ideal_ns = ideals.collective_ns(
                         how,
-                        members,
-                        operation.root,
-                        operation.input_bytes,
-                        matrix := matrices.get(key),
+                        ranks=members,
+                        root=root,
+                        input_bytes=input_bytes,
+                        matrix=matrix,
                     )
-                    if kind not in known:
-                        ideal_ns = ideals.collective_ns(
-                            how,
+                    known[kind] = (
+                        ideal_ns,
+                        None
+                        if op is CollectiveOp.BARRIER
+                        else ceiling_ns(
+                            op,
                             ranks=members,
-                            root=operation.root,
-                            input_bytes=operation.input_bytes,
+                            root=root,
+                            input_bytes=input_bytes,
+                            fabric=model,
+                            path_mtu=transport.path_mtu,
+                            verb=transport.verb,
                             matrix=matrix,
-                        )
-                        known[kind] = (
-                            ideal_ns,
-                            _ceiling(operation, members, model, matrix, transport),
-                        )
-                    times[key], ceiling = known[kind]
-                    if ceiling is not None:
-                        ceilings[key] = ceiling
-                elif isinstance(operation, SendOperation):
-                    pair = f"{POINT_TO_POINT}:{rank.program.rank}>{operation.peer}"
-                    times[CollectiveKey(job, pair, operation.number)] = (
-                        ideals.message_ns(
-                            src=rank.program.rank,
-                            dst=operation.peer,
-                            size_bytes=operation.size_bytes,
-                        )
+                        ),
                     )
+                times[key], ceiling = known[kind]
+                if ceiling is not None:
+                    ceilings[key] = ceiling
+            for row in columns.rows_of(SEND):
+                peer = program.peers[columns.targets[row]]
+                pair = f"{POINT_TO_POINT}:{program.rank}>{peer}"
+                times[CollectiveKey(job, pair, columns.numbers[row])] = (
+                    ideals.message_ns(
+                        src=program.rank, dst=peer, size_bytes=columns.amounts[row]
+                    )
+                )
     return times, ceilings
 
 
@@ -181,27 +186,6 @@ def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
         )
         for job, ranks in _by_job(plan).items()
     }
-
-
-def _ceiling(
-    operation: CollectiveOperation,
-    members: tuple[int, ...],
-    model: FabricModel,
-    matrix: Matrix | None,
-    transport: TransportPlan,
-) -> int | None:
-    if operation.op is CollectiveOp.BARRIER:
-        return None
-    return ceiling_ns(
-        operation.op,
-        ranks=members,
-        root=operation.root,
-        input_bytes=operation.input_bytes,
-        fabric=model,
-        path_mtu=transport.path_mtu,
-        verb=transport.verb,
-        matrix=matrix,
-    )
 
 
 def simulate(plan: Plan, topology: Topology, seed: int) -> dict[CollectiveKey, int]:

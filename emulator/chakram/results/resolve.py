@@ -14,12 +14,8 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.errors import PlanError
-from chakram.program.operations import (
-    POINT_TO_POINT,
-    CollectiveOperation,
-    ReceiveOperation,
-    SendOperation,
-)
+from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
+from chakram.program.operations import POINT_TO_POINT
 from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS
 from chakram.results.run_records import (
     CollectiveIdentity,
@@ -31,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chakram.plan.plan import Plan
+    from chakram.program.operations import RankProgram
 
 
 class OperationTable:
@@ -64,28 +61,30 @@ class OperationTable:
         for rank in ranks:
             program = rank.program
             self.first.append(len(self.identity_of))
-            sizes = {group.name: len(group.ranks) for group in program.groups}
-            for operation in program.operations:
-                self._receives.append(isinstance(operation, ReceiveOperation))
-                identity = _identity(program.job, program.rank, operation, sizes)
-                if identity is None:
+            for row, kind in enumerate(program.columns.kinds):
+                self._receives.append(kind == RECEIVE)
+                if kind == COMPUTE:
                     self.identity_of.append(-1)
                     continue
-                index = index_of.setdefault(identity.key, len(found))
+                key = _key(program, row)
+                index = index_of.setdefault(key, len(found))
                 if index == len(found):
-                    found.append(identity)
+                    found.append(_identity(program, row, key))
                     shares.append(0)
-                elif isinstance(operation, SendOperation):
-                    found[index] = replace(
-                        found[index],
-                        name=identity.name,
-                        send_node_id=identity.send_node_id,
-                    )
-                elif isinstance(operation, ReceiveOperation):
-                    found[index] = replace(
-                        found[index],
-                        receive_name=identity.receive_name,
-                        receive_node_id=identity.receive_node_id,
+                elif kind != COLLECTIVE:
+                    other = _identity(program, row, key)
+                    found[index] = (
+                        replace(
+                            found[index],
+                            name=other.name,
+                            send_node_id=other.send_node_id,
+                        )
+                        if kind == SEND
+                        else replace(
+                            found[index],
+                            receive_name=other.receive_name,
+                            receive_node_id=other.receive_node_id,
+                        )
                     )
                 shares[index] += 1
                 self.identity_of.append(index)
@@ -125,45 +124,49 @@ class OperationTable:
         return bool(self._receives[number])
 
 
-def _identity(
-    job: str, rank: int, operation: object, group_sizes: dict[str, int]
-) -> CollectiveIdentity | None:
-    """Return what an operation is a share of, None if it is compute."""
-    if isinstance(operation, CollectiveOperation):
+def _key(program: RankProgram, row: int) -> CollectiveKey:
+    """Return what an operation that communicates is a share of."""
+    columns = program.columns
+    target, number = columns.targets[row], columns.numbers[row]
+    if columns.kinds[row] == COLLECTIVE:
+        return CollectiveKey(program.job, program.groups[target].name, number)
+    ends = program.rank, program.peers[target]
+    source, destination = ends if columns.kinds[row] == SEND else ends[::-1]
+    pair = f"{POINT_TO_POINT}:{source}>{destination}"
+    return CollectiveKey(program.job, pair, number)
+
+
+def _identity(program: RankProgram, row: int, key: CollectiveKey) -> CollectiveIdentity:
+    """Return what an operation is a share of, as far as one rank knows it."""
+    columns = program.columns
+    kind, name = columns.kinds[row], columns.name(row)
+    if kind == COLLECTIVE:
+        op, algorithm = columns.all_algorithms[columns.algorithms[row]]
         return CollectiveIdentity(
-            key=CollectiveKey(job, operation.group, operation.number),
-            name=operation.name,
-            op=operation.op,
-            algorithm=operation.algorithm,
-            nranks=group_sizes[operation.group],
-            root=operation.root if operation.op in ROOTED else None,
-            input_bytes=operation.input_bytes,
-            trace_bytes=operation.trace_bytes,
+            key=key,
+            name=name,
+            op=op,
+            algorithm=algorithm,
+            nranks=len(program.groups[columns.targets[row]].ranks),
+            root=columns.details[row] if op in ROOTED else None,
+            input_bytes=columns.amounts[row],
+            trace_bytes=columns.trace_bytes[row],
             shares=0,
         )
-    send_node_id = receive_node_id = receive_name = None
-    if isinstance(operation, SendOperation):
-        pair = f"{rank}>{operation.peer}"
-        send_node_id = operation.node_id
-    elif isinstance(operation, ReceiveOperation):
-        pair = f"{operation.peer}>{rank}"
-        receive_node_id = operation.node_id
-        receive_name = operation.name
-    else:
-        return None
+    node_id = columns.node_id(row)
     return CollectiveIdentity(
-        key=CollectiveKey(job, f"{POINT_TO_POINT}:{pair}", operation.number),
-        name=operation.name,
+        key=key,
+        name=name,
         op=CollectiveOp.SEND_RECV,
         algorithm="send",
         nranks=2,
         root=None,
-        input_bytes=operation.size_bytes,
-        trace_bytes=operation.trace_bytes,
+        input_bytes=columns.amounts[row],
+        trace_bytes=columns.trace_bytes[row],
         shares=0,
-        send_node_id=send_node_id,
-        receive_node_id=receive_node_id,
-        receive_name=receive_name,
+        send_node_id=node_id if kind == SEND else None,
+        receive_node_id=node_id if kind == RECEIVE else None,
+        receive_name=name if kind == RECEIVE else None,
     )
 
 
