@@ -139,7 +139,9 @@ class Reference:
     def _inside(self, entry: Any, *, listed: bool = False) -> list[tuple[str, bool]]:
         """Return the sections that a value may be, and whether in a list."""
         if "$ref" in entry:
-            return [(entry["$ref"].rpartition("/")[2], listed)]
+            name = entry["$ref"].rpartition("/")[2]
+            # Nothing can be said in a section without keys.
+            return [(name, listed)] if self._sections[name]["properties"] else []
         found: list[tuple[str, bool]] = []
         for way in ("anyOf", "oneOf"):
             for each in entry.get(way, ()):
@@ -198,7 +200,8 @@ class Reference:
         if "enum" in entry:
             return ", ".join(f"`{each}`" for each in entry["enum"])
         if "$ref" in entry:
-            return self._link(entry["$ref"].rpartition("/")[2])
+            name = entry["$ref"].rpartition("/")[2]
+            return self._link(name) if self._sections[name]["properties"] else "mapping"
         ways = [
             self._type(each)
             for way in ("anyOf", "oneOf")

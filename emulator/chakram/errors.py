@@ -13,6 +13,7 @@ The tree::
     │   ├── MatchingError        ranks disagree about their collectives
     │   ├── ScheduleError        an algorithm that does not fit or is wrong
     │   ├── PlanError            ranks, ports and addresses do not fit together
+    │   ├── PlugInError          a congestion control or algorithm of another package
     │   ├── NoRunDirectory       what was given as results holds none
     │   └── NoLab                there is no lab of that name
     ├── EnvironmentProblem       (3: the machine or its user cannot do it)
@@ -110,6 +111,10 @@ class PlanError(InputError):
         """Return the error that tells the first of some problems, and how many."""
         more = len(problems) - 1
         return cls(where, problems[0], f"and {more} more problems" if more else None)
+
+
+class PlugInError(InputError):
+    """What another package adds is not installed, not the same, or not right."""
 
 
 class NoRunDirectory(InputError):

@@ -9,7 +9,7 @@ from collections import deque
 import pytest
 
 from chakram._compiled import status
-from chakram.roce.congestion import FixedRate
+from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.port import PortEngine
 from chakram.roce.turns import SendOrder
 from chakram.roce.wire import WireEncoder

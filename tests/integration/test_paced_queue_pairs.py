@@ -12,7 +12,7 @@ from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan, RunSettings, TransportPlan
 from chakram.predict.simulator.job import simulate_plan
-from chakram.roce.congestion import FixedRate
+from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.port import PortEngine
 from chakram.testing.pair import make_queue_pair
 from chakram.testing.plans import compute, flow_rows, make_plan, program, receive, send

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chakram.roce.congestion.dcqcn import SHARE_UNIT, Dcqcn
+from chakram.roce.congestion.dcqcn import Dcqcn
+from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.roce.constants import NEVER
 
 LINE = 10**10

@@ -20,8 +20,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from chakram.roce.congestion import CongestionControl, FixedRate
+from chakram.roce.congestion import CongestionControl
 from chakram.roce.congestion.dcqcn import Dcqcn
+from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import MessageReceived, SendCompleted
 from chakram.roce.port import PortEngine

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.roce.burst import Burst
-from chakram.roce.congestion import FixedRate
+from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER, BurstKind
 from chakram.roce.port import PortEngine
 from chakram.testing.pair import Pair, make_queue_pair

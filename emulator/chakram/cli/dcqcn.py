@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
@@ -48,7 +48,7 @@ Names = Annotated[
     ),
 ]
 
-
+_NAME = "dcqcn"
 _UNWRAPPED = 1_000
 
 _UNITS = {
@@ -74,28 +74,31 @@ def dcqcn(
     """
     from pydantic import ValidationError
 
-    from chakram.config.dcqcn import (
-        DcqcnSettings,
-        ProfileName,
-        dcqcn_mistakes,
-        dcqcn_parameters,
+    from chakram.config.congestion import (
+        congestion_arguments,
+        congestion_mistakes,
         knobs_of,
         load_profile,
+        settings_model,
     )
-    from chakram.config.vendor_names import VENDORS, knob_named, to_vendor
+    from chakram.config.vendor_names import knob_named, to_vendor
+    from chakram.roce.congestion.dcqcn import Dcqcn
     from chakram.settings.mistakes import from_validation
 
     line_rate_bps = parse_rate(rate, where="--rate")
-    known = get_args(ProfileName)
+    known = Dcqcn.profiles.names
+    vendors = Dcqcn.profiles.vendors
     if profile not in known:
         raise ConfigError(
             "profile", f"none is named {profile!r}", f"one of {', '.join(known)}"
         )
     if names is None:
-        names = next((each for each in VENDORS if profile == f"dcqcn-{each}"), "nvidia")
-    if names not in VENDORS:
+        names = next(
+            (each for each in vendors.sets if profile == f"dcqcn-{each}"), "nvidia"
+        )
+    if names not in vendors.sets:
         raise ConfigError(
-            "--as", f"nobody is named {names!r}", f"one of {', '.join(VENDORS)}"
+            "--as", f"nobody is named {names!r}", f"one of {', '.join(vendors.sets)}"
         )
     given = {
         "profile": profile,
@@ -103,30 +106,32 @@ def dcqcn(
         "overrides": _pairs("--set", overrides),
         "vendor": _pairs("--vendor", vendor),
     }
+    model: Any = settings_model(_NAME)
     try:
-        settings = DcqcnSettings.model_validate(given)
+        settings = model.model_validate(given)
     except ValidationError as error:
-        mistakes = from_validation(error, model=DcqcnSettings, data=given)
+        mistakes = from_validation(error, model=model, data=given)
         raise _told(mistakes, profile) from None
-    mistakes = dcqcn_mistakes(settings, line_rate_bps)
+    described = settings.describe()
+    mistakes = congestion_mistakes(_NAME, settings, line_rate_bps)
     if mistakes:
         raise _told(mistakes, profile)
-    parameters = dcqcn_parameters(settings, line_rate_bps)
-    values = knobs_of(parameters).model_dump(mode="json")
-    shares = knobs_of(parameters, in_percent=True).model_dump(mode="json")
+    parameters = congestion_arguments(_NAME, settings, line_rate_bps)
+    values = knobs_of(_NAME, parameters).model_dump(mode="json")
+    shares = knobs_of(_NAME, parameters, in_percent=True).model_dump(mode="json")
     named: dict[str, dict[str, Any]] = {
-        each: to_vendor(parameters, each) for each in VENDORS
+        each: to_vendor(vendors, parameters, each) for each in vendors.sets
     }
     if as_json:
         print_json(
             "dcqcn",
             {
-                "profile": settings.describe(),
+                "profile": described,
                 "line_rate_bps": line_rate_bps,
                 "knobs": values,
                 "in_percent": shares,
                 "vendors": named,
-                "sources": list(load_profile(settings.profile).sources),
+                "sources": list(load_profile(_NAME, profile).sources),
             },
         )
         return
@@ -134,7 +139,7 @@ def dcqcn(
     if not console.is_terminal:
         # For programs and files nothing is wrapped: names are there to be copied.
         console = Console(highlight=False, width=_UNWRAPPED)
-    console.print(f"{settings.describe()}, line {format_rate(line_rate_bps)}")
+    console.print(f"{described}, line {format_rate(line_rate_bps)}")
     table = Table(
         # Names are broken rather than cut short.
         Column("knob", overflow="fold"),
@@ -146,7 +151,8 @@ def dcqcn(
         pad_edge=False,
     )
     spelled = {
-        knob_named(name): (name, number) for name, number in named[names].items()
+        knob_named(vendors, name): (name, number)
+        for name, number in named[names].items()
     }
     for knob, value in values.items():
         share = shares[knob] if shares[knob] != value else ""
@@ -157,7 +163,7 @@ def dcqcn(
     console.print(f"numbers of {names}: {_UNITS.get(names, _USUAL_UNITS)}")
     if None in named[names].values():
         console.print("- stands for what is too little to be said in these units")
-    for source in load_profile(settings.profile).sources:
+    for source in load_profile(_NAME, profile).sources:
         console.print(f"- {source}")
 
 

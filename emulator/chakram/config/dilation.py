@@ -15,8 +15,14 @@ from chakram.config.transport import Transport
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.settings.mistakes import Mistake
-from chakram.settings.quantities import LEAST_RATE_BPS, Model, Stretches
-from chakram.units import LONGEST_TIME_NS, exact_time, format_rate
+from chakram.settings.quantities import (
+    LEAST_RATE_BPS,
+    Model,
+    Stretches,
+    dilation_hint,
+    too_slow,
+)
+from chakram.units import LONGEST_TIME_NS, exact_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,8 +47,8 @@ KEPT: Mapping[tuple[str, str], str] = {
     "compute.scale, also of what is made up",
     ("Compute", "peak_flops"): "the durations that come of it are stretched by scale",
     ("Compute", "memory_bytes_per_s"): "likewise",
-    ("CongestionSettings", "dcqcn"): "stretched with its profile and vendors' numbers, "
-    "where they become parameters",
+    ("Transport", "congestion_control"): "stretched where it becomes arguments, of "
+    "every control by what it declares",
     ("Preflight", "duration_ns"): "how long a rate is measured, of the time that "
     "people wait; what is sent in it follows from the stretched rate",
     ("Metrics", "linger_ns"): "how long somebody waits who scrapes by the clock",
@@ -153,14 +159,8 @@ def check_dilation(
     for where, section in sections:
         for location, rate_bps in _quantities(section, Stretches.RATE, where):
             if rate_bps < dilation * LEAST_RATE_BPS:
-                mistakes.append(
-                    Mistake(
-                        location=location,
-                        found=f"{format_rate(rate_bps)} is less than 1 kbit/s once "
-                        f"divided by the dilation of {dilation}",
-                        hint=_hint(rate_bps // LEAST_RATE_BPS),
-                    )
-                )
+                found, hint = too_slow(rate_bps, dilation)
+                mistakes.append(Mistake(location=location, found=found, hint=hint))
     return mistakes + [
         mistake
         for where, section in sections
@@ -189,14 +189,10 @@ def _check_times(section: Model, where: Location, dilation: int) -> list[Mistake
                     found=f"{exact_time(time_ns)} is more than "
                     f"{exact_time(longest_ns)} once multiplied with the dilation of "
                     f"{dilation}",
-                    hint=_hint(longest_ns // time_ns),
+                    hint=dilation_hint(longest_ns // time_ns),
                 )
             )
     return mistakes
-
-
-def _hint(most: int) -> str:
-    return f"at most a dilation of {most}" if most > 1 else "remove fabric.dilation"
 
 
 def _check_own_rate(fabric: FabricKind) -> list[Mistake]:

@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from chakram.addresses import IPV6, IPV6_EXTRA_BYTES
-from chakram.config.dcqcn import DcqcnSettings
+from chakram.config.congestion import CongestionSettings, congestion_by_name
 from chakram.plan.faults import FaultAction, PacketFault
+from chakram.roce.congestion import CONTROLS
 from chakram.roce.constants import ICRC_BYTES, LARGEST_SEND_BYTES
 from chakram.roce.headers import BTH_BYTES
 from chakram.settings.quantities import (
     Model,
     Name,
     Number,
-    Rate,
     Size,
     Time,
     Whole,
@@ -31,8 +31,6 @@ IPv4 20, UDP 8, BTH 12, RETH 16, immediate 4 and ICRC 4 are 64."""
 
 _IPV4_HEADER_BYTES = 20
 _MIDDLE_HEADERS_BYTES = BTH_BYTES + ICRC_BYTES
-
-CONGESTION_CONTROLS = ("none", "fixed_rate", "dcqcn")
 
 
 def header_allowance_bytes(family: str) -> int:
@@ -59,56 +57,6 @@ def largest_burst(path_mtu: int, family: str) -> int:
     if family == IPV6:
         most_bytes += _IPV4_HEADER_BYTES
     return most_bytes // (path_mtu + _MIDDLE_HEADERS_BYTES)
-
-
-class FixedRateSettings(Model):
-    """Every queue pair sends at one rate."""
-
-    rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of each queue pair; without it that of the port."""
-
-
-class CongestionSettings(Model):
-    """A congestion control with its parameters: exactly one key."""
-
-    none: dict[str, Any] | None = Field(default=None, max_length=0, examples=[{}])
-    """No congestion control: the window and the port's rate are the only limits."""
-    fixed_rate: FixedRateSettings | None = Field(
-        default=None, examples=[{"rate": "10Gbit"}]
-    )
-    """Every queue pair sends at one rate, whatever the network does."""
-    dcqcn: DcqcnSettings | None = Field(
-        default=None, examples=[{"profile": "dcqcn-nvidia"}]
-    )
-    """DCQCN, as RoCE adapters have it: reacts to marks of switches."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The congestion controls that are given; one in a valid experiment."""
-        return tuple(
-            name for name in CONGESTION_CONTROLS if getattr(self, name) is not None
-        )
-
-    @property
-    def name(self) -> str:
-        """Name of the congestion control."""
-        return next(iter(self.names), "none")
-
-    def describe(self) -> str:
-        """Return the congestion control in a few words."""
-        return self.name if self.dcqcn is None else self.dcqcn.describe()
-
-
-def _by_name(value: object) -> object:
-    """Turn ``fixed_rate`` into ``{fixed_rate: {}}``."""
-    if isinstance(value, str):
-        if value not in CONGESTION_CONTROLS:
-            raise problem(
-                f"{value!r} is not a congestion control",
-                f"known: {', '.join(CONGESTION_CONTROLS)}",
-            )
-        return {value: {}}
-    return value
 
 
 class Dscp(Model):
@@ -203,13 +151,14 @@ class Transport(Model):
     congestion_control: Annotated[
         CongestionSettings,
         BeforeValidator(
-            _by_name,
+            congestion_by_name,
             json_schema_input_type=CongestionSettings
-            | Literal["none", "fixed_rate", "dcqcn"],
+            | Literal[CONTROLS.built_in]
+            | Annotated[str, Field(examples=["fixed_rate"])],
         ),
     ] = CongestionSettings()
-    """What decides about the rate of a queue pair: none, fixed_rate, dcqcn, or one of
-    them with its parameters; without it none."""
+    """What decides about the rate of a queue pair: the name of a congestion control, or
+    the name with its parameters; without it none. Plug-ins add more names."""
     window_bytes: Size | None = Field(default=None, alias="window", le=1 << 40)
     """Bytes that a queue pair may have unacknowledged; without it four bursts, at least
     64 KiB."""

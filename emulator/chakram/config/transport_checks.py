@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chakram.addresses import IPV4, IPV6
-from chakram.config.dcqcn import DcqcnSettings, dcqcn_mistakes
+from chakram.config.congestion import CongestionSettings, congestion_mistakes
 from chakram.config.transport import (
-    CongestionSettings,
     Transport,
     header_allowance_bytes,
     largest_burst,
@@ -142,7 +141,7 @@ def _check_congestion(
     congestion: CongestionSettings, fabric: FabricKind
 ) -> list[Mistake]:
     where: Location = ("transport", "congestion_control")
-    if len(congestion.names) > 1:
+    if len(congestion.given) > 1:
         return [
             Mistake(
                 location=where,
@@ -150,32 +149,13 @@ def _check_congestion(
                 hint="write one of them",
             )
         ]
-    if congestion.dcqcn is not None:
-        return _check_dcqcn(congestion.dcqcn, fabric)
-    fixed = congestion.fixed_rate
-    if fixed is None or fixed.rate_bps is not None or fabric.port_rate_bps is not None:
-        return []
+    mistakes = congestion_mistakes(
+        congestion.name,
+        congestion.settings,
+        fabric.port_rate_bps,
+        dilation=fabric.dilation,
+    )
     return [
-        Mistake(
-            location=where,
-            found="fixed_rate has no rate, and the fabric's ports have none either",
-            hint="e.g. congestion_control: {fixed_rate: {rate: 100Mbit}}",
-        )
-    ]
-
-
-def _check_dcqcn(settings: DcqcnSettings, fabric: FabricKind) -> list[Mistake]:
-    where: Location = ("transport", "congestion_control", "dcqcn")
-    line_rate_bps = fabric.port_rate_bps
-    if line_rate_bps is None:
-        return [
-            Mistake(
-                location=where,
-                found="begins at line rate, and the fabric's ports have no rate",
-                hint="give the links of hosts, or the ports, a rate",
-            )
-        ]
-    return [
-        replace(each, location=(*where, *each.location))
-        for each in dcqcn_mistakes(settings, line_rate_bps, dilation=fabric.dilation)
+        replace(each, location=(*where, congestion.name, *each.location))
+        for each in mistakes
     ]

@@ -1,20 +1,7 @@
-"""DCQCN's knobs by the names and units of those who make or model NICs.
+"""Numbers by vendors' names, read and written.
 
-Six sets of names are known, and an experiment may use any of them: those of NVIDIA's
-tools (``rpg_ai_rate``; with ``_P1`` behind, in capitals, as firmware configuration
-spells them), those of the same knobs in the kernel (``rp_ai_rate``,
-``np_min_time_between_cnps``), the module parameters of Intel's driver (``dcqcn_T``),
-the keys of HPCC's ns-3 model, which astra-sim and SimAI took over (``RP_TIMER``), those
-of the Open Traffic Generator's ports (``additive_increment_rate``, in percent of the
-line) and those of the emulated NICs of Keysight's AI data centre builder
-(``additive_rate_increment``, in Mbit/s). Only the last two share names, and they count
-bytes differently: the set that knows most of what is given is asked first. What a set
-has no name for stays as the profile has it.
-
-Sources: mlx5 driver (cong.c) and NVIDIA's parameter page; IEEE 802.1Qau for
-``rpg_min_dec_fac``, the least share of a rate that one cut leaves; irdma driver; HPCC
-ns-3 (third.cc, rdma-hw.cc); Open Traffic Generator models (Rocev2.DCQCN, Rocev2.CNP),
-and the mapping of Keysight's names to them.
+What the names of a congestion control mean says its class
+(``chakram.roce.congestion.profiles.vendors``).
 """
 
 from __future__ import annotations
@@ -24,272 +11,24 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from chakram.roce.congestion.dcqcn import SHARE_UNIT
 from chakram.settings.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "VENDORS",
-    "VendorNumber",
-    "VendorValues",
-    "from_vendor",
-    "knob_named",
-    "to_vendor",
-]
+    from chakram.roce.congestion.profiles.vendors import (
+        VendorName,
+        VendorNumber,
+        Vendors,
+    )
 
-VendorNumber = int | float | str
-"""As tools show it: 300, 0.00390625, or ``50Mb/s``."""
+__all__ = ["VendorValues", "from_vendor", "knob_named", "to_vendor"]
 
 _NUMBER = re.compile(
     r"\s*([0-9]{1,12}(?:\.[0-9]{1,18})?(?:e-[0-9]{1,2})?)"
     r"\s*(Mb/s|Mbps|Gb/s|Gbps)?\s*\Z"
 )
-_MEGABIT = 10**6
 _MEGABITS = {None: 1, "Mb/s": 1, "Mbps": 1, "Gb/s": 1000, "Gbps": 1000}
-_US = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Name:
-    """What one name means.
-
-    Attributes:
-        knob: Ours.
-        read: From the vendor's number to our value; None: the vendor has no such one.
-        write: From a plan's parameters to the vendor's number; None: in the vendor's
-            units it would be 0, which means something else.
-    """
-
-    knob: str
-    read: Callable[[Fraction], Any]
-    write: Callable[[Mapping[str, int]], VendorNumber | None]
-
-
-def _in_units(value: int, unit: Fraction | int) -> int | None:
-    """Return a value in whole units; None: it is there, but none of them."""
-    units = round(Fraction(value) / unit)
-    return units if units or not value else None
-
-
-def _megabits(knob: str) -> _Name:
-    key = f"{knob}_bps"
-    return _Name(
-        knob, lambda n: round(n * _MEGABIT), lambda p: _in_units(p[key], _MEGABIT)
-    )
-
-
-def _lowest_megabits() -> _Name:
-    # A plan says 1 bit/s where there is no lowest rate; vendors say 0.
-    usual = _megabits("min_rate")
-    return _Name(
-        usual.knob,
-        usual.read,
-        lambda p: 0 if p["min_rate_bps"] <= 1 else usual.write(p),
-    )
-
-
-def _as_text(megabits: _Name) -> _Name:
-    def write(parameters: Mapping[str, int]) -> str | None:
-        number = megabits.write(parameters)
-        return None if number is None else f"{number}Mb/s"
-
-    return _Name(megabits.knob, megabits.read, write)
-
-
-def _mss(knob: str) -> _Name:
-    # Added per round trip to a window; read as thousandths of the line rate.
-    key = f"{knob}_bps"
-    return _Name(
-        knob,
-        lambda n: n / 1000 if n <= 1000 else None,
-        lambda p: _in_units(p[key], Fraction(p["line_rate_bps"], 1000)),
-    )
-
-
-def _percent(knob: str) -> _Name:
-    key = f"{knob}_bps"
-    return _Name(
-        knob,
-        lambda n: n / 100 if n <= 100 else None,
-        lambda p: round(100 * p[key] / p["line_rate_bps"], 12),
-    )
-
-
-def _microseconds(knob: str) -> _Name:
-    key = f"{knob}_ns"
-    return _Name(knob, lambda n: round(n * _US), lambda p: _in_units(p[key], _US))
-
-
-def _count(knob: str, key: str) -> _Name:
-    return _Name(
-        knob, lambda n: int(n) if n.denominator == 1 else None, lambda p: p[key]
-    )
-
-
-def _cache_lines(knob: str) -> _Name:
-    key = f"{knob}_bytes"
-    return _Name(
-        knob,
-        lambda n: int(n) * 64 if n.denominator == 1 else None,
-        lambda p: _in_units(p[key], 64),
-    )
-
-
-def _flag(knob: str, key: str) -> _Name:
-    return _Name(knob, lambda n: bool(n) if n in {0, 1} else None, lambda p: p[key])
-
-
-def _taken_by_a_cut() -> _Name:
-    return _Name(
-        "max_cut",
-        lambda n: n / 100 if 0 < n <= 100 else None,
-        lambda p: round(p["max_cut_q20"] * 100 / SHARE_UNIT),
-    )
-
-
-def _left_by_a_cut() -> _Name:
-    return _Name(
-        "max_cut",
-        lambda n: 1 - n / 100 if 0 <= n < 100 else None,
-        lambda p: 100 - round(p["max_cut_q20"] * 100 / SHARE_UNIT),
-    )
-
-
-_PARTS = 1024
-_PART = Fraction(SHARE_UNIT, _PARTS)
-_GD_OF_ALPHA = 10
-_NVIDIA: dict[str, _Name] = {
-    "rpg_ai_rate": _megabits("additive_increase"),
-    "rpg_hai_rate": _megabits("hyper_increase"),
-    "rpg_min_rate": _lowest_megabits(),
-    "rate_to_set_on_first_cnp": _megabits("first_cnp_rate"),
-    "rpg_time_reset": _microseconds("increase_period"),
-    "rate_reduce_monitor_period": _microseconds("decrease_period"),
-    "dce_tcp_rtt": _microseconds("alpha_period"),
-    "min_time_between_cnps": _microseconds("cnp_interval"),
-    "rpg_byte_reset": _count("byte_counter", "byte_counter_bytes"),
-    "rpg_threshold": _count("recovery_stages", "recovery_stages"),
-    "rpg_min_dec_fac": _left_by_a_cut(),
-    "initial_alpha_value": _Name(
-        "alpha_initial",
-        lambda n: n / _PARTS if n <= _PARTS else None,
-        lambda p: _in_units(p["alpha_initial_q20"], _PART),
-    ),
-    # The share of alpha that is kept.
-    "dce_tcp_g": _Name(
-        "alpha_gain",
-        lambda n: (_PARTS - n) / _PARTS if n < _PARTS else None,
-        lambda p: (
-            None
-            if (forgotten := _in_units(p["gain_q20"], _PART)) is None
-            else _PARTS - forgotten
-        ),
-    ),
-    # A cut takes alpha / 2**(rpg_gd - 10), for alpha counts in 1024ths there.
-    "rpg_gd": _Name(
-        "cut_shift",
-        lambda n: (
-            int(n) - _GD_OF_ALPHA
-            if n.denominator == 1 and _GD_OF_ALPHA < n <= _GD_OF_ALPHA + 20
-            else None
-        ),
-        lambda p: p["cut_shift"] + _GD_OF_ALPHA,
-    ),
-    "clamp_tgt_rate": _flag("clamp_target", "clamps_target"),
-    "clamp_tgt_rate_after_time_inc": _flag(
-        "clamp_target_after_increase", "clamps_target_after_increase"
-    ),
-}
-_AS_HERE = {
-    # 0 means the line rate, which is the limit here, too.
-    "rpg_max_rate": 0,
-    "rp_max_rate": 0,
-    "enable_dcqcn": 1,
-    "dcqcn_enable": 1,
-    "dcqcn_cc_cfg_valid": 1,
-}
-"""Numbers that say what is so here anyway."""
-_OTHER_SPELLINGS = {
-    # In the driver's own notes, and the word spelled out.
-    "dcqcn_min_rate": "dcqcn_min_rate_MBps",
-    "minimum_rate_limit": "minimum_rate_limmit",
-}
-
-
-def _kernel_name(name: str) -> str:
-    if name == "min_time_between_cnps":
-        return f"np_{name}"
-    short = name.removeprefix("rpg_").replace("_after_time_inc", "_ati")
-    return f"rp_{short}"
-
-
-VENDORS: dict[str, dict[str, _Name]] = {
-    "nvidia": _NVIDIA,
-    "mlx5": {_kernel_name(name): meaning for name, meaning in _NVIDIA.items()},
-    "intel": {
-        "dcqcn_min_dec_factor": _left_by_a_cut(),
-        # In Mbit/s, whatever the name says.
-        "dcqcn_min_rate_MBps": _lowest_megabits(),
-        "dcqcn_F": _count("recovery_stages", "recovery_stages"),
-        "dcqcn_T": _microseconds("increase_period"),
-        "dcqcn_B": _count("byte_counter", "byte_counter_bytes"),
-        "dcqcn_rai_factor": _mss("additive_increase"),
-        "dcqcn_hai_factor": _mss("hyper_increase"),
-        "dcqcn_rreduce_mperiod": _microseconds("decrease_period"),
-    },
-    "hpcc-ns3": {
-        "ALPHA_RESUME_INTERVAL": _microseconds("alpha_period"),
-        "RATE_DECREASE_INTERVAL": _microseconds("decrease_period"),
-        "RP_TIMER": _microseconds("increase_period"),
-        "CLAMP_TARGET_RATE": _flag("clamp_target", "clamps_target"),
-        "FAST_RECOVERY_TIMES": _count("recovery_stages", "recovery_stages"),
-        "EWMA_GAIN": _Name(
-            "alpha_gain",
-            lambda n: n if 0 < n <= 1 else None,
-            lambda p: p["gain_q20"] / SHARE_UNIT,
-        ),
-        "RATE_AI": _as_text(_megabits("additive_increase")),
-        "RATE_HAI": _as_text(_megabits("hyper_increase")),
-        "MIN_RATE": _as_text(_lowest_megabits()),
-    },
-    "otg": {
-        "alpha_g": _NVIDIA["dce_tcp_g"],
-        "initial_alpha": _NVIDIA["initial_alpha_value"],
-        "alpha_update_period": _microseconds("alpha_period"),
-        "rate_reduction_time_period": _microseconds("decrease_period"),
-        "initial_rate_after_first_cnp": _percent("first_cnp_rate"),
-        "minimum_rate_limmit": _percent("min_rate"),
-        "maximum_rate_decrement_at_time": _taken_by_a_cut(),
-        "rate_decrement_coefficient": _NVIDIA["rpg_gd"],
-        "clamp_target_rate": _NVIDIA["clamp_tgt_rate"],
-        "rate_increment_time": _microseconds("increase_period"),
-        "rate_increment_byte_counter": _NVIDIA["rpg_byte_reset"],
-        "rate_increment_threshold": _NVIDIA["rpg_threshold"],
-        "additive_increment_rate": _percent("additive_increase"),
-        "hyper_increment_rate": _percent("hyper_increase"),
-        "cnp_delay_timer": _microseconds("cnp_interval"),
-    },
-    "keysight": {
-        "alpha_factor": _NVIDIA["dce_tcp_g"],
-        "initial_alpha": _NVIDIA["initial_alpha_value"],
-        "alpha_interval": _microseconds("alpha_period"),
-        "rate_decrement_interval": _microseconds("decrease_period"),
-        "rate_after_first_cnp": _megabits("first_cnp_rate"),
-        "min_rate_limit": _lowest_megabits(),
-        "rate_decrement_factor": _taken_by_a_cut(),
-        "rate_decrement_coefficient": _NVIDIA["rpg_gd"],
-        "clamp_target_rate": _NVIDIA["clamp_tgt_rate"],
-        "rate_increment_interval": _microseconds("increase_period"),
-        "rate_increment_byte_counter": _cache_lines("byte_counter"),
-        "rate_increment_threshold": _NVIDIA["rpg_threshold"],
-        "additive_rate_increment": _megabits("additive_increase"),
-        "hyper_rate_increment": _megabits("hyper_increase"),
-        "time_between_cnps": _microseconds("cnp_interval"),
-    },
-}
-"""The sets of names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,16 +46,19 @@ class VendorValues:
     mistakes: list[Mistake]
 
 
-def from_vendor(numbers: Mapping[str, VendorNumber]) -> VendorValues:
+def from_vendor(vendors: Vendors, numbers: Mapping[str, VendorNumber]) -> VendorValues:
     """Return what *numbers* by vendors' names mean.
 
-    Rates are in Mbit/s unless they say more, times in us; see the module.
+    Rates are in Mbit/s unless they say more, times in us. Of sets that share names the
+    one that knows most of what is given is asked first.
     """
     read = VendorValues(values={}, name_of={}, mistakes=[])
-    usual = {_usual(name) for name in numbers}
-    nearest = sorted(VENDORS.values(), key=lambda names: -len(usual & names.keys()))
+    usual = {vendors.usual(name) for name in numbers}
+    nearest = sorted(
+        vendors.sets.values(), key=lambda names: -len(usual & names.keys())
+    )
     for name, given in numbers.items():
-        mistake = _take(read, name, given, nearest)
+        mistake = _take(read, vendors, name, given, nearest)
         if mistake is not None:
             found, hint = mistake
             read.mistakes.append(Mistake(location=(name,), found=found, hint=hint))
@@ -325,17 +67,18 @@ def from_vendor(numbers: Mapping[str, VendorNumber]) -> VendorValues:
 
 def _take(
     read: VendorValues,
+    vendors: Vendors,
     name: str,
     given: VendorNumber,
-    nearest: Iterable[dict[str, _Name]],
+    nearest: Iterable[Mapping[str, VendorName]],
 ) -> tuple[str, str] | None:
     """Add one number to what is read; return what is wrong with it, and a hint."""
     number = _number(given)
-    if number is not None and _AS_HERE.get(_usual(name)) == number:
+    if number is not None and vendors.as_here.get(vendors.usual(name)) == number:
         return None
-    meaning = _meaning(_usual(name), nearest)
+    meaning = _meaning(vendors.usual(name), nearest)
     if meaning is None:
-        return "is not known", f"known: {_known(name)}"
+        return "is not known", f"known: {_known(vendors, name)}"
     if number is None:
         return f"{given!r} is not a number", "rates in Mbit/s, times in us, e.g. 50"
     value = meaning.read(number)
@@ -350,42 +93,38 @@ def _take(
 
 
 def to_vendor(
-    parameters: tuple[tuple[str, int], ...], vendor: str = "nvidia"
+    vendors: Vendors, parameters: tuple[tuple[str, int], ...], vendor: str
 ) -> dict[str, VendorNumber | None]:
     """Return a plan's parameters by a vendor's names, rounded to its units.
 
     None stands for what is there, but too little to be said in them.
 
     Raises:
-        ValueError: If *vendor* is none of `VENDORS`.
+        ValueError: If no set of names is that *vendor*'s.
     """
-    if vendor not in VENDORS:
-        raise ValueError(f"no vendor is named {vendor!r} (there are {sorted(VENDORS)})")
+    if vendor not in vendors.sets:
+        known = sorted(vendors.sets)
+        raise ValueError(f"no vendor is named {vendor!r} (there are {known})")
     values = dict(parameters)
-    return {name: meaning.write(values) for name, meaning in VENDORS[vendor].items()}
+    return {
+        name: meaning.write(values) for name, meaning in vendors.sets[vendor].items()
+    }
 
 
-def knob_named(name: str) -> str:
+def knob_named(vendors: Vendors, name: str) -> str:
     """Return our name of the knob that a vendor calls *name*.
 
     Raises:
         KeyError: If no vendor does.
     """
-    meaning = _meaning(name, VENDORS.values())
+    meaning = _meaning(name, vendors.sets.values())
     if meaning is None:
         raise KeyError(name)
     return meaning.knob
 
 
-def _meaning(name: str, sets: Iterable[dict[str, _Name]]) -> _Name | None:
+def _meaning(name: str, sets: Iterable[Mapping[str, VendorName]]) -> VendorName | None:
     return next((names[name] for names in sets if name in names), None)
-
-
-def _usual(name: str) -> str:
-    """Return *name* as its set spells it; firmware's configuration adds a port."""
-    if name.isupper() and re.search(r"_P[12]\Z", name):
-        name = name[:-3].lower()
-    return _OTHER_SPELLINGS.get(name, name)
 
 
 def _number(given: VendorNumber) -> Fraction | None:
@@ -396,10 +135,10 @@ def _number(given: VendorNumber) -> Fraction | None:
     return Fraction(match.group(1)) * _MEGABITS[match.group(2)]
 
 
-def _known(name: str) -> str:
+def _known(vendors: Vendors, name: str) -> str:
     """Return the names of the vendor whom *name* seems to be of."""
-    for names in VENDORS.values():
+    for names in vendors.sets.values():
         prefixes = {each.split("_", 1)[0] for each in names}
         if name.split("_", 1)[0] in prefixes:
             return ", ".join(sorted(names))
-    return ", ".join(sorted(_NVIDIA))
+    return ", ".join(sorted(next(iter(vendors.sets.values()), ())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.controller.planning import transport_plan
+from chakram.roce.congestion import CONTROLS
 from chakram.roce.opcodes import RNR_TIMER_NS
 from chakram.units import about_size, format_time
 
@@ -22,8 +23,9 @@ def experiment_warnings(experiment: Experiment) -> list[str]:
     warnings += _dilation_warnings(experiment)
     warnings += _loss_warnings(experiment)
     warnings += _timeout_warnings(experiment)
-    if experiment.transport.congestion_control.dcqcn is not None:
-        warnings += _dcqcn_warnings(experiment)
+    name = experiment.transport.congestion_control.name
+    if CONTROLS.load(name).wants_cnps:
+        warnings += _mark_warnings(experiment, name)
     return warnings
 
 
@@ -82,16 +84,16 @@ def _timeout_warnings(experiment: Experiment) -> list[str]:
     ]
 
 
-def _dcqcn_warnings(experiment: Experiment) -> list[str]:
-    """Return why DCQCN may have nothing to react to."""
+def _mark_warnings(experiment: Experiment, name: str) -> list[str]:
+    """Return why a control that wants CNPs may have nothing to react to."""
     where = "transport.congestion_control"
     if experiment.transport.ecn == "off":
-        return [f"{where}: dcqcn does nothing, since transport.ecn is off"]
+        return [f"{where}: {name} does nothing, since transport.ecn is off"]
     marks = any(each.action == "mark" for each in experiment.faults.packets)
     if marks or experiment.fabric.may_mark:
         return []
     return [
-        f"{where}: dcqcn reacts to marks, and no link of the fabric marks packets; "
+        f"{where}: {name} reacts to marks, and no link of the fabric marks packets; "
         "in a simulation, fabric.links.host.ecn makes them; in a run, "
         "faults.packets with the action mark"
     ]

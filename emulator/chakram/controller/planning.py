@@ -6,10 +6,10 @@ import os
 import random
 from typing import TYPE_CHECKING
 
-from chakram.config.dcqcn import dcqcn_parameters
+from chakram.config.congestion import congestion_arguments
 from chakram.config.packet_fault_checks import check_packet_faults
 from chakram.config.transport import largest_path_mtu
-from chakram.errors import ConfigError, PlanError
+from chakram.errors import PlanError
 from chakram.fabric.kinds.kind import SIMULATED_PORT
 from chakram.plan.burst_rule import (
     ack_interval_packets,
@@ -22,6 +22,7 @@ from chakram.plan.plan import JobSettings, PortPlan, RunSettings, TransportPlan
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import MAX_SHARDS, QueuePairLayout
 from chakram.program.operations import POINT_TO_POINT
+from chakram.roce.congestion import CONTROLS
 from chakram.roce.constants import local_ack_timeout_ns
 from chakram.roce.payload import is_compiled
 from chakram.settings.mistakes import report
@@ -65,27 +66,13 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         fabric.smallest_mtu, fabric.family
     )
     congestion = transport.congestion_control
-    parameters: tuple[tuple[str, int], ...] = ()
-    if congestion.fixed_rate is not None:
-        rate_bps = congestion.fixed_rate.rate_bps or fabric.port_rate_bps
-        if rate_bps is None:
-            raise ConfigError(
-                "transport.congestion_control",
-                "fixed_rate has no rate",
-                "e.g. {fixed_rate: {rate: 100Mbit}}",
-            )
-        parameters = (("rate_bps", rate_bps),)
-    elif congestion.dcqcn is not None:
-        line_rate_bps = experiment.written.fabric.port_rate_bps
-        if line_rate_bps is None:
-            raise ConfigError(
-                "transport.congestion_control",
-                "dcqcn begins at line rate, and the fabric's ports have no rate",
-                "give the links of hosts, or the ports, a rate",
-            )
-        parameters = dcqcn_parameters(
-            congestion.dcqcn, line_rate_bps, dilation=experiment.dilation
-        )
+    control = CONTROLS.load(congestion.name)
+    arguments = congestion_arguments(
+        congestion.name,
+        congestion.settings,
+        experiment.written.fabric.port_rate_bps,
+        dilation=experiment.dilation,
+    )
 
     def usual_burst(rate_bps: int | None) -> int:
         return transport.burst or burst_packets(
@@ -109,13 +96,14 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
         window_bytes=transport.window_bytes
         or window_bytes(burst_packets=undilated_burst, path_mtu=path_mtu),
         congestion_control=congestion.name,
-        congestion_parameters=parameters,
+        congestion_parameters=arguments,
         verb=transport.verb,
         dscp_data=transport.dscp.data,
         dscp_ack=transport.dscp.ack,
         dscp_cnp=transport.dscp.cnp,
         ecn=_ECN_BITS[transport.ecn],
-        ack_interval_packets=transport.ack_interval or ack_interval_packets(burst),
+        ack_interval_packets=transport.ack_interval
+        or (burst if control.wants_round_trips else ack_interval_packets(burst)),
         retransmit_timeout_ns=_timeout_ns(transport),
         retry_limit=transport.retry_limit,
         rnr_retry_limit=transport.rnr_retry_limit,

@@ -38,6 +38,4 @@ def limiter_key(scope: int, *, qpn: int, destination: int) -> int:
 def limits_by_destination(transport: TransportPlan) -> bool:
     """Tell whether all queue pairs of a port to one destination share a limit."""
     parameters = dict(transport.congestion_parameters)
-    return "cnp_interval_ns" in parameters and parameters.get(
-        "cnp_scope"
-    ) == notification_scope("destination")
+    return parameters.get("cnp_scope") == notification_scope("destination")

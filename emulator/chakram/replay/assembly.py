@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from chakram.addresses import address_halves
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.notification_scopes import limiter_key, notification_scope
-from chakram.roce import congestion
+from chakram.roce.congestion import CONTROLS, check_control_arguments, new_control
+from chakram.roce.congestion.parameters import CNP_PARAMETERS, check_arguments
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
@@ -44,21 +45,40 @@ class CongestionSettings:
     Args:
         transport: Settings of the queue pairs.
         line: Of the port, where other processes send through it, too.
+
+    Raises:
+        ValueError: If there is no such control, or its arguments are not right.
+        PlugInError: If it cannot be imported.
     """
 
     def __init__(
         self, transport: TransportPlan, line: SharedLine | None = None
     ) -> None:
-        self._name = transport.congestion_control
-        self._parameters = dict(transport.congestion_parameters)
-        self._interval_ns = self._parameters.pop("cnp_interval_ns", None)
-        self._scope = self._parameters.pop("cnp_scope", 0)
+        name = transport.congestion_control
+        arguments = dict(transport.congestion_parameters)
+        self._name = name
+        self._kind = CONTROLS.load(name)
+        # Of the receiver, whose control never hears of them.
+        self._interval_ns: int | None = None
+        self._scope = 0
+        if self._kind.wants_cnps:
+            check_arguments(name, CNP_PARAMETERS, arguments)
+            self._interval_ns, self._scope = (
+                arguments.pop(each.argument) for each in CNP_PARAMETERS
+            )
+        check_control_arguments(name, self._kind, arguments)
+        self._arguments = arguments
         self._line = line
         self._limiters: dict[int, CnpLimiter] = {}
 
     def control(self) -> CongestionControl:
-        """Return a control for one more queue pair."""
-        return congestion.make(self._name, **self._parameters)
+        """Return a control for one more queue pair.
+
+        Raises:
+            ValueError: If the control refuses its arguments.
+            RunFailed: If it cannot be made.
+        """
+        return new_control(self._name, self._kind, self._arguments)
 
     def limiter(self, *, qpn: int, destination: int) -> CnpLimiter | None:
         """Return the limiter of a queue pair; None: it never sends CNPs."""

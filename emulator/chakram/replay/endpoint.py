@@ -152,12 +152,12 @@ class Endpoint:
         self.events: deque[tuple[int, Event]] = deque()
         self.destinations: list[tuple[str, int]] = []
         self._destination_of: dict[tuple[str, int], int] = {}
-        self._congestion_settings = CongestionSettings(transport, line)
         self._overhead_bytes = overhead_bytes_of(family_of(port.address))
         self._burst_ns = burst_time_ns(
             port, transport, overhead_bytes=self._overhead_bytes
         )
         try:
+            self._congestion_settings = CongestionSettings(transport, line)
             self._verifier = (
                 PacketVerifier(
                     local_address=port.address,

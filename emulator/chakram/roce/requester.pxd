@@ -96,6 +96,7 @@ cdef class Requester:
     cpdef object fail(self, object reason, long long now_ns)
     cpdef long long unacknowledged_bytes(self) except? -1
     cpdef long long unfinished_messages(self) except? -1
+    cdef object _control_timer(self, long long now_ns)
     @cython.locals(dynamic="long long")
     cdef long long _window(self) except? -1
     @cython.locals(distance="long long")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.roce.congestion import hook_failed, timer_stands
 from chakram.roce.constants import NEVER, NO_IMMEDIATE, Verb
 from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
@@ -198,7 +199,7 @@ class Requester:
         )
         # A timer of congestion control does not wake who has nothing to send.
         if is_next and self._congestion_control.next_timer_ns <= now_ns:
-            self._congestion_control.on_timer(now_ns)
+            self._control_timer(now_ns)
 
     def ready_ns(self) -> int:
         """Return from when on a packet may leave; `NEVER`: nothing to send, or no room.
@@ -370,7 +371,10 @@ class Requester:
         if self._next == message.first_sequence + message.packets:
             self._queue.advance(1 if burst.message_ids is None else count)
         self._pace.advance(burst.wire_bytes, now_ns)
-        self._congestion_control.on_sent(burst.wire_bytes, now_ns)
+        try:
+            self._congestion_control.on_sent(burst.wire_bytes, now_ns)
+        except Exception as error:
+            raise hook_failed(self._congestion_control, "on_sent", error) from error
 
     def add_generator_wait(self, wait_ns: int) -> None:
         """Note that the message whose packet is next waited for the data plane."""
@@ -424,7 +428,10 @@ class Requester:
                     return
             self._go_back(_FOR_NAK)
             self._asked_sequence = expected
-            self._congestion_control.on_nak(now_ns)
+            try:
+                self._congestion_control.on_nak(now_ns)
+            except Exception as error:
+                raise hook_failed(self._congestion_control, "on_nak", error) from error
         elif syndrome >> 5 == 1:
             if (
                 now_ns < self.retries.hold_until_ns
@@ -453,14 +460,17 @@ class Requester:
         if self.failed:
             return
         self.cnps_received += 1
-        self._congestion_control.on_cnp(now_ns)
+        try:
+            self._congestion_control.on_cnp(now_ns)
+        except Exception as error:
+            raise hook_failed(self._congestion_control, "on_cnp", error) from error
 
     def handle_timeout(self, now_ns: int) -> None:
         """Act on the timers that are due."""
         if self.failed:
             return
         if self._congestion_control.next_timer_ns <= now_ns:
-            self._congestion_control.on_timer(now_ns)
+            self._control_timer(now_ns)
         if self.retries.timeout_ns > now_ns:
             return
         self.timeouts += 1
@@ -472,7 +482,10 @@ class Requester:
             )
             return
         self._go_back(_FOR_TIMEOUT)
-        self._congestion_control.on_timeout(now_ns)
+        try:
+            self._congestion_control.on_timeout(now_ns)
+        except Exception as error:
+            raise hook_failed(self._congestion_control, "on_timeout", error) from error
 
     def next_timeout_ns(self) -> int:
         """Return when `handle_timeout` is due."""
@@ -506,6 +519,15 @@ class Requester:
     def unfinished_messages(self) -> int:
         """Return how many messages are posted and not completely acknowledged."""
         return self._queue.unfinished()
+
+    def _control_timer(self, now_ns: int) -> None:
+        """Let congestion control act on its timer, which must be later after that."""
+        try:
+            self._congestion_control.on_timer(now_ns)
+        except Exception as error:
+            raise hook_failed(self._congestion_control, "on_timer", error) from error
+        if self._congestion_control.next_timer_ns <= now_ns:
+            raise timer_stands(self._congestion_control, now_ns)
 
     def _window(self) -> int:
         """Return the payload that may be under way."""
@@ -553,9 +575,12 @@ class Requester:
             self.retries.await_ack(now_ns)
         else:
             self.retries.timeout_ns = _NEVER
-        self._congestion_control.on_ack(
-            self._unacknowledged_byte - byte, round_trip_ns, now_ns
-        )
+        try:
+            self._congestion_control.on_ack(
+                self._unacknowledged_byte - byte, round_trip_ns, now_ns
+            )
+        except Exception as error:
+            raise hook_failed(self._congestion_control, "on_ack", error) from error
 
     def _go_back(self, reason: int) -> None:
         """Send again from the first packet that is not acknowledged."""

@@ -311,11 +311,25 @@ def _models_at(model: type[BaseModel], loc: Sequence[Any]) -> list[type[BaseMode
         candidates = [
             inner
             for candidate in candidates
-            for name, field in candidate.model_fields.items()
-            if (field.alias or name) == part
-            for inner in _models_in(field.annotation)
+            for inner in _models_below(candidate, part)
         ]
     return candidates
+
+
+def _models_below(model: type[BaseModel], key: Any) -> list[type[BaseModel]]:
+    """Return the models that may stand at a key of *model*."""
+    found = [
+        inner
+        for name, field in model.model_fields.items()
+        if (field.alias or name) == key
+        for inner in _models_in(field.annotation)
+    ]
+    # A model may know sections that are none of its fields: those of plug-ins.
+    further = getattr(model, "further_section", None)
+    if found or further is None:
+        return found
+    section = further(key)
+    return [] if section is None else [section]
 
 
 def tag_of(model: type[BaseModel]) -> str:

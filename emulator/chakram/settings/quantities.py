@@ -54,6 +54,20 @@ class Stretches(Enum):
     RATE = "divided by"
 
 
+def dilation_hint(most: int) -> str:
+    """Return what to do about a dilation, of which *most* is possible."""
+    return f"at most a dilation of {most}" if most > 1 else "remove fabric.dilation"
+
+
+def too_slow(rate_bps: int, dilation: int) -> tuple[str, str]:
+    """Return what is wrong with a rate that a dilation makes too slow, and a hint."""
+    return (
+        f"{units.format_rate(rate_bps)} is less than 1 kbit/s once divided by the "
+        f"dilation of {dilation}",
+        dilation_hint(rate_bps // LEAST_RATE_BPS),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """How errors write a quantity: in the metadata of its type."""
@@ -110,7 +124,7 @@ _BYTE_RATE_TEXT = _text_of(units.BYTE_RATE_UNITS, "GB/s", "MB/s", "kB/s", "B/s")
 
 
 LEAST_RATE_BPS = 1_000
-_LARGEST_RATE_BPS = 10**14
+LARGEST_RATE_BPS = 10**14
 _LARGEST_FLOPS = 10**21
 _LARGEST_BYTE_RATE = 10**17
 _LARGEST_RATIO = 10**9
@@ -118,7 +132,7 @@ _LARGEST_RATIO = 10**9
 BOUNDS: Mapping[str, str] = {
     "size": f"at most {units.format_size(LARGEST_SIZE_BYTES)}",
     "rate": f"{units.exact_rate(LEAST_RATE_BPS)} to "
-    f"{units.exact_rate(_LARGEST_RATE_BPS)}",
+    f"{units.exact_rate(LARGEST_RATE_BPS)}",
     "time": f"at most {units.exact_time(LONGEST_TIME_NS)}",
     "compute rate": f"at most {units.exact_flops(_LARGEST_FLOPS)}",
     "byte rate": f"at most {units.exact_byte_rate(_LARGEST_BYTE_RATE)}",
@@ -148,7 +162,7 @@ def _positive(value: int, kind: str) -> int:
 
 def _positive_rate(value: object) -> int:
     rate_bps = _positive(_with_units(units.parse_rate, "rate")(value), "rate")
-    if not LEAST_RATE_BPS <= rate_bps <= _LARGEST_RATE_BPS:
+    if not LEAST_RATE_BPS <= rate_bps <= LARGEST_RATE_BPS:
         raise problem(f"{value} is no rate of a network", BOUNDS["rate"])
     return rate_bps
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from chakram.config.dcqcn import (
-    DcqcnKnobs,
-    DcqcnSettings,
-    ProfileName,
-    dcqcn_parameters,
+from chakram.config.congestion import (
+    congestion_arguments,
+    knobs_model,
     knobs_of,
     load_profile,
+    settings_model,
 )
 from chakram.config.experiment import parse_experiment
 from chakram.controller.experiment_warnings import experiment_warnings
@@ -24,17 +23,19 @@ from chakram.controller.planning import transport_plan
 from chakram.controller.reporting import describe_transport, manifest_of
 from chakram.errors import ConfigError
 from chakram.fabric.topology import EcnThresholds
-
-if TYPE_CHECKING:
-    pass
+from chakram.roce.congestion.dcqcn import Dcqcn
 
 GIGABIT = 10**9
-PROFILES: tuple[ProfileName, ...] = get_args(ProfileName)
+PROFILES = Dcqcn.profiles.names
+DcqcnKnobs: Any = knobs_model("dcqcn")
+DcqcnSettings: Any = settings_model("dcqcn")
 
 
-def parameters_of(
-    profile: ProfileName, gigabits: int, **overrides: object
-) -> dict[str, int]:
+def dcqcn_parameters(settings: Any, line_bps: int) -> tuple[tuple[str, int], ...]:
+    return congestion_arguments("dcqcn", settings, line_bps)
+
+
+def parameters_of(profile: str, gigabits: int, **overrides: object) -> dict[str, int]:
     settings = DcqcnSettings(
         profile=profile, overrides=DcqcnKnobs.model_validate(overrides)
     )
@@ -42,8 +43,8 @@ def parameters_of(
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_profile_sets_every_knob_and_names_its_sources(profile: ProfileName) -> None:
-    loaded = load_profile(profile)
+def test_a_profile_sets_every_knob_and_names_its_sources(profile: str) -> None:
+    loaded = load_profile("dcqcn", profile)
 
     assert loaded.sources
     assert [name for name, value in loaded.knobs if value is None] == []
@@ -111,11 +112,11 @@ def test_overrides_go_before_the_vendors_names_and_those_before_the_profile() ->
 @pytest.mark.parametrize("in_percent", [False, True])
 @pytest.mark.parametrize("profile", PROFILES)
 def test_parameters_can_be_said_as_knobs_again(
-    profile: ProfileName, in_percent: bool, gigabits: int
+    profile: str, in_percent: bool, gigabits: int
 ) -> None:
     line_bps = gigabits * GIGABIT
     parameters = dcqcn_parameters(DcqcnSettings(profile=profile), line_bps)
-    knobs = knobs_of(parameters, in_percent=in_percent)
+    knobs = knobs_of("dcqcn", parameters, in_percent=in_percent)
     # As an experiment file would say them, over another profile.
     text = yaml.safe_dump(knobs.model_dump(mode="json"))
     again = DcqcnSettings.model_validate(

@@ -127,9 +127,8 @@ def test_all_of_an_experiment_that_takes_time_takes_longer() -> None:
     assert experiment.arrivals.gap_ns == 3 * 10**9
     assert experiment.iterations.gap_ns == 10 * 10**9
     transport = experiment.transport
-    fixed = transport.congestion_control.fixed_rate
-    assert fixed is not None
-    assert fixed.rate_bps == 100_000_000
+    plan = transport_plan(experiment)
+    assert plan.congestion_parameters == (("rate_bps", 100_000_000),)
     assert transport.retransmit_timeout_ns == 10**9
     assert transport.adaptive_retransmission is not None
     assert transport.adaptive_retransmission.low_ns == 10**8

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import get_args
 
 import pytest
 import yaml
 
-from chakram.config.dcqcn import (
+from chakram.config import vendor_names
+from chakram.config.congestion import knobs_of
+from chakram.config.vendor_names import VendorValues
+from chakram.roce.congestion.parameters import SHARE_UNIT
+from chakram.roce.congestion.profiles.dcqcn_vendors import DCQCN_VENDORS
+from chakram.roce.congestion.profiles.vendors import VendorNumber
+from tests.unit.config.test_dcqcn import (
+    PROFILES,
     DcqcnKnobs,
     DcqcnSettings,
-    ProfileName,
     dcqcn_parameters,
-    knobs_of,
 )
-from chakram.config.vendor_names import VENDORS, from_vendor, knob_named, to_vendor
-from chakram.roce.congestion.dcqcn import SHARE_UNIT
 
 LINE = 100 * 10**9
-PROFILES: tuple[ProfileName, ...] = get_args(ProfileName)
+VENDORS = DCQCN_VENDORS.sets
 # Half of the unit in which a set of names counts a knob, in our integers.
 HALF_UNITS = {
     "nvidia": {"gain_q20": 512, "alpha_initial_q20": 512, "max_cut_q20": 5243},
@@ -40,11 +43,23 @@ HALF_UNITS = {
 }
 
 
+def from_vendor(numbers: Mapping[str, VendorNumber]) -> VendorValues:
+    return vendor_names.from_vendor(DCQCN_VENDORS, numbers)
+
+
+def to_vendor(
+    parameters: tuple[tuple[str, int], ...], vendor: str = "nvidia"
+) -> dict[str, VendorNumber | None]:
+    return vendor_names.to_vendor(DCQCN_VENDORS, parameters, vendor)
+
+
+def knob_named(name: str) -> str:
+    return vendor_names.knob_named(DCQCN_VENDORS, name)
+
+
 @pytest.mark.parametrize("vendor", VENDORS)
 @pytest.mark.parametrize("profile", PROFILES)
-def test_every_knob_of_a_profile_goes_there_and_back(
-    profile: ProfileName, vendor: str
-) -> None:
+def test_every_knob_of_a_profile_goes_there_and_back(profile: str, vendor: str) -> None:
     parameters = dcqcn_parameters(DcqcnSettings(profile=profile), LINE)
     # What a vendor's units are too coarse for is left out.
     named = {
@@ -54,13 +69,11 @@ def test_every_knob_of_a_profile_goes_there_and_back(
     }
     assert len(named) == len({knob_named(name) for name in named}) >= 6
     # Over another profile, so that what is not said is another value.
-    other: ProfileName = (
-        "dcqcn-intel" if profile == "dcqcn-hpcc-ns3" else "dcqcn-hpcc-ns3"
-    )
+    other: str = "dcqcn-intel" if profile == "dcqcn-hpcc-ns3" else "dcqcn-hpcc-ns3"
     again = dict(dcqcn_parameters(DcqcnSettings(profile=other, vendor=named), LINE))
     elsewhere = dict(dcqcn_parameters(DcqcnSettings(profile=other), LINE))
     knobs = {knob_named(name) for name in named}
-    values = knobs_of(parameters)
+    values = knobs_of("dcqcn", parameters)
     for (key, before), knob in zip(
         parameters[1:], DcqcnKnobs.model_fields, strict=True
     ):

@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from chakram.plan.notification_scopes import notification_scope
+from chakram.config.congestion import congestion_arguments, settings_model
 from chakram.plan.plan import TransportPlan
 from chakram.replay.assembly import (
     CongestionSettings,
@@ -20,6 +20,17 @@ from chakram.testing.ends import pair_plan, port_plan
 from chakram.testing.pair import Pair
 
 GIGABIT = 10**9
+
+
+def dcqcn_arguments(scope: str = "queue_pair") -> tuple[tuple[str, int], ...]:
+    """The paper's, with a CNP each 50 us of what *scope* says."""
+    settings = settings_model("dcqcn").model_validate(
+        {
+            "profile": "dcqcn-paper",
+            "overrides": {"cnp_scope": scope, "cnp_interval": "50us"},
+        }
+    )
+    return congestion_arguments("dcqcn", settings, 10 * GIGABIT)
 
 
 def time_of_burst(rate_bps: int | None, max_burst_packets: int) -> int:
@@ -52,7 +63,7 @@ def test_a_message_after_a_pause_finds_the_rate_that_its_flow_was_cut_to() -> No
         path_mtu=4096,
         window_bytes=1 << 20,
         congestion_control="dcqcn",
-        congestion_parameters=(("line_rate_bps", 10 * GIGABIT),),
+        congestion_parameters=dcqcn_arguments(),
     )
     ends = [
         make_queue_pair(
@@ -99,10 +110,8 @@ def test_notifications_are_limited_for_what_the_scope_says(
     scope: str, notified: list[bool]
 ) -> None:
     transport = TransportPlan(
-        congestion_parameters=(
-            ("cnp_interval_ns", 50_000),
-            ("cnp_scope", notification_scope(scope)),
-        )
+        congestion_control="dcqcn",
+        congestion_parameters=dcqcn_arguments(scope),
     )
     settings = CongestionSettings(transport, None)
     found = []
@@ -129,10 +138,8 @@ def test_processes_of_one_port_share_its_limit_and_no_other(
 ) -> None:
     """Queue pairs of one peer in two processes, both marked at once."""
     transport = TransportPlan(
-        congestion_parameters=(
-            ("cnp_interval_ns", 50_000),
-            ("cnp_scope", notification_scope(scope)),
-        )
+        congestion_control="dcqcn",
+        congestion_parameters=dcqcn_arguments(scope),
     )
     words = array("q", bytes(8 * PART_WORDS * 2))
     limiters = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chakram.roce.congestion import Dcqcn
+from chakram.roce.congestion.dcqcn import Dcqcn
 from chakram.roce.port import PortEngine
 from chakram.testing.pair import make_queue_pair
 

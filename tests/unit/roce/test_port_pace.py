@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 from chakram.results.counters import fct_bucket
-from chakram.roce.congestion import FixedRate
+from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER
 from chakram.testing.pair import make_queue_pair
 from tests.unit.roce.ports import GIGABIT, MIDDLE_NS, MTU, ack_of, drained, make_port

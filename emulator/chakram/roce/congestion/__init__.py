@@ -1,53 +1,166 @@
-"""Congestion controls of a queue pair, by name. Pure."""
+"""Congestion controls of a queue pair, by name. Pure but for importing what is named.
+
+Ours are the modules of this folder; others come as plug-ins, see ``chakram.plugins``
+and docs/howto/congestion-control.md.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.errors import RunFailed
+from chakram.plugins import Registry
 from chakram.roce.congestion.base import CongestionControl
-from chakram.roce.congestion.dcqcn import Dcqcn
-from chakram.roce.congestion.fixed_rate import FixedRate
+from chakram.roce.congestion.parameters import (
+    CNP_PARAMETERS,
+    LINE_RATE,
+    Parameter,
+    check_arguments,
+)
+from chakram.roce.constants import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
 __all__ = [
-    "CONGESTION_CONTROLS",
+    "CONTROLS",
     "CongestionControl",
-    "Dcqcn",
-    "FixedRate",
+    "all_parameters",
+    "check_control_arguments",
+    "hook_failed",
     "make",
-    "register",
+    "new_control",
+    "timer_stands",
 ]
 
-CONGESTION_CONTROLS: dict[str, Callable[..., CongestionControl]] = {
-    "dcqcn": Dcqcn,
-    "none": CongestionControl,
-    "fixed_rate": FixedRate,
-}
-"""What makes a control, by name; `register` adds to it."""
+
+def _accept(name: str, found: object) -> type[CongestionControl]:
+    """Return the class of a control, if it is one."""
+    if not isinstance(found, type) or not issubclass(found, CongestionControl):
+        raise ValueError("it is no class derived from CongestionControl")
+    declared = all_parameters(found)
+    if not all(isinstance(each, Parameter) for each in declared):
+        raise ValueError("its parameters are no tuple of Parameter")
+    arguments = [each.argument for each in declared]
+    names = [each.name for each in declared]
+    taken = {LINE_RATE} if found.starts_at_line else set()
+    if len({*arguments, *taken}) < len(arguments) + len(taken) or (
+        len(set(names)) < len(names)
+    ):
+        raise ValueError("two of its parameters have one name")
+    return found
 
 
-def register(name: str, factory: Callable[..., CongestionControl]) -> None:
-    """Make *factory* known as *name*; it is called once per queue pair.
+CONTROLS: Registry[type[CongestionControl]] = Registry(
+    "congestion control",
+    group="chakram.congestion_controls",
+    folder=__name__,
+    attribute="CONTROL",
+    others=("base", "parameters"),
+    accept=_accept,
+)
+"""All congestion controls, by name."""
+
+
+def all_parameters(kind: type[CongestionControl]) -> tuple[Parameter, ...]:
+    """Return what can be set of a control, and of the CNPs that it wants."""
+    return (*kind.parameters, *(CNP_PARAMETERS if kind.wants_cnps else ()))
+
+
+def check_control_arguments(
+    name: str, kind: type[CongestionControl], arguments: Mapping[str, int]
+) -> None:
+    """Check the arguments of a control that came with a plan.
 
     Raises:
-        ValueError: If the name is taken.
+        ValueError: If one is missing, out of its bounds, or of no parameter.
     """
-    if name in CONGESTION_CONTROLS:
-        raise ValueError(f"there is a congestion control named {name!r} already")
-    CONGESTION_CONTROLS[name] = factory
+    check_arguments(name, kind.parameters, arguments)
+    known = {each.argument for each in kind.parameters}
+    if kind.starts_at_line:
+        known.add(LINE_RATE)
+        if arguments.get(LINE_RATE, 0) <= 0:
+            raise ValueError(f"{name}: there is no {LINE_RATE}")
+    for argument in arguments:
+        if argument not in known:
+            raise ValueError(f"{name} has no parameter {argument[:60]!r}")
 
 
-def make(name: str, **parameters: object) -> CongestionControl:
+def make(name: str, **arguments: int) -> CongestionControl:
     """Return a new control for one queue pair.
 
     Raises:
-        ValueError: If there is none of that name, or a parameter has a bad value.
-        TypeError: If the control does not have one of *parameters*.
+        ValueError: If there is none of that name, or an argument is not right.
+        PlugInError: If a plug-in cannot be imported, or is no control.
+        RunFailed: If a control cannot be made.
     """
-    factory = CONGESTION_CONTROLS.get(name)
-    if factory is None:
-        known = ", ".join(sorted(CONGESTION_CONTROLS))
-        raise ValueError(f"no congestion control is named {name!r} (there are {known})")
-    return factory(**parameters)
+    kind = CONTROLS.load(name)
+    check_control_arguments(name, kind, arguments)
+    return new_control(name, kind, arguments)
+
+
+def new_control(
+    name: str, kind: type[CongestionControl], arguments: Mapping[str, int]
+) -> CongestionControl:
+    """Return a control of a *kind* for one more queue pair.
+
+    Raises:
+        ValueError: If the control says so of its arguments.
+        RunFailed: If it cannot be made.
+    """
+    where = f"congestion control {name}"
+    try:
+        control = kind(**arguments)
+    except ValueError as error:
+        if kind.__module__.startswith(__name__):
+            raise
+        raise ValueError(f"{where}: {error}") from error
+    # Whatever somebody's class does when it is made.
+    except Exception as error:
+        raise RunFailed(
+            where, f"cannot be made: {type(error).__name__}: {error}"
+        ) from error
+    try:
+        timer_ns = control.next_timer_ns
+    except AttributeError:  # uncompiled, nothing is set
+        timer_ns = 0
+    if timer_ns != NEVER:
+        raise RunFailed(
+            where,
+            "its base was not initialised, or a timer was set before anything happened",
+            "__init__ calls super().__init__() first; hooks set timers",
+        )
+    return control
+
+
+def _named(control: CongestionControl) -> str:
+    """Return where a control is to blame: its name, or that of its class."""
+    for name, kind in CONTROLS.loaded().items():
+        if type(control) is kind:
+            return f"congestion control {name}"
+    return f"congestion control {type(control).__name__}"
+
+
+def hook_failed(control: CongestionControl, hook: str, error: Exception) -> RunFailed:
+    """Return the error that ends a run in which a hook of a control failed."""
+    place = ""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is not None:
+        path = last.tb_frame.f_code.co_filename
+        place = f" ({path.rpartition('/')[2]}, line {last.tb_lineno})"
+    return RunFailed(
+        _named(control),
+        f"{hook} failed: {type(error).__name__}: {error}{place}",
+    )
+
+
+def timer_stands(control: CongestionControl, now_ns: int) -> RunFailed:
+    """Return the error that ends a run in which a timer is always due."""
+    late_ns = now_ns - control.next_timer_ns
+    return RunFailed(
+        _named(control),
+        f"on_timer left next_timer_ns {late_ns} ns before the time that it was told",
+        "it sets a later time, or NEVER",
+    )

@@ -3,7 +3,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from chakram.roce.constants import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from chakram.roce.congestion.parameters import Parameter
+    from chakram.roce.congestion.profiles.vendors import Profiles
 
 __all__ = ["CongestionControl"]
 
@@ -13,7 +22,21 @@ class CongestionControl:
 
     The base class limits nothing: it is the control named ``none``. Others override
     hooks and set the attributes; the queue pair reads them before each burst. State
-    belongs to the queue pair and outlives its messages.
+    belongs to the queue pair and outlives its messages. One object serves one queue
+    pair; it is made with the arguments that follow from `parameters`, by keyword, and
+    calls ``super().__init__()`` before anything else.
+
+    What the class says of itself:
+
+    * ``text``: what it does, the help of its key in the experiment file;
+    * ``parameters``: what can be set of it;
+    * ``starts_at_line``: it gets the rate of the port as well, ``line_rate_bps``;
+    * ``wants_cnps``: receivers answer marked packets with CNPs, at most one in an
+      interval that can be set, and `on_cnp` is called for each of them;
+    * ``wants_round_trips``: an ACK is asked for with each burst, where the experiment
+      says nothing else, so that `on_ack` gets as many samples as there can be;
+    * ``profiles``: named sets of its parameters, where it has some;
+    * ``contradictions``: returns by parameter what does not fit together, and a hint.
 
     Attributes:
         rate_bps: What the queue pair may send now, in wire bits per second; 0: no
@@ -29,6 +52,23 @@ class CongestionControl:
     """
 
     __slots__ = ("is_pacing", "next_timer_ns", "rate_bps", "window_bytes")
+
+    # Casts, since Cython takes annotations in a class for attributes of objects.
+    text = "No congestion control: the window and the port's rate are the only limits."
+    parameters = cast("tuple[Parameter, ...]", ())
+    starts_at_line = False
+    wants_cnps = False
+    wants_round_trips = False
+    profiles = cast("Profiles | None", None)
+
+    @staticmethod
+    def contradictions(arguments: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+        """Return by parameter what is wrong with *arguments* together, and a hint.
+
+        Each by itself is in its bounds by then. Arguments are those of the control,
+        not dilated.
+        """
+        return {}
 
     def __init__(self) -> None:
         self.rate_bps = 0

@@ -39,42 +39,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.roce.congestion.base import CongestionControl
+from chakram.roce.congestion.parameters import (
+    SHARE_UNIT,
+    check_arguments,
+    count,
+    flag,
+    rate,
+    share,
+    size,
+    time,
+)
+from chakram.roce.congestion.profiles.dcqcn_vendors import DCQCN_VENDORS
+from chakram.roce.congestion.profiles.vendors import Profiles
 from chakram.roce.constants import NEVER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
-__all__ = ["PARAMETER_RANGES", "SHARE_UNIT", "Dcqcn"]
-
-SHARE_UNIT = 1 << 20
-"""Shares (g, alpha, cuts) are given as integers in parts of this."""
+__all__ = ["CONTROL", "Dcqcn"]
 
 _NEVER = NEVER
 _NEAR = 1.0 / (1 << 20)
-_LONGEST_NS = 10**12
-_LARGEST_RATE = 10**14
-PARAMETER_RANGES: Mapping[str, tuple[int, int]] = {
-    "line_rate_bps": (1, _LARGEST_RATE),
-    "gain_q20": (1, SHARE_UNIT),
-    "alpha_initial_q20": (0, SHARE_UNIT),
-    "alpha_period_ns": (1, _LONGEST_NS),
-    "decrease_period_ns": (0, _LONGEST_NS),
-    "cut_shift": (1, 20),
-    "max_cut_q20": (0, SHARE_UNIT),
-    "increase_period_ns": (1, _LONGEST_NS),
-    "byte_counter_bytes": (0, 1 << 40),
-    "recovery_stages": (1, 1_000),
-    "additive_increase_bps": (0, _LARGEST_RATE),
-    "hyper_increase_bps": (0, _LARGEST_RATE),
-    "is_hyper_scaled": (0, 1),
-    "min_rate_bps": (1, _LARGEST_RATE),
-    "first_cnp_rate_bps": (0, _LARGEST_RATE),
-    "clamps_target": (0, 1),
-    "clamps_target_after_increase": (0, 1),
-    "is_released_at_line": (0, 1),
-}
-"""By parameter the lowest and the highest value."""
-
 _SMALLEST_BYTE_COUNTER = 512
 
 
@@ -122,6 +108,88 @@ class Dcqcn(CongestionControl):
         "alpha",
         "cuts",
     )
+
+    text = "DCQCN, as RoCE adapters have it: reacts to marks of switches."
+    starts_at_line = True
+    wants_cnps = True
+    profiles = Profiles(
+        package="chakram.roce.congestion.profiles",
+        names=("dcqcn-paper", "dcqcn-nvidia", "dcqcn-intel", "dcqcn-hpcc-ns3"),
+        default="dcqcn-nvidia",
+        vendors=DCQCN_VENDORS,
+    )
+    parameters = (
+        share(
+            "alpha_gain",
+            "g: how far one notification, or its absence, moves alpha.",
+            argument="gain_q20",
+        ),
+        share("alpha_initial", "Alpha at the first notification."),
+        time("alpha_period", "How often alpha is looked at.", lowest=1),
+        time(
+            "decrease_period",
+            "How often a cut is decided; 0us: at every notification.",
+        ),
+        count(
+            "cut_shift",
+            "A cut takes alpha / 2**this of the rate.",
+            lowest=1,
+            highest=20,
+        ),
+        share("max_cut", "The largest share of the rate that one cut takes."),
+        time("increase_period", "T: how often the rate is increased.", lowest=1),
+        size(
+            "byte_counter",
+            "B: bytes after which it is increased as well; 0B: never.",
+        ),
+        count(
+            "recovery_stages",
+            "F: increases of fast recovery.",
+            lowest=1,
+            highest=1_000,
+        ),
+        rate(
+            "additive_increase",
+            "R_AI: what an increase adds to the target after fast recovery.",
+        ),
+        rate("hyper_increase", "R_HAI: what a hyper increase adds to the target."),
+        flag(
+            "hyper_scaled",
+            "Whether the i-th hyper increase adds i x R_HAI.",
+            argument="is_hyper_scaled",
+        ),
+        # A rate of nothing would never send again.
+        rate("min_rate", "The lowest rate.", floor=1, below_line=True),
+        rate(
+            "first_cnp_rate",
+            "What the first notification sets the rate to; 0%: nothing.",
+            below_line=True,
+        ),
+        flag(
+            "clamp_target",
+            "Whether each cut sets the target to the rate before it; else only one "
+            "that follows an increase by the byte counter does.",
+            argument="clamps_target",
+        ),
+        flag(
+            "clamp_target_after_increase",
+            "Whether one that follows an increase by the timer does so, too.",
+            argument="clamps_target_after_increase",
+        ),
+        flag(
+            "release_at_line",
+            "Whether a queue pair that is back at line rate forgets alpha.",
+            argument="is_released_at_line",
+        ),
+    )
+
+    @staticmethod
+    def contradictions(arguments: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+        """Refuse a byte counter of less than a packet."""
+        if 0 < arguments["byte_counter_bytes"] < _SMALLEST_BYTE_COUNTER:
+            found = f"byte_counter is less than {_SMALLEST_BYTE_COUNTER} bytes"
+            return {"byte_counter": (found, "0B counts no bytes")}
+        return {}
 
     def __init__(
         self,
@@ -177,21 +245,14 @@ class Dcqcn(CongestionControl):
         """
         super().__init__()
         given = locals()
-        for name, (lowest, highest) in PARAMETER_RANGES.items():
-            if not lowest <= given[name] <= highest:
-                raise ValueError(
-                    f"dcqcn: {name} {given[name]} is not in {lowest}..{highest}"
-                )
+        check_arguments("dcqcn", Dcqcn.parameters, given)
         if min_rate_bps > line_rate_bps or first_cnp_rate_bps > line_rate_bps:
             raise ValueError(
                 f"dcqcn: a rate of {max(min_rate_bps, first_cnp_rate_bps)} bit/s is "
                 f"above the line's {line_rate_bps}"
             )
-        if 0 < byte_counter_bytes < _SMALLEST_BYTE_COUNTER:
-            raise ValueError(
-                f"dcqcn: byte_counter_bytes {byte_counter_bytes} is less than "
-                f"{_SMALLEST_BYTE_COUNTER}"
-            )
+        for found, _ in Dcqcn.contradictions(given).values():
+            raise ValueError(f"dcqcn: {found}")
         self._line_rate = float(line_rate_bps)
         self._gain = gain_q20 / SHARE_UNIT
         self._alpha_decay = 1.0 - gain_q20 / SHARE_UNIT
@@ -434,3 +495,6 @@ class Dcqcn(CongestionControl):
         if self._decrease_heard and self._decrease_ns < timer_ns:
             timer_ns = self._decrease_ns
         self.next_timer_ns = timer_ns
+
+
+CONTROL = Dcqcn

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from chakram._compiled import status
-from chakram.config.dcqcn import ProfileName
 from chakram.fabric.topology import EcnThresholds
 from chakram.predict.simulator.job import SimulationResult
 from chakram.testing.plans import flow_rows
@@ -16,7 +15,7 @@ MESSAGE_US = 200
 """What one takes at the rate of the line."""
 
 # Two of them, over some ms.
-PAIRS: list[tuple[ProfileName, int, int, dict[str, str]]] = [
+PAIRS: list[tuple[str, int, int, dict[str, str]]] = [
     ("dcqcn-paper", 10, 120, {}),
     ("dcqcn-intel", 10, 190, {}),
     ("dcqcn-hpcc-ns3", 10, 120, {}),
@@ -32,7 +31,7 @@ PAIRS: list[tuple[ProfileName, int, int, dict[str, str]]] = [
 ]
 LATE = [case for case in PAIRS if case[1] < 40 and case[2] < 200]
 # More of them, one joining each 2 ms.
-CROWDS: list[tuple[ProfileName, int, int, int]] = [
+CROWDS: list[tuple[str, int, int, int]] = [
     ("dcqcn-paper", 10, 4, 120),
     ("dcqcn-paper", 40, 8, 90),
     ("dcqcn-intel", 25, 4, 100),
@@ -47,7 +46,7 @@ if not status().is_compiled():
 
 
 def congested(
-    profile: ProfileName,
+    profile: str,
     gigabits: int,
     during_ms: int,
     *,
@@ -106,7 +105,7 @@ def shares_of(
     ],
 )
 def test_two_flows_converge_to_fair_shares(
-    profile: ProfileName,
+    profile: str,
     gigabits: int,
     during_ms: int,
     overrides: dict[str, str],
@@ -137,7 +136,7 @@ def test_two_flows_converge_to_fair_shares(
 @pytest.mark.slow
 @pytest.mark.parametrize(("profile", "gigabits", "senders", "during_ms"), CROWDS)
 def test_flows_that_join_one_by_one_share_fairly(
-    profile: ProfileName, gigabits: int, senders: int, during_ms: int
+    profile: str, gigabits: int, senders: int, during_ms: int
 ) -> None:
     result = congested(profile, gigabits, during_ms, senders=senders)
     shares, rate_bps = shares_of(

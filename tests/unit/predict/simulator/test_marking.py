@@ -8,12 +8,6 @@ from dataclasses import replace
 import pytest
 
 from chakram.collectives.groups import world_group
-from chakram.config.dcqcn import (
-    DcqcnKnobs,
-    DcqcnSettings,
-    ProfileName,
-    dcqcn_parameters,
-)
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import EcnThresholds
 from chakram.plan.plan import TransportPlan
@@ -28,6 +22,11 @@ from chakram.testing.plans import (
     program,
     receive,
     send,
+)
+from tests.unit.config.test_dcqcn import (
+    DcqcnKnobs,
+    DcqcnSettings,
+    dcqcn_parameters,
 )
 
 LINE = 10**10
@@ -141,9 +140,7 @@ def flows_into_one(
     return simulate_plan(plan, topology, rng=random.Random(seed), burst_packets=1)
 
 
-def dcqcn(
-    profile: ProfileName, *, line_bps: int = LINE, **overrides: object
-) -> TransportPlan:
+def dcqcn(profile: str, *, line_bps: int = LINE, **overrides: object) -> TransportPlan:
     """DCQCN with a window of some 0.8 ms, which is not what limits."""
     settings = DcqcnSettings(
         profile=profile, overrides=DcqcnKnobs.model_validate(overrides)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from chakram.roce.congestion import make
-from chakram.roce.congestion.dcqcn import SHARE_UNIT, Dcqcn
+from chakram.roce.congestion.dcqcn import Dcqcn
+from chakram.roce.congestion.parameters import SHARE_UNIT
 from chakram.roce.constants import NEVER
 from chakram.roce.notification import CnpLimiter
 from chakram.testing.pair import Pair, make_queue_pair
@@ -38,7 +38,7 @@ def sampled(**changes: Any) -> Dcqcn:
 
 
 def test_a_flow_begins_at_line_rate_and_without_a_timer() -> None:
-    control = make("dcqcn", line_rate_bps=LINE)
+    control = Dcqcn(line_rate_bps=LINE)
 
     control.on_sent(1_500, 10)
     control.on_ack(1_500, 5, 10)

@@ -1,21 +1,36 @@
-"""Congestion controls by name."""
+"""Congestion controls by name: ours, what is not accepted, and what goes wrong."""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
+from chakram.errors import PlugInError, RunFailed
 from chakram.roce import congestion
-from chakram.roce.congestion import (
-    CONGESTION_CONTROLS,
-    CongestionControl,
-    FixedRate,
-)
+from chakram.roce.congestion import CONTROLS, CongestionControl
+from chakram.roce.congestion.fixed_rate import FixedRate
+from chakram.roce.congestion.parameters import Kind, flag, rate, time
 from chakram.roce.constants import NEVER
+
+
+def test_ours_are_the_modules_of_the_folder() -> None:
+    assert CONTROLS.built_in == ("none", "dcqcn", "fixed_rate")
+    for name in CONTROLS.built_in:
+        kind = CONTROLS.load(name)
+        assert kind.text.endswith(".")
+        assert all(each.text.endswith(".") for each in kind.parameters)
+        found = CONTROLS.find(name)
+        assert found is not None
+        assert found.package == ""
 
 
 def test_none_limits_nothing() -> None:
     control = congestion.make("none")
 
+    # Its hooks are those of the base itself: in C, and nowhere overridden.
+    assert type(control) is CongestionControl
     assert (control.rate_bps, control.window_bytes) == (0, 0)
     assert control.next_timer_ns == NEVER
     control.on_sent(1, 0)
@@ -28,21 +43,132 @@ def test_none_limits_nothing() -> None:
 
 
 def test_fixed_rate_has_its_rate() -> None:
-    assert congestion.make("fixed_rate", rate_bps=5).rate_bps == 5
+    assert congestion.make("fixed_rate", rate_bps=5_000).rate_bps == 5_000
     with pytest.raises(ValueError, match="0 bit/s is not positive"):
         FixedRate(rate_bps=0)
-    with pytest.raises(TypeError):
-        congestion.make("fixed_rate", speed=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({"speed": 5, "rate_bps": 5_000}, "fixed_rate has no parameter 'speed'"),
+        ({}, "fixed_rate: rate_bps is missing"),
+        ({"rate_bps": 999}, "rate_bps 999 is not in 1000..100000000000000"),
+    ],
+)
+def test_arguments_of_a_plan_are_those_that_are_declared(
+    arguments: dict[str, int], found: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(found)):
+        congestion.make("fixed_rate", **arguments)
+
+
+def test_who_begins_at_line_rate_is_told_it() -> None:
+    with pytest.raises(ValueError, match="line_rate_bps"):
+        congestion.make("dcqcn", **dict.fromkeys(DCQCN_ARGUMENTS, 1))
+
+
+DCQCN_ARGUMENTS = [each.argument for each in CONTROLS.load("dcqcn").parameters]
 
 
 def test_unknown_names_are_answered_with_the_known() -> None:
-    with pytest.raises(ValueError, match=r"named 'magic' \(there are .*fixed_rate"):
+    with pytest.raises(
+        ValueError, match=r"no congestion control is named 'magic' \(there are none, "
+    ):
         congestion.make("magic")
 
 
-def test_names_are_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(CONGESTION_CONTROLS, "mine", raising=False)
-    congestion.register("mine", CongestionControl)
-    assert type(congestion.make("mine")) is CongestionControl
-    with pytest.raises(ValueError, match="named 'mine' already"):
-        congestion.register("mine", CongestionControl)
+def test_an_argument_is_called_by_its_unit() -> None:
+    assert time("pause", "").argument == "pause_ns"
+    assert rate("least", "").argument == "least_bps"
+    assert flag("hyper", "", argument="is_hyper").argument == "is_hyper"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value", "dilated"),
+    [
+        (time("pause", ""), 7, 700),
+        (rate("least", ""), 700, 7),
+        (rate("least", ""), 7, 1),  # zero means something else
+        (rate("least", ""), 0, 0),
+        (flag("hyper", ""), 1, 1),
+    ],
+)
+def test_the_kind_says_what_a_dilation_does(
+    parameter: Any, value: int, dilated: int
+) -> None:
+    assert parameter.dilated(value, 100) == dilated
+    assert isinstance(parameter.kind, Kind)
+
+
+class Twice(CongestionControl):
+    parameters = (time("pause", "A."), flag("pause", "B.", argument="other"))
+
+
+class Words(CongestionControl):
+    parameters: Any = ("pause",)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (dict, "it is no class derived from CongestionControl"),
+        (FixedRate(rate_bps=1), "it is no class derived from CongestionControl"),
+        (Twice, "two of its parameters have one name"),
+        (Words, "its parameters are no tuple of Parameter"),
+    ],
+)
+def test_what_is_no_control_is_refused(
+    found: object, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chakram.roce.congestion.fixed_rate.CONTROL", found)
+    monkeypatch.setattr(CONTROLS, "_loaded", {})
+    with pytest.raises(PlugInError) as caught:
+        CONTROLS.load("fixed_rate")
+    assert str(caught.value) == (
+        "congestion control fixed_rate: "
+        f"chakram.roce.congestion.fixed_rate:CONTROL: {why}"
+    )
+
+
+class Uninitialised(CongestionControl):
+    def __init__(self) -> None:
+        pass
+
+
+class Early(CongestionControl):
+    def __init__(self) -> None:
+        super().__init__()
+        self.next_timer_ns = 5
+
+
+class Broken(CongestionControl):
+    def __init__(self) -> None:
+        super().__init__()
+        raise KeyError("rate")
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        (Uninitialised, "its base was not initialised, or a timer was set before"),
+        (Early, "its base was not initialised, or a timer was set before"),
+        (Broken, "cannot be made: KeyError: 'rate'"),
+    ],
+)
+def test_what_cannot_work_is_not_begun_with(
+    kind: type[CongestionControl], found: str
+) -> None:
+    with pytest.raises(RunFailed, match=f"^congestion control acme: {found}"):
+        congestion.new_control("acme", kind, {})
+
+
+class Picky(CongestionControl):
+    def __init__(self, *, least_bps: int) -> None:
+        super().__init__()
+        raise ValueError("least is odd")
+
+
+def test_what_a_control_says_of_its_arguments_is_told() -> None:
+    with pytest.raises(ValueError, match="congestion control acme: least is odd"):
+        congestion.new_control("acme", Picky, {"least_bps": 1})

@@ -1,0 +1,636 @@
+"""Congestion controls in an experiment: sections made of what controls declare.
+
+A control has its own section of ``transport.congestion_control``, by its name. One
+without profiles has its parameters there. One with profiles has ``profile``, a named
+set with a value for every parameter; ``overrides``, single ones with units; ``vendor``,
+numbers by the names that a vendor's tools have (``chakram.config.vendor_names``); and
+``scaled_from``. Overrides go before vendors' numbers, those before the profile. Rates
+may be given in percent of the line rate, so that they scale with it. All of it goes
+both ways: arguments of a plan can be said as parameters again.
+
+Ours are fields of the model and stand in the JSON Schema; the section of a plug-in is
+made when an experiment names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
+
+from chakram import units
+from chakram.config.vendor_names import VendorValues, from_vendor
+from chakram.errors import ConfigError, PlugInError
+from chakram.roce.congestion import CONTROLS, all_parameters
+from chakram.roce.congestion.parameters import LINE_RATE, SHARE_UNIT, Kind, Parameter
+from chakram.roce.congestion.profiles.vendors import VendorNumber, Vendors
+from chakram.settings.mistakes import Location, Mistake, report, suggest
+from chakram.settings.quantities import (
+    BOUNDS,
+    LARGEST_RATE_BPS,
+    Model,
+    Rate,
+    Ratio,
+    Stretches,
+    Time,
+    Whole,
+    ZeroableSize,
+    problem,
+    too_slow,
+)
+
+if TYPE_CHECKING:
+    from pydantic import ModelWrapValidatorHandler
+
+__all__ = [
+    "CongestionSettings",
+    "ProfiledSettings",
+    "congestion_arguments",
+    "congestion_by_name",
+    "congestion_mistakes",
+    "knobs_model",
+    "knobs_of",
+    "load_profile",
+    "settings_model",
+    "vendors_of",
+]
+
+_PERCENT = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,9})?)\s*%\s*\Z")
+
+
+def _line_rate(value: object) -> int | Fraction:
+    if isinstance(value, str):
+        match = _PERCENT.match(value)
+        if match is not None:
+            share = Fraction(match.group(1)) / 100
+            if share > 1:
+                raise problem(f"{value!r} is more than the line", "at most 100%")
+            return share
+        try:
+            rate_bps = units.parse_rate(value, where="")
+        except ConfigError:
+            pass
+        else:
+            if rate_bps > LARGEST_RATE_BPS:
+                raise problem(f"{value} is no rate of a network", BOUNDS["rate"])
+            return rate_bps
+    raise problem(
+        f"{value!r} is neither a rate nor a percentage of the line rate",
+        "e.g. 40Mbit or 0.1%",
+    )
+
+
+def _rate_text(value: int | Fraction) -> str:
+    if isinstance(value, Fraction):
+        return f"{float(value * 100):.9f}".rstrip("0").rstrip(".") + "%"
+    for unit in ("Gbit", "Mbit", "kbit"):
+        if value and value % units.RATE_UNITS[unit] == 0:
+            return f"{value // units.RATE_UNITS[unit]}{unit}"
+    return f"{value}bit"
+
+
+LineRate = Annotated[
+    int | Fraction,
+    PlainValidator(_line_rate),
+    PlainSerializer(_rate_text, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "description": "A rate with its unit, or a percentage of the line rate",
+            "examples": ["40Mbit", "0.1%"],
+        }
+    ),
+    Stretches.RATE,
+]
+"""Bits per second, or a share of the line rate; 0 means something."""
+
+_TYPES: dict[Kind, Any] = {
+    Kind.TIME: Time,
+    Kind.RATE: LineRate,
+    Kind.SIZE: ZeroableSize,
+    Kind.SHARE: Ratio,
+    Kind.COUNT: Whole,
+    Kind.FLAG: bool,
+}
+
+
+class ProfiledSettings(Model):
+    """A profile, and what is different here."""
+
+    if TYPE_CHECKING:
+        profile: str
+        scaled_from: int | None
+        overrides: Model
+        vendor: dict[str, VendorNumber]
+
+    def describe(self) -> str:
+        """Return profile and what differs from it, in a few words."""
+        given = self.overrides.model_dump(mode="json", exclude_none=True)
+        changes = [f"{name} {_shown(value)}" for name, value in given.items()]
+        changes += [f"{name} {value}" for name, value in self.vendor.items()]
+        if self.scaled_from is not None:
+            changes.insert(0, f"rates scaled from {units.exact_rate(self.scaled_from)}")
+        return f"{self.profile} with {', '.join(changes)}" if changes else self.profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A named set of parameters.
+
+    Attributes:
+        sources: Where they are from, for people.
+        knobs: A value for every parameter.
+    """
+
+    sources: tuple[str, ...]
+    knobs: Model
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _one_of(words: tuple[str, ...]) -> Any:
+    return Literal[words]
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _field(parameter: Parameter, *, optional: bool) -> tuple[Any, Any]:
+    """Return type and field of a parameter's key."""
+    kind = _TYPES.get(parameter.kind) or _one_of(parameter.choices)
+    bounds: dict[str, Any] = {}
+    if parameter.kind is Kind.COUNT:
+        bounds = {"ge": parameter.lowest, "le": parameter.highest}
+    elif parameter.kind is Kind.TIME and parameter.lowest:
+        bounds = {"ge": parameter.lowest}
+    if optional:
+        return kind | None, Field(None, description=parameter.text, **bounds)
+    if parameter.default is None:
+        return kind, Field(description=parameter.text, **bounds)
+    value = TypeAdapter(kind).validate_python(parameter.default)
+    return kind, Field(value, description=parameter.text, **bounds)
+
+
+@cache
+def knobs_model(name: str) -> type[Model]:
+    """Return the section of single parameters over a profile: each may be missing."""
+    fields: dict[str, Any] = {
+        each.name: _field(each, optional=True)
+        for each in all_parameters(CONTROLS.load(name))
+    }
+    return create_model(
+        f"{_camel(name)}Knobs",
+        __base__=Model,
+        __doc__=f"What can be set of {_title(name)}; what is not, is as the profile "
+        "has it.",
+        **fields,
+    )
+
+
+def _title(name: str) -> str:
+    return "DCQCN" if name == "dcqcn" else name
+
+
+@cache
+def settings_model(name: str) -> type[Model]:
+    """Return the section of the congestion control *name*.
+
+    Raises:
+        ValueError: If there is none.
+        PlugInError: If it cannot be imported.
+    """
+    kind = CONTROLS.load(name)
+    profiles = kind.profiles
+    if profiles is None:
+        fields: dict[str, Any] = {
+            each.name: _field(each, optional=False) for each in all_parameters(kind)
+        }
+        return create_model(
+            f"{_camel(name)}Settings", __base__=Model, __doc__=kind.text, **fields
+        )
+    knobs = knobs_model(name)
+    return create_model(
+        f"{_camel(name)}Settings",
+        __base__=ProfiledSettings,
+        __doc__=ProfiledSettings.__doc__,
+        profile=(
+            _one_of(profiles.names),
+            Field(
+                profiles.default,
+                description="Named set of parameters, with a value for every knob.",
+            ),
+        ),
+        scaled_from=(
+            Rate | None,
+            Field(
+                None,
+                description="Line rate that the profile's rates are meant for: they "
+                "are multiplied by the port's over it. Without it they are as they "
+                "stand there.",
+            ),
+        ),
+        overrides=(
+            knobs,
+            Field(knobs(), description="Single knobs that differ from the profile."),
+        ),
+        vendor=(
+            dict[str, VendorNumber],
+            Field(
+                {},
+                max_length=32,
+                examples=[{"rpg_ai_rate": 5}],
+                description="Numbers by a vendor's names; they go before the profile, "
+                "and overrides before them.",
+            ),
+        ),
+    )
+
+
+class _Chosen(Model):
+    """A congestion control with its parameters: exactly one key."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "additionalProperties": {
+                "type": ["object", "null"],
+                "description": "A congestion control of a plug-in, with what can be "
+                "set of it.",
+            }
+        },
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_plug_ins(
+        cls, data: Any, handler: ModelWrapValidatorHandler[_Chosen]
+    ) -> _Chosen:
+        """Read the sections of plug-ins by what these declare."""
+        if not isinstance(data, dict):
+            return handler(data)
+        fields = cls.model_fields
+        chosen = handler({key: data[key] for key in data if key in fields})
+        for key, value in data.items():
+            if key in fields or value is None:
+                continue
+            if not isinstance(key, str) or CONTROLS.find(key) is None:
+                raise _unknown_key(key, value)
+            # The mapping gives mistakes their place.
+            section: Any = dict[str, settings_model(key)]  # type: ignore[misc]
+            read = TypeAdapter(section).validate_python({key: value})
+            assert chosen.__pydantic_extra__ is not None
+            chosen.__pydantic_extra__.update(read)
+        return chosen
+
+    @classmethod
+    def further_section(cls, key: str) -> type[Model] | None:
+        """Return the model of a key that is no field."""
+        return settings_model(key) if CONTROLS.find(key) is not None else None
+
+    @property
+    def given(self) -> tuple[tuple[str, Model], ...]:
+        """The congestion controls that are given; one in a valid experiment."""
+        ours = [(name, getattr(self, name)) for name in type(self).model_fields]
+        return (
+            *((name, each) for name, each in ours if each is not None),
+            *(self.__pydantic_extra__ or {}).items(),
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the congestion control."""
+        return next((name for name, _ in self.given), "none")
+
+    @property
+    def settings(self) -> Model:
+        """What is said of it."""
+        return next((each for _, each in self.given), settings_model("none")())
+
+    def describe(self) -> str:
+        """Return the congestion control in a few words."""
+        settings = self.settings
+        if isinstance(settings, ProfiledSettings):
+            return settings.describe()
+        given = settings.model_dump(mode="json", exclude_unset=True)
+        changes = [f"{name} {_shown(value)}" for name, value in given.items()]
+        return f"{self.name} with {', '.join(changes)}" if changes else self.name
+
+
+def _unknown_key(key: object, value: object) -> ValidationError:
+    """Return the error of a control that there is not, at its place."""
+    hint = suggest(str(key), CONTROLS.names())
+    return ValidationError.from_exception_data(
+        "CongestionSettings",
+        [{"type": problem("unknown key", hint), "loc": (str(key),), "input": value}],
+    )
+
+
+def _example(name: str) -> list[dict[str, Any]]:
+    """Return an example of the section of one of ours, for the JSON Schema."""
+    kind = CONTROLS.load(name)
+    if kind.profiles is not None:
+        return [{"profile": kind.profiles.default}]
+    section = settings_model(name)()
+    return [section.model_dump(mode="json")]
+
+
+if TYPE_CHECKING:
+    CongestionSettings = _Chosen
+else:
+    CongestionSettings = create_model(
+        "CongestionSettings",
+        __base__=_Chosen,
+        __doc__=_Chosen.__doc__,
+        **{
+            name: (
+                settings_model(name) | None,
+                Field(
+                    None,
+                    description=CONTROLS.load(name).text,
+                    examples=_example(name),
+                ),
+            )
+            for name in CONTROLS.built_in
+        },
+    )
+
+
+def congestion_by_name(value: object) -> object:
+    """Turn ``fixed_rate`` into ``{fixed_rate: {}}``."""
+    if isinstance(value, str):
+        if CONTROLS.find(value) is None:
+            raise problem(
+                f"{value!r} is not a congestion control",
+                f"known: {', '.join(CONTROLS.names())}",
+            )
+        return {value: {}}
+    return value
+
+
+@cache
+def load_profile(name: str, profile: str) -> Profile:
+    """Return a profile of a congestion control.
+
+    Raises:
+        PlugInError: If the control has no such profile, or not with all values.
+    """
+    profiles = CONTROLS.load(name).profiles
+    where = f"congestion control {name}: profile {profile}"
+    if profiles is None or profile not in profiles.names:
+        raise PlugInError(where, "there is none")
+    try:
+        text = files(profiles.package).joinpath(f"{profile}.yaml").read_text("utf-8")
+        data = yaml.safe_load(text)
+        knobs = knobs_model(name).model_validate(data["knobs"])
+        sources = tuple(map(str, data["sources"]))
+    except (OSError, ImportError, yaml.YAMLError, ValueError, KeyError) as error:
+        raise PlugInError(where, f"cannot be read: {error}") from error
+    missing = [key for key, value in knobs if value is None]
+    if missing or not sources:
+        raise PlugInError(where, f"has no {', '.join(missing) or 'sources'}")
+    return Profile(sources=sources, knobs=knobs)
+
+
+def vendors_of(name: str) -> Vendors:
+    """Return what vendors call the parameters of a control; of most none does."""
+    profiles = CONTROLS.load(name).profiles
+    return Vendors() if profiles is None else profiles.vendors
+
+
+def congestion_arguments(
+    name: str, settings: Model, line_rate_bps: int | None, *, dilation: int = 1
+) -> tuple[tuple[str, int], ...]:
+    """Return the arguments of a control for queue pairs of a port, as plans have them.
+
+    Args:
+        name: Which control.
+        settings: Its section.
+        line_rate_bps: Of the port, before it is divided by *dilation*; None: any.
+        dilation: What times are multiplied with and rates divided by.
+
+    Raises:
+        ConfigError: With every mistake: names of vendors that are not known, values
+            that contradict each other at this line rate.
+    """
+    mistakes = congestion_mistakes(name, settings, line_rate_bps, dilation=dilation)
+    if mistakes:
+        raise report(f"transport.congestion_control.{name}", mistakes, lambda _: None)
+    arguments = _arguments(name, _values(name, settings, line_rate_bps), line_rate_bps)
+    kinds = {each.argument: each for each in all_parameters(CONTROLS.load(name))}
+    return tuple(
+        (
+            argument,
+            kinds[argument].dilated(value, dilation)
+            if argument in kinds
+            else value // dilation,
+        )
+        for argument, value in arguments.items()
+    )
+
+
+def congestion_mistakes(
+    name: str, settings: Model, line_rate_bps: int | None, *, dilation: int = 1
+) -> list[Mistake]:
+    """Return what is wrong with a control's section for ports of that rate, stretched.
+
+    The places are those of what was given, below the section: ``vendor.<name>`` or
+    ``overrides.<knob>``, and ``profile`` for what neither of them says; or the key.
+    """
+    kind = CONTROLS.load(name)
+    if kind.starts_at_line and line_rate_bps is None:
+        return [
+            Mistake(
+                location=(),
+                found="begins at line rate, and the fabric's ports have no rate",
+                hint="give the links of hosts, or the ports, a rate",
+            )
+        ]
+    values = _values(name, settings, line_rate_bps)
+    if line_rate_bps is None:
+        shares = [
+            key for key, value in values.items() if _is_rate_share(name, key, value)
+        ]
+        if shares:
+            return [_no_line(name, settings, shares[0])]
+    vendor = _from_vendor(name, settings)
+    mistakes = [
+        replace(each, location=("vendor", *each.location)) for each in vendor.mistakes
+    ]
+    arguments = _arguments(name, values, line_rate_bps)
+
+    def tell(key: str, found: str, hint: str) -> None:
+        mistakes.append(
+            Mistake(location=_place(settings, vendor, key), found=found, hint=hint)
+        )
+
+    for each in all_parameters(kind):
+        wrong = _out_of_bounds(each, arguments[each.argument], line_rate_bps, dilation)
+        if wrong is not None:
+            tell(each.name, *wrong)
+    for key, (found, hint) in kind.contradictions(arguments).items():
+        tell(key, found, hint)
+    return mistakes
+
+
+def _place(settings: Model, vendor: VendorValues, key: str) -> Location:
+    """Return where the value of a parameter was given."""
+    if not isinstance(settings, ProfiledSettings):
+        return (key,)
+    if getattr(settings.overrides, key) is not None:
+        return ("overrides", key)
+    if key in vendor.name_of:
+        return ("vendor", vendor.name_of[key])
+    return ("profile",)
+
+
+def _is_rate_share(name: str, key: str, value: object) -> bool:
+    kinds = {each.name: each.kind for each in all_parameters(CONTROLS.load(name))}
+    return kinds[key] is Kind.RATE and isinstance(value, Fraction)
+
+
+def _no_line(name: str, settings: Model, key: str) -> Mistake:
+    """Return the mistake of a share of a line that has no rate."""
+    hint = f"e.g. congestion_control: {{{name}: {{{key}: 100Mbit}}}}"
+    if key in settings.model_fields_set:
+        return Mistake(
+            location=(key,),
+            found="is a share of the line rate, and the fabric's ports have no rate",
+            hint=hint,
+        )
+    return Mistake(
+        location=(),
+        found=f"{name} has no {key}, and the fabric's ports have none either",
+        hint=hint,
+    )
+
+
+def _out_of_bounds(
+    parameter: Parameter, value: int, line_rate_bps: int | None, dilation: int
+) -> tuple[str, str] | None:
+    """Return why an argument, not dilated yet, is not possible, and a hint."""
+    name = parameter.name
+    lowest, highest = parameter.lowest, parameter.highest
+    dilated = parameter.dilated(value, dilation)
+    stretched = f" times the dilation of {dilation}" if dilation > 1 else ""
+    match parameter.kind:
+        case Kind.TIME if dilated > highest:
+            return (
+                f"{name} of {units.exact_time(value)}{stretched} is more than "
+                f"{units.exact_time(highest)}",
+                f"at most {units.exact_time(highest // dilation)}",
+            )
+        case Kind.TIME if value < lowest:
+            return f"{name} is too short", f"at least {units.exact_time(lowest)}"
+        case Kind.RATE if (
+            parameter.below_line and line_rate_bps is not None and value > line_rate_bps
+        ):
+            return (
+                f"{name} of {units.format_rate(value)} is above the line rate of "
+                f"{units.format_rate(line_rate_bps)}",
+                f"set {name}, e.g. to 1%",
+            )
+        case Kind.RATE if dilated < lowest <= value:
+            return too_slow(value, dilation)
+        case Kind.RATE if not lowest <= dilated <= highest:
+            return (
+                f"{units.format_rate(value)} is no rate of a network",
+                f"{units.exact_rate(lowest)} to {units.exact_rate(highest)}",
+            )
+        case Kind.SHARE if not lowest <= value <= highest:
+            return f"{name} is not a share", "above 0 and at most 1"
+        case Kind.SIZE | Kind.COUNT if not lowest <= value <= highest:
+            return f"{name} of {value} is not possible", f"{lowest} to {highest}"
+    return None
+
+
+def _from_vendor(name: str, settings: Model) -> VendorValues:
+    given = settings.vendor if isinstance(settings, ProfiledSettings) else {}
+    return from_vendor(vendors_of(name), given)
+
+
+def _values(name: str, settings: Model, line_rate_bps: int | None) -> dict[str, Any]:
+    """Return a value for every parameter: overrides before vendor before profile."""
+    if not isinstance(settings, ProfiledSettings):
+        return dict(settings)
+    values: dict[str, Any] = dict(load_profile(name, settings.profile).knobs)
+    if settings.scaled_from is not None and line_rate_bps is not None:
+        factor = Fraction(line_rate_bps, settings.scaled_from)
+        for each in all_parameters(CONTROLS.load(name)):
+            # Shares of the line scale anyhow.
+            value = values[each.name]
+            if each.kind is Kind.RATE and isinstance(value, int):
+                # Of what is not zero something remains: zero means something else.
+                values[each.name] = max(min(value, 1), round(value * factor))
+    for knobs in (_from_vendor(name, settings).values.items(), settings.overrides):
+        values |= {key: value for key, value in knobs if value is not None}
+    return values
+
+
+def _arguments(
+    name: str, values: Mapping[str, Any], line_rate_bps: int | None
+) -> dict[str, int]:
+    """Return values of parameters as the engine has them."""
+    kind = CONTROLS.load(name)
+    arguments = (
+        {}
+        if line_rate_bps is None or not kind.starts_at_line
+        else {LINE_RATE: line_rate_bps}
+    )
+    for each in all_parameters(kind):
+        value = values[each.name]
+        if each.kind is Kind.CHOICE:
+            value = each.choices.index(value)
+        elif each.kind is Kind.SHARE:
+            value = round(value * SHARE_UNIT)
+        elif isinstance(value, Fraction):
+            value = round(value * (line_rate_bps or 0))
+        arguments[each.argument] = max(each.floor, int(value))
+    return arguments
+
+
+def knobs_of(
+    name: str, arguments: tuple[tuple[str, int], ...], *, in_percent: bool = False
+) -> Model:
+    """Return the parameters that *arguments* of a plan stand for, each with its value.
+
+    Args:
+        name: Which control.
+        arguments: As `congestion_arguments` returns them.
+        in_percent: Rates as shares of the line rate, which scale with it.
+    """
+    given = dict(arguments)
+    values: dict[str, Any] = {}
+    for each in all_parameters(CONTROLS.load(name)):
+        value: Any = given[each.argument]
+        if each.kind is Kind.CHOICE:
+            value = each.choices[value]
+        elif each.kind is Kind.SHARE:
+            exact = Fraction(value, SHARE_UNIT)
+            short = exact.limit_denominator(1024)
+            value = short if round(short * SHARE_UNIT) == value else exact
+        elif each.kind is Kind.FLAG:
+            value = bool(value)
+        elif each.kind is Kind.RATE and in_percent:
+            value = Fraction(value, given[LINE_RATE])
+        values[each.name] = value
+    return knobs_model(name).model_construct(**values)

@@ -1,1 +1,0 @@
-"""Named sets of DCQCN's parameters, one file each, with their sources."""

@@ -1,0 +1,9 @@
+"""No congestion control."""
+
+from __future__ import annotations
+
+from chakram.roce.congestion.base import CongestionControl
+
+__all__ = ["CONTROL"]
+
+CONTROL = CongestionControl

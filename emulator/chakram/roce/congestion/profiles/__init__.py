@@ -1,0 +1,1 @@
+"""Named sets of DCQCN's parameters, one file each with its sources; vendors' names."""
