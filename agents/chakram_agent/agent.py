@@ -41,6 +41,7 @@ from chakram_agent.events import (
 )
 from chakram_agent.lease import LEASE_SENTENCE
 from chakram_agent.metering import Metering
+from chakram_agent.plug_ins import check_plug_ins
 from chakram_agent.session import Session
 from chakram_agent.shards import Shards
 from chakram_agent.state import AgentState, Phase
@@ -135,6 +136,7 @@ class Agent:
         Raises:
             ChakramError: If the plan is not allowed here or a port cannot be opened.
         """
+        check_plug_ins(plan)
         limited, notes = self.policy.limit(plan)
         shards = len(limited.shard_numbers())
         event = Prepare(

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from chakram.errors import PlugInError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["PlugIn", "Registry"]
+__all__ = ["PlugIn", "Registry", "modules_of"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -43,15 +43,20 @@ class PlugIn:
     package: str = ""
 
 
+def modules_of(package: str, others: Sequence[str]) -> list[str]:
+    """Return the names of a package's modules, in order, but for *others*."""
+    modules = pkgutil.iter_modules(import_module(package).__path__)
+    names = {each.name for each in modules if not each.ispkg}
+    return sorted(names - set(others))
+
+
 class Registry(Generic[Found]):
     """Everything of one kind that a name may stand for.
 
     Args:
         noun: What it is, for people: ``congestion control``.
         group: Entry-point group of plug-ins.
-        folder: The package whose modules are ours.
-        attribute: What is asked of each of these modules.
-        others: Modules there that are none.
+        own: Returns the targets of ours by name; it is asked once.
         accept: Returns what was imported under a name, of its type; raises ValueError
             with what is wrong with it.
     """
@@ -61,25 +66,19 @@ class Registry(Generic[Found]):
         noun: str,
         *,
         group: str,
-        folder: str,
-        attribute: str,
-        others: Sequence[str],
+        own: Callable[[], Mapping[str, str]],
         accept: Callable[[str, object], Found],
     ) -> None:
         self.noun = noun
         self.group = group
-        self._folder = folder
-        self._attribute = attribute
-        self._others = frozenset(others)
+        self._find_own = own
         self._accept = accept
         self._loaded: dict[str, Found] = {}
 
     @cached_property
-    def built_in(self) -> tuple[str, ...]:
-        """The names of ours, ``none`` first."""
-        modules = pkgutil.iter_modules(import_module(self._folder).__path__)
-        names = {each.name for each in modules if not each.ispkg} - self._others
-        return tuple(sorted(names, key=lambda name: (name != "none", name)))
+    def own(self) -> Mapping[str, str]:
+        """The targets of ours, by name."""
+        return self._find_own()
 
     @cached_property
     def installed(self) -> tuple[PlugIn, ...]:
@@ -99,7 +98,7 @@ class Registry(Generic[Found]):
 
     def names(self) -> tuple[str, ...]:
         """Return all names, ours first; nothing is imported for that."""
-        own = self.built_in
+        own = self.own
         others = dict.fromkeys(each.name for each in self.installed)
         return (*own, *(name for name in others if name not in own))
 
@@ -109,8 +108,8 @@ class Registry(Generic[Found]):
         Raises:
             PlugInError: If several packages have something of that name.
         """
-        if name in self.built_in:
-            return PlugIn(name=name, target=f"{self._folder}.{name}:{self._attribute}")
+        if name in self.own:
+            return PlugIn(name=name, target=self.own[name])
         found = [each for each in self.installed if each.name == name]
         if len(found) > 1:
             packages = " and ".join(each.package for each in found)

@@ -51,7 +51,7 @@ _MOST_STEPS = 64
 @app.command("list")
 def list_(op: Op = None, as_json: Json = False) -> None:
     """List the algorithms of every collective, with their parameters."""
-    from chakram.collectives.algorithms import algorithm_names, parameters_of
+    from chakram.collectives.algorithms import parameters_of
     from chakram.collectives.ops import CollectiveOp
 
     ops = list(CollectiveOp) if op is None else [_op(op)]
@@ -66,7 +66,7 @@ def list_(op: Op = None, as_json: Json = False) -> None:
             },
         )
         for each in ops
-        for name in algorithm_names(each)
+        for name in _names(each)
     ]
     if as_json:
         listed = [
@@ -185,13 +185,20 @@ def _op(name: str) -> CollectiveOp:
     return CollectiveOp(name)
 
 
+def _names(op: CollectiveOp) -> list[str]:
+    """Return the names of all algorithms of a collective, plug-ins' last."""
+    from chakram.collectives.algorithms import algorithm_names, installed_families
+
+    others = (each.name for each in installed_families() if each.op == op)
+    return [*algorithm_names(op), *others]
+
+
 def _op_with(name: str) -> CollectiveOp:
     """Return the only collective with an algorithm of that name."""
-    from chakram.collectives.algorithms import algorithm_names
     from chakram.collectives.ops import CollectiveOp
 
     family = name.partition("(")[0]
-    found = [each for each in CollectiveOp if family in algorithm_names(each)]
+    found = [each for each in CollectiveOp if family in _names(each)]
     if len(found) == 1:
         return found[0]
     if not found:

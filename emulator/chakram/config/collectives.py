@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from chakram.collectives.algorithms import (
+    ALGORITHMS,
     AUTO,
     Choice,
     Rule,
@@ -340,6 +341,8 @@ def _check_name(
     location = ("collectives", op.value, *rest)
     family = name.partition("(")[0]
     known = [AUTO, *algorithm_names(op)]
+    if family not in known and family not in ALGORITHMS.own:
+        known += (each.name for each in ALGORITHMS.installed)
     if family not in known:
         return [
             Mistake(

@@ -370,7 +370,7 @@ else:
                     examples=_example(name),
                 ),
             )
-            for name in CONTROLS.built_in
+            for name in CONTROLS.own
         },
     )
 

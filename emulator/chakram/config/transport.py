@@ -153,7 +153,7 @@ class Transport(Model):
         BeforeValidator(
             congestion_by_name,
             json_schema_input_type=CongestionSettings
-            | Literal[CONTROLS.built_in]
+            | Literal[tuple(CONTROLS.own)]
             | Annotated[str, Field(examples=["fixed_rate"])],
         ),
     ] = CongestionSettings()

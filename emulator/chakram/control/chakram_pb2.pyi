@@ -689,6 +689,7 @@ class AgentPlan(_message.Message):
     RANK_NUMBERS_FIELD_NUMBER: _builtins.int
     PROBES_FIELD_NUMBER: _builtins.int
     PROGRAMS_FIELD_NUMBER: _builtins.int
+    PLUG_INS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     agent: _builtins.str
     shards: _builtins.int
@@ -710,6 +711,10 @@ class AgentPlan(_message.Message):
 
     @_builtins.property
     def programs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobPrograms]: ...
+    @_builtins.property
+    def plug_ins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlugIn]:
+        """what of it neither side has of itself"""
+
     def __init__(
         self,
         *,
@@ -724,14 +729,45 @@ class AgentPlan(_message.Message):
         rank_numbers: _abc.Iterable[Global___RankNumber] | None = ...,
         probes: Global___ProbePlan | None = ...,
         programs: _abc.Iterable[Global___JobPrograms] | None = ...,
+        plug_ins: _abc.Iterable[Global___PlugIn] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["probes", b"probes", "settings", b"settings", "transport", b"transport"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "peers", b"peers", "ports", b"ports", "probes", b"probes", "programs", b"programs", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "peers", b"peers", "plug_ins", b"plug_ins", "ports", b"ports", "probes", b"probes", "programs", b"programs", "rank_numbers", b"rank_numbers", "ranks", b"ranks", "run_id", b"run_id", "settings", b"settings", "shards", b"shards", "transport", b"transport"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentPlan: _TypeAlias = AgentPlan  # noqa: Y015
+
+@_typing.final
+class PlugIn(_message.Message):
+    """Code never travels: an agent compares with what is installed where it runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOUN_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PACKAGE_FIELD_NUMBER: _builtins.int
+    noun: _builtins.str
+    """congestion control, algorithm"""
+    name: _builtins.str
+    """as the plan has it"""
+    package: _builtins.str
+    """name and version"""
+    def __init__(
+        self,
+        *,
+        noun: _builtins.str = ...,
+        name: _builtins.str = ...,
+        package: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "noun", b"noun", "package", b"package"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlugIn: _TypeAlias = PlugIn  # noqa: Y015
 
 @_typing.final
 class ProbePlan(_message.Message):

@@ -114,6 +114,10 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
             for job, rank, number in plan.rank_numbers
         ],
         probes=None if plan.probes is None else encode_probes(plan.probes),
+        plug_ins=[
+            pb.PlugIn(noun=each.noun, name=each.name, package=each.package)
+            for each in plan.plug_ins
+        ],
     )
 
 

@@ -32,6 +32,7 @@ from chakram.plan.plan import (
     POLICIES,
     AgentPlan,
     JobSettings,
+    PlugInUse,
     PortPlan,
     QueuePairPlan,
     RankPlan,
@@ -53,6 +54,7 @@ MAX_PORTS = 1024
 MAX_QUEUE_PAIRS = 2**17
 """Of one rank.  A job of 4,096 ranks with 8 channels to each peer needs 2**15."""
 MAX_SHARDS = 256
+MAX_PLUG_INS = 64
 MAX_ITERATIONS = 10**9
 MAX_MTU = 65535
 MAX_RATE_BPS = 10**15
@@ -116,6 +118,15 @@ def _plan(message: pb.AgentPlan, *, is_checked: bool) -> AgentPlan:
         probes=inside("probes", message.probes, decode_probes)
         if message.HasField("probes")
         else None,
+        plug_ins=rows("plug_ins", message.plug_ins, _plug_in, most=MAX_PLUG_INS),
+    )
+
+
+def _plug_in(message: pb.PlugIn) -> PlugInUse:
+    return PlugInUse(
+        noun=name_text("noun", message.noun),
+        name=name_text("name", message.name),
+        package=name_text("package", message.package),
     )
 
 

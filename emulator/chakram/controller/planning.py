@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from chakram.config.congestion import congestion_arguments
 from chakram.config.packet_fault_checks import check_packet_faults
 from chakram.config.transport import largest_path_mtu
+from chakram.controller.plug_ins import with_plug_ins
 from chakram.errors import PlanError
 from chakram.fabric.kinds.kind import SIMULATED_PORT
 from chakram.plan.burst_rule import (
@@ -227,6 +228,7 @@ def build_plan(
         psn_seed=experiment.transport.psn_seed if psn_seed is None else psn_seed,
     )
     _check_faults(experiment, jobs)
+    plan = with_plug_ins(plan, experiment)
     if alone is not None:
         plan = job_alone(plan, alone)
     problems = check_plan(plan)

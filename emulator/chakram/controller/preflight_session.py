@@ -14,6 +14,7 @@ from chakram.controller.planning import (
     shards_of,
     transport_plan,
 )
+from chakram.controller.plug_ins import with_plug_ins
 from chakram.controller.session import Session
 from chakram.errors import ChakramError, PlanError, RunFailed, RunInterrupted
 from chakram.plan.placement import place
@@ -342,7 +343,7 @@ class Preflight:
         problems = check_plan(plan)
         if problems:
             raise PlanError("preflight", problems[0])
-        return plan
+        return with_plug_ins(plan, experiment)
 
     # ---- sessions --------------------------------------------------------------------
 

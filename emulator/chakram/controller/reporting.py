@@ -9,6 +9,7 @@ from chakram.config.jobs import TraceFiles
 from chakram.controller.experiment_warnings import experiment_warnings
 from chakram.controller.job_loading import job_warnings
 from chakram.controller.planning import run_settings
+from chakram.controller.plug_ins import plug_in_versions
 from chakram.observe import provenance
 from chakram.observe.manifest import RunManifest
 from chakram.plan.job_alone import settings_alone
@@ -101,7 +102,7 @@ def manifest_of(
         },
         jobs=_jobs(experiment, jobs, settings),
         experiment=experiment.written.model_dump(mode="json", by_alias=True),
-        versions=provenance.versions(),
+        versions=provenance.versions() | plug_in_versions(experiment),
         compiled=provenance.compiled(),
         host=provenance.host_facts(),
         banners=_banners(experiment, jobs),

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from chakram import __version__
 from chakram.bounded import read_bounded
 from chakram.chakra.sets.finding import find_trace_set
-from chakram.collectives.algorithms import user_algorithms
+from chakram.collectives.algorithms import ALGORITHMS, user_algorithms
 from chakram.config.jobs import TraceFiles
 from chakram.control.plan_file import (
     MAX_FILE_BYTES,
@@ -31,6 +31,7 @@ from chakram.control.plan_file import (
 )
 from chakram.control.program_codec import MAX_ALL_OPERATIONS
 from chakram.controller.job_loading import LoadedJob, load_jobs, placement_options
+from chakram.controller.plug_ins import plug_ins_of
 from chakram.errors import PlanError
 from chakram.program.lowering import LoweredJob
 from chakram.units import about_size, format_size
@@ -178,6 +179,10 @@ def _settings(experiment: Experiment, job: Job) -> str:
         "collectives": experiment.model_dump(mode="json", include={"collectives"}),
         "barrier": experiment.iterations.sync == "barrier",
     }
+    if packages := [
+        each.package for each in plug_ins_of(experiment) if each.noun == ALGORITHMS.noun
+    ]:
+        said["packages"] = packages
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 

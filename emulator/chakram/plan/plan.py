@@ -192,6 +192,21 @@ class RunSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlugInUse:
+    """Something that a plan names and another package brings.
+
+    Attributes:
+        noun: What it is: ``congestion control`` or ``algorithm``.
+        name: As the plan has it.
+        package: Name and version of the package at whoever made the plan.
+    """
+
+    noun: str
+    name: str
+    package: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
     """What one agent executes."""
 
@@ -208,6 +223,8 @@ class AgentPlan:
     """(job, rank, number) of all ranks of the whole plan: records name ranks so."""
     probes: ProbePlan | None = None
     """Instead of ranks: packets that the ports send to one another."""
+    plug_ins: tuple[PlugInUse, ...] = ()
+    """What of it has to be installed where it is carried out."""
 
     def shard_numbers(self) -> list[int]:
         """Return the shards that have work; probes are sent by one."""

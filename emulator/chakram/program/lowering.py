@@ -438,7 +438,7 @@ class _Lowering:
         choice = self._options.algorithms.get(op, AUTO)
         which = chosen(op, choice, size_bytes=size_bytes, nranks=nranks)
         if isinstance(which, str):
-            return algorithm_fitting(op, which, nranks=nranks).name
+            return algorithm_fitting(op, which, nranks=nranks, root=root).name
         key = (op, which.name, nranks, root)
         if key not in self._listed:
             self._listed[key] = self._options.sources[which].listed(

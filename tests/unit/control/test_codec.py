@@ -16,6 +16,7 @@ from chakram.plan.plan import (
     POLICIES,
     AgentPlan,
     JobSettings,
+    PlugInUse,
     RunSettings,
     TransportPlan,
 )
@@ -30,6 +31,11 @@ from chakram.program.operations import (
 )
 from chakram_agent.shards import shard_part
 from tests.plans import queue_pair, rewritten, ring_plan
+
+PLUG_INS = (
+    PlugInUse(noun="congestion control", name="aimd", package="chakram-aimd 1.0"),
+    PlugInUse(noun="algorithm", name="star", package="chakram-star 2.1"),
+)
 
 
 def plan_of_every_operation() -> AgentPlan:
@@ -73,7 +79,7 @@ def plan_of_every_operation() -> AgentPlan:
         *plan.ranks[1:],
     )
     ports = (replace(plan.ports[0], netns="/run/netns/x", rate_bps=None),)
-    return replace(plan, ranks=ranks, ports=ports + plan.ports[1:])
+    return replace(plan, ranks=ranks, ports=ports + plan.ports[1:], plug_ins=PLUG_INS)
 
 
 @pytest.mark.parametrize("plan", [ring_plan(), plan_of_every_operation()])

@@ -3,20 +3,17 @@
 Every algorithm here passes ``chakram.collectives.schedule_check`` for every number of
 ranks and every root.  Its name is a family, with parameters where those are not the
 defaults (``chakram.collectives.algorithms.parameters``).
+
+Ours are what the modules of this folder have as ``FAMILIES``; others come as plug-ins,
+see ``chakram.plugins`` and docs/howto/algorithm.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms.barrier import DisseminationBarrier
-from chakram.collectives.algorithms.chain import (
-    CHAIN_CHUNKS,
-    ChainBroadcast,
-    ChainReduce,
-)
 from chakram.collectives.algorithms.choice import (
     AUTO,
     AlgorithmSource,
@@ -24,71 +21,33 @@ from chakram.collectives.algorithms.choice import (
     Rule,
     UserAlgorithm,
     chosen,
+    named_algorithms,
     user_algorithms,
 )
-from chakram.collectives.algorithms.direct import (
-    DirectAllGather,
-    DirectAllToAll,
-    DirectGather,
-    DirectReduceScatter,
-    DirectScatter,
-    DirectSendReceive,
-)
-from chakram.collectives.algorithms.double_tree import (
-    TREE_CHUNKS,
-    DoubleBinaryTreeAllReduce,
-)
-from chakram.collectives.algorithms.hierarchical import (
-    RANKS_PER_NODE,
-    HierarchicalAllReduce,
-    PxnAllToAll,
-)
-from chakram.collectives.algorithms.pairwise import (
-    BruckAllGather,
-    BruckAllToAll,
-    PairwiseAllToAll,
-)
+from chakram.collectives.algorithms.family import Family
 from chakram.collectives.algorithms.parameters import (
-    OrdersParameter,
     Parameter,
-    WholeParameter,
     canonical_name,
     read_values,
     split_name,
 )
-from chakram.collectives.algorithms.rank_order import ASCENDING
-from chakram.collectives.algorithms.recursive_doubling import (
-    DoublingAllGather,
-    DoublingAllReduce,
-    HalvingDoublingAllReduce,
-    HalvingReduceScatter,
-)
-from chakram.collectives.algorithms.ring import (
-    BOTH_WAYS,
-    RingAllGather,
-    RingAllReduce,
-    RingReduceScatter,
-)
-from chakram.collectives.algorithms.tree import (
-    TreeAllReduce,
-    TreeBroadcast,
-    TreeGather,
-    TreeReduce,
-    TreeScatter,
-)
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule_check import check_schedule
 from chakram.errors import ScheduleError
+from chakram.plugins import Registry, modules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from chakram.collectives.algorithms.listed import ListedAlgorithm
     from chakram.collectives.schedule import Algorithm
 
 __all__ = [
+    "ALGORITHMS",
     "AUTO",
     "AlgorithmSource",
     "Choice",
+    "Family",
     "Rule",
     "UserAlgorithm",
     "algorithm",
@@ -98,138 +57,76 @@ __all__ = [
     "automatic_algorithm",
     "chosen",
     "default_algorithm",
+    "installed_families",
+    "named_algorithms",
     "parameters_of",
     "user_algorithms",
 ]
 
-MAX_CHANNELS = 32
-MAX_CHUNKS = 256
-MAX_RANKS_PER_NODE = 1024
+MOST_CHECKED_RANKS = 256
+"""Groups for which a plug-in's algorithm is checked before it is used: an all_to_all of
+so many ranks takes a second."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """One algorithm of one collective, its parameters open.
-
-    ``make`` takes the canonical name and the values of all parameters; without any
-    the instance is always the same.
-    """
-
-    name: str
-    op: CollectiveOp
-    make: Callable[..., Algorithm]
-    parameters: tuple[Parameter, ...] = ()
-
-
-def _whole(name: str, default: int, most: int) -> WholeParameter:
-    return WholeParameter(name=name, default=default, most=most)
-
-
-_CHANNELS = _whole("channels", 1, MAX_CHANNELS)
-_CHUNKS = _whole("chunks", 1, MAX_CHUNKS)
-_ORDER = OrdersParameter(name="order", default=(ASCENDING,), most=MAX_CHANNELS)
-_NODE = (_whole("ranks_per_node", RANKS_PER_NODE, MAX_RANKS_PER_NODE),)
-_RING = (_CHANNELS, _CHUNKS, _ORDER)
-_CHAIN = (_CHANNELS, _whole("chunks", CHAIN_CHUNKS, MAX_CHUNKS), _ORDER)
-
-
-def _ring(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    def make(*, name: str, channels: int, chunks: int, order: Any) -> Algorithm:
-        # An order for every channel makes channels of them.
-        return kind(
-            name=name,
-            channels=max(channels, len(order)),
-            chunks=chunks,
-            orders=order,
-        )
-
-    return make
-
-
-def _both_ways(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    def make(*, name: str, channels: int, chunks: int) -> Algorithm:
-        return kind(name=name, channels=channels, chunks=chunks, orders=BOTH_WAYS)
-
-    return make
-
-
-def _uneven(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
-    def make(*, name: str) -> Algorithm:
-        return kind(op=CollectiveOp.ALL_TO_ALL_V)
-
-    return make
-
-
-def _plain(kind: Callable[[], Algorithm]) -> Callable[..., Algorithm]:
-    def make(*, name: str) -> Algorithm:
-        return kind()
-
-    return make
-
-
-_TWO_RINGS = (_whole("channels", len(BOTH_WAYS), MAX_CHANNELS), _CHUNKS)
-
-# The first one of an operation is what stands for it where no size is known.
-_FAMILIES: tuple[_Family, ...] = (
-    _Family("ring", CollectiveOp.ALL_REDUCE, _ring(RingAllReduce), _RING),
-    _Family("tree", CollectiveOp.ALL_REDUCE, _plain(TreeAllReduce)),
-    _Family(
-        "bidirectional_ring",
-        CollectiveOp.ALL_REDUCE,
-        _both_ways(RingAllReduce),
-        _TWO_RINGS,
-    ),
-    _Family(
-        "double_binary_tree",
-        CollectiveOp.ALL_REDUCE,
-        DoubleBinaryTreeAllReduce,
-        (_whole("chunks", TREE_CHUNKS, MAX_CHUNKS),),
-    ),
-    _Family("halving_doubling", CollectiveOp.ALL_REDUCE, HalvingDoublingAllReduce),
-    _Family("recursive_doubling", CollectiveOp.ALL_REDUCE, DoublingAllReduce),
-    _Family("hierarchical", CollectiveOp.ALL_REDUCE, HierarchicalAllReduce, _NODE),
-    _Family("ring", CollectiveOp.ALL_GATHER, _ring(RingAllGather), _RING),
-    _Family("direct", CollectiveOp.ALL_GATHER, _plain(DirectAllGather)),
-    _Family(
-        "bidirectional_ring",
-        CollectiveOp.ALL_GATHER,
-        _both_ways(RingAllGather),
-        _TWO_RINGS,
-    ),
-    _Family("recursive_doubling", CollectiveOp.ALL_GATHER, DoublingAllGather),
-    _Family("bruck", CollectiveOp.ALL_GATHER, BruckAllGather),
-    _Family("ring", CollectiveOp.REDUCE_SCATTER, _ring(RingReduceScatter), _RING),
-    _Family("direct", CollectiveOp.REDUCE_SCATTER, _plain(DirectReduceScatter)),
-    _Family(
-        "bidirectional_ring",
-        CollectiveOp.REDUCE_SCATTER,
-        _both_ways(RingReduceScatter),
-        _TWO_RINGS,
-    ),
-    _Family("recursive_halving", CollectiveOp.REDUCE_SCATTER, HalvingReduceScatter),
-    _Family("direct", CollectiveOp.ALL_TO_ALL, _plain(DirectAllToAll)),
-    _Family("pairwise", CollectiveOp.ALL_TO_ALL, PairwiseAllToAll),
-    _Family("bruck", CollectiveOp.ALL_TO_ALL, BruckAllToAll),
-    _Family("pxn", CollectiveOp.ALL_TO_ALL, PxnAllToAll, _NODE),
-    # Only those whose messages go straight from source to destination: who passes on
-    # what is not its own does not know how long it is.
-    _Family("direct", CollectiveOp.ALL_TO_ALL_V, _uneven(DirectAllToAll)),
-    _Family("pairwise", CollectiveOp.ALL_TO_ALL_V, _uneven(PairwiseAllToAll)),
-    _Family("tree", CollectiveOp.BROADCAST, _plain(TreeBroadcast)),
-    _Family("ring", CollectiveOp.BROADCAST, _ring(ChainBroadcast), _CHAIN),
-    _Family("tree", CollectiveOp.REDUCE, _plain(TreeReduce)),
-    _Family("ring", CollectiveOp.REDUCE, _ring(ChainReduce), _CHAIN),
-    _Family("direct", CollectiveOp.GATHER, _plain(DirectGather)),
-    _Family("tree", CollectiveOp.GATHER, _plain(TreeGather)),
-    _Family("direct", CollectiveOp.SCATTER, _plain(DirectScatter)),
-    _Family("tree", CollectiveOp.SCATTER, _plain(TreeScatter)),
-    _Family("direct", CollectiveOp.SEND_RECV, _plain(DirectSendReceive)),
-    _Family("dissemination", CollectiveOp.BARRIER, _plain(DisseminationBarrier)),
+_OTHERS = (
+    "base",
+    "buffers",
+    "choice",
+    "execution",
+    "family",
+    "listed",
+    "parameters",
+    "rank_order",
 )
+"""Modules of this folder that have no algorithm of their own."""
 
-_BY_OP: dict[CollectiveOp, dict[str, _Family]] = {
-    op: {each.name: each for each in _FAMILIES if each.op == op} for op in CollectiveOp
-}
+
+@cache
+def _own() -> dict[str, tuple[Family, ...]]:
+    """Return by target what our modules have."""
+    return {
+        f"{__name__}.{module}:FAMILIES": import_module(f"{__name__}.{module}").FAMILIES
+        for module in modules_of(__name__, _OTHERS)
+    }
+
+
+@cache
+def _by_op() -> dict[CollectiveOp, dict[str, Family]]:
+    """Return ours by collective and name, those that are defaults first."""
+    everything = [family for families in _own().values() for family in families]
+    return {
+        op: {
+            each.name: each
+            for each in sorted(everything, key=lambda each: not each.is_default)
+            if each.op == op
+        }
+        for op in CollectiveOp
+    }
+
+
+def _accept(name: str, found: object) -> tuple[Family, ...]:
+    """Return the families of a plug-in, if that is what it has."""
+    families = found if isinstance(found, tuple) else (found,)
+    if not families or not all(isinstance(each, Family) for each in families):
+        raise ValueError("it is no Family, and no tuple of them")
+    for each in families:
+        if each.name != name:
+            raise ValueError(f"it has an algorithm {each.name!r}, not {name!r}")
+    if len({each.op for each in families}) < len(families):
+        raise ValueError("it has two algorithms for one collective")
+    return families
+
+
+ALGORITHMS: Registry[tuple[Family, ...]] = Registry(
+    "algorithm",
+    group="chakram.algorithms",
+    own=lambda: {
+        family.name: target
+        for target, families in _own().items()
+        for family in families
+    },
+    accept=_accept,
+)
+"""The families of all names; of ours a name may stand for several modules."""
 
 
 @lru_cache(maxsize=256)
@@ -255,11 +152,14 @@ def algorithm(op: CollectiveOp, name: str) -> Algorithm:
     return family.make(name=canonical, **values)
 
 
-def algorithm_fitting(op: CollectiveOp, name: str, *, nranks: int) -> Algorithm:
+def algorithm_fitting(
+    op: CollectiveOp, name: str, *, nranks: int, root: int = 0
+) -> Algorithm:
     """Return the algorithm called *name*, for groups of *nranks* ranks.
 
     Raises:
-        ScheduleError: As ``algorithm``, and if it does not fit a group of this size.
+        ScheduleError: As ``algorithm``, and if it does not fit a group of this size, or
+            is a plug-in's and does not do what the collective promises.
     """
     how = algorithm(op, name)
     unfit = how.unfit(nranks)
@@ -269,7 +169,30 @@ def algorithm_fitting(op: CollectiveOp, name: str, *, nranks: int) -> Algorithm:
             f"{how.name[:60]} does not fit a group of {nranks} ranks: {unfit}",
             "name an order that fits every group, e.g. ascending",
         )
+    if nranks <= MOST_CHECKED_RANKS and _is_plug_in(how):
+        _check(how, nranks, root)
     return how
+
+
+def _is_plug_in(how: Algorithm) -> bool:
+    return how.name.partition("(")[0] not in ALGORITHMS.own
+
+
+@lru_cache(maxsize=256)
+def _check(how: Algorithm, nranks: int, root: int) -> None:
+    """Carry out an algorithm of a plug-in symbolically; of ours tests do that.
+
+    Raises:
+        ScheduleError: If it does not do what its collective promises.
+    """
+    problems = check_schedule(how, nranks=nranks, root=root)
+    if problems:
+        more = len(problems) - 1
+        raise ScheduleError(
+            f"algorithm {how.name[:60]} for {how.op} of {nranks} ranks",
+            problems[0],
+            f"and {more} more problems" if more else None,
+        )
 
 
 def automatic_algorithm(op: CollectiveOp, *, size_bytes: int, nranks: int) -> Algorithm:
@@ -298,8 +221,8 @@ def algorithm_of(
 
 
 def algorithm_names(op: CollectiveOp) -> tuple[str, ...]:
-    """Return the names of all algorithms of *op*, the default one first."""
-    return tuple(_BY_OP[op])
+    """Return the names of all our algorithms of *op*, the default one first."""
+    return tuple(_by_op()[op])
 
 
 def parameters_of(op: CollectiveOp, name: str) -> tuple[Parameter, ...]:
@@ -313,15 +236,37 @@ def parameters_of(op: CollectiveOp, name: str) -> tuple[Parameter, ...]:
 
 def default_algorithm(op: CollectiveOp) -> str:
     """Return the name of the algorithm of *op* that is taken without a size."""
-    return next(iter(_BY_OP[op]))
+    return next(iter(_by_op()[op]))
 
 
-def _family(op: CollectiveOp, name: str) -> _Family:
-    try:
-        return _BY_OP[op][name]
-    except KeyError:
-        raise ScheduleError(
-            f"collectives.{op}",
-            f"there is no algorithm {name[:60]!r}",
-            f"choose from {', '.join([AUTO, *_BY_OP[op]])}",
-        ) from None
+def installed_families() -> list[Family]:
+    """Return what all plug-ins of this interpreter have; each is imported for that.
+
+    Raises:
+        PlugInError: If one cannot be.
+    """
+    names = dict.fromkeys(each.name for each in ALGORITHMS.installed)
+    return [
+        family
+        for name in names
+        if name not in ALGORITHMS.own
+        for family in ALGORITHMS.load(name)
+    ]
+
+
+def _family(op: CollectiveOp, name: str) -> Family:
+    own = _by_op()[op]
+    if name in own:
+        return own[name]
+    others = [
+        each.name for each in ALGORITHMS.installed if each.name not in ALGORITHMS.own
+    ]
+    if name in others:
+        for family in ALGORITHMS.load(name):
+            if family.op == op:
+                return family
+    raise ScheduleError(
+        f"collectives.{op}",
+        f"there is no algorithm {name[:60]!r}",
+        f"choose from {', '.join([AUTO, *own, *dict.fromkeys(others)])}",
+    )

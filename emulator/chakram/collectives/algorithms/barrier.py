@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.algorithms.family import Family, plain
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
@@ -55,3 +56,13 @@ class DisseminationBarrier(Scheduled):
                 chunk=0,
                 reduce=True,
             )
+
+
+FAMILIES = (
+    Family(
+        "dissemination",
+        CollectiveOp.BARRIER,
+        plain(DisseminationBarrier),
+        is_default=True,
+    ),
+)

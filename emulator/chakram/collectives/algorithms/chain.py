@@ -14,6 +14,14 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from chakram.collectives.algorithms.family import (
+    CHANNELS,
+    MAX_CHUNKS,
+    ORDER,
+    Family,
+    over_rings,
+    whole,
+)
 from chakram.collectives.algorithms.rank_order import OverRings, Ring
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
@@ -102,3 +110,10 @@ class ChainReduce(ChainAlgorithm):
 
     def _start(self) -> int:
         return 1
+
+
+_PARAMETERS = (CHANNELS, whole("chunks", CHAIN_CHUNKS, MAX_CHUNKS), ORDER)
+FAMILIES = (
+    Family("ring", CollectiveOp.BROADCAST, over_rings(ChainBroadcast), _PARAMETERS),
+    Family("ring", CollectiveOp.REDUCE, over_rings(ChainReduce), _PARAMETERS),
+)

@@ -160,9 +160,15 @@ def chosen(
     raise AssertionError(f"auto has no rule for {op}")  # its last rule is for all
 
 
-def user_algorithms(choice: Choice) -> list[UserAlgorithm]:
-    """Return the users' algorithms that a choice names."""
-    named = (
+def named_algorithms(choice: Choice) -> list[str | UserAlgorithm]:
+    """Return the algorithms that a choice names."""
+    return (
         [rule.algorithm for rule in choice] if isinstance(choice, tuple) else [choice]
     )
-    return [each for each in named if isinstance(each, UserAlgorithm)]
+
+
+def user_algorithms(choice: Choice) -> list[UserAlgorithm]:
+    """Return the users' algorithms that a choice names."""
+    return [
+        each for each in named_algorithms(choice) if isinstance(each, UserAlgorithm)
+    ]

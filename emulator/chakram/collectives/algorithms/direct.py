@@ -16,6 +16,7 @@ from chakram.collectives.algorithms.base import (
     OnePartPerRank,
     all_others,
 )
+from chakram.collectives.algorithms.family import Family, plain, straight
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
@@ -151,3 +152,16 @@ class DirectSendReceive(OneBufferPerRank):
 def _others(position: int, nranks: int) -> Iterator[int]:
     """Yield all other positions, beginning with the next one."""
     return ((position + distance) % nranks for distance in range(1, nranks))
+
+
+FAMILIES = (
+    Family("direct", CollectiveOp.ALL_TO_ALL, plain(DirectAllToAll), is_default=True),
+    Family(
+        "direct", CollectiveOp.ALL_TO_ALL_V, straight(DirectAllToAll), is_default=True
+    ),
+    Family("direct", CollectiveOp.ALL_GATHER, plain(DirectAllGather)),
+    Family("direct", CollectiveOp.REDUCE_SCATTER, plain(DirectReduceScatter)),
+    Family("direct", CollectiveOp.GATHER, plain(DirectGather), is_default=True),
+    Family("direct", CollectiveOp.SCATTER, plain(DirectScatter), is_default=True),
+    Family("direct", CollectiveOp.SEND_RECV, plain(DirectSendReceive), is_default=True),
+)

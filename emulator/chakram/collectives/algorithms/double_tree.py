@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.algorithms.family import MAX_CHUNKS, Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
 
@@ -130,3 +131,13 @@ def children(node: int, nranks: int) -> Iterator[int]:
             yield node + distance
             return
         distance >>= 1
+
+
+FAMILIES = (
+    Family(
+        "double_binary_tree",
+        CollectiveOp.ALL_REDUCE,
+        DoubleBinaryTreeAllReduce,
+        (whole("chunks", TREE_CHUNKS, MAX_CHUNKS),),
+    ),
+)

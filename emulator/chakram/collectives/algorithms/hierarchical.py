@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import OnePartPerPair, Scheduled
+from chakram.collectives.algorithms.family import Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
 
@@ -253,3 +254,11 @@ def _others(members: range, position: int) -> Iterator[int]:
 def _after(node: int, count: int) -> Iterator[int]:
     """Yield the other nodes, beginning with the next one."""
     return ((node + distance) % count for distance in range(1, count))
+
+
+MAX_RANKS_PER_NODE = 1024
+_NODE = (whole("ranks_per_node", RANKS_PER_NODE, MAX_RANKS_PER_NODE),)
+FAMILIES = (
+    Family("hierarchical", CollectiveOp.ALL_REDUCE, HierarchicalAllReduce, _NODE),
+    Family("pxn", CollectiveOp.ALL_TO_ALL, PxnAllToAll, _NODE),
+)

@@ -21,6 +21,7 @@ from chakram.collectives.algorithms.base import (
     OnePartPerRank,
     all_others,
 )
+from chakram.collectives.algorithms.family import Family, straight
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
@@ -119,3 +120,11 @@ def _gathered(step: int, src: int, dst: int, nranks: int) -> Transfer:
     count = min(1 << step, nranks - (1 << step))
     further = tuple((src + index) % nranks for index in range(1, count))
     return Transfer(step=step, src=src, dst=dst, chunk=src, further=further)
+
+
+FAMILIES = (
+    Family("pairwise", CollectiveOp.ALL_TO_ALL, PairwiseAllToAll),
+    Family("bruck", CollectiveOp.ALL_TO_ALL, BruckAllToAll),
+    Family("pairwise", CollectiveOp.ALL_TO_ALL_V, straight(PairwiseAllToAll)),
+    Family("bruck", CollectiveOp.ALL_GATHER, BruckAllGather),
+)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import OnePartPerRank, Scheduled, WholeBuffer
+from chakram.collectives.algorithms.family import Family
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
 
@@ -293,3 +294,11 @@ def _unfolding(
     else:
         return
     yield _message(step, position, peer, chunks, sending=sending)
+
+
+FAMILIES = (
+    Family("halving_doubling", CollectiveOp.ALL_REDUCE, HalvingDoublingAllReduce),
+    Family("recursive_doubling", CollectiveOp.ALL_REDUCE, DoublingAllReduce),
+    Family("recursive_doubling", CollectiveOp.ALL_GATHER, DoublingAllGather),
+    Family("recursive_halving", CollectiveOp.REDUCE_SCATTER, HalvingReduceScatter),
+)

@@ -20,6 +20,15 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from chakram.collectives.algorithms.family import (
+    CHANNELS,
+    CHUNKS,
+    MAX_CHANNELS,
+    ORDER,
+    Family,
+    over_rings,
+    whole,
+)
 from chakram.collectives.algorithms.rank_order import (
     ASCENDING,
     DESCENDING,
@@ -30,7 +39,9 @@ from chakram.collectives.ops import CollectiveOp, buffer_bytes
 from chakram.collectives.schedule import Transfer, part_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from chakram.collectives.schedule import Algorithm
 
 BOTH_WAYS: tuple[RankOrder, ...] = (ASCENDING, DESCENDING)
 """The orders of a bidirectional ring."""
@@ -172,3 +183,24 @@ class RingAllReduce(RingAlgorithm):
         yield from self._around(
             sources, nranks, shift=second, reduce=False, first=nranks - 1
         )
+
+
+_RING = (CHANNELS, CHUNKS, ORDER)
+_TWO_RINGS = (whole("channels", len(BOTH_WAYS), MAX_CHANNELS), CHUNKS)
+
+
+def _both_ways(kind: Callable[..., Algorithm]) -> Callable[..., Algorithm]:
+    def make(*, name: str, channels: int, chunks: int) -> Algorithm:
+        return kind(name=name, channels=channels, chunks=chunks, orders=BOTH_WAYS)
+
+    return make
+
+
+FAMILIES = tuple(
+    family
+    for kind in (RingAllReduce, RingAllGather, RingReduceScatter)
+    for family in (
+        Family("ring", kind.op, over_rings(kind), _RING, is_default=True),
+        Family("bidirectional_ring", kind.op, _both_ways(kind), _TWO_RINGS),
+    )
+)

@@ -23,6 +23,7 @@ from chakram.collectives.algorithms.base import (
     OnePartPerRank,
     WholeBuffer,
 )
+from chakram.collectives.algorithms.family import Family, plain
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
@@ -194,3 +195,12 @@ def _mirrored(
             reduce=reduce,
             further=transfer.further,
         )
+
+
+FAMILIES = (
+    Family("tree", CollectiveOp.ALL_REDUCE, plain(TreeAllReduce)),
+    Family("tree", CollectiveOp.BROADCAST, plain(TreeBroadcast), is_default=True),
+    Family("tree", CollectiveOp.REDUCE, plain(TreeReduce), is_default=True),
+    Family("tree", CollectiveOp.GATHER, plain(TreeGather)),
+    Family("tree", CollectiveOp.SCATTER, plain(TreeScatter)),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chakram.errors import RunFailed
-from chakram.plugins import Registry
+from chakram.plugins import Registry, modules_of
 from chakram.roce.congestion.base import CongestionControl
 from chakram.roce.congestion.parameters import (
     CNP_PARAMETERS,
@@ -54,9 +54,14 @@ def _accept(name: str, found: object) -> type[CongestionControl]:
 CONTROLS: Registry[type[CongestionControl]] = Registry(
     "congestion control",
     group="chakram.congestion_controls",
-    folder=__name__,
-    attribute="CONTROL",
-    others=("base", "parameters"),
+    own=lambda: {
+        name: f"{__name__}.{name}:CONTROL"
+        # Where they are listed, "none" comes first.
+        for name in sorted(
+            modules_of(__name__, ("base", "parameters")),
+            key=lambda name: (name != "none", name),
+        )
+    },
     accept=_accept,
 )
 """All congestion controls, by name."""

@@ -16,8 +16,8 @@ from chakram.roce.constants import NEVER
 
 
 def test_ours_are_the_modules_of_the_folder() -> None:
-    assert CONTROLS.built_in == ("none", "dcqcn", "fixed_rate")
-    for name in CONTROLS.built_in:
+    assert tuple(CONTROLS.own) == ("none", "dcqcn", "fixed_rate")
+    for name in CONTROLS.own:
         kind = CONTROLS.load(name)
         assert kind.text.endswith(".")
         assert all(each.text.endswith(".") for each in kind.parameters)
