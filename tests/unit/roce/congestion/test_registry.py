@@ -16,7 +16,8 @@ from chakram.roce.constants import NEVER
 
 
 def test_ours_are_the_modules_of_the_folder() -> None:
-    assert tuple(CONTROLS.own) == ("none", "dcqcn", "fixed_rate")
+    assert next(iter(CONTROLS.own)) == "none"
+    assert {"none", "dcqcn", "fixed_rate"} <= CONTROLS.own.keys()
     for name in CONTROLS.own:
         kind = CONTROLS.load(name)
         assert kind.text.endswith(".")
