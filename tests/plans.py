@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from chakram.collectives.groups import WORLD, world_group
+from chakram.config.congestion import congestion_arguments, settings_model
 from chakram.control.plan_file import SavedInput, SavedJob, SavedPlan
 from chakram.plan.plan import (
     AgentPlan,
@@ -174,3 +175,16 @@ def rewritten(old: RankProgram, operations: Iterable[Operation]) -> RankProgram:
         groups=old.groups,
         algorithms=old.algorithms,
     )
+
+
+def dcqcn_arguments(
+    scope: str = "queue_pair", *, interval: str = "50us", line_bps: int = 10**10
+) -> tuple[tuple[str, int], ...]:
+    """Return the arguments of the paper's DCQCN, with CNPs limited by *scope*."""
+    settings = settings_model("dcqcn").model_validate(
+        {
+            "profile": "dcqcn-paper",
+            "overrides": {"cnp_scope": scope, "cnp_interval": interval},
+        }
+    )
+    return congestion_arguments("dcqcn", settings, line_bps)

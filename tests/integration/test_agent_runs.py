@@ -29,11 +29,12 @@ from chakram.errors import (
     AgentError,
     FabricError,
     PlanError,
+    PlugInError,
     PortInUse,
     UnexpectedEvent,
 )
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import RunSettings, TransportPlan
+from chakram.plan.plan import PlugInUse, RunSettings, TransportPlan
 from chakram.results.counters import fct_histograms, slot
 from chakram.results.records import (
     CAUSE_MESSAGE,
@@ -60,6 +61,18 @@ from tests.plans import UDP_PORT, ring_plan
 from tests.waiting import seconds_of
 
 pytestmark = pytest.mark.asyncio
+
+
+async def test_a_plan_for_what_is_not_installed_is_refused(tmp_path: Path) -> None:
+    needs = PlugInUse(noun="congestion control", name="acme", package="acme 1.0")
+    async with agent_in(tmp_path) as client:
+        with pytest.raises(PlugInError) as caught:
+            await client.prepare(replace(ring_plan(), plug_ins=(needs,)))
+        # Nothing was begun: the agent is free for another plan.
+        await start(client, ring_plan())
+        await until_the_end(client)
+    assert "there is no congestion control 'acme' here" in str(caught.value)
+    assert "install acme 1.0 there, too" in str(caught.value)
 
 
 async def test_a_run_from_plan_to_records(tmp_path: Path) -> None:

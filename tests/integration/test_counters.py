@@ -37,6 +37,7 @@ from chakram_agent.policy import Policy
 from chakram_agent.sampling import Sampler, queue_pair_owners
 from chakram_agent.shard_ports import build_plane
 from chakram_agent.tally import Tally
+from tests.plans import dcqcn_arguments
 from tests.waiting import PATIENCE_S, Stopwatch
 
 SIZE_BYTES = 100_000
@@ -91,7 +92,7 @@ def made_plan() -> AgentPlan:
         single_switch(4, 10**9),
         transport=TransportPlan(
             congestion_control="dcqcn",
-            congestion_parameters=(("line_rate_bps", 10**9), ("cnp_interval_ns", 4000)),
+            congestion_parameters=dcqcn_arguments(interval="4us", line_bps=10**9),
             retransmit_timeout_ns=4_000_000,
             retry_limit=5,
             rnr_timer=1,

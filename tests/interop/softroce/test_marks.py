@@ -10,6 +10,7 @@ from tests.interop.softroce.disturbance import ARRIVING, LEAVING, mark, marks
 from tests.interop.softroce.host import exchange
 from tests.interop.softroce.machine import LIMIT_S, Machine
 from tests.interop.softroce.orders import TRANSPORT, Order
+from tests.plans import dcqcn_arguments
 
 pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
@@ -23,7 +24,9 @@ ECN_CAPABLE = 0x6A
 def test_marks_are_seen_and_answered(disturbed: Machine, version: int) -> None:
     mark(disturbed, LEAVING)
     transport = replace(
-        TRANSPORT, congestion_parameters=(("cnp_interval_ns", 1_000_000),)
+        TRANSPORT,
+        congestion_control="dcqcn",
+        congestion_parameters=dcqcn_arguments(interval="1ms"),
     )
     outcome = exchange(
         disturbed,

@@ -6,7 +6,6 @@ from array import array
 
 import pytest
 
-from chakram.config.congestion import congestion_arguments, settings_model
 from chakram.plan.plan import TransportPlan
 from chakram.replay.assembly import (
     CongestionSettings,
@@ -18,19 +17,9 @@ from chakram.roce.events import SendCompleted
 from chakram.roce.shared_line import PART_WORDS, SharedLine
 from chakram.testing.ends import pair_plan, port_plan
 from chakram.testing.pair import Pair
+from tests.plans import dcqcn_arguments
 
 GIGABIT = 10**9
-
-
-def dcqcn_arguments(scope: str = "queue_pair") -> tuple[tuple[str, int], ...]:
-    """The paper's, with a CNP each 50 us of what *scope* says."""
-    settings = settings_model("dcqcn").model_validate(
-        {
-            "profile": "dcqcn-paper",
-            "overrides": {"cnp_scope": scope, "cnp_interval": "50us"},
-        }
-    )
-    return congestion_arguments("dcqcn", settings, 10 * GIGABIT)
 
 
 def time_of_burst(rate_bps: int | None, max_burst_packets: int) -> int:
