@@ -20,6 +20,7 @@ from chakram.fabric.topology import Topology
 from chakram.plan.placement import place
 from chakram.plan.plan import Plan, RunSettings, TransportPlan
 from chakram.program.lowering import LoweringOptions, lower_job
+from chakram.switch.ecmp import DrawnPaths
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import collective as operation
 from chakram.testing.plans import fabric_ports, make_plan, program
@@ -84,7 +85,7 @@ def test_a_simulated_collective_takes_its_ideal_time(
 ) -> None:
     plan = planned(op, name, topology, 2**18)
     ideals, _ = bounds(plan, topology)
-    simulated = simulate(plan, topology, 1)
+    simulated = simulate(plan, topology, 1, DrawnPaths(seed=1))
     ((key, ideal),) = ideals.items()
     assert lowest <= ideal / simulated[key] <= 1.002
 
@@ -108,7 +109,7 @@ def ratio(
         **more,
     )
     ideals, ceilings = bounds(plan, topology)
-    simulated = simulate(plan, topology, 1)
+    simulated = simulate(plan, topology, 1, DrawnPaths(seed=1))
     ((key, ideal),) = ideals.items()
     return ideal / simulated[key], ceilings.get(key, 0) / simulated[key]
 

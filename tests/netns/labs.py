@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 NETNS = Path("/run/netns")
 GBIT = 10**9
 QUEUE_BYTES = 2 << 20
+HEADER_BYTES = {"ipv4": 14 + 20 + 8, "ipv6": 14 + 40 + 8}
+"""Of a packet, by family: Ethernet, IP and UDP."""
 
 _TRAFFIC = Path(__file__).with_name("traffic.py")
 

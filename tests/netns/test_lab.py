@@ -17,7 +17,7 @@ from chakram.fabric.lab import start_lab, status
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.userns import has_net_admin
 from tests.leaks import own_lab
-from tests.netns.labs import GBIT, leaf_spine, star, traffic
+from tests.netns.labs import GBIT, HEADER_BYTES, leaf_spine, star, traffic
 from tests.waiting import seconds_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ from tests.netns.labs import NETNS, names_of
 FAMILIES = pytest.mark.parametrize("family", ["ipv4", "ipv6"])
 ATTEMPTS = 5
 """Something else may keep the machine busy for a while."""
-
-HEADER_BYTES = {"ipv4": 14 + 20 + 8, "ipv6": 14 + 40 + 8}
 
 
 def uplink_bytes(lab: LabState) -> dict[str, int]:

@@ -31,6 +31,9 @@ PORT = 4791
 _UDP_SEGMENT = 103
 _IPV6_AUTOFLOWLABEL = 70
 _ETH_P_ALL = 3
+_RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
+_RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF = 1, 2, 3, 4
+_RTA_IP_PROTO, _RTA_SPORT, _RTA_DPORT = 27, 28, 29
 _OWN_NAMESPACE = "/proc/thread-self/ns/net"
 _PATIENCE_S = 20.0
 _SILENCE_S = 1.0
@@ -91,6 +94,58 @@ def flows(lab: LabState, sender: str, receiver: str, count: str, size: str) -> i
         target.recv(65536)
         arrived += 1
     return arrived
+
+
+def routes(lab: LabState, switch: str, interface: str, path: str) -> list[str]:
+    """Return by which interface a switch sends each flow that comes in by another.
+
+    A file lists them: addresses and UDP ports of both, one flow a line.
+    """
+    state = next(each for each in lab.switches if each.name == switch)
+    lines = Path(path).read_text(encoding="ascii").splitlines()
+
+    def ask() -> list[str]:
+        name_of = dict(socket.if_nameindex())
+        index = socket.if_nametoindex(interface)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW) as netlink:
+            netlink.settimeout(_PATIENCE_S)
+            return [name_of[_next_hop(netlink, index, *line.split())] for line in lines]
+
+    return run_in_namespace(state.netns, ask)
+
+
+def _next_hop(
+    netlink: socket.socket, index: int, source: str, target: str, *ports: str
+) -> int:
+    """Return the number of the interface that a forwarded flow leaves by."""
+    family = socket.AF_INET6 if is_ipv6(source) else socket.AF_INET
+    near, far = (socket.inet_pton(family, each) for each in (source, target))
+    bits = 8 * len(near)
+    request = struct.pack("=BBBBBBBBI", family, bits, bits, 0, 0, 0, 0, 0, 0)
+    for kind, value in (
+        (_RTA_SRC, near),
+        (_RTA_DST, far),
+        (_RTA_IIF, struct.pack("=I", index)),
+        (_RTA_IP_PROTO, bytes([socket.IPPROTO_UDP])),
+        (_RTA_SPORT, int(ports[0]).to_bytes(2)),
+        (_RTA_DPORT, int(ports[1]).to_bytes(2)),
+    ):
+        request += struct.pack("=HH", 4 + len(value), kind) + value
+        request += bytes(-len(value) % 4)
+    # struct nlmsghdr: length, type, flags (NLM_F_REQUEST), sequence, port
+    header = struct.pack("=IHHII", 16 + len(request), _RTM_GETROUTE, 1, 0, 0)
+    netlink.sendto(header + request, (0, 0))
+    answer = netlink.recv(1 << 16)
+    (kind,) = struct.unpack_from("=H", answer, 4)
+    assert kind == _RTM_NEWROUTE, f"error {struct.unpack_from('=i', answer, 16)}"
+    offset = 16 + 12
+    while offset < len(answer):
+        length, kind = struct.unpack_from("=HH", answer, offset)
+        if kind == _RTA_OIF:
+            (found,) = struct.unpack_from("=I", answer, offset + 4)
+            return int(found)
+        offset += (length + 3) & ~3
+    raise AssertionError("a route without an interface")
 
 
 def rate(lab: LabState, sender: str, receiver: str, count: str, size: str) -> float:
@@ -219,7 +274,7 @@ def coming_back(lab: LabState) -> str:
 
 _KINDS: dict[str, Callable[..., Any]] = {
     each.__name__: each
-    for each in (pairs, flows, rate, burst, ring, addresses_seen, coming_back)
+    for each in (pairs, flows, routes, rate, burst, ring, addresses_seen, coming_back)
 }
 
 

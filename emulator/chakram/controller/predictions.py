@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from chakram.observe.message_columns import FairTimesOf
     from chakram.plan.plan import Plan, RankPlan
     from chakram.predict.network_model import FabricModel
+    from chakram.switch.ecmp import EcmpHash
 
 __all__ = [
     "Bounds",
@@ -188,14 +189,16 @@ def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
     }
 
 
-def simulate(plan: Plan, topology: Topology, seed: int) -> dict[CollectiveKey, int]:
+def simulate(
+    plan: Plan, topology: Topology, seed: int, ecmp: EcmpHash
+) -> dict[CollectiveKey, int]:
     """Return the time of every collective in one simulated iteration.
 
     Raises:
         RunFailed: If the simulated job does not end.
     """
     result = simulate_plan(
-        plan, topology, rng=random.Random(seed), warmup=0, measured=1
+        plan, topology, rng=random.Random(seed), warmup=0, measured=1, ecmp=ecmp
     )
     return durations(plan, result)
 
@@ -210,7 +213,7 @@ def durations(plan: Plan, result: SimulationResult) -> dict[CollectiveKey, int]:
 
 
 async def simulate_apart(
-    plan: Plan, topology: Topology, seed: int
+    plan: Plan, topology: Topology, seed: int, ecmp: EcmpHash
 ) -> Mapping[CollectiveKey, int]:
     """Do ``simulate`` in a process of its own, so that the event loop stays free.
 
@@ -221,7 +224,7 @@ async def simulate_apart(
     # Spawned, not forked: gRPC does not survive a fork.
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
     try:
-        return await loop.run_in_executor(pool, simulate, plan, topology, seed)
+        return await loop.run_in_executor(pool, simulate, plan, topology, seed, ecmp)
     except BrokenProcessPool:
         raise RunFailed("simulation", "its process was killed") from None
     finally:

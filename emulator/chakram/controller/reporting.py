@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chakram.config.transport import Faults
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.predictions import FlowIdeal
-    from chakram.observe.message_columns import FairTimesOf
+    from chakram.observe.message_columns import FairTimesOf, WaysOf
     from chakram.plan.plan import RunSettings, TransportPlan
     from chakram.results.run_records import CollectiveKey
 
@@ -49,6 +49,7 @@ class Reference:
         predictions: What models say, by source.
         flow_ideal: What says how long a message takes alone; None if nobody knows.
         fair_times: What says how long messages take together; likewise.
+        ways: What says which ways messages take; likewise.
     """
 
     ideals: dict[CollectiveKey, int] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Reference:
     predictions: dict[str, dict[CollectiveKey, int]] = field(default_factory=dict)
     flow_ideal: FlowIdeal | None = None
     fair_times: FairTimesOf | None = None
+    ways: WaysOf | None = None
 
 
 def manifest_of(

@@ -32,6 +32,7 @@ from chakram.errors import ChakramError, FabricError
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.preflight_files import preflight_summary, save_preflight
+from chakram.predict.routing import Ways
 from chakram.results.resolve import OperationTable
 from chakram.results.run_records import LinkRecord
 
@@ -255,6 +256,8 @@ class Run:
         """Say beforehand what the run should take."""
         if world.topology is None:
             return
+        if world.ecmp is not None:
+            self.reference.ways = Ways(plan, world.topology, world.ecmp)
         wanted = self._experiment.predict
         if "ideal" in wanted:
             ideals, ceilings = await asyncio.to_thread(bounds, plan, world.topology)
@@ -265,7 +268,12 @@ class Run:
         if "simulate" in wanted and self._experiment.fabric.has_switches:
             self._progress.phase("simulating")
             self.reference.predictions["simulate"] = dict(
-                await simulate_apart(plan, world.topology, self._experiment.seed)
+                await simulate_apart(
+                    plan,
+                    world.topology,
+                    self._experiment.seed,
+                    self._experiment.fabric.ecmp_hash(self._experiment.seed),
+                )
             )
         identities = OperationTable(plan).identities
         for source, times_ns in (
@@ -346,7 +354,7 @@ class Run:
             ideal=self.reference.ideals,
             ceiling=self.reference.ceilings,
             flow_ideal=self.reference.flow_ideal,
-            messages=MessageColumns(self.reference.fair_times),
+            messages=MessageColumns(self.reference.fair_times, self.reference.ways),
             predictions=self.reference.predictions,
             banners=(
                 *self._directory.manifest.banners,

@@ -24,6 +24,7 @@ from chakram.observe.manifest import COMPLETE, FAILED
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
+from chakram.predict.routing import Ways
 from chakram.predict.simulator.job import simulate_plan
 from chakram.results.run_records import LinkRecord
 from chakram.results.summary import SIMULATE
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.controller.observer import Progress
     from chakram.fabric.topology import Topology
-    from chakram.observe.message_columns import WaysOf
-    from chakram.plan.plan import Plan
-    from chakram.predict.simulator.job import SimulationResult
 
 __all__ = ["simulate_experiment"]
 
@@ -95,6 +93,7 @@ def simulate_experiment(
     )
     directory.begin(plan)
     reference = Reference()
+    ecmp = experiment.fabric.ecmp_hash(experiment.seed)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
     try:
@@ -107,6 +106,7 @@ def simulate_experiment(
                 plan,
                 topology,
                 rng=random.Random(experiment.seed),
+                ecmp=ecmp,
                 report=lambda done: progress.iterations(done, total),
             )
     except ChakramError as error:
@@ -133,7 +133,7 @@ def simulate_experiment(
         ideal=reference.ideals,
         ceiling=reference.ceilings,
         flow_ideal=reference.flow_ideal,
-        messages=MessageColumns(reference.fair_times, _ways(plan, result)),
+        messages=MessageColumns(reference.fair_times, Ways(plan, topology, ecmp)),
     )
     summary = open_run(directory.path).summary()
     return RunOutcome(
@@ -141,13 +141,6 @@ def simulate_experiment(
         summary=summary,
         error=None,
     )
-
-
-def _ways(plan: Plan, result: SimulationResult) -> WaysOf:
-    number_of = {
-        (rank.program.job, rank.program.rank): rank.number for rank in plan.ranks()
-    }
-    return lambda job, rank, qpn: result.ways_of(number_of[job, rank], qpn)
 
 
 def _links(topology: Topology, link_bytes: Mapping[str, int]) -> list[LinkRecord]:

@@ -20,6 +20,7 @@ from chakram.fabric.cores import core_mask
 from chakram.fabric.link_requests import set_link
 from chakram.fabric.netlink import NetlinkSocket
 from chakram.fabric.netns import CLONE_NEWNET, unshare
+from chakram.switch.kernel_hash import hash_seed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,10 +31,10 @@ __all__ = [
     "Sysctl",
     "close_namespaces",
     "forwarding_sysctls",
-    "hash_seed",
     "host_sysctls",
     "make_namespaces",
     "switch_sysctls",
+    "takes_hash_seeds",
     "write_settings",
 ]
 
@@ -41,6 +42,8 @@ LOOPBACK_INDEX = 1
 """Number of ``lo`` in every namespace."""
 
 _SYSCTL_ROOT = Path("/proc/sys/net")
+_HASH_SEED = "ipv4/fib_multipath_hash_seed"
+"""Of both families."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +141,7 @@ def switch_sysctls(
             without="equal-cost paths are chosen by addresses alone, not by ports",
         ),
         Sysctl(
-            path="ipv4/fib_multipath_hash_seed",  # of both families
+            path=_HASH_SEED,
             value=str(hash_seed(seed, number)),
             without="the seed does not decide the choice of equal-cost paths:"
             " it changes with every boot",
@@ -152,15 +155,9 @@ def forwarding_sysctls(family: str) -> tuple[Sysctl, ...]:
     return (Sysctl(path=path, value="1"),)
 
 
-def hash_seed(seed: int, number: int) -> int:
-    """Return the seed of a switch's ECMP hash, from 1 to 2**32 - 1.
-
-    Switches differ, or a second tier would send all that it gets on one path; 0 would
-    mean a seed of the kernel's own.
-    """
-    mixed = (seed * 0x9E37_79B1 + (number + 1) * 0x85EB_CA6B) & 0xFFFF_FFFF_FFFF
-    mixed ^= mixed >> 16
-    return mixed * 0xC2B2_AE35 % 0xFFFF_FFFF + 1
+def takes_hash_seeds() -> bool:
+    """Tell whether seeds decide what this kernel's ECMP hashes are (Linux 6.11)."""
+    return (_SYSCTL_ROOT / _HASH_SEED).exists()
 
 
 def make_namespaces(

@@ -1,4 +1,4 @@
-"""Columns of flows that only all messages of a run can tell: fair times, and paths."""
+"""Columns of flows that are known when a run ends: fair times, and paths."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ class MessageColumns:
         self._ways = ways
         self._times_ns = pa.array([], pa.int64())
         self._taken = 0
+        self._known: dict[tuple[str, int, int], str | None] = {}
 
     def prepare(self, folder: Path) -> None:
         """Find the times of all messages that parts in a run directory hold.
@@ -75,9 +76,9 @@ class MessageColumns:
 
     def append_to(self, part: pa.Table) -> pa.Table:
         """Return the next part with the columns; parts come in their order."""
-        mask = point_to_point(part)
-        return part.append_column("fair_ns", self._next_times(mask)).append_column(
-            "path", self._paths(part, mask)
+        times_ns = self._next_times(point_to_point(part))
+        return part.append_column("fair_ns", times_ns).append_column(
+            "path", self._paths(part)
         )
 
     def _next_times(self, mask: pa.ChunkedArray) -> pa.Array:
@@ -89,20 +90,15 @@ class MessageColumns:
         empty = pa.nulls(len(mask), pa.int64())
         return pc.replace_with_mask(empty, mask.combine_chunks(), times_ns)
 
-    def _paths(self, part: pa.Table, mask: pa.ChunkedArray) -> pa.Array:
+    def _paths(self, part: pa.Table) -> pa.Array:
         if self._ways is None or not part.num_rows:
             return pa.nulls(part.num_rows, _PATHS)
-        known: dict[tuple[str, int, int], str | None] = {}
-        texts: list[str | None] = []
+        known, texts = self._known, []
         columns = (part[name].to_pylist() for name in ("job", "src", "qpn"))
-        for wanted, *key in zip(mask.to_pylist(), *columns, strict=True):
-            if not wanted:
-                texts.append(None)
-                continue
-            pair = key[0], key[1], key[2]
-            if pair not in known:
-                known[pair] = _path_text(self._ways(*pair))
-            texts.append(known[pair])
+        for key in zip(*columns, strict=True):
+            if key not in known:
+                known[key] = _path_text(self._ways(*key))
+            texts.append(known[key])
         return pa.array(texts, pa.string()).cast(_PATHS)
 
 

@@ -196,6 +196,10 @@ class _SourcePorts:
     def choose(self, a: Place, b: Place, qpns: tuple[int, int]) -> int:
         """Return the source port of a queue pair between *a* and *b*.
 
+        Source ports decide about paths, so the shards in the numbers of the two ends do
+        not count: however many processes a machine has for its ports, flows have the
+        same paths, unless it divides a port.
+
         It is the same seen from both ends.  Source ports are numbered from 0; of the
         remainder by (shards here x shards there) both shards can be told.
         """
@@ -207,7 +211,8 @@ class _SourcePorts:
         which = near_shards.index(near.shard) * len(far_shards)
         which += far_shards.index(far.shard)
         if not self._listed:
-            number = source_port_of(*qpns) - SOURCE_PORT_BASE
+            first, second = (qpn >> SHARD_BITS << SHARD_BITS for qpn in qpns)
+            number = source_port_of(first, second) - SOURCE_PORT_BASE
             return SOURCE_PORT_BASE + _of_class(
                 number, which, classes, SOURCE_PORT_POOL
             )

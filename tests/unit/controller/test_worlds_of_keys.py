@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from typing import Any
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan
 from chakram.predict.simulator.job import simulate_plan
 
-EXPERIMENT = {
+EXPERIMENT: dict[str, Any] = {
     "version": 1,
     "name": "worlds",
     "jobs": [
@@ -36,9 +37,9 @@ EXPERIMENT = {
 Told = tuple[int, dict[str, int], int]
 
 
-def simulated(**overrides: str) -> Told:
+def simulated(written: dict[str, Any] = EXPERIMENT, **overrides: str) -> Told:
     """Return how long the simulation takes, and what crosses the links."""
-    experiment = parse_experiment(yaml.safe_dump(EXPERIMENT), overrides=overrides)
+    experiment = parse_experiment(yaml.safe_dump(written), overrides=overrides)
     topology = experiment.fabric.to_topology(4)
     assert topology is not None
     jobs = load_jobs(experiment)
@@ -68,7 +69,6 @@ UNUSED = {
 }
 
 USED = {
-    ("AgentSettings", "shards"): {"agents.shards": "2"},
     ("LinkSettings", "rate"): {"fabric.links.host.rate": "2Gbit"},
     ("LinkSettings", "delay"): {"fabric.links.host.delay": "10us"},
     ("LinkSettings", "ecn"): {"fabric.links.host.ecn": "8KB/32KB/1"},
@@ -95,6 +95,18 @@ def test_a_key_that_simulations_use_changes_what_they_tell(
 ) -> None:
     assert SIMULATE in worlds_of(*place)
     assert simulated(**USED[place]) != usual
+
+
+def test_processes_count_in_simulations_where_they_divide_ports(usual: Told) -> None:
+    assert SIMULATE in worlds_of("AgentSettings", "shards")
+    assert simulated(**{"agents.shards": "2"}) == usual
+    (job,) = EXPERIMENT["jobs"]
+    ports = {"placement": {"ports": [0, 1, 2, 3]}}
+    shared = EXPERIMENT | {"jobs": [job | ports | {"name": name} for name in "ab"]}
+    one, *more = (
+        simulated(shared, **{"agents.shards": shards}) for shards in ("1", "4", "8")
+    )
+    assert [each == one for each in more] == [True, False]
 
 
 def test_a_simulation_is_the_same_on_a_machine_with_many_cores(

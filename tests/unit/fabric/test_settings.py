@@ -12,18 +12,9 @@ from chakram.errors import ConfigError, FabricError, PrivilegeError
 from chakram.fabric.enter import enter_command, main
 from chakram.fabric.holder_protocol import decode_error, encode_error, receive_line
 from chakram.fabric.kinds.loopback import LoopbackPort, loopback_ports
-from chakram.fabric.namespaces import hash_seed
 from chakram.fabric.probe import LAB_PROBES, Probe
 from chakram.fabric.shaping import HOST_BURST_NS, burst_bytes, shape
 from chakram.plan.plan import TransportPlan
-
-
-def test_hash_seeds_differ_by_switch_and_seed_and_are_never_zero() -> None:
-    seeds = [hash_seed(seed, number) for seed in range(50) for number in range(50)]
-    assert len(set(seeds)) == len(seeds)
-    assert all(0 < each < 2**32 for each in seeds)
-    assert hash_seed(1, 0) == hash_seed(1, 0)
-    assert 0 < hash_seed(2**63 - 1, 4095) < 2**32
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,24 @@ def test_queue_pairs_spread_over_the_source_ports() -> None:
     assert max(used.values()) < sum(used.values()) // 8
 
 
+def test_source_ports_are_the_same_for_any_number_of_processes() -> None:
+    # A simulation has one, and takes the paths of a run that has several.
+    plans = [
+        make_plan({"job": make_job(8, ALL_TO_ALL)}, make_ports(8), shards=shards)
+        for shards in (1, 3, 8)
+    ]
+    assert [plan.agents[0].shards for plan in plans] == [1, 3, 8]
+    one, *others = (
+        [
+            (rank.number, pair.peer_rank, pair.source_port)
+            for rank in plan.ranks()
+            for pair in rank.queue_pairs
+        ]
+        for plan in plans
+    )
+    assert others == [one, one]
+
+
 def test_two_ranks_may_have_several_queue_pairs() -> None:
     one = make_plan({"job": make_job(3, RING)}, make_ports(3))
     plan = make_plan(

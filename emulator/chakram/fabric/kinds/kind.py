@@ -23,6 +23,7 @@ from chakram.plan.plan import PortPlan
 from chakram.results.summary import SIMULATE
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Model
+from chakram.switch.ecmp import DrawnPaths
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from chakram.fabric.kinds.external import TlsSettings
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology
+    from chakram.switch.ecmp import EcmpHash
 
 __all__ = [
     "ROCE_UDP_PORT",
@@ -113,6 +115,7 @@ class World:
         ports: All ports, in the order in which ranks are placed on them.
         agents: All agents.
         topology: None where nobody told it.
+        ecmp: How its switches choose among equal-cost paths; None: nobody knows.
         notes: What a reader of the results should know, one sentence each.
         lab: The lab of ``namespaces``.
         captures: What is captured in it, if anything.
@@ -121,6 +124,7 @@ class World:
     ports: tuple[PortPlan, ...]
     agents: tuple[AgentPlace, ...]
     topology: Topology | None
+    ecmp: EcmpHash | None = None
     notes: tuple[str, ...] = ()
     lab: LabState | None = field(default=None, repr=False)
     captures: Captures | None = field(default=None, repr=False)
@@ -235,6 +239,13 @@ class FabricKind(Model, ABC):
                 zip(topology.hosts, self.addresses(topology), strict=True)
             )
         )
+
+    def ecmp_hash(self, seed: int) -> EcmpHash:
+        """Return how simulated switches choose among equal-cost paths.
+
+        They draw, where a kind does not know what its switches do.
+        """
+        return DrawnPaths(seed=seed)
 
     def planned_ports(self, nports: int) -> tuple[PortPlan, ...]:
         """Return the ports that a run would have, as far as one knows before it.

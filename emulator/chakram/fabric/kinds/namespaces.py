@@ -23,6 +23,7 @@ from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
 from chakram.plan.plan import PortPlan
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Name, Whole
+from chakram.switch.ecmp import KernelPaths
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -124,6 +125,10 @@ class NamespaceFabric(LocalFabric):
         """Return the topology."""
         return self.topology.to_topology(self.links)
 
+    def ecmp_hash(self, seed: int) -> KernelPaths:
+        """Return what the kernel does with the seed of a lab."""
+        return KernelPaths(seed=seed)
+
     def data_plane_processes(self, nports: int, cores: Collection[int]) -> int:
         """Return how many cores the switches of a lab leave."""
         return len(data_plane_cores(cores))
@@ -146,6 +151,7 @@ class NamespaceFabric(LocalFabric):
         """Build a lab, or use the one of that name that is up, which then stays."""
         from chakram.fabric.capturing import capturing
         from chakram.fabric.enter import enter_command
+        from chakram.fabric.namespaces import takes_hash_seeds
         from chakram.fabric.state import (
             register_process,
             sockets_directory,
@@ -188,6 +194,7 @@ class NamespaceFabric(LocalFabric):
             ),
             agents=(agent,),
             topology=topology,
+            ecmp=self.ecmp_hash(request.seed) if takes_hash_seeds() else None,
             notes=state.notes,
             lab=state,
             captures=captures,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.errors import PlanError, RunFailed
+from chakram.predict.routing import Router, ports_of
 from chakram.predict.simulator.bursts import (
     burst_packets_for,
     longest_path,
@@ -13,26 +14,25 @@ from chakram.predict.simulator.bursts import (
 )
 from chakram.predict.simulator.engine import VirtualFabric, Wire
 from chakram.predict.simulator.marking import EcnMarker
-from chakram.predict.simulator.routing import Router
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
 from chakram.results.records import RecordRows
+from chakram.switch.ecmp import DrawnPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from random import Random
 
     from chakram.fabric.topology import PortRef, Topology
     from chakram.plan.plan import (
         AgentPlan,
         Plan,
-        PortPlan,
-        QueuePairPlan,
         RankPlan,
         RunSettings,
         TransportPlan,
     )
+    from chakram.switch.ecmp import EcmpHash
 
 __all__ = ["SimulationResult", "simulate_plan"]
 
@@ -56,10 +56,6 @@ class SimulationResult:
         events: How many events were simulated.
         injected: By what was done, packets that ports disturbed on purpose.
         disturbed: By fault of the plan, how many packets it has disturbed.
-        ways_of: Of the messages recorded with a queue pair, by its rank's number and
-            its QPN, the ports through which switches send them on to switches, for each
-            of the queue pairs that they are divided among; two results with the same
-            values are equal whoever tells this.
     """
 
     records: RecordRows
@@ -70,7 +66,6 @@ class SimulationResult:
     events: int
     injected: dict[str, int]
     disturbed: tuple[int, ...]
-    ways_of: Callable[[int, int], tuple[tuple[str, ...], ...]] = field(compare=False)
 
 
 def simulate_plan(
@@ -81,6 +76,7 @@ def simulate_plan(
     warmup: int | None = None,
     measured: int | None = None,
     burst_packets: int | None = None,
+    ecmp: EcmpHash | None = None,
     report: Callable[[int], None] | None = None,
 ) -> SimulationResult:
     """Run *plan* over *topology* in virtual time, from time 0.
@@ -93,6 +89,8 @@ def simulate_plan(
         measured: Measured iterations, if not those of the plan or its jobs.
         burst_packets: Packets that cross a link as one, 1 being exact; None: 1 for all
             but large jobs, see ``chakram.predict.simulator.bursts``.
+        ecmp: How switches choose among equal-cost paths; None: by a draw with the seed
+            of the plan.
         report: Called with the iterations done, now and then.
 
     Raises:
@@ -111,10 +109,8 @@ def simulate_plan(
             links=longest_path(topology),
         )
         burst_packets = min(burst_packets, _marked_alike(topology, transport))
-    ports: list[PortPlan] = []
     endpoints: list[Endpoint] = []
     for agent in plan.agents:
-        ports.extend(agent.ports)
         endpoints.extend(
             _endpoints(
                 agent,
@@ -126,13 +122,11 @@ def simulate_plan(
     connect_local(endpoints)
     wires = _wires(topology, ecn=plan.agents[0].transport.ecn, rng=rng)
     router = Router(
-        ports=ports,
-        destinations=[each.destinations for each in endpoints],
+        ports=ports_of(plan),
         topology=topology,
-        wires=wires,
-        seed=settings.seed,
+        ecmp=DrawnPaths(seed=settings.seed) if ecmp is None else ecmp,
     )
-    fabric = VirtualFabric(endpoints=endpoints, route=router)
+    fabric = VirtualFabric(endpoints=endpoints, route=_Route(router, endpoints, wires))
     complete = fabric.run(start_ns=0, report=report)
     if not complete:
         has_timeout = plan.agents[0].transport.retransmit_timeout_ns > 0
@@ -153,57 +147,29 @@ def simulate_plan(
         events=fabric.events,
         injected=_injected(endpoints),
         disturbed=_disturbed(endpoints, len(settings.faults)),
-        ways_of=_Ways(plan, endpoints, router),
     )
 
 
-class _Ways:
-    """Says which ways the messages took that are recorded with a queue pair."""
+class _Route:
+    """Finds the wires that a flow crosses, and the endpoint that it reaches."""
 
     def __init__(
-        self, plan: Plan, endpoints: Sequence[Endpoint], router: Router
+        self,
+        router: Router,
+        endpoints: Sequence[Endpoint],
+        wires: Mapping[PortRef, Wire],
     ) -> None:
-        self._ranks = {rank.number: rank for rank in plan.ranks()}
-        self._divided = {
-            rank.number
-            for agent in plan.agents
-            for rank in agent.ranks
-            if agent.transport.split == "even"
-        }
-        self._index_of = {
-            endpoint.port.number: index for index, endpoint in enumerate(endpoints)
-        }
-        self._destinations = [each.destinations for each in endpoints]
         self._router = router
-        self._pairs: dict[int, dict[int, QueuePairPlan]] = {}
+        self._destinations = [each.destinations for each in endpoints]
+        self._wires = wires
 
-    def __call__(self, rank: int, qpn: int) -> tuple[tuple[str, ...], ...]:
-        """Return the ports through which switches sent them on to switches."""
-        place = self._ranks[rank]
-        pairs = self._pairs.get(rank)
-        if pairs is None:
-            pairs = self._pairs[rank] = {pair.qpn: pair for pair in place.queue_pairs}
-        pair = pairs.get(qpn)
-        if pair is None or pair.local_rate_bps is not None:
-            return ((),)
-        together = [pair]
-        if rank in self._divided:
-            key = (pair.group, pair.channel, pair.peer_rank)
-            together = [
-                each
-                for each in place.queue_pairs
-                if (each.group, each.channel, each.peer_rank) == key
-            ]
-        return tuple(self._way(place.port, each) for each in together)
-
-    def _way(self, port: int, pair: QueuePairPlan) -> tuple[str, ...]:
-        source = self._index_of[port]
-        address = (pair.remote_address, pair.remote_udp_port)
-        wires, _ = self._router(
-            source, self._destinations[source].index(address), pair.source_port
-        )
-        # The first wire leaves the host, the last one the switch of the other host.
-        return tuple(wire.name for wire in wires[1:-1])
+    def __call__(
+        self, source: int, destination: int, source_port: int
+    ) -> tuple[list[Wire], int]:
+        """Return both; *destination* is an index among those of the sending one."""
+        place = self._destinations[source][destination]
+        ends, receiver = self._router(source, *place, source_port)
+        return [self._wires[end] for end in ends], receiver
 
 
 def _queue_pair_rows(

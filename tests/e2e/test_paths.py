@@ -1,0 +1,71 @@
+"""The paths of a run are those of its simulation: its kernel's hash is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.fabric.namespaces import takes_hash_seeds
+from tests.e2e.runs import completed, moe, write_experiment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chakram.observe.run_results import RunResults
+
+pytestmark = pytest.mark.usefixtures("netns")
+
+
+def uplink_bytes(results: RunResults) -> dict[tuple[str, str], int]:
+    """Return what went through the links between switches, by link and direction."""
+    return {
+        (link.link, link.direction): link.bytes
+        for link in results.links()
+        if link.kind == "uplink"
+    }
+
+
+def paths(results: RunResults) -> dict[tuple[object, ...], str]:
+    """Return the path of every queue pair that had a message."""
+    rows = results.table("flows", "job", "src", "dst", "qpn", "path").to_pylist()
+    found = {}
+    for row in rows:
+        *key, path = row.values()
+        assert found.setdefault(tuple(key), path) == path
+    return found
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_uplinks_carry_what_is_predicted(tmp_path: Path, family: str) -> None:
+    """The shape of ``configs/quickstart.yaml``, with fewer bytes."""
+    if not takes_hash_seeds():
+        pytest.skip("this kernel does not say how it hashes: it is before Linux 6.11")
+    experiment = write_experiment(
+        tmp_path,
+        [moe(8, ep=4, dp=2, layers=2, all_to_all="512KiB", all_reduce="2MiB")],
+        {
+            "kind": "namespaces",
+            "addressing": family,
+            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4}},
+            "links": {"host": {"rate": "500Mbit"}, "uplink": {"rate": "1Gbit"}},
+        },
+        transport={"congestion_control": "fixed_rate", "path_mtu": 4096},
+        # That of a simulation, as far as queue pair numbers tell.
+        agents={"shards": 1},
+        seed=5,
+    )
+    (tmp_path / "simulated").mkdir()
+    copy = tmp_path / "simulated" / experiment.name
+    copy.write_bytes(experiment.read_bytes())
+
+    ran = completed(experiment).results
+    simulated = completed(copy, "--runs", copy.parent / "runs", verb="simulate").results
+
+    counted, predicted = uplink_bytes(ran), uplink_bytes(simulated)
+    assert counted == pytest.approx(predicted, rel=0.02)
+    # The hash is not even, so that no other draw is as near.
+    assert max(predicted.values()) > 1.2 * min(predicted.values())
+    assert paths(ran) == paths(simulated)
+    assert any(paths(ran).values())
+    assert None not in paths(ran).values()

@@ -1,0 +1,102 @@
+"""The path of every flow through a lab's switches is known before it is sent."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chakram.fabric.counters import read_link_counters
+from chakram.fabric.lab import start_lab
+from chakram.fabric.shapes import clos
+from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
+from tests.leaks import own_lab
+from tests.netns.labs import HEADER_BYTES, traffic
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FLOWS = 10_000
+"""Over 2 to 8 next hops, of both families, from both leaves."""
+
+HOSTS = 3
+SPINES = range(2, 9)
+FAMILIES = ("ipv4", "ipv6")
+
+
+def predicted(seed: int, spines: int, flow: tuple[str, str, int, int]) -> str:
+    """Return the port of a switch that a flow leaves by."""
+    source, destination, source_port, destination_port = flow
+    value = kernel_hash(
+        seed,
+        source=source,
+        destination=destination,
+        source_port=source_port,
+        destination_port=destination_port,
+    )
+    return f"up{next_hop(value, upper_bounds([1] * spines))}"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("spines", SPINES)
+async def test_every_next_hop_predicted_is_the_kernels(
+    family: str, spines: int, tmp_path: Path
+) -> None:
+    draw = random.Random(f"{family} {spines}")
+    seed = draw.randrange(1 << 32)
+    topology = clos(2, spines, HOSTS, None, None)
+    count = -(-FLOWS // (2 * len(SPINES) * len(FAMILIES)))
+    lab_name = own_lab(f"hash{spines}")
+    async with await start_lab(
+        topology, lab_name=lab_name, seed=seed, addressing=family
+    ) as handle:
+        addresses = [host.address for host in handle.state.hosts]
+        for leaf in "leaf0", "leaf1":
+            flows = [
+                (
+                    draw.choice(addresses[:HOSTS]),
+                    draw.choice(addresses[HOSTS:]),
+                    draw.randrange(1, 1 << 16),
+                    # Of queue pairs, and any other.
+                    draw.choice((4791, draw.randrange(1, 1 << 16))),
+                )
+                for _ in range(count)
+            ]
+            path = tmp_path / leaf
+            path.write_text("\n".join(" ".join(map(str, flow)) for flow in flows))
+            found = traffic(handle.state, "routes", leaf, "br0", str(path))
+            own_seed = hash_seed(seed, topology.switches.index(leaf))
+            assert found == [predicted(own_seed, spines, flow) for flow in flows]
+            assert len(set(found)) == spines
+            addresses.reverse()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_packets_take_the_paths_that_are_predicted(family: str) -> None:
+    """Queries of routes are one thing, packets another: they come through a bridge."""
+    seed, count, size_bytes = 12, 64, 1000
+    topology = clos(2, 3, 2, None, None)
+    packet_bytes = size_bytes + HEADER_BYTES[family]
+    async with await start_lab(
+        topology, lab_name=own_lab("paths"), seed=seed, addressing=family
+    ) as handle:
+        lab = handle.state
+        for leaf, near, far in (("leaf0", "h0", "h2"), ("leaf1", "h2", "h0")):
+            before = read_link_counters(lab)
+            assert traffic(lab, "flows", near, far, str(count), str(size_bytes))
+            after = read_link_counters(lab)
+            own_seed = hash_seed(seed, topology.switches.index(leaf))
+            places = lab.host(near).address, lab.host(far).address
+            expected = Counter(
+                predicted(own_seed, 3, (*places, port, 4791))
+                for port in range(49152, 49152 + count)
+            )
+            assert {
+                spine: after[name].tx_bytes - before[name].tx_bytes
+                for spine in range(3)
+                for name in (f"{leaf}-spine{spine}",)
+            } == {spine: expected[f"up{spine}"] * packet_bytes for spine in range(3)}
