@@ -26,10 +26,10 @@ def uplink_bytes(results: RunResults) -> dict[tuple[str, str], int]:
     }
 
 
-def paths(results: RunResults) -> dict[tuple[object, ...], str]:
+def paths(results: RunResults) -> dict[tuple[object, ...], str | None]:
     """Return the path of every queue pair that had a message."""
     rows = results.table("flows", "job", "src", "dst", "qpn", "path").to_pylist()
-    found = {}
+    found: dict[tuple[object, ...], str | None] = {}
     for row in rows:
         *key, path = row.values()
         assert found.setdefault(tuple(key), path) == path
@@ -69,3 +69,18 @@ def test_uplinks_carry_what_is_predicted(tmp_path: Path, family: str) -> None:
     assert paths(ran) == paths(simulated)
     assert any(paths(ran).values())
     assert None not in paths(ran).values()
+
+
+def test_paths_that_a_kernel_decides_by_itself_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chakram.fabric.namespaces.takes_hash_seeds", lambda: False)
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4)],
+        {
+            "kind": "namespaces",
+            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+        },
+    )
+    assert set(paths(completed(experiment).results).values()) == {None}

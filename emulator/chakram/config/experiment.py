@@ -81,8 +81,9 @@ class AgentSettings(Model):
     shards: Whole | None = Field(default=None, ge=1, le=64)
     """Data-plane processes per agent. Without it, those of this machine are as many as
     its cores leave, another host has one per port, a simulation one. Queue pair numbers
-    name them, and so decide about equal-cost paths. With more than an agent has
-    ports with ranks, the ranks of a port live in several of them."""
+    name them. With more than an agent has ports with ranks, the ranks of a port live in
+    several of them: then they have a part in UDP source ports, and so in equal-cost
+    paths, too."""
 
 
 class Records(Model):

@@ -178,8 +178,7 @@ def shards_of(experiment: Experiment, ports: Sequence[PortPlan]) -> dict[str, in
     if experiment.agents.shards is not None:
         return dict.fromkeys(count_of, experiment.agents.shards)
     if all(port.open == SIMULATED_PORT for port in ports):
-        # Shards are in queue pair numbers, and where they divide a port in source ports
-        # and paths: a simulation is the same on every machine.
+        # Shards are in queue pair numbers: a simulation is the same on every machine.
         return dict.fromkeys(count_of, 1)
     cores = os.sched_getaffinity(0)
     return {

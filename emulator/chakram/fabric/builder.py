@@ -113,8 +113,9 @@ def build_lab(spec: LabSpec) -> BuiltLab:
         cores = forwarding_cores(os.sched_getaffinity(0)) if shaped else ()
         for number, switch in enumerate(spec.topology.switches):
             # Steering hashes each packet with a key of the kernel's own, and a choice
-            # among equal-cost paths would take that hash instead of a seeded one.
-            steered = () if spec.topology.has_choice(switch) else cores
+            # among equal-cost paths, here or at a switch behind this one, would take
+            # that hash instead of a seeded one.
+            steered = () if spec.topology.meets_choice(switch) else cores
             settings[switch] = switch_sysctls(
                 spec.addressing, spec.seed, number, steered
             )

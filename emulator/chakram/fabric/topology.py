@@ -175,6 +175,19 @@ class Topology:
         """Tell whether *switch* has several equal-cost paths to any host."""
         return any(len(self.next_hops(switch, host)) > 1 for host in self.hosts)
 
+    def meets_choice(self, switch: str) -> bool:
+        """Tell whether *switch*, or one behind it, has several equal-cost paths."""
+        for host in self.hosts:
+            node = switch
+            while node != host:
+                hops = self.next_hops(node, host)
+                if len(hops) > 1:
+                    return True
+                if not hops:
+                    break
+                node = self._link_at(hops[0]).other_end(node).node
+        return False
+
     def next_hops(self, node: str, dst_host: str) -> tuple[PortRef, ...]:
         """Return the ports of *node* through which a shortest path to a host leaves.
 

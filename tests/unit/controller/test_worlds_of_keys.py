@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from typing import Any
 
 import pytest
 import yaml
@@ -13,9 +12,11 @@ from chakram.config.experiment import parse_experiment
 from chakram.config.worlds import SIMULATE, worlds_of
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import build_plan
+from chakram.fabric.topology import Topology
+from chakram.plan.plan import Plan
 from chakram.predict.simulator.job import simulate_plan
 
-EXPERIMENT: dict[str, Any] = {
+EXPERIMENT = {
     "version": 1,
     "name": "worlds",
     "jobs": [
@@ -37,15 +38,21 @@ EXPERIMENT: dict[str, Any] = {
 Told = tuple[int, dict[str, int], int]
 
 
-def simulated(written: dict[str, Any] = EXPERIMENT, **overrides: str) -> Told:
-    """Return how long the simulation takes, and what crosses the links."""
-    experiment = parse_experiment(yaml.safe_dump(written), overrides=overrides)
+def planned(**overrides: str) -> tuple[Plan, Topology, int]:
+    """Return the plan of a simulation, its topology and seed."""
+    experiment = parse_experiment(yaml.safe_dump(EXPERIMENT), overrides=overrides)
     topology = experiment.fabric.to_topology(4)
     assert topology is not None
     jobs = load_jobs(experiment)
     ports = experiment.fabric.simulated_ports(topology)
     plan = build_plan(experiment, jobs, ports, run_id="r")
-    result = simulate_plan(plan, topology, rng=random.Random(experiment.seed))
+    return plan, topology, experiment.seed
+
+
+def simulated(**overrides: str) -> Told:
+    """Return how long the simulation takes, and what crosses the links."""
+    plan, topology, seed = planned(**overrides)
+    result = simulate_plan(plan, topology, rng=random.Random(seed))
     return result.end_ns, result.link_bytes, sum(result.marked_packets.values())
 
 
@@ -97,16 +104,22 @@ def test_a_key_that_simulations_use_changes_what_they_tell(
     assert simulated(**USED[place]) != usual
 
 
-def test_processes_count_in_simulations_where_they_divide_ports(usual: Told) -> None:
+def test_processes_are_in_the_numbers_of_queue_pairs_and_change_no_path(
+    usual: Told,
+) -> None:
     assert SIMULATE in worlds_of("AgentSettings", "shards")
     assert simulated(**{"agents.shards": "2"}) == usual
-    (job,) = EXPERIMENT["jobs"]
-    ports = {"placement": {"ports": [0, 1, 2, 3]}}
-    shared = EXPERIMENT | {"jobs": [job | ports | {"name": name} for name in "ab"]}
-    one, *more = (
-        simulated(shared, **{"agents.shards": shards}) for shards in ("1", "4", "8")
+    one, two = (
+        [
+            [(pair.qpn, pair.source_port) for pair in rank.queue_pairs]
+            for rank in planned(**{"agents.shards": shards})[0].ranks()
+        ]
+        for shards in ("1", "2")
     )
-    assert [each == one for each in more] == [True, False]
+    assert one != two
+    assert [[port for _, port in rank] for rank in one] == [
+        [port for _, port in rank] for rank in two
+    ]
 
 
 def test_a_simulation_is_the_same_on_a_machine_with_many_cores(

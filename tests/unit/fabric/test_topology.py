@@ -6,7 +6,7 @@ import pytest
 
 from chakram.errors import FabricError
 from chakram.fabric.shapes import clos, single_switch
-from chakram.fabric.topology import Topology
+from chakram.fabric.topology import Link, PortRef, Topology
 from chakram.fabric.topology_check import check_topology
 from tests.unit.fabric.links import GBIT, link, names, port
 
@@ -112,3 +112,34 @@ def test_leaves_choose_among_spines_and_nobody_else_does() -> None:
         switch.startswith("leaf") for switch in fabric.switches
     ]
     assert not single_switch(3, GBIT).has_choice("s0")
+
+
+def test_a_choice_is_met_at_a_switch_or_behind_it() -> None:
+    fabric = clos(3, 2, 1, GBIT, GBIT)
+    assert [fabric.meets_choice(switch) for switch in fabric.switches] == [
+        switch.startswith("leaf") for switch in fabric.switches
+    ]
+    assert not single_switch(3, GBIT).meets_choice("s0")
+    # A row of three switches; the second has two links to the third.
+    row = Topology(
+        hosts=("h0", "h1"),
+        switches=("s0", "s1", "s2", "s3"),
+        links=tuple(
+            Link(
+                a=PortRef(node=a, port=f"a{number}"),
+                b=PortRef(node=b, port=f"b{number}"),
+                rate_bps=GBIT,
+                name=f"l{number}",
+            )
+            for number, (a, b) in enumerate(
+                [("h0", "s0"), ("s0", "s1"), ("s1", "s2"), ("s1", "s2"), ("h1", "s2")]
+            )
+        ),
+    )
+    assert [row.meets_choice(switch) for switch in row.switches] == [
+        *(True, True, True),
+        False,  # it is connected to nothing
+    ]
+    assert [row.has_choice(switch) for switch in row.switches] == [
+        *(False, True, True, False)
+    ]
