@@ -58,7 +58,7 @@ class GradientSums:
         self._waiting_bytes = 0
         self._late: list[tuple[str, After, int]] = []
         self._done: list[tuple[str, int]] = []
-        self._sums: After = ()
+        self._sums: list[int] = []
 
     def add(self, name: str, after: After, size_bytes: int) -> None:
         """Take gradients that are ready when *after* is done."""
@@ -75,7 +75,7 @@ class GradientSums:
             self._take(name, both(ready, after), size_bytes)
         if self._waiting_bytes:
             self._sum(self._bucket_name(), after, self._waiting_bytes)
-        return self._sums
+        return tuple(self._sums)
 
     def spread_weights(self, after: After) -> None:
         """Gather the weights that others have updated, in the order of forward."""
@@ -114,4 +114,4 @@ class GradientSums:
         added = self._program.collective(
             name, after, op, group=self._group, input_bytes=size_bytes
         )
-        self._sums = both(self._sums, added)
+        self._sums.extend(added)

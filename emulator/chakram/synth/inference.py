@@ -346,19 +346,16 @@ def _add_decode(
     last: After = ()
     for request in range(instance, settings.requests, settings.decode):
         first = request % settings.prefill * settings.prefill_tp
-        received: After = ()
+        received: list[int] = []
         for name, layer, count in _transfers(settings):
             for (source, target), elements in parts.items():
                 if target == position:
-                    received = both(
-                        received,
-                        program.receive(
-                            f"request{request}.{name}.receive",
-                            (),
-                            source=first + source,
-                            size_bytes=_cache_bytes(settings, elements, count),
-                            tag=request * settings.shape.layers + layer,
-                        ),
+                    received += program.receive(
+                        f"request{request}.{name}.receive",
+                        (),
+                        source=first + source,
+                        size_bytes=_cache_bytes(settings, elements, count),
+                        tag=request * settings.shape.layers + layer,
                     )
         last = program.compute(
             f"request{request}.admit", both(received, last), duration_ns=0

@@ -130,7 +130,7 @@ def _add_repeat(
     messages: Sequence[Message],
     after: After,
 ) -> After:
-    done: After = ()
+    done: list[int] = []
     posted = waited = after
     for message in messages:
         if message.source != program.rank:
@@ -142,7 +142,7 @@ def _add_repeat(
                 size_bytes=message.size_bytes,
                 tag=number,
             )
-            done = both(done, received)
+            done.extend(received)
             continue
         name = f"repeat{number}.send{message.destination}"
         if message.gap_ns:
@@ -156,8 +156,8 @@ def _add_repeat(
             tag=number,
         )
         posted = sent
-        done = both(done, sent)
-    return done or after
+        done.extend(sent)
+    return tuple(done) or after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,14 +201,14 @@ class _RankTraining:
         """Add everything."""
         last: After = ()
         before: After = ()
-        scattered: After = ()
+        scattered: list[int] = []
         for turn in self._order():
             start = last
             if turn.forward:
                 last = self._forward(turn, last, before)
             else:
                 last, more = self._backward(turn, last, before)
-                scattered = both(scattered, more)
+                scattered.extend(more)
             # What a turn receives is posted when the turn before it begins.
             before = start
         sums = both(self._expert_sums.finish(last), self._dense_sums.finish(last))
@@ -265,7 +265,7 @@ class _RankTraining:
             last = self._vocabulary.output_backward(prefix, last)
             if is_last:
                 self._sum_vocabulary("output.gradients", last)
-        scattered: After = ()
+        scattered: list[int] = []
         layers = self._layers[::-1]
         weights = self._gather_weights(f"{prefix}backward", layers[:1], last)
         for index, layer in enumerate(layers):
@@ -280,7 +280,7 @@ class _RankTraining:
             )
             weights = upcoming
             part = self._scatter_gradients(name, layer, last)
-            scattered = both(scattered, part)
+            scattered.extend(part)
             if is_last:
                 self._sum_layer(layer, part or last)
         if self._stage == 0:
@@ -289,7 +289,7 @@ class _RankTraining:
                 self._sum_vocabulary("embedding.gradients", last)
         else:
             self._send(f"{prefix}backward", -1, turn, last)
-        return last, scattered
+        return last, tuple(scattered)
 
     def _sum_layer(self, layer: int, after: After) -> None:
         s = self._settings
