@@ -84,3 +84,39 @@ def test_paths_that_a_kernel_decides_by_itself_are_unknown(
         },
     )
     assert set(paths(completed(experiment).results).values()) == {None}
+
+
+def test_an_external_fabric_is_simulated_with_the_hash_that_it_names(
+    tmp_path: Path,
+) -> None:
+    hosts = [
+        {
+            "name": f"h{number}",
+            "agent": f"192.0.2.{number}:7411",
+            "ports": [{"open": "udp:ens1", "address": f"198.18.0.{number}/24"}],
+        }
+        for number in range(1, 9)
+    ]
+    loads = []
+    for ecmp in ("drawn", "crc16", "crc32", "ns3"):
+        folder = tmp_path / ecmp
+        folder.mkdir()
+        fabric = {
+            "kind": "external",
+            "defaults": {"rate": "1Gbit", "mtu": 4200},
+            "hosts": hosts,
+            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 4}},
+            "links": {"host": {"rate": "1Gbit"}, "uplink": {"rate": "2Gbit"}},
+            "ecmp": ecmp,
+            "tls": {"ca": "ca.pem", "cert": "cert.pem", "key": "key.pem"},
+        }
+        job = moe(8, ep=4, dp=2, all_to_all="64KiB", all_reduce="64KiB")
+        experiment = write_experiment(folder, [job], fabric)
+        results = completed(experiment, verb="simulate").results
+        found = uplink_bytes(results)
+        # Others meet, but as much goes from leaf to leaf.
+        loads.append(tuple(found.values()))
+        assert None not in paths(results).values()
+    assert len(set(loads)) == len(loads)
+    totals = [sum(load) for load in loads]
+    assert max(totals) < 1.02 * min(totals)

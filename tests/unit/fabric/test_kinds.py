@@ -14,6 +14,8 @@ from chakram.fabric.kinds.shape import (
     TopologySettings,
 )
 from chakram.fabric.shapes import clos, single_switch
+from chakram.switch.chip_hashes import CrcPaths, Ns3Paths
+from chakram.switch.ecmp import DrawnPaths, EcmpHash, KernelPaths
 
 
 def test_single_switch() -> None:
@@ -91,3 +93,41 @@ def test_a_fabric_of_ipv6_says_so() -> None:
     assert of_ipv6.describe().startswith("namespaces, IPv6, single switch")
     loopback = LoopbackFabric(kind="loopback", addressing="ipv6")
     assert loopback.describe() == "loopback, IPv6, no rate per port"
+
+
+HOSTS = [
+    {
+        "name": f"h{number}",
+        "agent": f"192.0.2.{number}:7411",
+        "ports": [{"open": "udp:ens1", "address": f"198.18.0.{number}/24"}],
+    }
+    for number in range(1, 5)
+]
+
+
+@pytest.mark.parametrize(
+    ("named", "ecmp"),
+    [
+        ({}, DrawnPaths(seed=7)),
+        ({"ecmp": "drawn"}, DrawnPaths(seed=7)),
+        ({"ecmp": "crc16"}, CrcPaths(bits=16, seed=7)),
+        ({"ecmp": "crc32"}, CrcPaths(bits=32, seed=7)),
+        ({"ecmp": "ns3"}, Ns3Paths(first_switch=4)),
+    ],
+)
+def test_an_external_fabric_hashes_as_it_says(
+    named: dict[str, str], ecmp: EcmpHash
+) -> None:
+    fabric = ExternalFabric.model_validate(
+        {"kind": "external", "hosts": HOSTS, **named}
+    )
+    assert fabric.ecmp_hash(7) == ecmp
+
+
+def test_labs_hash_as_the_kernel_does_and_loopback_has_nothing_to_choose() -> None:
+    lab = NamespaceFabric.model_validate(
+        {"kind": "namespaces", "topology": {"single_switch": {"hosts": 3}}}
+    )
+    assert lab.ecmp_hash(7) == KernelPaths(seed=7)
+    loopback = LoopbackFabric.model_validate({"kind": "loopback"})
+    assert loopback.ecmp_hash(7) == DrawnPaths(seed=7)

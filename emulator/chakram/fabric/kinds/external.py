@@ -37,12 +37,15 @@ from chakram.settings.quantities import (
     Whole,
     problem,
 )
+from chakram.switch.chip_hashes import CrcPaths, Ns3Paths
+from chakram.switch.ecmp import DrawnPaths
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
     from contextlib import AsyncExitStack
 
     from chakram.fabric.topology import Topology
+    from chakram.switch.ecmp import EcmpHash
 
 __all__ = ["KIND", "ExternalFabric"]
 
@@ -126,6 +129,7 @@ class ExternalFabric(FabricKind):
         ("ExternalFabric", "tls"): _EXTERNAL,
         ("ExternalFabric", "topology"): (SIMULATE,),
         ("ExternalFabric", "links"): (SIMULATE,),
+        ("ExternalFabric", "ecmp"): (SIMULATE,),
         ("TlsSettings", ""): _EXTERNAL,
         ("PortDefaults", ""): (SIMULATE, *_EXTERNAL),
         ("PortDefaults", "isolate"): _EXTERNAL,
@@ -167,6 +171,11 @@ class ExternalFabric(FabricKind):
     are its hosts, and keep their names. Without it there are neither."""
     links: LinksSettings = LinksSettings()
     """Links of that topology."""
+    ecmp: Literal["drawn", "crc16", "crc32", "ns3"] = "drawn"
+    """How simulated switches of that topology choose among equal-cost paths: by a draw
+    that stands for any hash, a CRC of addresses and ports as switch chips have it, or
+    the hash of ns-3's RDMA model. Which paths real switches choose is not known by it:
+    their fields and seeds are their own."""
 
     @property
     def udp_port(self) -> int:
@@ -263,6 +272,18 @@ class ExternalFabric(FabricKind):
         if self.topology is None:
             return None
         return self.topology.to_topology(self.links, self.port_names())
+
+    def ecmp_hash(self, seed: int) -> EcmpHash:
+        """Return the hash that the section names."""
+        match self.ecmp:
+            case "crc16":
+                return CrcPaths(bits=16, seed=seed)
+            case "crc32":
+                return CrcPaths(bits=32, seed=seed)
+            case "ns3":
+                return Ns3Paths(first_switch=len(self.port_names()))
+            case "drawn":
+                return DrawnPaths(seed=seed)
 
     def addresses(self, topology: Topology) -> tuple[str, ...]:
         """Return the addresses of all ports."""
