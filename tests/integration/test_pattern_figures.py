@@ -72,7 +72,7 @@ def test_a_permutation_names_those_that_met_on_an_uplink(
 ) -> None:
     document = simulated("permutation", tmp_path, capsys)
     messages = document["messages"]
-    assert all(row["ideal_share"] > 0.9 for row in messages["receivers"])
+    assert all(row["ideal_share"] > 0.85 for row in messages["receivers"])
     slowest = messages["pairs"][0]
     # An uplink is twice as fast as a port: three pairs on it have two thirds each.
     assert slowest["ideal_share"] == pytest.approx(2 / 3, rel=0.05)
