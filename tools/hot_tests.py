@@ -12,6 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = (ROOT / "emulator", ROOT / "agents")
 TESTS = ("unit", "property")
+PLACES = (*((root, "**/*.py") for root in SOURCE_ROOTS), (ROOT, "tests/*.py"))
+"""Where modules lie that a test may import: those of the product, and helpers."""
 
 
 def hot_modules() -> set[str]:
@@ -39,8 +41,8 @@ def users(hot: set[str]) -> set[str]:
     """Return the modules that import one of *hot* themselves."""
     return {
         ".".join(path.relative_to(root).with_suffix("").parts)
-        for root in SOURCE_ROOTS
-        for path in root.rglob("*.py")
+        for root, pattern in PLACES
+        for path in root.glob(pattern)
         if imported(path) & hot
     }
 

@@ -21,8 +21,8 @@ from chakram.chakra.read.options import ReadOptions
 from chakram.config.experiment import load_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.saved_plans import load_plan, save_plan
-from chakram.testing.trace_bytes import read_trace
 from tests.big_traces import write_big_trace
+from tests.long_way import read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

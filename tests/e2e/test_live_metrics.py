@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chakram.testing.prometheus import (
+from tests.e2e.processes import RunProcess
+from tests.e2e.runs import moe, write_experiment
+from tests.prometheus import (
     panel_queries,
     prometheus_missing,
     start_prometheus,
 )
-from tests.e2e.processes import RunProcess
-from tests.e2e.runs import moe, write_experiment
 from tests.support import REPO_ROOT, require
 from tests.waiting import PATIENCE_S, wait_until
 

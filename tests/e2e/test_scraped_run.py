@@ -14,13 +14,13 @@ from chakram.observe.catalogue import (
 )
 from chakram.observe.exporter import open_listener
 from chakram.results.bandwidth import bus_factor
-from chakram.testing.prometheus import (
+from tests.e2e.runs import completed, moe, star, write_experiment
+from tests.prometheus import (
     BY_SERIES,
     panel_queries,
     prometheus_missing,
     start_prometheus,
 )
-from tests.e2e.runs import completed, moe, star, write_experiment
 from tests.support import REPO_ROOT, require
 from tests.waiting import PATIENCE_S
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from chakram.observe.manifest import RunManifest
     from chakram.observe.run_results import RunResults
-    from chakram.testing.prometheus import Prometheus
+    from tests.prometheus import Prometheus
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 """Values by the name of a series and its labels."""

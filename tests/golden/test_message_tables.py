@@ -15,7 +15,7 @@ import pytest
 from chakram.observe.message_tables import message_lines
 from chakram.results.message_summary import SentMessage
 from chakram.results.summarise_messages import summarise_messages
-from chakram.testing.messages import JOB, message, transport
+from tests.messages import JOB, message, transport
 
 EXPECTED = Path(__file__).parent / "messages"
 

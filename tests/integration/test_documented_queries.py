@@ -13,7 +13,7 @@ from chakram.observe.preflight_files import save_preflight
 from chakram.observe.run_directory import RunDirectory
 from chakram.preflight.report import PairReport, PreflightReport
 from chakram.preflight.settings import PreflightSettings
-from chakram.testing.results import small_plan, small_rows
+from tests.small_run import small_plan, small_rows
 from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED
 

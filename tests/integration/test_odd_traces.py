@@ -11,8 +11,8 @@ from chakram.chakra.lint.problems import ProblemKind, check_trace_set
 from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.errors import TraceError, TruncatedTrace, UnsupportedTrace
-from chakram.testing.trace_bytes import read_trace
 from chakram.trace.node import NodeKind
+from tests.long_way import read_trace
 
 # One oddity per file, named after it.
 ODD: dict[str, tuple[int, set[WarningKind], set[ProblemKind]]] = {

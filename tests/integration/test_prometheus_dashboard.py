@@ -24,13 +24,13 @@ from chakram.results.counters import (
 )
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.resolve import OperationTable, rank_records
-from chakram.testing.prometheus import (
+from tests.prometheus import (
     annotation_queries,
     panel_queries,
     prometheus_missing,
     start_prometheus,
 )
-from chakram.testing.results import (
+from tests.small_run import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
     RANKS,

@@ -15,9 +15,9 @@ from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.producers import Producer
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
 from chakram.errors import TraceError
-from chakram.testing.trace_bytes import outcome, read_plainly, read_the_long_way
 from chakram.trace.node import NodeKind
 from tests.integration.real_sets import SETS, Expected
+from tests.long_way import outcome, read_plainly, read_the_long_way
 
 
 def communication(traces: TraceSet) -> dict[str, tuple[int, int, int]]:

@@ -24,7 +24,7 @@ from chakram.testing.plans import (
     share_rows,
 )
 from chakram.testing.random_traces import RandomJob, random_jobs
-from chakram.testing.replays import MessageFabric
+from tests.replays import MessageFabric
 
 MAX_TIME_NS = 5_000
 LIMITED = settings(

@@ -16,8 +16,8 @@ from chakram.predict.simulator.job import simulate_plan
 from chakram.program.operations import RankProgram
 from chakram.testing.jobs import jobs
 from chakram.testing.plans import flow_rows, iteration_rows, make_plan, share_rows
-from chakram.testing.replays import MessageFabric
 from tests.property.replay_laws import assert_laws
+from tests.replays import MessageFabric
 
 LIMITED = settings(
     max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None

@@ -20,8 +20,8 @@ from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import PacketVerifier
-from chakram.testing import fuzz
-from chakram.testing.fuzz import fuzz_conversation, fuzz_decoder, fuzz_port
+from tests import port_fuzzing
+from tests.port_fuzzing import PATH_MTU, fuzz_conversation, fuzz_decoder, fuzz_port
 
 IS_COMPILED = compiled_status().is_compiled()
 PACKETS = 400_000 if IS_COMPILED else 60_000
@@ -74,7 +74,7 @@ def test_damaged_packets_do_no_harm_for_a_while() -> None:
 @pytest.mark.parametrize(
     ("owner", "method", "planted"),
     [
-        (fuzz, "PacketVerifier", partial(PacketVerifier, every=10**9)),
+        (port_fuzzing, "PacketVerifier", partial(PacketVerifier, every=10**9)),
         (MemoryRegion, "place", lambda *_, **__: None),
     ],
     ids=["ICRCs are not looked at", "contents go nowhere"],
@@ -133,7 +133,7 @@ class WithAnySizes(Lax):
         is_middle = data[0] in (Opcode.SEND_MIDDLE, Opcode.WRITE_MIDDLE)
         is_packet = not data[1] & 0x3F and len(data) % 4 == 0
         if is_middle and is_packet:
-            return data[:12] + bytes(fuzz.PATH_MTU) + data[-4:]
+            return data[:12] + bytes(PATH_MTU) + data[-4:]
         return data
 
 
@@ -159,14 +159,14 @@ class WithoutDuplicates(Lax):
 def test_a_planted_fault_of_a_port_is_found(
     monkeypatch: pytest.MonkeyPatch, planted: type[Lax], found: str
 ) -> None:
-    monkeypatch.setattr(fuzz, "PortEngine", planted)
+    monkeypatch.setattr(port_fuzzing, "PortEngine", planted)
 
     with pytest.raises(AssertionError, match=found):
         fuzz_port(20_000, seed=1)
 
 
 def test_a_port_without_a_fault_is_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz, "PortEngine", Lax)
+    monkeypatch.setattr(port_fuzzing, "PortEngine", Lax)
 
     assert fuzz_port(5_000, seed=1)["failed"] > 0
 
@@ -180,6 +180,6 @@ def test_the_parser_is_held_against_the_decoder(
             is_answer = length > 12 and data[0] in (Opcode.ACKNOWLEDGE, Opcode.CNP)
             return SERVED if is_answer else verdict
 
-    monkeypatch.setattr(fuzz, "SegmentParser", Lenient)
+    monkeypatch.setattr(port_fuzzing, "SegmentParser", Lenient)
     with pytest.raises(AssertionError):
         fuzz_decoder(20_000, seed=1)

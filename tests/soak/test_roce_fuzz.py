@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram._compiled import status as compiled_status
-from chakram.testing.fuzz import fuzz_conversation, fuzz_decoder, fuzz_port
+from tests.port_fuzzing import fuzz_conversation, fuzz_decoder, fuzz_port
 
 IS_COMPILED = compiled_status().is_compiled()
 PARTS = 10

@@ -122,13 +122,6 @@ class Metric:
         # Buckets, the one for everything, sum and count.
         return series * (len(FCT_BUCKET_BOUNDS_NS) + 3 if self.kind == HISTOGRAM else 1)
 
-    @property
-    def series_names(self) -> tuple[str, ...]:
-        """Names that its samples have."""
-        if self.kind == HISTOGRAM:
-            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
-        return (self.name,)
-
 
 def _metric(
     name: str, kind: str, text: str, *labels: Label, scope: str = RUN

@@ -16,7 +16,7 @@ from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT
-from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS
+from chakram.results.records import ITERATION_FIELDS
 from chakram.results.run_records import (
     CollectiveIdentity,
     CollectiveKey,
@@ -216,27 +216,3 @@ def rank_records(
             )
         )
     return records
-
-
-def completion_times(
-    rows: array[int], operations: OperationTable, *, warmup: int
-) -> dict[CollectiveKey, array[int]]:
-    """Return the completion times, in ns, of the flows of measured iterations.
-
-    They are grouped by collective, in the order in which the flows completed.
-    """
-    table = columns(rows, FLOW_FIELDS)
-    times: dict[CollectiveKey, array[int]] = {}
-    for iteration, rank, operation, posted_ns, acked_ns in zip(
-        table["iteration"],
-        table["rank"],
-        table["operation"],
-        table["posted_ns"],
-        table["last_acked_ns"],
-        strict=True,
-    ):
-        if iteration >= warmup:
-            number = operations.operation_number(rank, operation)
-            key = operations.identities[operations.identity_of[number]].key
-            times.setdefault(key, array("q")).append(acked_ns - posted_ns)
-    return times

@@ -24,7 +24,6 @@ __all__ = [
     "CollectiveKey",
     "CollectiveRecord",
     "CriticalFlow",
-    "FlowRecord",
     "LinkRecord",
     "RankRecord",
 ]
@@ -183,30 +182,3 @@ class LinkRecord:
     def bytes(self) -> int:
         """Bytes of the run."""
         return self.bytes_after - self.bytes_before
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlowRecord:
-    """One message between two ranks of a job; times on the controller's clock."""
-
-    key: CollectiveKey
-    op: CollectiveOp
-    iteration: int
-    src: int
-    dst: int
-    step: int
-    channel: int
-    qpn: int
-    size_bytes: int
-    ready_ns: int
-    posted_ns: int
-    first_sent_ns: int
-    last_acked_ns: int
-    packets: int
-    retransmitted: int
-    generator_wait_ns: int
-
-    @property
-    def fct_ns(self) -> int:
-        """Completion time: posted to last byte acknowledged."""
-        return self.last_acked_ns - self.posted_ns

@@ -11,9 +11,9 @@ from chakram.chakra.et_messages import NodeType
 from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.shown_names import PREFIXES, own_name, shown_name
 from chakram.chakra.write.writer import encode_trace
-from chakram.testing.trace_bytes import read_plainly, read_the_long_way
 from chakram.trace.builder import TraceGraphBuilder
 from chakram.trace.node import NodeKind
+from tests.long_way import read_plainly, read_the_long_way
 from tests.trace_bytes import metadata, node
 
 READERS = pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.results.bandwidth import bus_factor
-from chakram.testing.results import small_plan, small_rows
+from tests.small_run import small_plan, small_rows
 from tests.unit.observe.small_runs import STARTED
 
 JOBS = {"moe": {"ranks": 4}}

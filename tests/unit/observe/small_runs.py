@@ -8,7 +8,7 @@ from pathlib import Path
 from chakram.observe.manifest import RunManifest
 from chakram.observe.run_directory import RunDirectory
 from chakram.results.run_records import CollectiveKey
-from chakram.testing.results import small_plan
+from tests.small_run import small_plan
 
 STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 WORLD = CollectiveKey("moe", "world", 0)

@@ -22,7 +22,7 @@ from chakram.observe.catalogue import (
 )
 from chakram.observe.reference import reference_page
 from chakram.results.counters import COUNTER_NAMES, INJECTED, INVALID
-from chakram.testing.prometheus import (
+from tests.prometheus import (
     MAX_SERIES_PER_AGENT,
     MAX_SERIES_PER_RUN,
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chakram.testing.prometheus import (
+from tests.prometheus import (
     BY_SERIES,
     PanelQuery,
     annotation_queries,

@@ -16,7 +16,7 @@ from chakram.observe.message_columns import MessageColumns
 from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 from chakram.results.message_summary import PortFacts
-from chakram.testing.results import MESSAGE_NS, small_plan, small_rows
+from tests.small_run import MESSAGE_NS, small_plan, small_rows
 
 STARTED = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
 

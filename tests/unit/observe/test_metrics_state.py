@@ -34,12 +34,12 @@ from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey
-from chakram.testing.prometheus import (
+from tests.prometheus import (
     BY_SERIES,
     MAX_SERIES_PER_AGENT,
     MAX_SERIES_PER_RUN,
 )
-from chakram.testing.results import (
+from tests.small_run import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
     COMPUTE_NS,

@@ -24,7 +24,7 @@ from chakram.results.records import (
     SHARE_FIELDS,
     RecordRows,
 )
-from chakram.testing.results import row_of, small_rows
+from tests.small_run import row_of, small_rows
 from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import STARTED, begin, files
 

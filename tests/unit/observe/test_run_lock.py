@@ -14,7 +14,7 @@ from chakram.observe.manifest import KILLED, MANIFEST, RUNNING, read_manifest
 from chakram.observe.run_list import list_runs
 from chakram.observe.run_lock import RunLock, is_locked
 from chakram.observe.run_results import open_run
-from chakram.testing.results import small_rows
+from tests.small_run import small_rows
 from tests.unit.observe.small_runs import STARTED, begin
 
 

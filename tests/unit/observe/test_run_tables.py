@@ -26,22 +26,22 @@ from chakram.results.records import (
 )
 from chakram.results.resolve import (
     OperationTable,
-    completion_times,
     rank_records,
 )
 from chakram.results.run_records import CollectiveKey, LinkRecord
 from chakram.results.summarise import summarise
 from chakram.results.summary import Measurements
 from chakram.results.traffic import Traffic
-from chakram.testing.results import (
+from tests.plans import moved
+from tests.small_run import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
+    completion_times,
     flow_records,
     row_of,
     small_plan,
     small_rows,
 )
-from tests.plans import moved
 from tests.support import REPO_ROOT
 from tests.unit.observe.small_runs import EP1, STARTED, WORLD, begin
 

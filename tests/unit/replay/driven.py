@@ -17,7 +17,7 @@ from chakram.testing.plans import (
     program,
     share_rows,
 )
-from chakram.testing.replays import acknowledged, received
+from tests.replays import acknowledged, received
 
 Post = tuple[int, int, int]
 

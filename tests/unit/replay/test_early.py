@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from chakram.replay.early import EarlyMessages
-from chakram.testing.replays import received
+from tests.replays import received
 
 
 def test_messages_are_kept_by_key_in_the_order_in_which_they_came() -> None:

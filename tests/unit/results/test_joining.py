@@ -16,7 +16,7 @@ from chakram.results.records import (
 )
 from chakram.results.resolve import OperationTable
 from chakram.results.run_records import CollectiveKey, CollectiveRecord
-from chakram.testing.results import (
+from tests.small_run import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
     COMPUTE_NS,

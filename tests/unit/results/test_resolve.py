@@ -13,17 +13,14 @@ from chakram.results.records import FLOW_FIELDS
 from chakram.results.resolve import (
     OperationTable,
     columns,
-    completion_times,
     rank_records,
 )
 from chakram.results.run_records import CollectiveKey
-from chakram.testing.results import (
+from tests.small_run import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
-    COMPUTE_NS,
     ITERATION_NS,
     MESSAGE_NS,
-    flow_records,
     small_plan,
     small_rows,
 )
@@ -93,28 +90,6 @@ def test_part_of_a_row_is_refused() -> None:
         columns(array("q", [1, 2, 3, 4, 5]), FLOW_FIELDS)
 
 
-def test_flow_records_carry_the_clock_of_the_controller(
-    operations: OperationTable,
-) -> None:
-    rows = small_rows(2, generator_wait_ns=70)
-    plain = list(flow_records(rows.flows, operations))
-    shifted = list(flow_records(rows.flows, operations, offsets_ns=(0, 10, -20, 30)))
-    assert len(plain) == 4 * 7 + 1
-    flow, moved = plain[0], shifted[0]
-    assert flow == moved
-    assert flow.key == CollectiveKey("moe", "world", 0)
-    assert flow.posted_ns == 2 * ITERATION_NS + COMPUTE_NS
-    assert flow.posted_ns - flow.ready_ns == flow.generator_wait_ns == 70
-    assert flow.fct_ns == ALL_REDUCE_NS // 6
-    (late,) = {
-        second.posted_ns - first.posted_ns
-        for first, second in zip(plain, shifted, strict=True)
-        if first.src == 3
-    }
-    assert late == 30
-    assert [flow.fct_ns for flow in plain] == [flow.fct_ns for flow in shifted]
-
-
 def test_iterations_of_ranks_know_whether_they_are_measured(
     operations: OperationTable,
 ) -> None:
@@ -127,16 +102,3 @@ def test_iterations_of_ranks_know_whether_they_are_measured(
     assert (first.measured, second.measured) == (False, True)
     assert (first.start_ns, second.start_ns) == (7, ITERATION_NS + 5)
     assert second.exposed_ns == ALL_REDUCE_NS + ALL_TO_ALL_NS + MESSAGE_NS
-
-
-def test_completion_times_leave_the_warm_up_out(operations: OperationTable) -> None:
-    rows = small_rows(0)
-    rows.extend(small_rows(1))
-    times = completion_times(rows.flows, operations, warmup=1)
-    assert {key: len(values) for key, values in times.items()} == {
-        CollectiveKey("moe", "world", 0): 24,
-        CollectiveKey("moe", "ep0", 0): 2,
-        CollectiveKey("moe", "ep1", 0): 2,
-        CollectiveKey("moe", "p2p:0>1", 0): 1,
-    }
-    assert set(times[CollectiveKey("moe", "ep1", 0)]) == {ALL_TO_ALL_NS}

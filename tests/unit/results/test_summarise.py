@@ -13,17 +13,18 @@ from chakram.results.banners import banners
 from chakram.results.generator_health import GeneratorSummary, SaturatedProcess
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import RecordRows
-from chakram.results.resolve import OperationTable, completion_times, rank_records
+from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey, LinkRecord
 from chakram.results.summarise import summarise
 from chakram.results.summary import Measurements, RunFacts, Summary, SummaryRow
 from chakram.results.traffic import Traffic
-from chakram.testing.results import (
+from tests.small_run import (
     ALL_REDUCE_NS,
     ALL_TO_ALL_NS,
     COMPUTE_NS,
     MARKED_PER_SHARE,
     MESSAGE_NS,
+    completion_times,
     small_plan,
     small_rows,
 )

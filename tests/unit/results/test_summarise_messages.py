@@ -7,7 +7,7 @@ import pytest
 from chakram.plan.wire_cost import wire_bytes
 from chakram.results.message_summary import MessageSummary, SentMessage, SharedPath
 from chakram.results.summarise_messages import busy_periods, summarise_messages
-from chakram.testing.messages import JOB, message, transport
+from tests.messages import JOB, message, transport
 
 
 def summary(messages: list[SentMessage], nranks: int = 8) -> MessageSummary:

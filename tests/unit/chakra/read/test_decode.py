@@ -13,8 +13,8 @@ from chakram.chakra.read.framing import frame
 from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
-from chakram.testing.trace_bytes import read_plainly, read_the_long_way
 from chakram.trace.node import NodeKind
+from tests.long_way import read_plainly, read_the_long_way
 from tests.trace_bytes import collective, first, kinds, metadata, node, read
 
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV

@@ -19,8 +19,8 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
-from chakram.testing.trace_bytes import read_plainly, read_the_long_way
 from chakram.trace.replication import Replication
+from tests.long_way import read_plainly, read_the_long_way
 from tests.trace_bytes import collective, first, metadata, node
 
 READERS = pytest.mark.parametrize(

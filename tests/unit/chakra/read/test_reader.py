@@ -18,7 +18,7 @@ from chakram.errors import (
     TruncatedTrace,
     UnsupportedTrace,
 )
-from chakram.testing.trace_bytes import read_trace
+from tests.long_way import read_trace
 from tests.trace_bytes import collective, metadata, node
 
 FILE = metadata() + node(1) + collective(2, data_deps=[1])

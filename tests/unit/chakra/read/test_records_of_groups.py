@@ -17,7 +17,7 @@ from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.reader import read_stream
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.errors import TraceError
-from chakram.testing.trace_bytes import read_plainly, read_the_long_way
+from tests.long_way import read_plainly, read_the_long_way
 from tests.trace_bytes import collective, metadata, node
 
 READERS = pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from chakram.chakra.et_messages import NodeType
 from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.summary.summary import summarize
 from chakram.collectives.groups import world_group
-from chakram.testing.trace_bytes import read_plainly, read_the_long_way
 from chakram.trace.node import CPU_STREAM
+from tests.long_way import read_plainly, read_the_long_way
 from tests.trace_bytes import metadata, node, read
 
 

@@ -16,11 +16,9 @@ from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
 from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
-from chakram.testing.damage import mutants
 from chakram.testing.pair import make_queue_pair, split
-from chakram.testing.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver
-
-__all__ = ["PATH_MTU", "fuzz_conversation", "fuzz_decoder", "fuzz_port"]
+from tests.damage import mutants
+from tests.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver
 
 _LEFT, _RIGHT = "198.18.0.1", "198.18.0.2"
 _ADDRESSES = ((_LEFT, _RIGHT), ("fd00::1", "fd00::2"))

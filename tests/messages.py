@@ -9,7 +9,6 @@ from chakram.results.message_summary import MessageTransport, PortFacts, SentMes
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-__all__ = ["message", "transport"]
 
 JOB = "job"
 

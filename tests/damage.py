@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from random import Random
 
-__all__ = ["mutants"]
 
 _OPCODES = tuple(range(256))
 _KNOWN = tuple(int(opcode) for opcode in Opcode)

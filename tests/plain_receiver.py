@@ -10,8 +10,6 @@ from collections import Counter, deque
 
 from chakram.roce.opcodes import REFUSED_OPCODES, Opcode
 
-__all__ = ["OF_ANSWERS", "OF_PORT", "PlainReceiver"]
-
 _ICRC_BYTES = 4
 _LEAST_BYTES = 16
 """A BTH and an ICRC."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from chakram.chakra.read.decode import RankTrace
     from chakram.chakra.read.options import ReadOptions
 
-__all__ = ["outcome", "read_plainly", "read_the_long_way"]
-
 
 def read_the_long_way(data: bytes, *, rank: int, options: ReadOptions) -> RankTrace:
     """Return the trace in *data*, every record decoded as a protobuf message."""

@@ -7,6 +7,8 @@ all-to-all of 256 KiB in each of two groups of two, and one message of 64 KiB fr
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup
@@ -36,11 +38,10 @@ from chakram.results.records import (
     RecordRows,
 )
 from chakram.results.resolve import OperationTable, columns
-from chakram.results.run_records import FlowRecord
+from chakram.results.run_records import CollectiveKey
 from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Iterator, Sequence
 
 JOB = "moe"
@@ -293,6 +294,33 @@ def _share(
     rows.shares.extend(values[name] for name in SHARE_FIELDS)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlowRecord:
+    """One message between two ranks of a job; times on the controller's clock."""
+
+    key: CollectiveKey
+    op: CollectiveOp
+    iteration: int
+    src: int
+    dst: int
+    step: int
+    channel: int
+    qpn: int
+    size_bytes: int
+    ready_ns: int
+    posted_ns: int
+    first_sent_ns: int
+    last_acked_ns: int
+    packets: int
+    retransmitted: int
+    generator_wait_ns: int
+
+    @property
+    def fct_ns(self) -> int:
+        """Completion time: posted to last byte acknowledged."""
+        return self.last_acked_ns - self.posted_ns
+
+
 def flow_records(
     rows: array[int], operations: OperationTable, *, offsets_ns: Sequence[int] = ()
 ) -> Iterator[FlowRecord]:
@@ -330,3 +358,27 @@ def flow_records(
             retransmitted=table["retransmitted"][index],
             generator_wait_ns=table["generator_wait_ns"][index],
         )
+
+
+def completion_times(
+    rows: array[int], operations: OperationTable, *, warmup: int
+) -> dict[CollectiveKey, array[int]]:
+    """Return the completion times, in ns, of the flows of measured iterations.
+
+    They are grouped by collective, in the order in which the flows completed.
+    """
+    table = columns(rows, FLOW_FIELDS)
+    times: dict[CollectiveKey, array[int]] = {}
+    for iteration, rank, operation, posted_ns, acked_ns in zip(
+        table["iteration"],
+        table["rank"],
+        table["operation"],
+        table["posted_ns"],
+        table["last_acked_ns"],
+        strict=True,
+    ):
+        if iteration >= warmup:
+            number = operations.operation_number(rank, operation)
+            key = operations.identities[operations.identity_of[number]].key
+            times.setdefault(key, array("q")).append(acked_ns - posted_ns)
+    return times

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chakram.observe.catalogue import METRICS
+from chakram.observe.catalogue import HISTOGRAM, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 PROGRAM = "prometheus"
 
-BY_SERIES = {series: metric for metric in METRICS for series in metric.series_names}
+_PARTS = ("_bucket", "_sum", "_count")
+BY_SERIES = {
+    f"{metric.name}{part}": metric
+    for metric in METRICS
+    for part in (_PARTS if metric.kind == HISTOGRAM else ("",))
+}
 """What a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
 
 MAX_SERIES_PER_AGENT = 150

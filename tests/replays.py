@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from chakram.plan.plan import Plan
 
-__all__ = ["MessageFabric", "acknowledged", "received"]
-
 
 def received(message_id: int | None, size_bytes: int, now_ns: int) -> MessageReceived:
     """Return the event of a message that is complete at *now_ns*."""
