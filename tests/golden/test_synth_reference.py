@@ -13,11 +13,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from chakram.synth.models import MODELS
-from chakram.synth.patterns import (
-    SIZE_DISTRIBUTIONS,
-)
-from chakram.synth.settings import KINDS
-from chakram.synth.settings.base import ModelTrace, Routing, SynthTrace
+from chakram.synth.settings import KINDS, SIZE_DISTRIBUTIONS
+from chakram.synth.settings.base import ModelTrace, Routing
 from chakram.synth.settings.patterns import PatternTrace, StreamSettings
 from chakram.synth.settings.training import TrainingTrace
 from chakram.testing.random_traces import (
@@ -38,11 +35,11 @@ SECTIONS: list[type[Any]] = [
 
 
 def keys_of(model: type[Any]) -> list[str]:
-    """Return the rows of the keys that *model* itself adds."""
+    """Return the rows of the keys that no table of a parent of *model* has."""
     schema = model.model_json_schema(by_alias=True)["properties"]
     inherited = {"synth"}
     for parent in model.__mro__[1:]:
-        if issubclass(parent, SynthTrace):
+        if parent in SECTIONS:
             inherited |= parent.model_fields.keys()
     rows = ["| key | means | default |", "|---|---|---|"]
     for name, field in model.model_fields.items():

@@ -14,11 +14,11 @@ from chakram.chakra.lint.warnings import check_computation
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.synth.routing import (
     LawRouter,
-    SkewLaw,
     apportion,
     popularity,
 )
 from chakram.synth.settings import KINDS, SynthTrace
+from chakram.synth.settings.base import Routing
 from chakram.synth.synth_set import synthesized_trace_set
 from chakram.synth.synthesize import synthesize
 
@@ -220,7 +220,7 @@ ROUTERS = st.builds(
 
 def router(law: dict[str, Any], *, tokens: int, top_k: int) -> LawRouter:
     return LawRouter(
-        SkewLaw(**law),
+        Routing(**law),
         experts=8,
         nranks=4,
         tokens=tokens,
@@ -281,7 +281,7 @@ def test_what_is_hot_gets_its_share_and_moves_on(
 @given(period=st.integers(2, 6), length=st.integers(1, 2), dispatch=st.integers(0, 50))
 def test_a_burst_comes_and_goes(period: int, length: int, dispatch: int) -> None:
     assume(length < period)
-    law = SkewLaw(law="burst", share=0.5, period=period, length=length)
+    law = Routing(law="burst", share=0.5, period=period, length=length)
     shares = popularity(
         law, experts=8, nranks=4, dispatch=dispatch, random=random.Random(1)
     )
@@ -291,7 +291,7 @@ def test_a_burst_comes_and_goes(period: int, length: int, dispatch: int) -> None
 
 def test_log_normal_popularity_spreads_with_sigma() -> None:
     def spread(sigma: float) -> float:
-        law = SkewLaw(law="log_normal", sigma=sigma)
+        law = Routing(law="log_normal", sigma=sigma)
         worst = 0.0
         for seed in range(50):
             shares = popularity(

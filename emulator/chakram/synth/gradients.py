@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
@@ -10,34 +9,17 @@ from chakram.synth.program import both
 
 if TYPE_CHECKING:
     from chakram.synth.program import After, RankSynthesizer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GradientSettings:
-    """How gradients are summed up.
-
-    Attributes:
-        bytes_per_element: Bytes of one gradient.
-        weight_bytes_per_element: Bytes of one weight.
-        overlap: Whether that begins while backward goes on.
-        bucket_bytes: How many at a time; None: what becomes ready together.
-        distributed_optimizer: Whether every rank updates only its part: a
-            reduce-scatter of gradients, then an all-gather of weights (ZeRO stage 1,
-            arXiv:1910.02054).
-    """
-
-    bytes_per_element: int
-    weight_bytes_per_element: int
-    overlap: bool
-    bucket_bytes: int | None
-    distributed_optimizer: bool
+    from chakram.synth.settings.training import TrainingTrace
 
 
 class GradientSums:
     """Sums up the gradients of one group, in the order in which they are ready.
 
+    With a distributed optimizer every rank updates only its part: a reduce-scatter of
+    gradients, then an all-gather of weights (ZeRO stage 1, arXiv:1910.02054).
+
     Args:
-        settings: How.
+        trace: How.
         program: Where nodes go.
         group: The group, None if a rank is alone.
         members: Its number of ranks.
@@ -45,13 +27,13 @@ class GradientSums:
 
     def __init__(
         self,
-        settings: GradientSettings,
+        trace: TrainingTrace,
         program: RankSynthesizer,
         group: str | None,
         *,
         members: int,
     ) -> None:
-        self._settings = settings
+        self._trace = trace
         self._program = program
         self._group = group
         self._members = members
@@ -64,7 +46,7 @@ class GradientSums:
         """Take gradients that are ready when *after* is done."""
         if self._group is None or not size_bytes:
             return
-        if self._settings.overlap:
+        if self._trace.overlap:
             self._take(name, after, size_bytes)
         else:
             self._late.append((name, after, size_bytes))
@@ -79,21 +61,21 @@ class GradientSums:
 
     def spread_weights(self, after: After) -> None:
         """Gather the weights that others have updated, in the order of forward."""
-        s = self._settings
-        if not s.distributed_optimizer:
+        trace = self._trace
+        if not trace.distributed_optimizer:
             return
         for name, size_bytes in reversed(self._done):
-            elements = -(-size_bytes // (s.bytes_per_element * self._members))
+            elements = -(-size_bytes // (trace.gradient_bytes * self._members))
             self._program.collective(
                 name.replace("gradients", "weights"),
                 after,
                 CollectiveOp.ALL_GATHER,
                 group=self._group,
-                input_bytes=elements * s.weight_bytes_per_element,
+                input_bytes=elements * trace.bytes_per_element,
             )
 
     def _take(self, name: str, after: After, size_bytes: int) -> None:
-        bucket_bytes = self._settings.bucket_bytes
+        bucket_bytes = self._trace.bucket_bytes
         if bucket_bytes is None:
             self._sum(name, after, size_bytes)
             return
@@ -108,7 +90,7 @@ class GradientSums:
     def _sum(self, name: str, after: After, size_bytes: int) -> None:
         self._done.append((name, size_bytes))
         op = CollectiveOp.ALL_REDUCE
-        if self._settings.distributed_optimizer:
+        if self._trace.distributed_optimizer:
             op = CollectiveOp.REDUCE_SCATTER
             size_bytes = -(-size_bytes // self._members) * self._members
         added = self._program.collective(

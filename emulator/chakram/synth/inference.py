@@ -12,7 +12,6 @@ to those that go on, layer by layer while the next one computes, or all at the e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import ProcessGroup
@@ -29,77 +28,47 @@ from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:
     from chakram.synth.models import ModelShape
-    from chakram.synth.program import After, Roofline
+    from chakram.synth.program import After
     from chakram.synth.routing import Router
+    from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
     from chakram.trace.graph import TraceGraph
 
 PREFILL_TENSOR, DECODE_TENSOR = "prefill tensor", "decode tensor"
 """What groups of a hand-over are for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceSettings:
-    """A model that is served, and how.
+def synthesize_inference(trace: InferenceTrace, router: Router | None) -> Synthesis:
+    """Return some steps of prefill or decode.
 
-    Attributes:
-        shape: The model.
-        grid: The ranks: tensor and expert parallel, and copies.
-        tokens: Tokens of a rank in one step.
-        answers: Those of them that scores are wanted for.
-        context: Tokens that each attends to.
-        steps: Number of steps.
-        bytes_per_element: Bytes of one number.
-        roofline: How long computation takes.
+    Args:
+        trace: What is served, and how.
         router: Where tokens go; None: evenly.
     """
-
-    shape: ModelShape
-    grid: RankGrid
-    tokens: int
-    answers: int
-    context: int
-    steps: int
-    bytes_per_element: int
-    roofline: Roofline
-    router: Router | None = None
-
-    @property
-    def dispatch_bytes(self) -> int:
-        """Send buffer of one rank in one even all-to-all to the experts."""
-        tokens = self.tokens // self.grid.degrees["tp"]
-        elements = tokens * self.shape.top_k * self.shape.hidden
-        return elements * self.bytes_per_element
-
-
-def synthesize_inference(settings: InferenceSettings) -> Synthesis:
-    """Return some steps of prefill or decode."""
-    groups = GroupTable(
-        settings.grid, {TENSOR: ("tp",), CONTEXT: ("cp",), EXPERT: ("ep",)}
-    )
+    grid = RankGrid({"tp": trace.tp, "ep": trace.ep, "dp": trace.dp})
+    groups = GroupTable(grid, {TENSOR: ("tp",), CONTEXT: ("cp",), EXPERT: ("ep",)})
     layer_settings = LayerSettings(
-        shape=settings.shape,
-        grid=settings.grid,
+        shape=trace.shape,
+        grid=grid,
         groups=groups,
-        tokens=settings.tokens,
-        context=settings.context,
-        bytes_per_element=settings.bytes_per_element,
+        tokens=trace.tokens,
+        context=trace.context,
+        bytes_per_element=trace.bytes_per_element,
         sequence_parallel=False,
-        router=settings.router,
-        dispatch_bytes=settings.dispatch_bytes,
+        router=router,
     )
 
     def graph_of(rank: int) -> TraceGraph:
-        program = RankSynthesizer("inference", rank, settings.roofline)
+        program = RankSynthesizer(trace.synth, rank, trace.roofline)
         pass_ = _Pass(layer_settings, program)
         last: After = ()
-        for step in range(settings.steps):
+        for step in range(trace.steps):
             last = pass_.add(f"step{step}.", step, last)
-            last = pass_.answer(f"step{step}.", last, settings.answers)
+            last = pass_.answer(f"step{step}.", last, trace.batch)
         return program.graph()
 
     return Synthesis(
-        kind="inference",
-        nranks=settings.grid.nranks,
+        kind=trace.synth,
+        nranks=grid.nranks,
         groups=tuple(groups.groups),
         purposes=groups.purposes,
         graph_of=graph_of,
@@ -113,10 +82,11 @@ class _Pass:
         self._settings = settings
         self._layers = LayerProgram(settings, program)
         self._vocabulary = VocabularyProgram(settings, self._layers, program)
+        self.embed = self._vocabulary.embed
 
     def add(self, prefix: str, step: int, after: After) -> After:
         """Add embedding and all layers."""
-        last = self._vocabulary.embed(prefix, after)
+        last = self.embed(prefix, after)
         for layer in range(self._settings.shape.layers):
             last = self.add_layer(prefix, step, layer, last)
         return last
@@ -132,54 +102,10 @@ class _Pass:
             dispatch=step * with_experts + layer - shape.dense_layers,
         )
 
-    def embed(self, prefix: str, after: After) -> After:
-        """Add the embedding."""
-        return self._vocabulary.embed(prefix, after)
-
     def answer(self, prefix: str, after: After, answers: int) -> After:
         """Add the scores of *answers* tokens."""
         last = self._vocabulary.output(prefix, after)
         return self._vocabulary.gather_scores(prefix, last, answers)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvCacheSettings:
-    """Prefill and decode on ranks of their own.
-
-    The prefill instances come first, each of ``prefill_tp`` neighbours, then the decode
-    instances.  Request k goes to prefill instance k and decode instance k, each counted
-    modulo their number.
-
-    Attributes:
-        shape: The model.
-        prefill: Number of prefill instances.
-        prefill_tp: Ranks of each.
-        decode: Number of decode instances.
-        decode_tp: Ranks of each.
-        requests: Number of prompts.
-        prompt: Tokens of each.
-        steps: Steps of decode of each request, once its cache is there.
-        per_layer: Whether each layer's cache leaves as soon as it is computed.
-        bytes_per_element: Bytes of one number.
-        roofline: How long computation takes.
-    """
-
-    shape: ModelShape
-    prefill: int
-    prefill_tp: int
-    decode: int
-    decode_tp: int
-    requests: int
-    prompt: int
-    steps: int
-    per_layer: bool
-    bytes_per_element: int
-    roofline: Roofline
-
-    @property
-    def nranks(self) -> int:
-        """Number of ranks."""
-        return self.prefill * self.prefill_tp + self.decode * self.decode_tp
 
 
 def cache_parts(
@@ -220,14 +146,19 @@ def heads_of(position: int, *, heads: int, tp: int) -> range:
     return range(first, first + 1)
 
 
-def synthesize_kv_cache(settings: KvCacheSettings) -> Synthesis:
-    """Return the hand-over of some requests from prefill to decode."""
+def synthesize_kv_cache(trace: KvCacheTrace) -> Synthesis:
+    """Return the hand-over of some requests from prefill to decode.
+
+    The prefill instances come first, each of ``prefill_tp`` neighbours, then the decode
+    instances.  Request k goes to prefill instance k and decode instance k, each counted
+    modulo their number.
+    """
     groups: list[ProcessGroup] = []
     purposes: dict[str, str] = {}
-    prefill_ranks = settings.prefill * settings.prefill_tp
+    prefill_ranks = trace.prefill * trace.prefill_tp
     for purpose, first, count, tp in (
-        (PREFILL_TENSOR, 0, settings.prefill, settings.prefill_tp),
-        (DECODE_TENSOR, prefill_ranks, settings.decode, settings.decode_tp),
+        (PREFILL_TENSOR, 0, trace.prefill, trace.prefill_tp),
+        (DECODE_TENSOR, prefill_ranks, trace.decode, trace.decode_tp),
     ):
         for instance in range(count if tp > 1 else 0):
             start = first + instance * tp
@@ -237,21 +168,21 @@ def synthesize_kv_cache(settings: KvCacheSettings) -> Synthesis:
             )
             purposes[name] = purpose
     parts = cache_parts(
-        settings.shape, prefill_tp=settings.prefill_tp, decode_tp=settings.decode_tp
+        trace.shape, prefill_tp=trace.prefill_tp, decode_tp=trace.decode_tp
     )
 
     def graph_of(rank: int) -> TraceGraph:
-        program = RankSynthesizer("kv_cache", rank, settings.roofline)
+        program = RankSynthesizer(trace.synth, rank, trace.roofline)
         group = next((each.name for each in groups if rank in each.ranks), None)
         if rank < prefill_ranks:
-            _add_prefill(settings, parts, program, group)
+            _add_prefill(trace, parts, program, group)
         else:
-            _add_decode(settings, parts, program, group)
+            _add_decode(trace, parts, program, group)
         return program.graph()
 
     return Synthesis(
-        kind="kv_cache",
-        nranks=settings.nranks,
+        kind=trace.synth,
+        nranks=trace.nranks,
         groups=tuple(groups),
         purposes=purposes,
         graph_of=graph_of,
@@ -271,7 +202,7 @@ class _OneGroup(GroupTable):
 
 
 def _pass(
-    settings: KvCacheSettings,
+    trace: KvCacheTrace,
     program: RankSynthesizer,
     group: str | None,
     *,
@@ -280,45 +211,42 @@ def _pass(
 ) -> _Pass:
     return _Pass(
         LayerSettings(
-            shape=settings.shape,
+            shape=trace.shape,
             grid=RankGrid({"tp": tp}),
             groups=_OneGroup(group),
             tokens=tokens,
-            context=settings.prompt,
-            bytes_per_element=settings.bytes_per_element,
+            context=trace.prompt,
+            bytes_per_element=trace.bytes_per_element,
             sequence_parallel=False,
-            dispatch_bytes=0,
         ),
         program,
     )
 
 
-def _transfers(settings: KvCacheSettings) -> list[tuple[str, int, int]]:
+def _transfers(trace: KvCacheTrace) -> list[tuple[str, int, int]]:
     """Return name, last layer and number of layers of each part of a hand-over."""
-    layers = settings.shape.layers
-    if settings.per_layer:
+    layers = trace.shape.layers
+    if trace.transfer == "layer":
         return [(f"layer{layer}", layer, 1) for layer in range(layers)]
     return [("cache", layers - 1, layers)]
 
 
 def _add_prefill(
-    settings: KvCacheSettings,
+    trace: KvCacheTrace,
     parts: dict[tuple[int, int], int],
     program: RankSynthesizer,
     group: str | None,
 ) -> None:
-    instance, position = divmod(program.rank, settings.prefill_tp)
-    pass_ = _pass(
-        settings, program, group, tp=settings.prefill_tp, tokens=settings.prompt
-    )
-    decode_start = settings.prefill * settings.prefill_tp
-    transfers = {last: (name, count) for name, last, count in _transfers(settings)}
+    instance, position = divmod(program.rank, trace.prefill_tp)
+    pass_ = _pass(trace, program, group, tp=trace.prefill_tp, tokens=trace.prompt)
+    decode_start = trace.prefill * trace.prefill_tp
+    transfers = {last: (name, count) for name, last, count in _transfers(trace)}
     last: After = ()
-    for request in range(instance, settings.requests, settings.prefill):
+    for request in range(instance, trace.requests, trace.prefill):
         prefix = f"request{request}.prefill."
-        first = decode_start + request % settings.decode * settings.decode_tp
+        first = decode_start + request % trace.decode * trace.decode_tp
         last = pass_.embed(prefix, last)
-        for layer in range(settings.shape.layers):
+        for layer in range(trace.shape.layers):
             last = pass_.add_layer(prefix, 0, layer, last)
             if layer not in transfers:
                 continue
@@ -329,41 +257,41 @@ def _add_prefill(
                         f"request{request}.{name}.send",
                         last,
                         to=first + target,
-                        size_bytes=_cache_bytes(settings, elements, count),
-                        tag=request * settings.shape.layers + layer,
+                        size_bytes=_cache_bytes(trace, elements, count),
+                        tag=request * trace.shape.layers + layer,
                     )
 
 
 def _add_decode(
-    settings: KvCacheSettings,
+    trace: KvCacheTrace,
     parts: dict[tuple[int, int], int],
     program: RankSynthesizer,
     group: str | None,
 ) -> None:
-    decode_start = settings.prefill * settings.prefill_tp
-    instance, position = divmod(program.rank - decode_start, settings.decode_tp)
-    pass_ = _pass(settings, program, group, tp=settings.decode_tp, tokens=1)
+    decode_start = trace.prefill * trace.prefill_tp
+    instance, position = divmod(program.rank - decode_start, trace.decode_tp)
+    pass_ = _pass(trace, program, group, tp=trace.decode_tp, tokens=1)
     last: After = ()
-    for request in range(instance, settings.requests, settings.decode):
-        first = request % settings.prefill * settings.prefill_tp
+    for request in range(instance, trace.requests, trace.decode):
+        first = request % trace.prefill * trace.prefill_tp
         received: list[int] = []
-        for name, layer, count in _transfers(settings):
+        for name, layer, count in _transfers(trace):
             for (source, target), elements in parts.items():
                 if target == position:
                     received += program.receive(
                         f"request{request}.{name}.receive",
                         (),
                         source=first + source,
-                        size_bytes=_cache_bytes(settings, elements, count),
-                        tag=request * settings.shape.layers + layer,
+                        size_bytes=_cache_bytes(trace, elements, count),
+                        tag=request * trace.shape.layers + layer,
                     )
         last = program.compute(
             f"request{request}.admit", both(received, last), duration_ns=0
         )
-        for step in range(settings.steps):
+        for step in range(trace.steps):
             prefix = f"request{request}.step{step}."
             last = pass_.answer(prefix, pass_.add(prefix, step, last), 1)
 
 
-def _cache_bytes(settings: KvCacheSettings, elements: int, layers: int) -> int:
-    return elements * settings.prompt * layers * settings.bytes_per_element
+def _cache_bytes(trace: KvCacheTrace, elements: int, layers: int) -> int:
+    return elements * trace.prompt * layers * trace.bytes_per_element

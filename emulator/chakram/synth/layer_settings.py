@@ -25,7 +25,8 @@ class LayerSettings:
         sequence_parallel: Whether tensor-parallel ranks divide the tokens between
             attention and feed-forward network.
         router: Where tokens go, of a model with experts.
-        dispatch_bytes: What a rank sends in an even all-to-all to the experts.
+        given_dispatch_bytes: What a rank sends in an even all-to-all to the experts,
+            if it is given.
         attention_ns: Time of attention, forward; None: by its operations.
         expert_ns: Time of the experts, forward; None: by their operations.
     """
@@ -38,7 +39,7 @@ class LayerSettings:
     bytes_per_element: int
     sequence_parallel: bool
     router: Router | None = None
-    dispatch_bytes: int = 0
+    given_dispatch_bytes: int | None = None
     attention_ns: int | None = None
     expert_ns: int | None = None
 
@@ -46,6 +47,13 @@ class LayerSettings:
     def tp(self) -> int:
         """Tensor-parallel ranks."""
         return self.grid.degrees["tp"]
+
+    @property
+    def dispatch_bytes(self) -> int:
+        """What a rank sends in an even all-to-all to the experts."""
+        if self.given_dispatch_bytes is not None:
+            return self.given_dispatch_bytes
+        return self.tokens // self.tp * self.shape.top_k * self.token_bytes
 
     @property
     def activation_bytes(self) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from chakram.synth.program import After
+    from chakram.synth.settings.patterns import CollectivesTrace
     from chakram.trace.graph import TraceGraph
 
 _NO_COMPUTATION = Roofline(peak_flops=1)
@@ -160,39 +161,7 @@ def _add_repeat(
     return tuple(done) or after
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """Collectives of one kind, one after another, on groups of ranks.
-
-    Attributes:
-        op: The collective.
-        input_bytes: What a rank contributes.
-        count: How many.
-        members: Ranks of a group; all ranks are divided into such groups.
-        stride: Distance of neighbours in a group.
-        gap_ns: Time between two.
-        start_ns: Time before the first.
-    """
-
-    op: CollectiveOp
-    input_bytes: int
-    count: int
-    members: int
-    stride: int
-    gap_ns: int = 0
-    start_ns: int = 0
-
-    def groups(self, nranks: int) -> list[tuple[int, ...]]:
-        """Return the members of every group."""
-        span = self.members * self.stride
-        return [
-            tuple(range(first + offset, first + offset + span, self.stride))
-            for first in range(0, nranks, span)
-            for offset in range(self.stride)
-        ]
-
-
-def synthesize_collectives(*, nranks: int, streams: Sequence[Stream]) -> Synthesis:
+def synthesize_collectives(trace: CollectivesTrace) -> Synthesis:
     """Return streams of collectives that run beside one another.
 
     Every stream has groups of its own, so that nothing but the fabric makes one wait
@@ -201,9 +170,9 @@ def synthesize_collectives(*, nranks: int, streams: Sequence[Stream]) -> Synthes
     groups: list[ProcessGroup] = []
     purposes: dict[str, str] = {}
     name_of: list[dict[int, str]] = []
-    for number, stream in enumerate(streams):
+    for number, stream in enumerate(trace.streams):
         named: dict[int, str] = {}
-        for ranks in stream.groups(nranks):
+        for ranks in stream.groups(trace.ranks):
             name = str(len(groups) + 1)
             groups.append(ProcessGroup(name=name, ranks=ranks))
             purposes[name] = f"stream {number}"
@@ -211,11 +180,11 @@ def synthesize_collectives(*, nranks: int, streams: Sequence[Stream]) -> Synthes
         name_of.append(named)
 
     def graph_of(rank: int) -> TraceGraph:
-        program = RankSynthesizer("collectives", rank, _NO_COMPUTATION)
-        for number, stream in enumerate(streams):
+        program = RankSynthesizer(trace.synth, rank, _NO_COMPUTATION)
+        for number, stream in enumerate(trace.streams):
             last: After = ()
             for index in range(stream.count):
-                name = f"stream{number}.{stream.op.value}{index}"
+                name = f"stream{number}.{stream.op}{index}"
                 gap_ns = stream.gap_ns if index else stream.start_ns
                 if gap_ns:
                     last = program.compute(
@@ -224,65 +193,19 @@ def synthesize_collectives(*, nranks: int, streams: Sequence[Stream]) -> Synthes
                 last = program.collective(
                     name,
                     last,
-                    stream.op,
+                    CollectiveOp(stream.op),
                     group=name_of[number][rank],
-                    input_bytes=stream.input_bytes,
+                    input_bytes=stream.size_bytes,
                 )
         return program.graph()
 
     return Synthesis(
-        kind="collectives",
-        nranks=nranks,
+        kind=trace.synth,
+        nranks=trace.ranks,
         groups=tuple(groups),
         purposes=purposes,
         graph_of=graph_of,
     )
-
-
-SIZE_DISTRIBUTIONS: dict[str, tuple[tuple[int, float], ...]] = {
-    # Bytes and percent of messages that are not larger.
-    "web_search": (
-        (0, 0),
-        (10_000, 15),
-        (20_000, 20),
-        (30_000, 30),
-        (50_000, 40),
-        (80_000, 53),
-        (200_000, 60),
-        (1_000_000, 70),
-        (2_000_000, 80),
-        (5_000_000, 90),
-        (10_000_000, 97),
-        (30_000_000, 100),
-    ),
-    "hadoop": (
-        (0, 0),
-        (100, 1),
-        (200, 2),
-        (300, 5),
-        (350, 15),
-        (400, 20),
-        (500, 30),
-        (600, 40),
-        (700, 50),
-        (1_000, 60),
-        (2_000, 67),
-        (7_000, 70),
-        (30_000, 72),
-        (50_000, 82),
-        (80_000, 87),
-        (120_000, 90),
-        (300_000, 95),
-        (1_000_000, 97.5),
-        (2_000_000, 99),
-        (10_000_000, 100),
-    ),
-}
-"""Sizes of messages by name, as points of their distribution, which is a line between
-two points.  ``web_search`` is that of a search cluster (DCTCP, SIGCOMM 2010),
-``hadoop`` that of Facebook's (Roy et al., SIGCOMM 2015), both with the points that the
-evaluation of HPCC uses (SIGCOMM 2019, alibaba-edu/High-Precision-Congestion-Control,
-traffic_gen)."""
 
 
 def drawn_size(points: Sequence[tuple[int, float]], random: Random) -> int:

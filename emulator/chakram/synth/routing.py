@@ -11,42 +11,21 @@ experts, so that no expert gets more of a rank than that has tokens.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from random import Random
 
+    from chakram.synth.settings.base import Routing
+
 _WEIGHT_UNIT = 2**60
 
 __all__ = ["LawRouter", "RecordedRouter", "Router", "apportion", "popularity"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkewLaw:
-    """A law of skew with its parameters.
-
-    Attributes:
-        law: ``balanced``, ``hot_expert``, ``hot_rank``, ``zero_rank``, ``rotating``,
-            ``burst`` or ``log_normal``.
-        share: Part of all tokens' choices that goes to what is hot.
-        target: The expert or rank that is hot, or gets nothing.
-        period: Dispatches between two moves (``rotating``) or starts (``burst``).
-        length: Dispatches that a burst lasts.
-        sigma: Spread of ``log_normal``, of the logarithm.
-    """
-
-    law: str = "balanced"
-    share: float = 0.5
-    target: int = 0
-    period: int = 1
-    length: int = 1
-    sigma: float = 1.0
-
-
 def popularity(
-    law: SkewLaw, *, experts: int, nranks: int, dispatch: int, random: Random
+    law: Routing, *, experts: int, nranks: int, dispatch: int, random: Random
 ) -> list[float]:
     """Return how large a part of all choices each expert gets; their sum is 1.
 
@@ -144,7 +123,7 @@ class LawRouter:
 
     def __init__(
         self,
-        law: SkewLaw,
+        law: Routing,
         *,
         experts: int,
         nranks: int,

@@ -7,21 +7,11 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ConfigError
-from chakram.synth.gradients import GradientSettings
-from chakram.synth.grid import RankGrid
-from chakram.synth.inference import (
-    InferenceSettings,
-    KvCacheSettings,
-    synthesize_inference,
-    synthesize_kv_cache,
-)
+from chakram.synth.inference import synthesize_inference, synthesize_kv_cache
 from chakram.synth.patterns import (
-    SIZE_DISTRIBUTIONS,
     Message,
     Pattern,
-    Stream,
     derangement,
     drawn_size,
     incast,
@@ -30,10 +20,10 @@ from chakram.synth.patterns import (
     synthesize_collectives,
     synthesize_pattern,
 )
-from chakram.synth.program import Roofline
 from chakram.synth.recorded_splits import read_splits
-from chakram.synth.routing import LawRouter, RecordedRouter, SkewLaw
+from chakram.synth.routing import LawRouter, RecordedRouter
 from chakram.synth.settings import (
+    SIZE_DISTRIBUTIONS,
     AllToAllTrace,
     CollectivesTrace,
     DenseTrace,
@@ -45,17 +35,15 @@ from chakram.synth.settings import (
     PermutationTrace,
     RandomPairsTrace,
 )
-from chakram.synth.training import TrainingSettings, synthesize_training
+from chakram.synth.training import synthesize_training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from chakram.synth.models import ModelShape
     from chakram.synth.program import Synthesis
     from chakram.synth.routing import Router
     from chakram.synth.settings import SynthTrace
-    from chakram.synth.settings.base import ModelTrace, Routing
 
 
 def synthesize(trace: SynthTrace) -> Synthesis:
@@ -67,129 +55,40 @@ def synthesize(trace: SynthTrace) -> Synthesis:
         ConfigError: If parameters do not fit together.
         TraceError: If recorded splits cannot be read.
     """
-    problems = trace.problems()
-    if problems:
-        first = problems[0]
+    first = next(trace.doubts(), None)
+    if first is not None:
         raise ConfigError(f"{trace.synth}: {first.key}", first.found, first.hint)
     match trace:
-        case MoeTrace() | DenseTrace():
-            return synthesize_training(_training(trace))
+        case MoeTrace():
+            tokens = trace.micro_batch * trace.sample_tokens // (trace.cp * trace.tp)
+            return synthesize_training(trace, _router(trace, tokens))
+        case DenseTrace():
+            return synthesize_training(trace, None)
         case InferenceTrace():
-            return synthesize_inference(_inference(trace))
+            router = None
+            if trace.shape.experts:
+                router = _router(trace, trace.tokens // trace.tp)
+            return synthesize_inference(trace, router)
         case KvCacheTrace():
-            return synthesize_kv_cache(
-                KvCacheSettings(
-                    shape=trace.shape,
-                    prefill=trace.prefill,
-                    prefill_tp=trace.prefill_tp,
-                    decode=trace.decode,
-                    decode_tp=trace.decode_tp,
-                    requests=trace.requests,
-                    prompt=trace.prompt,
-                    steps=trace.steps,
-                    per_layer=trace.transfer == "layer",
-                    bytes_per_element=trace.bytes_per_element,
-                    roofline=_roofline(trace),
-                )
-            )
+            return synthesize_kv_cache(trace)
         case CollectivesTrace():
-            streams = [
-                Stream(
-                    op=CollectiveOp(stream.op),
-                    input_bytes=stream.size_bytes,
-                    count=stream.count,
-                    members=stream.members or trace.ranks,
-                    stride=stream.stride,
-                    gap_ns=stream.gap_ns,
-                    start_ns=stream.start_ns,
-                )
-                for stream in trace.streams
-            ]
-            return synthesize_collectives(nranks=trace.ranks, streams=streams)
+            return synthesize_collectives(trace)
         case _:
             return synthesize_pattern(_pattern(trace))
 
 
-def _training(trace: MoeTrace | DenseTrace) -> TrainingSettings:
-    shape = trace.shape
-    settings = partial(
-        TrainingSettings,
-        kind=trace.synth,
-        shape=shape,
-        grid=RankGrid(trace.degrees, trace.rank_order),
-        sequence=trace.sample_tokens,
-        micro_batch=trace.micro_batch,
-        micro_batches=trace.micro_batches,
-        bytes_per_element=trace.bytes_per_element,
-        sequence_parallel=trace.sequence_parallel and trace.tp > 1,
-        pipeline=trace.pipeline,
-        gradients=GradientSettings(
-            bytes_per_element=trace.gradient_bytes_per_element
-            or trace.bytes_per_element,
-            weight_bytes_per_element=trace.bytes_per_element,
-            overlap=trace.overlap,
-            bucket_bytes=trace.bucket_bytes,
-            distributed_optimizer=trace.distributed_optimizer,
-        ),
-        roofline=_roofline(trace),
-    )
-    if isinstance(trace, DenseTrace):
-        return settings()
-    tokens = trace.micro_batch * trace.sample_tokens // (trace.cp * trace.tp)
-    return settings(
-        router=_router(trace.routing, shape, trace.ep, tokens, trace.bytes_per_element),
-        dispatch_bytes=trace.all_to_all_bytes,
-        expert_gradient_bytes=trace.all_reduce_bytes,
-        dense_gradient_bytes=trace.dense_bytes,
-        attention_ns=trace.attention_ns,
-        expert_ns=trace.expert_ns,
-    )
-
-
-def _inference(trace: InferenceTrace) -> InferenceSettings:
-    shape = trace.shape
-    router = None
-    if shape.experts:
-        router = _router(
-            trace.routing,
-            shape,
-            trace.ep,
-            trace.tokens // trace.tp,
-            trace.bytes_per_element,
-        )
-    return InferenceSettings(
-        shape=shape,
-        grid=RankGrid({"tp": trace.tp, "ep": trace.ep, "dp": trace.dp}),
-        tokens=trace.tokens,
-        answers=trace.batch,
-        context=trace.context,
-        steps=trace.steps,
-        bytes_per_element=trace.bytes_per_element,
-        roofline=_roofline(trace),
-        router=router,
-    )
-
-
-def _router(
-    routing: Routing, shape: ModelShape, ep: int, tokens: int, bytes_per_element: int
-) -> Router:
-    token_bytes = shape.hidden * bytes_per_element
+def _router(trace: MoeTrace | InferenceTrace, tokens: int) -> Router:
+    """Return where the *tokens* that a rank sends off go."""
+    routing, shape = trace.routing, trace.shape
+    token_bytes = shape.hidden * trace.bytes_per_element
     if routing.splits is not None:
         return RecordedRouter(
-            read_splits(routing.splits, nranks=ep, token_bytes=token_bytes)
+            read_splits(routing.splits, nranks=trace.ep, token_bytes=token_bytes)
         )
-    law = SkewLaw(
-        law=routing.law,
-        share=routing.share,
-        target=routing.target,
-        period=routing.period,
-        length=routing.length,
-        sigma=routing.sigma,
-    )
     return LawRouter(
-        law,
+        routing,
         experts=shape.experts,
-        nranks=ep,
+        nranks=trace.ep,
         tokens=tokens,
         top_k=shape.top_k,
         token_bytes=token_bytes,
@@ -201,12 +100,6 @@ def _random(seed: int, purpose: str) -> Random:
     """Return random numbers that depend on nothing but *seed* and *purpose*."""
     # A text is hashed by SHA-512, the same everywhere.
     return random.Random(f"{seed} {purpose}")
-
-
-def _roofline(trace: ModelTrace) -> Roofline:
-    return Roofline(
-        peak_flops=trace.speed_flops, memory_bytes_per_s=trace.memory_bytes_per_s
-    )
 
 
 def _pattern(trace: SynthTrace) -> Pattern:

@@ -9,11 +9,10 @@ can.  The optimizer ends the iteration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chakram.collectives.ops import CollectiveOp
-from chakram.synth.gradients import GradientSettings, GradientSums
+from chakram.synth.gradients import GradientSums
 from chakram.synth.grid import GroupTable, RankGrid
 from chakram.synth.layer_settings import LayerSettings
 from chakram.synth.layers import (
@@ -28,87 +27,20 @@ from chakram.synth.pipeline import (
     one_forward_one_backward,
 )
 from chakram.synth.program import RankSynthesizer, Synthesis, both
+from chakram.synth.settings.training import MoeTrace
 from chakram.synth.vocabulary import VocabularyProgram
 
 if TYPE_CHECKING:
-    from chakram.synth.models import ModelShape
     from chakram.synth.pipeline import Turn
-    from chakram.synth.program import After, Roofline
+    from chakram.synth.program import After
     from chakram.synth.routing import Router
+    from chakram.synth.settings.training import TrainingTrace
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["TrainingSettings", "synthesize_training", "training_groups"]
+__all__ = ["synthesize_training", "training_groups"]
 
 SHARD, EXPERT_DATA, DATA = "sharded data", "expert data", "data"
 """What groups of gradients and weights are for."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSettings:
-    """A model, how it is spread over ranks, and how it is trained.
-
-    Attributes:
-        kind: Kind of trace, for names.
-        shape: The model.
-        grid: The ranks.
-        sequence: Tokens of one sample.
-        micro_batch: Samples of one micro batch of a rank.
-        micro_batches: Micro batches of an iteration.
-        bytes_per_element: Bytes of one activation or weight.
-        sequence_parallel: Whether tensor-parallel ranks divide tokens between layers.
-        pipeline: ``1f1b`` or ``gpipe``.
-        gradients: How gradients are summed up.
-        roofline: How long computation takes.
-        router: Where tokens go; None: evenly.
-        dispatch_bytes: Send buffer of an all-to-all, if it is given.
-        expert_gradient_bytes: Gradients of a layer's experts, if they are given.
-        dense_gradient_bytes: Gradients of the rest of a layer, if they are given.
-        attention_ns: Time of attention, forward, if it is given.
-        expert_ns: Time of the experts, forward, if it is given.
-    """
-
-    kind: str
-    shape: ModelShape
-    grid: RankGrid
-    sequence: int
-    micro_batch: int
-    micro_batches: int
-    bytes_per_element: int
-    sequence_parallel: bool
-    pipeline: str
-    gradients: GradientSettings
-    roofline: Roofline
-    router: Router | None = None
-    dispatch_bytes: int | None = None
-    expert_gradient_bytes: int | None = None
-    dense_gradient_bytes: int | None = None
-    attention_ns: int | None = None
-    expert_ns: int | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a rank's micro batch, before tensor parallelism divides them."""
-        return self.micro_batch * self.sequence // self.grid.degrees["cp"]
-
-    @property
-    def even_dispatch_bytes(self) -> int:
-        """Send buffer of one rank in one all-to-all to the experts."""
-        if self.dispatch_bytes is not None:
-            return self.dispatch_bytes
-        tokens = self.tokens // self.grid.degrees["tp"]
-        elements = tokens * self.shape.top_k * self.shape.hidden
-        return elements * self.bytes_per_element
-
-    def dense_weights(self, layer: int) -> int:
-        """Return how many weights of *layer*, but for experts, a rank's group holds."""
-        return self.shape.dense_parameters(layer, self.grid.degrees["tp"])
-
-    @property
-    def expert_weights(self) -> int:
-        """How many weights of a layer's experts a rank's group holds."""
-        degrees = self.grid.degrees
-        held = self.shape.experts // degrees["ep"]
-        return held * self.shape.expert_parameters // degrees["tp"]
 
 
 def training_groups(grid: RankGrid) -> GroupTable:
@@ -126,35 +58,41 @@ def training_groups(grid: RankGrid) -> GroupTable:
     )
 
 
-def synthesize_training(settings: TrainingSettings) -> Synthesis:
+def synthesize_training(trace: TrainingTrace, router: Router | None) -> Synthesis:
     """Return one training iteration.
 
     Ranks of a pipeline stage do the same, so that what makes one of them late is the
     fabric, or the experts that it holds.
+
+    Args:
+        trace: The model, how it is spread over ranks, and how it is trained.
+        router: Where tokens go; None: evenly.
     """
-    groups = training_groups(settings.grid)
-    layer_settings = LayerSettings(
-        shape=settings.shape,
-        grid=settings.grid,
+    grid = trace.grid
+    groups = training_groups(grid)
+    experts = trace if isinstance(trace, MoeTrace) else None
+    settings = LayerSettings(
+        shape=trace.shape,
+        grid=grid,
         groups=groups,
-        tokens=settings.tokens,
-        context=settings.sequence,
-        bytes_per_element=settings.bytes_per_element,
-        sequence_parallel=settings.sequence_parallel,
-        router=settings.router,
-        dispatch_bytes=settings.even_dispatch_bytes,
-        attention_ns=settings.attention_ns,
-        expert_ns=settings.expert_ns,
+        tokens=trace.micro_batch * trace.sample_tokens // trace.cp,
+        context=trace.sample_tokens,
+        bytes_per_element=trace.bytes_per_element,
+        sequence_parallel=trace.sequence_parallel and trace.tp > 1,
+        router=router,
+        given_dispatch_bytes=experts.all_to_all_bytes if experts else None,
+        attention_ns=experts.attention_ns if experts else None,
+        expert_ns=experts.expert_ns if experts else None,
     )
 
     def graph_of(rank: int) -> TraceGraph:
-        program = RankSynthesizer(settings.kind, rank, settings.roofline)
-        _RankTraining(settings, layer_settings, groups, program).add()
+        program = RankSynthesizer(trace.synth, rank, trace.roofline)
+        _RankTraining(trace, settings, program).add()
         return program.graph()
 
     return Synthesis(
-        kind=settings.kind,
-        nranks=settings.grid.nranks,
+        kind=trace.synth,
+        nranks=grid.nranks,
         groups=tuple(groups.groups),
         purposes=groups.purposes,
         graph_of=graph_of,
@@ -166,18 +104,19 @@ class _RankTraining:
 
     def __init__(
         self,
-        settings: TrainingSettings,
-        layer_settings: LayerSettings,
-        groups: GroupTable,
+        trace: TrainingTrace,
+        settings: LayerSettings,
         program: RankSynthesizer,
     ) -> None:
+        self._trace = trace
         self._settings = settings
         self._program = program
-        self._layer = LayerProgram(layer_settings, program)
-        self._vocabulary = VocabularyProgram(layer_settings, self._layer, program)
-        self._activation_bytes = layer_settings.activation_bytes
+        self._layer = LayerProgram(settings, program)
+        self._vocabulary = VocabularyProgram(settings, self._layer, program)
+        self._activation_bytes = settings.activation_bytes
         if settings.sequence_parallel:
-            self._activation_bytes = layer_settings.shard_bytes
+            self._activation_bytes = settings.shard_bytes
+        groups = settings.groups
         degrees, rank = settings.grid.degrees, program.rank
         self._shard_group = groups.of(SHARD, rank)
         self._shards = degrees["fsdp"]
@@ -188,9 +127,7 @@ class _RankTraining:
         )
         copies = degrees["cp"] * degrees["dp"]
         self._expert_sums, self._dense_sums = (
-            GradientSums(
-                settings.gradients, program, groups.of(purpose, rank), members=members
-            )
+            GradientSums(trace, program, groups.of(purpose, rank), members=members)
             for purpose, members in (
                 (EXPERT_DATA, copies),
                 (DATA, copies * degrees["ep"]),
@@ -217,15 +154,15 @@ class _RankTraining:
         self._dense_sums.spread_weights(last)
 
     def _order(self) -> list[Turn]:
-        count = self._settings.micro_batches
-        if self._settings.pipeline == "gpipe":
+        count = self._trace.micro_batches
+        if self._trace.pipeline == "gpipe":
             return all_forward_all_backward(micro_batches=count)
         return one_forward_one_backward(
             stage=self._stage, stages=self._stages, micro_batches=count
         )
 
     def _prefix(self, turn: Turn) -> str:
-        return f"micro{turn.micro_batch}." if self._settings.micro_batches > 1 else ""
+        return f"micro{turn.micro_batch}." if self._trace.micro_batches > 1 else ""
 
     def _dispatch_number(self, turn: Turn, layer: int) -> int:
         shape = self._settings.shape
@@ -259,7 +196,7 @@ class _RankTraining:
     ) -> tuple[After, After]:
         """Add a turn; the second of the results is what only the optimizer awaits."""
         prefix = self._prefix(turn)
-        is_last = turn.micro_batch == self._settings.micro_batches - 1
+        is_last = turn.micro_batch == self._trace.micro_batches - 1
         last = self._receive(f"{prefix}backward", 1, turn, after, posted_after)
         if self._stage == self._stages - 1:
             last = self._vocabulary.output_backward(prefix, last)
@@ -292,24 +229,22 @@ class _RankTraining:
         return last, tuple(scattered)
 
     def _sum_layer(self, layer: int, after: After) -> None:
-        s = self._settings
-        size = s.gradients.bytes_per_element
-        if s.shape.has_experts(layer):
-            given = s.expert_gradient_bytes
-            expert_bytes = s.expert_weights * size if given is None else given
+        trace, size = self._trace, self._trace.gradient_bytes
+        dense_bytes = self._dense_weights(layer) * size
+        if isinstance(trace, MoeTrace) and trace.dense_bytes is not None:
+            dense_bytes = trace.dense_bytes
+        if isinstance(trace, MoeTrace) and self._settings.shape.has_experts(layer):
+            expert_bytes = trace.all_reduce_bytes or self._expert_weights * size
             self._expert_sums.add(
                 f"layer{layer}.gradients.expert", after, self._part(expert_bytes)
             )
-        given = s.dense_gradient_bytes
-        dense_bytes = s.dense_weights(layer) * size if given is None else given
         self._dense_sums.add(
             f"layer{layer}.gradients.dense", after, self._part(dense_bytes)
         )
 
     def _sum_vocabulary(self, name: str, after: After) -> None:
         """Sum up the gradients of embedding or output, which are never sharded."""
-        size = self._settings.gradients.bytes_per_element
-        size_bytes = self._vocabulary.weights * size
+        size_bytes = self._vocabulary.weights * self._trace.gradient_bytes
         last = self._program.collective(
             f"{name}.shards",
             after,
@@ -323,10 +258,21 @@ class _RankTraining:
         """Return what of weights or gradients one of the sharded ranks keeps."""
         return -(-size_bytes // self._shards)
 
-    def _held_weights(self, layer: int) -> int:
+    @property
+    def _expert_weights(self) -> int:
+        """How many weights of a layer's experts a rank's group holds."""
         s = self._settings
-        experts = s.expert_weights if s.shape.has_experts(layer) else 0
-        return s.dense_weights(layer) + experts
+        held = s.shape.experts // s.grid.degrees["ep"]
+        return held * s.shape.expert_parameters // s.tp
+
+    def _dense_weights(self, layer: int) -> int:
+        """Return how many weights of *layer*, but for experts, a rank's group holds."""
+        return self._settings.shape.dense_parameters(layer, self._settings.tp)
+
+    def _held_weights(self, layer: int) -> int:
+        with_experts = self._settings.shape.has_experts(layer)
+        experts = self._expert_weights if with_experts else 0
+        return self._dense_weights(layer) + experts
 
     def _gather_weights(self, name: str, layers: range, after: After) -> After:
         """Gather the sharded weights of one layer, or of none."""
@@ -345,7 +291,7 @@ class _RankTraining:
     def _scatter_gradients(self, name: str, layer: int, after: After) -> After:
         if self._shard_group is None:
             return ()
-        size = self._settings.gradients.bytes_per_element
+        size = self._trace.gradient_bytes
         return self._program.collective(
             f"{name}.gradients",
             after,

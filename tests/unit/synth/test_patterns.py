@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from chakram.chakra.sets.trace_set import TraceSet
-from chakram.synth.patterns import (
-    SIZE_DISTRIBUTIONS,
-    derangement,
-    drawn_size,
-)
+from chakram.synth.patterns import derangement, drawn_size
+from chakram.synth.settings import SIZE_DISTRIBUTIONS
 from chakram.testing.random_traces import (
     mean_size,
 )

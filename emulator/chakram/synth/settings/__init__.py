@@ -10,6 +10,7 @@ from __future__ import annotations
 from chakram.synth.settings.base import SynthProblem, SynthTrace
 from chakram.synth.settings.inference import InferenceTrace, KvCacheTrace
 from chakram.synth.settings.patterns import (
+    SIZE_DISTRIBUTIONS,
     AllToAllTrace,
     CollectivesTrace,
     IncastTrace,
@@ -21,6 +22,7 @@ from chakram.synth.settings.training import DenseTrace, MoeTrace
 
 __all__ = [
     "KINDS",
+    "SIZE_DISTRIBUTIONS",
     "AllToAllTrace",
     "CollectivesTrace",
     "DenseTrace",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -18,6 +18,7 @@ from chakram.settings.quantities import (
     problem,
 )
 from chakram.synth.models import MODELS, ModelShape
+from chakram.synth.program import Roofline
 
 MAX_RANKS = 65_536
 MAX_MESSAGES = 300_000
@@ -30,8 +31,7 @@ Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 """How many of something, at least one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SynthProblem:
+class SynthProblem(NamedTuple):
     """Parameters that do not fit together: the key, what was found, what to do."""
 
     key: str
@@ -50,9 +50,13 @@ class SynthTrace(Model):
     def nranks(self) -> int:
         """Number of ranks."""
 
-    @abstractmethod
     def problems(self) -> list[SynthProblem]:
         """Return what does not fit together."""
+        return list(self.doubts())
+
+    @abstractmethod
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
 
 
 def _known_model(name: str) -> str:
@@ -100,51 +104,43 @@ class Routing(Model):
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of the random numbers."""
 
-    def problems(self, *, experts: int, nranks: int, top_k: int) -> list[SynthProblem]:
-        """Return what does not fit a layer with *experts* on *nranks* ranks."""
-        found: list[SynthProblem] = []
+    def doubts(
+        self, *, experts: int, nranks: int, top_k: int
+    ) -> Iterator[SynthProblem]:
+        """Yield what does not fit a layer with *experts* on *nranks* ranks."""
         ranks = self.law in ("hot_rank", "zero_rank")
         limit, what = (nranks, "ranks") if ranks else (experts, "experts")
         hot = self.law in ("hot_expert", "hot_rank", "rotating", "burst")
         if (hot or ranks) and self.target >= limit:
-            found.append(
-                SynthProblem(
-                    "routing.target",
-                    f"{self.target} is not among the {limit} {what}",
-                    f"they are counted from 0 to {limit - 1}",
-                )
+            yield SynthProblem(
+                "routing.target",
+                f"{self.target} is not among the {limit} {what}",
+                f"they are counted from 0 to {limit - 1}",
             )
         left = experts - experts // nranks
         if self.law == "zero_rank" and left < top_k:
-            found.append(
-                SynthProblem(
-                    "routing.law",
-                    f"zero_rank leaves {left} experts, and top_k is {top_k}",
-                    "raise ep or experts, or lower top_k",
-                )
+            yield SynthProblem(
+                "routing.law",
+                f"zero_rank leaves {left} experts, and top_k is {top_k}",
+                "raise ep or experts, or lower top_k",
             )
         hot_experts = experts // nranks if self.law == "hot_rank" else 1
         most = min(1.0, hot_experts / top_k) if top_k else 1.0
         if hot and self.share > most:
-            found.append(
-                SynthProblem(
-                    "routing.share",
-                    f"{self.share:g} is more than {most:g}",
-                    "a token goes to top_k different experts, so that one of them gets "
-                    "1/top_k of the choices at most",
-                )
+            yield SynthProblem(
+                "routing.share",
+                f"{self.share:g} is more than {most:g}",
+                "a token goes to top_k different experts, so that one of them gets "
+                "1/top_k of the choices at most",
             )
         if (self.law == "recorded") != (self.splits is not None):
-            found.append(
-                SynthProblem(
-                    "routing.splits",
-                    "is missing"
-                    if self.law == "recorded"
-                    else f"is given, but law is {self.law}",
-                    "law: recorded and splits belong together",
-                )
+            yield SynthProblem(
+                "routing.splits",
+                "is missing"
+                if self.law == "recorded"
+                else f"is given, but law is {self.law}",
+                "law: recorded and splits belong together",
             )
-        return found
 
 
 class ModelTrace(SynthTrace):
@@ -224,43 +220,45 @@ class ModelTrace(SynthTrace):
         )
 
     @property
-    def speed_flops(self) -> int:
-        """Operations per second of a rank."""
-        if self.peak_flops is not None:
-            return self.peak_flops
-        return 50 * 10**9 if self.model is None else 400 * 10**12
+    def roofline(self) -> Roofline:
+        """How long computation takes."""
+        usual_flops = 50 * 10**9 if self.model is None else 400 * 10**12
+        return Roofline(
+            peak_flops=usual_flops if self.peak_flops is None else self.peak_flops,
+            memory_bytes_per_s=self.memory_bytes_per_s,
+        )
+
+
+def rank_problems(nranks: int, *, key: str, what: str) -> Iterator[SynthProblem]:
+    """Yield that *what* make too many ranks, if they do."""
+    if nranks > MAX_RANKS:
+        yield SynthProblem(
+            key, f"{what} {nranks} ranks", f"at most {MAX_RANKS} are possible"
+        )
 
 
 def head_problems(
     trace: ModelTrace, shape: ModelShape, *, tp: int, cp: int = 1, key: str = "tp"
-) -> list[SynthProblem]:
-    """Return what heads do not fit the model, or *tp* times *cp* ranks."""
-    found: list[SynthProblem] = []
+) -> Iterator[SynthProblem]:
+    """Yield what heads do not fit the model, or *tp* times *cp* ranks."""
     resized = trace.model is None or trace.heads or trace.hidden
     if resized and shape.hidden % shape.heads:
-        found.append(
-            SynthProblem(
-                "heads",
-                f"{shape.heads} heads do not divide hidden, {shape.hidden}",
-                "choose a number that divides it",
-            )
+        yield SynthProblem(
+            "heads",
+            f"{shape.heads} heads do not divide hidden, {shape.hidden}",
+            "choose a number that divides it",
         )
     if shape.heads % (tp * cp):
         what = f"{key} x cp is" if cp > 1 else f"{key} is"
-        found.append(
-            SynthProblem(
-                key,
-                f"{what} {tp * cp}, which does not divide {shape.heads} heads",
-                "every rank works on as many heads",
-            )
+        yield SynthProblem(
+            key,
+            f"{what} {tp * cp}, which does not divide {shape.heads} heads",
+            "every rank works on as many heads",
         )
     if not shape.latent and shape.kv_heads % tp and tp % shape.kv_heads:
-        found.append(
-            SynthProblem(
-                key,
-                f"{key} is {tp}, which does not fit {shape.kv_heads} heads of keys "
-                "and values",
-                "one must divide the other",
-            )
+        yield SynthProblem(
+            key,
+            f"{key} is {tp}, which does not fit {shape.kv_heads} heads of keys "
+            "and values",
+            "one must divide the other",
         )
-    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -10,13 +12,13 @@ from chakram.settings.quantities import Whole
 from chakram.synth.models import ModelShape
 from chakram.synth.program import MAX_NODES
 from chakram.synth.settings.base import (
-    MAX_RANKS,
     Count,
     Degree,
     ModelTrace,
     Routing,
     SynthProblem,
     head_problems,
+    rank_problems,
 )
 from chakram.synth.settings.training import expert_problems
 
@@ -57,7 +59,7 @@ class InferenceTrace(ModelTrace):
         """Tokens of one step of a rank."""
         return self.batch * (self.context if self.phase == "prefill" else 1)
 
-    @property
+    @cached_property
     def shape(self) -> ModelShape:
         """The model."""
         return self._shape(
@@ -67,42 +69,26 @@ class InferenceTrace(ModelTrace):
             default_experts=self.ep if self.ep > 1 or self.experts or self.model else 0,
         )
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
         shape = self.shape
-        found = head_problems(self, shape, tp=self.tp)
+        yield from head_problems(self, shape, tp=self.tp)
         if shape.experts or self.ep > 1:
-            found += expert_problems(shape, self.ep)
+            yield from expert_problems(shape, self.ep, self.routing)
             if self.tokens % self.tp:
-                found.append(
-                    SynthProblem(
-                        "batch",
-                        f"{self.tokens} tokens do not divide into tp, {self.tp}, parts",
-                        "each of them sends its part to the experts",
-                    )
+                yield SynthProblem(
+                    "batch",
+                    f"{self.tokens} tokens do not divide into tp, {self.tp}, parts",
+                    "each of them sends its part to the experts",
                 )
-            if not found:
-                found += self.routing.problems(
-                    experts=shape.experts, nranks=self.ep, top_k=shape.top_k
-                )
-        if self.nranks > MAX_RANKS:
-            found.append(
-                SynthProblem(
-                    "dp",
-                    f"the degrees make {self.nranks} ranks",
-                    f"at most {MAX_RANKS} are possible",
-                )
-            )
+        yield from rank_problems(self.nranks, key="dp", what="the degrees make")
         if self.nranks * self.steps * shape.layers * 12 > MAX_NODES:
-            found.append(
-                SynthProblem(
-                    "steps",
-                    f"{self.nranks} ranks x {self.steps} steps x {shape.layers} layers "
-                    f"may be more than {MAX_NODES} nodes",
-                    "take fewer of them",
-                )
+            yield SynthProblem(
+                "steps",
+                f"{self.nranks} ranks x {self.steps} steps x {shape.layers} layers "
+                f"may be more than {MAX_NODES} nodes",
+                "take fewer of them",
             )
-        return found
 
 
 class KvCacheTrace(ModelTrace):
@@ -133,32 +119,22 @@ class KvCacheTrace(ModelTrace):
         """Number of ranks."""
         return self.prefill * self.prefill_tp + self.decode * self.decode_tp
 
-    @property
+    @cached_property
     def shape(self) -> ModelShape:
         """The model, without what experts send: the hand-over is what is looked at."""
         return self._shape(heads=max(self.prefill_tp, self.decode_tp))
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
         shape = self.shape
-        found = head_problems(self, shape, tp=self.prefill_tp, key="prefill_tp")
-        found += head_problems(self, shape, tp=self.decode_tp, key="decode_tp")
+        yield from head_problems(self, shape, tp=self.prefill_tp, key="prefill_tp")
+        yield from head_problems(self, shape, tp=self.decode_tp, key="decode_tp")
         per_request = (1 + self.steps) * shape.layers * 8
         if self.nranks * self.requests * per_request > MAX_NODES:
-            found.append(
-                SynthProblem(
-                    "requests",
-                    f"{self.requests} requests x {shape.layers} layers may be more "
-                    f"than {MAX_NODES} nodes",
-                    "take fewer of them",
-                )
+            yield SynthProblem(
+                "requests",
+                f"{self.requests} requests x {shape.layers} layers may be more "
+                f"than {MAX_NODES} nodes",
+                "take fewer of them",
             )
-        if self.nranks > MAX_RANKS:
-            found.append(
-                SynthProblem(
-                    "decode",
-                    f"the instances have {self.nranks} ranks",
-                    f"at most {MAX_RANKS} are possible",
-                )
-            )
-        return found
+        yield from rank_problems(self.nranks, key="decode", what="the instances have")

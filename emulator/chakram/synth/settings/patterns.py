@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from chakram.settings.quantities import Model, Size, Time, Whole
-from chakram.synth.patterns import SIZE_DISTRIBUTIONS
 from chakram.synth.settings.base import (
     MAX_MESSAGES,
     MAX_RANKS,
@@ -20,11 +20,21 @@ _Ranks = Annotated[int, Field(strict=True, ge=2, le=MAX_RANKS)]
 _Rank = Annotated[int, Field(strict=True, ge=0, le=MAX_RANKS)]
 
 
-class PatternTrace(SynthTrace):
-    """Rounds of messages between ranks."""
+class RanksTrace(SynthTrace):
+    """A made-up trace of so many ranks."""
 
     ranks: _Ranks
     """Number of ranks."""
+
+    @property
+    def nranks(self) -> int:
+        """Number of ranks."""
+        return self.ranks
+
+
+class PatternTrace(RanksTrace):
+    """Rounds of messages between ranks."""
+
     size_bytes: Size = Field(default=1 << 20, alias="size")
     """Size of every message."""
     repeats: Count = 1
@@ -35,27 +45,13 @@ class PatternTrace(SynthTrace):
     """Time between two repeats."""
 
     @property
-    def nranks(self) -> int:
-        """Number of ranks."""
-        return self.ranks
-
-    @property
     def messages_per_repeat(self) -> int:
         """Messages of one repeat."""
         return self.ranks
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        count = self.messages_per_repeat * self.repeats
-        if count <= MAX_MESSAGES:
-            return []
-        return [
-            SynthProblem(
-                "repeats",
-                f"{count} messages are too many",
-                f"at most {MAX_MESSAGES}; let iterations repeat the trace",
-            )
-        ]
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
+        return _too_many(self.messages_per_repeat * self.repeats, "repeats")
 
 
 class IncastTrace(PatternTrace):
@@ -80,19 +76,17 @@ class IncastTrace(PatternTrace):
         """Messages of one repeat."""
         return self.senders
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        found = [*super().problems(), *_among(self.receiver, self.ranks, "receiver")]
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
+        yield from super().doubts()
+        yield from _among(self.receiver, self.ranks, "receiver")
         if self.senders >= self.ranks:
-            found.append(
-                SynthProblem(
-                    "fan_in",
-                    f"{self.senders} senders and a receiver are more than "
-                    f"{self.ranks} ranks",
-                    f"at most {self.ranks - 1}",
-                )
+            yield SynthProblem(
+                "fan_in",
+                f"{self.senders} senders and a receiver are more than "
+                f"{self.ranks} ranks",
+                f"at most {self.ranks - 1}",
             )
-        return found
 
 
 class PermutationTrace(PatternTrace):
@@ -109,18 +103,15 @@ class PermutationTrace(PatternTrace):
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of the random numbers."""
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        found = super().problems()
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
+        yield from super().doubts()
         if self.order == "shift" and self.shift % self.ranks == 0:
-            found.append(
-                SynthProblem(
-                    "shift",
-                    f"by {self.shift} each of {self.ranks} ranks comes to itself",
-                    f"1 to {self.ranks - 1}",
-                )
+            yield SynthProblem(
+                "shift",
+                f"by {self.shift} each of {self.ranks} ranks comes to itself",
+                f"1 to {self.ranks - 1}",
             )
-        return found
 
 
 class AllToAllTrace(PatternTrace):
@@ -147,18 +138,38 @@ class OneToAllTrace(PatternTrace):
     one_at_a_time: Annotated[bool, Field(strict=True)] = False
     """Whether it posts a message when its last one is done."""
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        return [*super().problems(), *_among(self.sender, self.ranks, "sender")]
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
+        yield from super().doubts()
+        yield from _among(self.sender, self.ranks, "sender")
 
 
-class RandomPairsTrace(SynthTrace):
+SIZE_DISTRIBUTIONS: dict[str, tuple[tuple[int, float], ...]] = {
+    # Bytes and percent of messages that are not larger.
+    "web_search": (
+        (0, 0), (10_000, 15), (20_000, 20), (30_000, 30), (50_000, 40), (80_000, 53),
+        (200_000, 60), (1_000_000, 70), (2_000_000, 80), (5_000_000, 90),
+        (10_000_000, 97), (30_000_000, 100),
+    ),
+    "hadoop": (
+        (0, 0), (100, 1), (200, 2), (300, 5), (350, 15), (400, 20), (500, 30),
+        (600, 40), (700, 50), (1_000, 60), (2_000, 67), (7_000, 70), (30_000, 72),
+        (50_000, 82), (80_000, 87), (120_000, 90), (300_000, 95), (1_000_000, 97.5),
+        (2_000_000, 99), (10_000_000, 100),
+    ),
+}  # fmt: skip
+"""Sizes of messages by name, as points of their distribution, which is a line between
+two points.  ``web_search`` is that of a search cluster (DCTCP, SIGCOMM 2010),
+``hadoop`` that of Facebook's (Roy et al., SIGCOMM 2015), both with the points that the
+evaluation of HPCC uses (SIGCOMM 2019, alibaba-edu/High-Precision-Congestion-Control,
+traffic_gen)."""
+
+
+class RandomPairsTrace(RanksTrace):
     """Messages between ranks drawn at random."""
 
     synth: Literal["random_pairs"]
     """Kind of the made-up trace."""
-    ranks: _Ranks
-    """Number of ranks."""
     messages: Count = 16
     """Messages that each rank sends."""
     sizes: Literal["fixed", "uniform", "log_normal", "web_search", "hadoop"] = "fixed"
@@ -174,32 +185,15 @@ class RandomPairsTrace(SynthTrace):
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of the random numbers."""
 
-    @property
-    def nranks(self) -> int:
-        """Number of ranks."""
-        return self.ranks
-
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        count = self.ranks * self.messages
-        found: list[SynthProblem] = []
-        if count > MAX_MESSAGES:
-            found.append(
-                SynthProblem(
-                    "messages",
-                    f"{count} messages are too many",
-                    f"at most {MAX_MESSAGES}; let iterations repeat the trace",
-                )
-            )
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
+        yield from _too_many(self.ranks * self.messages, "messages")
         if self.sizes in SIZE_DISTRIBUTIONS and "size_bytes" in self.model_fields_set:
-            found.append(
-                SynthProblem(
-                    "size",
-                    f"{self.sizes} has sizes of its own",
-                    "take one of the two out; size_scale of the job scales them",
-                )
+            yield SynthProblem(
+                "size",
+                f"{self.sizes} has sizes of its own",
+                "take one of the two out; size_scale of the job scales them",
             )
-        return found
 
 
 class StreamSettings(Model):
@@ -221,18 +215,25 @@ class StreamSettings(Model):
     start_ns: Time = Field(default=0, alias="start")
     """Time before the first."""
 
+    def groups(self, nranks: int) -> list[tuple[int, ...]]:
+        """Return the members of every group."""
+        span = (self.members or nranks) * self.stride
+        return [
+            tuple(range(first + offset, first + offset + span, self.stride))
+            for first in range(0, nranks, span)
+            for offset in range(self.stride)
+        ]
+
 
 def _one_or_more(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-class CollectivesTrace(SynthTrace):
+class CollectivesTrace(RanksTrace):
     """Streams of collectives that run beside one another, each on groups of its own."""
 
     synth: Literal["collectives"]
     """Kind of the made-up trace."""
-    ranks: _Ranks
-    """Number of ranks."""
     streams: Annotated[
         tuple[StreamSettings, ...],
         BeforeValidator(_one_or_more),
@@ -244,44 +245,39 @@ class CollectivesTrace(SynthTrace):
     ]
     """The streams, e.g. {op: all_reduce, size: 64MiB, count: 10, members: 8}."""
 
-    @property
-    def nranks(self) -> int:
-        """Number of ranks."""
-        return self.ranks
-
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        found: list[SynthProblem] = []
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
         for number, stream in enumerate(self.streams):
             span = (stream.members or self.ranks) * stream.stride
             if self.ranks % span:
-                found.append(
-                    SynthProblem(
-                        "streams",
-                        f"stream {number}: groups of {stream.members or self.ranks} "
-                        f"ranks, {stream.stride} apart, do not divide {self.ranks} "
-                        "ranks",
-                        "members x stride must divide ranks",
-                    )
+                yield SynthProblem(
+                    "streams",
+                    f"stream {number}: groups of {stream.members or self.ranks} "
+                    f"ranks, {stream.stride} apart, do not divide {self.ranks} "
+                    "ranks",
+                    "members x stride must divide ranks",
                 )
         if self.ranks * sum(2 * stream.count for stream in self.streams) > (
             2 * MAX_MESSAGES
         ):
-            found.append(
-                SynthProblem(
-                    "streams",
-                    "these are too many collectives",
-                    "let iterations repeat the trace",
-                )
+            yield SynthProblem(
+                "streams",
+                "these are too many collectives",
+                "let iterations repeat the trace",
             )
-        return found
 
 
-def _among(rank: int, ranks: int, key: str) -> list[SynthProblem]:
-    if rank < ranks:
-        return []
-    return [
-        SynthProblem(
+def _among(rank: int, ranks: int, key: str) -> Iterator[SynthProblem]:
+    if rank >= ranks:
+        yield SynthProblem(
             key, f"there is no rank {rank}", f"ranks are counted from 0 to {ranks - 1}"
         )
-    ]
+
+
+def _too_many(messages: int, key: str) -> Iterator[SynthProblem]:
+    if messages > MAX_MESSAGES:
+        yield SynthProblem(
+            key,
+            f"{messages} messages are too many",
+            f"at most {MAX_MESSAGES}; let iterations repeat the trace",
+        )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from chakram.settings.quantities import Size, Time, Whole, ZeroableSize, problem
-from chakram.synth.grid import DIMENSIONS
+from chakram.synth.grid import DIMENSIONS, RankGrid
 from chakram.synth.models import ModelShape
 from chakram.synth.program import MAX_NODES
 from chakram.synth.settings.base import (
@@ -18,6 +20,7 @@ from chakram.synth.settings.base import (
     Routing,
     SynthProblem,
     head_problems,
+    rank_problems,
 )
 from chakram.units import LARGEST_SIZE_BYTES, about_size
 
@@ -120,20 +123,28 @@ class TrainingTrace(ModelTrace):
         """Tokens of one sample."""
         return self.sequence or (512 if self.model is None else 4096)
 
-    @property
+    @cached_property
     def shape(self) -> ModelShape:
         """The model."""
         return self._shape(heads=self.tp * self.cp)
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        return [
-            *self._rank_problems(),
-            *self._division_problems(),
-            *self._size_problems(),
-        ]
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of one gradient."""
+        return self.gradient_bytes_per_element or self.bytes_per_element
 
-    def _rank_problems(self) -> list[SynthProblem]:
+    @property
+    def grid(self) -> RankGrid:
+        """The ranks."""
+        return RankGrid(self.degrees, self.rank_order)
+
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
+        yield from self._rank_problems()
+        yield from self._division_problems()
+        yield from self._size_problems()
+
+    def _rank_problems(self) -> Iterator[SynthProblem]:
         degrees, ranks = self.degrees, self.ranks
         others = self.nranks // degrees["dp"]
         named = [
@@ -143,71 +154,49 @@ class TrainingTrace(ModelTrace):
             or name == "dp"
             or (name == "ep" and name in type(self).model_fields)
         ]
-        found: list[SynthProblem] = []
         if ranks is not None and self.dp is None and ranks % others:
             named.remove("dp")
-            found.append(
-                SynthProblem(
-                    "ranks",
-                    f"{ranks} ranks do not divide into {' x '.join(named)} = {others}",
-                    f"e.g. {-(-ranks // others) * others}",
-                )
+            yield SynthProblem(
+                "ranks",
+                f"{ranks} ranks do not divide into {' x '.join(named)} = {others}",
+                f"e.g. {-(-ranks // others) * others}",
             )
         elif ranks is not None and ranks != self.nranks:
             product = " x ".join(str(degrees[name]) for name in named)
             result = f" = {self.nranks}" if len(named) > 1 else ""
-            found.append(
-                SynthProblem(
-                    "ranks",
-                    f"ranks is {ranks}, but {' x '.join(named)} is {product}{result}",
-                    f"ranks must be {' x '.join(named)}",
-                )
+            yield SynthProblem(
+                "ranks",
+                f"ranks is {ranks}, but {' x '.join(named)} is {product}{result}",
+                f"ranks must be {' x '.join(named)}",
             )
-        if self.nranks > MAX_RANKS:
-            found.append(
-                SynthProblem(
-                    "dp",
-                    f"the degrees make {self.nranks} ranks",
-                    f"at most {MAX_RANKS} are possible",
-                )
-            )
-        return found
+        yield from rank_problems(self.nranks, key="dp", what="the degrees make")
 
-    def _division_problems(self) -> list[SynthProblem]:
+    def _division_problems(self) -> Iterator[SynthProblem]:
         shape = self.shape
-        found = head_problems(self, shape, tp=self.tp, cp=self.cp)
+        yield from head_problems(self, shape, tp=self.tp, cp=self.cp)
         if self.sample_tokens % self.cp:
-            found.append(
-                SynthProblem(
-                    "sequence",
-                    f"{self.sample_tokens} tokens do not divide into cp, {self.cp}, "
-                    "parts",
-                    "choose a multiple",
-                )
+            yield SynthProblem(
+                "sequence",
+                f"{self.sample_tokens} tokens do not divide into cp, {self.cp}, parts",
+                "choose a multiple",
             )
         tokens = self.micro_batch * self.sample_tokens // self.cp
         if tokens % self.tp and (self.sequence_parallel or shape.experts):
-            found.append(
-                SynthProblem(
-                    "sequence",
-                    f"the {tokens} tokens of a rank do not divide into tp, {self.tp}, "
-                    "parts",
-                    "choose a multiple",
-                )
+            yield SynthProblem(
+                "sequence",
+                f"the {tokens} tokens of a rank do not divide into tp, {self.tp}, "
+                "parts",
+                "choose a multiple",
             )
         if self.pp > shape.layers:
-            found.append(
-                SynthProblem(
-                    "pp",
-                    f"{self.pp} stages are more than {shape.layers} layers",
-                    "a stage has at least one layer",
-                )
+            yield SynthProblem(
+                "pp",
+                f"{self.pp} stages are more than {shape.layers} layers",
+                "a stage has at least one layer",
             )
-        return found
 
-    def _size_problems(self) -> list[SynthProblem]:
+    def _size_problems(self) -> Iterator[SynthProblem]:
         shape = self.shape
-        found: list[SynthProblem] = []
         tokens = self.micro_batch * self.sample_tokens
         token_bytes = shape.hidden * self.bytes_per_element
         weights = max(
@@ -218,25 +207,20 @@ class TrainingTrace(ModelTrace):
         element = max(self.bytes_per_element, self.gradient_bytes_per_element or 0)
         largest = max(tokens * token_bytes * max(1, shape.top_k), weights * element)
         if largest > LARGEST_SIZE_BYTES:
-            found.append(
-                SynthProblem(
-                    "hidden",
-                    f"a buffer comes out as {about_size(largest)}",
-                    f"at most {about_size(LARGEST_SIZE_BYTES)} fits a trace",
-                )
+            yield SynthProblem(
+                "hidden",
+                f"a buffer comes out as {about_size(largest)}",
+                f"at most {about_size(LARGEST_SIZE_BYTES)} fits a trace",
             )
         nodes = self.nranks * self.micro_batches * 30 * max(1, shape.layers // self.pp)
         if nodes > MAX_NODES:
-            found.append(
-                SynthProblem(
-                    "layers",
-                    f"{self.nranks} ranks x {shape.layers} layers x "
-                    f"{self.micro_batches} micro batches may be more than {MAX_NODES} "
-                    "nodes",
-                    "take fewer of them",
-                )
+            yield SynthProblem(
+                "layers",
+                f"{self.nranks} ranks x {shape.layers} layers x "
+                f"{self.micro_batches} micro batches may be more than {MAX_NODES} "
+                "nodes",
+                "take fewer of them",
             )
-        return found
 
 
 class DenseTrace(TrainingTrace):
@@ -275,7 +259,7 @@ class MoeTrace(TrainingTrace):
         """Ranks over which experts are spread."""
         return self.ep
 
-    @property
+    @cached_property
     def shape(self) -> ModelShape:
         """The model."""
         return self._shape(
@@ -285,57 +269,44 @@ class MoeTrace(TrainingTrace):
             default_experts=self.ep,
         )
 
-    def problems(self) -> list[SynthProblem]:
-        """Return what does not fit together."""
-        found, shape = super().problems(), self.shape
-        found += expert_problems(shape, self.ep)
-        if not found:
-            found += self.routing.problems(
-                experts=shape.experts, nranks=self.ep, top_k=shape.top_k
-            )
+    def doubts(self) -> Iterator[SynthProblem]:
+        """Yield what does not fit together."""
+        yield from super().doubts()
+        yield from expert_problems(self.shape, self.ep, self.routing)
         if self.tp > 1 and not self.sequence_parallel:
-            found.append(
-                SynthProblem(
-                    "sequence_parallel",
-                    "tensor-parallel ranks would all send the same tokens to experts",
-                    "leave it true where tp is above 1",
-                )
+            yield SynthProblem(
+                "sequence_parallel",
+                "tensor-parallel ranks would all send the same tokens to experts",
+                "leave it true where tp is above 1",
             )
         if self.all_to_all_bytes is not None and self.routing.law != "balanced":
-            found.append(
-                SynthProblem(
-                    "all_to_all",
-                    f"routing by {self.routing.law} gives the sizes",
-                    "take one of the two out",
-                )
+            yield SynthProblem(
+                "all_to_all",
+                f"routing by {self.routing.law} gives the sizes",
+                "take one of the two out",
             )
-        return found
 
 
-def expert_problems(shape: ModelShape, ep: int) -> list[SynthProblem]:
-    """Return what experts do not fit *ep* ranks."""
-    found: list[SynthProblem] = []
+def expert_problems(
+    shape: ModelShape, ep: int, routing: Routing
+) -> Iterator[SynthProblem]:
+    """Yield what experts, or else their routing, do not fit *ep* ranks."""
     if not shape.experts:
-        found.append(
-            SynthProblem(
-                "model", "has no experts", "take synth: dense, or another model"
-            )
+        yield SynthProblem(
+            "model", "has no experts", "take synth: dense, or another model"
         )
-        return found
+        return
     if shape.experts % ep:
-        found.append(
-            SynthProblem(
-                "ep",
-                f"{ep} ranks do not divide {shape.experts} experts",
-                "every rank holds as many",
-            )
+        yield SynthProblem(
+            "ep",
+            f"{ep} ranks do not divide {shape.experts} experts",
+            "every rank holds as many",
         )
     if shape.top_k > shape.experts:
-        found.append(
-            SynthProblem(
-                "top_k",
-                f"{shape.top_k} is more than the {shape.experts} experts of a layer",
-                "a token goes to different experts",
-            )
+        yield SynthProblem(
+            "top_k",
+            f"{shape.top_k} is more than the {shape.experts} experts of a layer",
+            "a token goes to different experts",
         )
-    return found
+    if not shape.experts % ep and shape.top_k <= shape.experts:
+        yield from routing.doubts(experts=shape.experts, nranks=ep, top_k=shape.top_k)
