@@ -58,14 +58,14 @@ class LayerProgram:
             after: What it waits for.
             dispatch: Number of its dispatch, if it has experts.
         """
-        last = self._gather(f"{name}.attention", after)
-        last = self._attention_forward(name, last)
-        last = self._scatter(f"{name}.attention", last)
+        last = self.gather(f"{name}.attention", after)
+        last = self._attention(name, last, 1)
+        last = self.scatter(f"{name}.attention", last)
         if self._settings.shape.has_experts(layer):
             return self._experts_forward(name, last, dispatch)
-        last = self._gather(f"{name}.ffn", last)
+        last = self.gather(f"{name}.ffn", last)
         last = self._network(f"{name}.ffn", last, self._settings.shape.ffn_parameters)
-        return self._scatter(f"{name}.ffn", last)
+        return self.scatter(f"{name}.ffn", last)
 
     def backward(self, name: str, layer: int, after: After, *, dispatch: int) -> After:
         """Add a layer backward; the arguments are those of ``forward``."""
@@ -77,127 +77,91 @@ class LayerProgram:
             last = self._network(
                 f"{name}.ffn", last, s.shape.ffn_parameters, factor=BACKWARD_FACTOR
             )
-            last = self._scatter(f"{name}.ffn", last)
+            last = self.scatter(f"{name}.ffn", last)
         last = self._gather_again(f"{name}.attention", last)
-        last = self._attention_backward(name, last)
-        return self._scatter(f"{name}.attention", last)
+        last = self._attention(name, last, BACKWARD_FACTOR)
+        return self.scatter(f"{name}.attention", last)
 
     def gather_shards(self, name: str, after: After, size_bytes: int) -> After:
         """Add an all-gather of tensor-parallel shards of *size_bytes*."""
-        return self._rank.collective(
-            name,
-            after,
-            CollectiveOp.ALL_GATHER,
-            group=self._tensor_group,
-            input_bytes=size_bytes,
-        )
+        return self._tensor(CollectiveOp.ALL_GATHER, name, after, size_bytes)
 
     def sum_up(self, name: str, after: After, size_bytes: int) -> After:
         """Add an all-reduce over the tensor-parallel ranks."""
-        return self._rank.collective(
-            name,
-            after,
-            CollectiveOp.ALL_REDUCE,
-            group=self._tensor_group,
-            input_bytes=size_bytes,
-        )
+        return self._tensor(CollectiveOp.ALL_REDUCE, name, after, size_bytes)
 
     def scatter_sum(self, name: str, after: After, size_bytes: int) -> After:
         """Add a reduce-scatter over the tensor-parallel ranks."""
+        return self._tensor(CollectiveOp.REDUCE_SCATTER, name, after, size_bytes)
+
+    def _tensor(
+        self, op: CollectiveOp, name: str, after: After, size_bytes: int
+    ) -> After:
         return self._rank.collective(
-            name,
-            after,
-            CollectiveOp.REDUCE_SCATTER,
-            group=self._tensor_group,
-            input_bytes=size_bytes,
+            name, after, op, group=self._tensor_group, input_bytes=size_bytes
         )
 
-    def _gather(self, name: str, after: After) -> After:
+    def gather(self, name: str, after: After, what: str = "gather") -> After:
+        """Gather all tokens, where tensor-parallel ranks divide them."""
         s = self._settings
         if not s.sequence_parallel:
             return after
-        return self.gather_shards(f"{name}.gather", after, s.shard_bytes)
+        return self.gather_shards(f"{name}.{what}", after, s.shard_bytes)
 
     def _gather_again(self, name: str, after: After) -> After:
         """Gather the gradient, and the input that the weights' gradient needs."""
-        s = self._settings
-        if not s.sequence_parallel:
-            return after
-        return both(
-            self.gather_shards(f"{name}.gather", after, s.shard_bytes),
-            self.gather_shards(f"{name}.gather_input", after, s.shard_bytes),
-        )
+        gathered = self.gather(name, after)
+        return both(gathered, self.gather(name, after, "gather_input"))
 
-    def _scatter(self, name: str, after: After) -> After:
+    def scatter(self, name: str, after: After) -> After:
+        """Sum up activations over the tensor-parallel ranks, and divide the tokens."""
         s = self._settings
         if s.sequence_parallel:
             return self.scatter_sum(f"{name}.scatter", after, s.activation_bytes)
         return self.sum_up(f"{name}.sum", after, s.activation_bytes)
 
-    def _attention_forward(self, name: str, after: After) -> After:
-        s = self._settings
-        if self._context_group is None:
-            return self._attention(name, after, 1)
-        last = self._rank.compute(
-            f"{name}.attention.project",
-            after,
-            ops=s.projection_ops,
-            duration_ns=None if s.attention_ns is None else 0,
-        )
-        last = self._exchange(f"{name}.attention.to_heads", last, s.context_bytes)
-        last = self._rank.compute(
-            f"{name}.attention.scores",
-            last,
-            ops=s.score_ops,
-            duration_ns=s.attention_ns,
-        )
-        last = self._exchange(
-            f"{name}.attention.to_tokens", last, s.context_output_bytes
-        )
-        return self._rank.compute(
-            f"{name}.attention.output",
-            last,
-            ops=s.output_ops,
-            duration_ns=None if s.attention_ns is None else 0,
-        )
-
-    def _attention_backward(self, name: str, after: After) -> After:
-        s, factor = self._settings, BACKWARD_FACTOR
-        if self._context_group is None:
-            return self._attention(name, after, factor)
-        last = self._rank.compute(
-            f"{name}.attention.output",
-            after,
-            ops=factor * s.output_ops,
-            duration_ns=None if s.attention_ns is None else 0,
-        )
-        last = self._exchange(
-            f"{name}.attention.to_heads", last, s.context_output_bytes
-        )
-        last = self._rank.compute(
-            f"{name}.attention.scores",
-            last,
-            ops=factor * s.score_ops,
-            duration_ns=_times(factor, s.attention_ns),
-        )
-        last = self._exchange(f"{name}.attention.to_tokens", last, s.context_bytes)
-        return self._rank.compute(
-            f"{name}.attention.project",
-            last,
-            ops=factor * s.projection_ops,
-            duration_ns=None if s.attention_ns is None else 0,
-        )
-
     def _attention(self, name: str, after: After, factor: int) -> After:
+        """Add attention, forward or (with a *factor* above 1) backward."""
         s = self._settings
-        weights = s.shape.attention_parameters(s.tp) * s.bytes_per_element
-        return self._rank.compute(
-            f"{name}.attention",
-            after,
-            ops=factor * (s.projection_ops + s.score_ops + s.output_ops),
-            touched_bytes=factor * (weights + 2 * s.activation_bytes + s.cached_bytes),
-            duration_ns=_times(factor, s.attention_ns),
-        )
+        if self._context_group is None:
+            weights = s.shape.attention_parameters(s.tp) * s.bytes_per_element
+            touched = weights + 2 * s.activation_bytes + s.cached_bytes
+            return self._rank.compute(
+                f"{name}.attention",
+                after,
+                ops=factor * (s.projection_ops + s.score_ops + s.output_ops),
+                touched_bytes=factor * touched,
+                duration_ns=_times(factor, s.attention_ns),
+            )
+        ops = {
+            "project": s.projection_ops,
+            "scores": s.score_ops,
+            "output": s.output_ops,
+        }
+        sizes = [s.context_bytes, s.context_output_bytes]
+        names = list(ops)
+        if factor > 1:
+            names.reverse()
+            sizes.reverse()
+        exchanges = [("to_heads", sizes[0]), ("to_tokens", sizes[1]), ("", 0)]
+        last = after
+        for part, (exchange, size_bytes) in zip(names, exchanges, strict=True):
+            # A time that is given is that of the scores.
+            share = factor if part == "scores" else 0
+            last = self._rank.compute(
+                f"{name}.attention.{part}",
+                last,
+                ops=factor * ops[part],
+                duration_ns=_times(share, s.attention_ns),
+            )
+            last = self._rank.collective(
+                f"{name}.attention.{exchange}",
+                last,
+                CollectiveOp.ALL_TO_ALL,
+                group=self._context_group,
+                input_bytes=size_bytes,
+            )
+        return last
 
     def _network(
         self, name: str, after: After, parameters: int, *, factor: int = 1
@@ -209,15 +173,6 @@ class LayerProgram:
             after,
             ops=factor * s.ffn_ops(parameters, s.tokens),
             touched_bytes=factor * (weights + 2 * s.activation_bytes),
-        )
-
-    def _exchange(self, name: str, after: After, size_bytes: int) -> After:
-        return self._rank.collective(
-            name,
-            after,
-            CollectiveOp.ALL_TO_ALL,
-            group=self._context_group,
-            input_bytes=size_bytes,
         )
 
     def _experts_forward(self, name: str, after: After, dispatch: int) -> After:
@@ -258,11 +213,11 @@ class LayerProgram:
         s = self._settings
         if not s.shape.shared_experts:
             return ()
-        gather = self._gather if factor == 1 else self._gather_again
+        gather = self.gather if factor == 1 else self._gather_again
         last = gather(f"{name}.shared", after)
         parameters = s.shape.shared_experts * s.shape.expert_parameters
         last = self._network(f"{name}.shared", last, parameters, factor=factor)
-        return self._scatter(f"{name}.shared", last)
+        return self.scatter(f"{name}.shared", last)
 
     def _expert(self, name: str, after: After, dispatch: int, *, factor: int) -> After:
         s = self._settings

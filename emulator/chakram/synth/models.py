@@ -6,7 +6,7 @@ come to less than a thousandth of any model here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -149,39 +149,62 @@ class ModelShape:
         return total
 
 
+_LLAMA_3 = ModelShape(
+    layers=32,
+    hidden=4096,
+    heads=32,
+    kv_heads=8,
+    head=128,
+    ffn_hidden=14336,
+    vocabulary=128_256,
+    source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
+    stated_parameters=8.03e9,
+)
+_MIXTRAL = ModelShape(
+    layers=32,
+    hidden=4096,
+    heads=32,
+    kv_heads=8,
+    head=128,
+    ffn_hidden=14336,
+    vocabulary=32_000,
+    experts=8,
+    top_k=2,
+    expert_hidden=14336,
+    source="Mixtral, arXiv:2401.04088, table 1",
+    stated_parameters=46.7e9,
+)
+_GPT_OSS = ModelShape(
+    layers=24,
+    hidden=2880,
+    heads=64,
+    kv_heads=8,
+    head=64,
+    ffn_hidden=2880,
+    vocabulary=201_088,
+    experts=32,
+    top_k=4,
+    expert_hidden=2880,
+    source="gpt-oss model card, arXiv:2508.10925, section 2",
+    stated_parameters=20.9e9,
+)
 MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
     {
-        "llama-3-8b": ModelShape(
-            layers=32,
-            hidden=4096,
-            heads=32,
-            kv_heads=8,
-            head=128,
-            ffn_hidden=14336,
-            vocabulary=128_256,
-            source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
-            stated_parameters=8.03e9,
-        ),
-        "llama-3-70b": ModelShape(
+        "llama-3-8b": _LLAMA_3,
+        "llama-3-70b": replace(
+            _LLAMA_3,
             layers=80,
             hidden=8192,
             heads=64,
-            kv_heads=8,
-            head=128,
             ffn_hidden=28672,
-            vocabulary=128_256,
-            source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
             stated_parameters=70.6e9,
         ),
-        "llama-3-405b": ModelShape(
+        "llama-3-405b": replace(
+            _LLAMA_3,
             layers=126,
             hidden=16384,
             heads=128,
-            kv_heads=8,
-            head=128,
             ffn_hidden=53248,
-            vocabulary=128_256,
-            source="Llama 3, arXiv:2407.21783, table 3; config.json of the release",
             stated_parameters=405.9e9,
         ),
         "gpt-3-175b": ModelShape(
@@ -197,30 +220,14 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             source="GPT-3, arXiv:2005.14165, table 2.1",
             stated_parameters=175e9,
         ),
-        "mixtral-8x7b": ModelShape(
-            layers=32,
-            hidden=4096,
-            heads=32,
-            kv_heads=8,
-            head=128,
-            ffn_hidden=14336,
-            vocabulary=32_000,
-            experts=8,
-            top_k=2,
-            expert_hidden=14336,
-            source="Mixtral, arXiv:2401.04088, table 1",
-            stated_parameters=46.7e9,
-        ),
-        "mixtral-8x22b": ModelShape(
+        "mixtral-8x7b": _MIXTRAL,
+        "mixtral-8x22b": replace(
+            _MIXTRAL,
             layers=56,
             hidden=6144,
             heads=48,
-            kv_heads=8,
-            head=128,
             ffn_hidden=16384,
             vocabulary=32_768,
-            experts=8,
-            top_k=2,
             expert_hidden=16384,
             source="config.json and model card of Mixtral-8x22B-v0.3",
             stated_parameters=141e9,
@@ -245,33 +252,9 @@ MODELS: Final[Mapping[str, ModelShape]] = MappingProxyType(
             "that predicts a second token",
             stated_parameters=671e9,
         ),
-        "gpt-oss-20b": ModelShape(
-            layers=24,
-            hidden=2880,
-            heads=64,
-            kv_heads=8,
-            head=64,
-            ffn_hidden=2880,
-            vocabulary=201_088,
-            experts=32,
-            top_k=4,
-            expert_hidden=2880,
-            source="gpt-oss model card, arXiv:2508.10925, section 2",
-            stated_parameters=20.9e9,
-        ),
-        "gpt-oss-120b": ModelShape(
-            layers=36,
-            hidden=2880,
-            heads=64,
-            kv_heads=8,
-            head=64,
-            ffn_hidden=2880,
-            vocabulary=201_088,
-            experts=128,
-            top_k=4,
-            expert_hidden=2880,
-            source="gpt-oss model card, arXiv:2508.10925, section 2",
-            stated_parameters=116.8e9,
+        "gpt-oss-20b": _GPT_OSS,
+        "gpt-oss-120b": replace(
+            _GPT_OSS, layers=36, experts=128, stated_parameters=116.8e9
         ),
     }
 )

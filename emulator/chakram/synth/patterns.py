@@ -64,14 +64,6 @@ class Pattern:
     gap_ns: int = 0
 
 
-def incast(*, receivers: Sequence[int], fan_in: int, nranks: int) -> list[list[int]]:
-    """Return the senders of each repeat: the *fan_in* ranks behind the receiver."""
-    return [
-        [(receiver + away) % nranks for away in range(1, fan_in + 1)]
-        for receiver in receivers
-    ]
-
-
 def derangement(nranks: int, random: Random) -> list[int]:
     """Return a random destination for every rank, nobody's own, no two the same.
 
@@ -83,11 +75,6 @@ def derangement(nranks: int, random: Random) -> list[int]:
         random.shuffle(order)
         if all(rank != destination for rank, destination in enumerate(order)):
             return order
-
-
-def shifted(nranks: int, by: int) -> list[int]:
-    """Return destinations *by* ranks further, cyclically."""
-    return [(rank + by) % nranks for rank in range(nranks)]
 
 
 def synthesize_pattern(pattern: Pattern) -> Synthesis:

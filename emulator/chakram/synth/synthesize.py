@@ -14,9 +14,7 @@ from chakram.synth.patterns import (
     Pattern,
     derangement,
     drawn_size,
-    incast,
     random_messages,
-    shifted,
     synthesize_collectives,
     synthesize_pattern,
 )
@@ -24,7 +22,6 @@ from chakram.synth.recorded_splits import read_splits
 from chakram.synth.routing import LawRouter, RecordedRouter
 from chakram.synth.settings import (
     SIZE_DISTRIBUTIONS,
-    AllToAllTrace,
     CollectivesTrace,
     DenseTrace,
     IncastTrace,
@@ -35,10 +32,11 @@ from chakram.synth.settings import (
     PermutationTrace,
     RandomPairsTrace,
 )
+from chakram.synth.settings.patterns import PatternTrace
 from chakram.synth.training import synthesize_training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from random import Random
 
     from chakram.synth.program import Synthesis
@@ -103,73 +101,57 @@ def _random(seed: int, purpose: str) -> Random:
 
 
 def _pattern(trace: SynthTrace) -> Pattern:
-    match trace:
-        case IncastTrace():
-            receivers = [
-                (trace.receiver + (number if trace.rotate else 0)) % trace.ranks
-                for number in range(trace.repeats)
-            ]
-            senders = incast(
-                receivers=receivers, fan_in=trace.senders, nranks=trace.ranks
-            )
-            repeats = [
-                [Message(sender, receiver, trace.size_bytes) for sender in repeat]
-                for receiver, repeat in zip(receivers, senders, strict=True)
-            ]
-        case PermutationTrace():
-            repeats = [
-                [
-                    Message(rank, destination, trace.size_bytes)
-                    for rank, destination in enumerate(_permutation(trace, number))
-                ]
-                for number in range(trace.repeats)
-            ]
-        case AllToAllTrace():
-            # Neighbours first, so that no rank is everybody's first destination.
-            messages = [
-                Message(rank, (rank + away) % trace.ranks, trace.size_bytes)
-                for rank in range(trace.ranks)
-                for away in range(1, trace.ranks)
-            ]
-            repeats = [messages] * trace.repeats
-        case OneToAllTrace():
-            messages = [
-                Message(trace.sender, (trace.sender + away) % trace.ranks, size)
-                for size in [trace.size_bytes]
-                for away in range(1, trace.ranks)
-            ]
-            repeats = [messages] * trace.repeats
-        case RandomPairsTrace():
-            messages = random_messages(
-                nranks=trace.ranks,
-                count=trace.messages,
-                size=_sizes(trace),
-                mean_gap_ns=trace.mean_gap_ns,
-                random=_random(trace.seed, "pairs"),
-            )
-            return Pattern(
-                kind=trace.synth,
-                nranks=trace.ranks,
-                repeats=[messages],
-                one_at_a_time=not trace.mean_gap_ns,
-            )
-        case _:
-            raise TypeError(f"{type(trace).__name__} is no pattern")
+    if isinstance(trace, RandomPairsTrace):
+        messages = random_messages(
+            nranks=trace.ranks,
+            count=trace.messages,
+            size=_sizes(trace),
+            mean_gap_ns=trace.mean_gap_ns,
+            random=_random(trace.seed, "pairs"),
+        )
+        return Pattern(
+            kind=trace.synth,
+            nranks=trace.ranks,
+            repeats=[messages],
+            one_at_a_time=not trace.mean_gap_ns,
+        )
+    if not isinstance(trace, PatternTrace):
+        raise TypeError(f"{type(trace).__name__} is no pattern")
     return Pattern(
         kind=trace.synth,
         nranks=trace.ranks,
-        repeats=repeats,
+        repeats=[
+            [Message(*pair, trace.size_bytes) for pair in _pairs(trace, number)]
+            for number in range(trace.repeats)
+        ],
         barrier=trace.barrier,
         one_at_a_time=getattr(trace, "one_at_a_time", False),
         gap_ns=trace.gap_ns,
     )
 
 
-def _permutation(trace: PermutationTrace, number: int) -> list[int]:
-    if trace.order == "shift":
-        return shifted(trace.ranks, trace.shift)
-    drawn = 0 if trace.keep else number
-    return derangement(trace.ranks, _random(trace.seed, f"permutation {drawn}"))
+def _pairs(trace: PatternTrace, number: int) -> list[tuple[int, int]]:
+    """Return who sends to whom in one repeat, in the order in which ranks post."""
+    ranks = trace.ranks
+    senders: Iterable[int] = range(ranks)
+    match trace:
+        case IncastTrace():
+            receiver = (trace.receiver + (number if trace.rotate else 0)) % ranks
+            behind = range(receiver + 1, receiver + trace.senders + 1)
+            return [(sender % ranks, receiver) for sender in behind]
+        case PermutationTrace(order="shift"):
+            return [(rank, (rank + trace.shift) % ranks) for rank in senders]
+        case PermutationTrace():
+            draw = _random(trace.seed, f"permutation {0 if trace.keep else number}")
+            return list(enumerate(derangement(ranks, draw)))
+        case OneToAllTrace():
+            senders = (trace.sender,)
+    # Neighbours first, so that no rank is everybody's first destination.
+    return [
+        (sender, (sender + away) % ranks)
+        for sender in senders
+        for away in range(1, ranks)
+    ]
 
 
 def _sizes(trace: RandomPairsTrace) -> Callable[[Random], int]:

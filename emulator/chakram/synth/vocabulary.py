@@ -42,7 +42,7 @@ class VocabularyProgram:
             return after
         name = f"{prefix}embedding.forward"
         last = self._rank.compute(name, after, touched_bytes=s.activation_bytes)
-        return self._sum(name, last)
+        return self._layers.scatter(name, last)
 
     def embed_backward(self, prefix: str, after: After) -> After:
         """Add the embedding backward."""
@@ -50,7 +50,7 @@ class VocabularyProgram:
         if not self.weights:
             return after
         name = f"{prefix}embedding.backward"
-        last = self._gather(f"{name}.gather", after)
+        last = self._layers.gather(name, after)
         return self._rank.compute(name, last, touched_bytes=s.activation_bytes)
 
     def output(self, prefix: str, after: After) -> After:
@@ -58,7 +58,7 @@ class VocabularyProgram:
         if not self.weights:
             return after
         name = f"{prefix}output.forward"
-        return self._scores(name, self._gather(f"{name}.gather", after), 1)
+        return self._scores(name, self._layers.gather(name, after), 1)
 
     def loss(self, prefix: str, after: After) -> After:
         """Add the loss."""
@@ -74,8 +74,8 @@ class VocabularyProgram:
         if not self.weights:
             return after
         name = f"{prefix}output.backward"
-        last = self._gather(f"{name}.gather_input", after)
-        return self._sum(name, self._scores(name, last, BACKWARD_FACTOR))
+        last = self._layers.gather(name, after, "gather_input")
+        return self._layers.scatter(name, self._scores(name, last, BACKWARD_FACTOR))
 
     def gather_scores(self, prefix: str, after: After, tokens: int) -> After:
         """Add the all-gather of the scores of *tokens*, as inference needs them."""
@@ -84,20 +84,6 @@ class VocabularyProgram:
             return after
         part = tokens * s.shape.vocabulary // s.tp * s.bytes_per_element
         return self._layers.gather_shards(f"{prefix}output.gather", after, part)
-
-    def _gather(self, name: str, after: After) -> After:
-        s = self._settings
-        if not s.sequence_parallel:
-            return after
-        return self._layers.gather_shards(name, after, s.shard_bytes)
-
-    def _sum(self, name: str, after: After) -> After:
-        s = self._settings
-        if s.sequence_parallel:
-            return self._layers.scatter_sum(
-                f"{name}.scatter", after, s.activation_bytes
-            )
-        return self._layers.sum_up(f"{name}.sum", after, s.activation_bytes)
 
     def _scores(self, name: str, after: After, factor: int) -> After:
         s = self._settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
@@ -185,38 +186,41 @@ class ModelTrace(SynthTrace):
         default_experts: int = 0,
     ) -> ModelShape:
         """Return the model, with *heads* where it does not say how many."""
-        known = MODELS.get(self.model) if self.model is not None else None
-        hidden = self.hidden or (known.hidden if known else 256)
-        given_heads = self.heads or (known.heads if known else heads)
-        kv_heads = self.kv_heads or (known.kv_heads if known else given_heads)
-        resized = known is None or self.hidden is not None or self.heads is not None
-        head = hidden // given_heads if resized or known is None else known.head
-        ffn = self.ffn_hidden or (known.ffn_hidden if known else 1024)
-        expert = self.ffn_hidden or (
-            known.expert_hidden or known.ffn_hidden if known else 1024
+        known = MODELS[self.model] if self.model is not None else None
+        base = known or ModelShape(
+            layers=4,
+            hidden=256,
+            heads=heads,
+            kv_heads=self.heads or heads,
+            head=1,
+            ffn_hidden=1024,
+            ffn_matrices=2,
+            experts=default_experts,
+            top_k=2,
         )
-        count = experts or (known.experts if known else default_experts)
-        if not default_experts:
-            count = 0
-        chosen = top_k or (known.top_k if known else 2)
-        return ModelShape(
-            layers=self.layers or (known.layers if known else 4),
+        hidden, own_heads = self.hidden or base.hidden, self.heads or base.heads
+        resized = known is None or self.hidden is not None or self.heads is not None
+        count = (experts or base.experts) if default_experts else 0
+        return replace(
+            base,
+            layers=self.layers or base.layers,
             hidden=hidden,
-            heads=given_heads,
-            kv_heads=kv_heads,
-            head=max(1, head),
-            ffn_hidden=ffn,
-            ffn_matrices=self.ffn_matrices or (known.ffn_matrices if known else 2),
-            vocabulary=self.vocabulary
-            if self.vocabulary is not None
-            else (known.vocabulary if known else 0),
-            tied=known.tied if known else False,
+            heads=own_heads,
+            kv_heads=self.kv_heads or base.kv_heads,
+            head=max(1, hidden // own_heads) if resized else base.head,
+            ffn_hidden=self.ffn_hidden or base.ffn_hidden,
+            ffn_matrices=self.ffn_matrices or base.ffn_matrices,
+            vocabulary=base.vocabulary if self.vocabulary is None else self.vocabulary,
             experts=count,
-            top_k=chosen if count else 0,
-            expert_hidden=expert if count else 0,
-            shared_experts=known.shared_experts if known and count else 0,
-            dense_layers=known.dense_layers if known and count else 0,
-            latent=known.latent if known and not resized else None,
+            top_k=(top_k or base.top_k) if count else 0,
+            expert_hidden=(self.ffn_hidden or base.expert_hidden or base.ffn_hidden)
+            if count
+            else 0,
+            shared_experts=base.shared_experts if count else 0,
+            dense_layers=base.dense_layers if count else 0,
+            latent=None if resized else base.latent,
+            source="",
+            stated_parameters=0,
         )
 
     @property
