@@ -14,8 +14,8 @@ from chakram.plan.plan import (
     QueuePairPlan,
     RankPlan,
     RunSettings,
-    TransportPlan,
 )
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram, program_of
 from chakram.testing.ends import pair_plan, port_plan
 from chakram.testing.plans import collective, program

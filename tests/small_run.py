@@ -18,8 +18,8 @@ from chakram.plan.plan import (
     Plan,
     RankPlan,
     RunSettings,
-    TransportPlan,
 )
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,

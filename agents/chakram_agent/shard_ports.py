@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chakram.control.protocol_messages import pb
-    from chakram.plan.plan import AgentPlan, PortPlan, TransportPlan
+    from chakram.plan.plan import AgentPlan, PortPlan
+    from chakram.plan.transport import TransportPlan
     from chakram_agent.dataplane.loop import Line
     from chakram_agent.policy import Policy
 

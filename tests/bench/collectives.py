@@ -23,7 +23,8 @@ from chakram.collectives.groups import world_group
 from chakram.errors import ChakramError
 from chakram.fabric.netns import enter_namespace
 from chakram.plan.burst_rule import ack_interval_packets, burst_packets, window_bytes
-from chakram.plan.plan import RunSettings, TransportPlan
+from chakram.plan.plan import RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation
 from chakram.testing.plans import collective, program, share_rows
 

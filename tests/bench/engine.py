@@ -23,7 +23,8 @@ from chakram._compiled import status
 from chakram.collectives.groups import world_group
 from chakram.errors import RunFailed
 from chakram.fabric.shapes import single_switch
-from chakram.plan.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram
 from chakram.results.counters import FCT_BUCKET_BOUNDS_NS
 from chakram.testing.plans import (

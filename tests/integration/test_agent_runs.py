@@ -34,7 +34,8 @@ from chakram.errors import (
     UnexpectedEvent,
 )
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import PlugInUse, RunSettings, TransportPlan
+from chakram.plan.plan import PlugInUse, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.results.counters import fct_histograms, slot
 from chakram.results.records import (
     CAUSE_MESSAGE,

@@ -18,7 +18,8 @@ import pytest
 from chakram.control.codec import encode_plan
 from chakram.control.event_codec import decode_progress, decode_rows
 from chakram.control.protocol_messages import pb
-from chakram.plan.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.results.counters import slot
 from chakram.results.records import PORT_FIELDS, QUEUE_PAIR_FIELDS, RecordRows
 from chakram_agent import pipe as pipe_module

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from chakram.plan.faults import FaultAction, PacketFault
-from chakram.plan.plan import RunSettings, TransportPlan
+from chakram.plan.plan import RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.results.statistics import PortStatistics
 from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane.loop import DataPlane

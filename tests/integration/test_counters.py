@@ -17,7 +17,8 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
 from chakram.plan.faults import MAX_FAULTS, FaultAction, PacketFault
-from chakram.plan.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.results.counters import (
     COUNTER_NAMES,
     DISTRIBUTIONS,

@@ -11,7 +11,8 @@ from random import Random
 import pytest
 
 from chakram.errors import PeerError, PlanError
-from chakram.plan.plan import PortPlan, QueuePairPlan, RunSettings, TransportPlan
+from chakram.plan.plan import PortPlan, QueuePairPlan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.replay.endpoint import Endpoint
 from chakram.roce.constants import NO_IMMEDIATE
 from chakram.roce.events import MessageReceived, SendCompleted

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import pytest
 
 from chakram.plan.faults import FaultAction, PacketFault
-from chakram.plan.plan import AgentPlan, RunSettings, TransportPlan
+from chakram.plan.plan import AgentPlan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane import loop, opening, udp

@@ -9,7 +9,8 @@ import time
 import pytest
 
 from chakram.addresses import address_halves
-from chakram.plan.plan import AgentPlan, PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan import AgentPlan, PortPlan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane

@@ -18,7 +18,8 @@ from chakram.controller.predictions import bounds, simulate
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Topology
 from chakram.plan.placement import place
-from chakram.plan.plan import Plan, RunSettings, TransportPlan
+from chakram.plan.plan import Plan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.switch.ecmp import DrawnPaths
 from chakram.testing.graphs import collective, job

@@ -13,7 +13,8 @@ import pytest
 
 from chakram.fabric.shapes import single_switch
 from chakram.plan.faults import FaultAction, PacketFault
-from chakram.plan.plan import Plan, RunSettings, TransportPlan
+from chakram.plan.plan import Plan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.results.records import RecordRows
 from chakram.testing.plans import collective, share_rows, world_plan

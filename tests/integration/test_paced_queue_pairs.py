@@ -10,7 +10,8 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import Topology
-from chakram.plan.plan import Plan, RunSettings, TransportPlan
+from chakram.plan.plan import Plan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.port import PortEngine

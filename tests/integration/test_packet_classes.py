@@ -8,7 +8,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from chakram.plan.plan import TransportPlan
+from chakram.plan.transport import TransportPlan
 from chakram.roce.constants import BurstKind
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.loop import DataPlane

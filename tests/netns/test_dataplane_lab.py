@@ -16,7 +16,8 @@ from chakram.control.events import CountersSnapshot, Finished
 from chakram.errors import FabricError
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
-from chakram.plan.plan import AgentPlan, TransportPlan
+from chakram.plan.plan import AgentPlan
+from chakram.plan.transport import TransportPlan
 from chakram.results.counters import INVALID, slot
 from chakram.roce.icrc import ip_icrc
 from chakram.roce.opcodes import Opcode

@@ -14,7 +14,7 @@ import pytest
 from chakram.errors import AgentError
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
-from chakram.plan.plan import TransportPlan
+from chakram.plan.transport import TransportPlan
 from chakram_agent.dataplane import udp, udp_sockets
 from chakram_agent.dataplane.loop import DataPlane
 from chakram_agent.policy import Policy

@@ -10,7 +10,7 @@ import pytest
 
 from chakram.fabric.lab import start_lab
 from chakram.fabric.netns import run_in_namespace
-from chakram.plan.plan import TransportPlan
+from chakram.plan.transport import TransportPlan
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane import udp
 from chakram_agent.dataplane.port import PortOptions

@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chakram.fabric.shapes import clos, single_switch
-from chakram.plan.plan import RunSettings, TransportPlan
+from chakram.plan.plan import RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import simulate_plan
 from chakram.program.operations import RankProgram
 from chakram.testing.jobs import jobs

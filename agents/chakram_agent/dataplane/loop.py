@@ -22,7 +22,7 @@ from chakram.roce.histogram import Histogram
 from chakram.roce.wire import WireEncoder
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import TransportPlan
+    from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.port import PortEngine
     from chakram_agent.dataplane.burst_port import Port

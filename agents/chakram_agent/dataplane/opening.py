@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Collection
 
-    from chakram.plan.plan import TransportPlan
+    from chakram.plan.transport import TransportPlan
     from chakram.replay.endpoint import Endpoint
     from chakram_agent.dataplane.port import Port
     from chakram_agent.policy import Policy

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from chakram.fields import MAX_NAMES, AtMost, Name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +25,8 @@ class ProcessGroup:
     position in a ring.
     """
 
-    name: str
-    ranks: tuple[int, ...]
+    name: Name
+    ranks: Annotated[tuple[int, ...], AtMost(MAX_NAMES)]
 
     def __post_init__(self) -> None:
         if not self.ranks:

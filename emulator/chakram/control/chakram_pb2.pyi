@@ -438,13 +438,13 @@ class Progress(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COUNTER_FIELD_NUMBER: _builtins.int
-    RANKS_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
     WAITING_FOR_FIELD_NUMBER: _builtins.int
     FOREIGN_FIELD_NUMBER: _builtins.int
     counter: _builtins.int
     """grows with every message and iteration that ends"""
     @_builtins.property
-    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankProgress]: ...
+    def iterations(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankProgress]: ...
     @_builtins.property
     def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """one sentence per rank, when nothing moves"""
@@ -457,13 +457,13 @@ class Progress(_message.Message):
         self,
         *,
         counter: _builtins.int = ...,
-        ranks: _abc.Iterable[Global___RankProgress] | None = ...,
+        iterations: _abc.Iterable[Global___RankProgress] | None = ...,
         waiting_for: _abc.Iterable[_builtins.str] | None = ...,
         foreign: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter", b"counter", "foreign", b"foreign", "ranks", b"ranks", "waiting_for", b"waiting_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counter", b"counter", "foreign", b"foreign", "iterations", b"iterations", "waiting_for", b"waiting_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

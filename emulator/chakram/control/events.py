@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+from chakram.fields import Clipped, Rows
 from chakram.results.counters import TOTAL_SLOTS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from chakram.results.records import RecordRows
+from chakram.results.records import RecordRows
 
 __all__ = [
     "AgentDescription",
@@ -23,8 +21,12 @@ __all__ = [
     "PhaseChanged",
     "Progress",
     "RecordBatch",
+    "Sentences",
     "ShardLoad",
 ]
+
+Sentences = Annotated[tuple[str, ...], Clipped(64, 2000)]
+"""For people: more than anybody reads is left out on the way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,8 @@ class Progress:
     time_ns: int
     counter: int
     iterations: tuple[tuple[int, int], ...]
-    waiting_for: tuple[str, ...] = ()
-    foreign: tuple[str, ...] = ()
+    waiting_for: Sentences = ()
+    foreign: Sentences = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,7 @@ class CountersSnapshot:
     """
 
     time_ns: int
-    values: Sequence[int] = field(
+    values: Annotated[Sequence[int], Rows(TOTAL_SLOTS, is_one=True)] = field(
         default_factory=lambda: array("q", bytes(8 * TOTAL_SLOTS))
     )
     loads: tuple[ShardLoad, ...] = ()
@@ -174,7 +176,7 @@ class Failed:
 
     time_ns: int
     reason: str
-    waiting_for: tuple[str, ...] = ()
+    waiting_for: Sentences = ()
 
 
 AgentEvent = (

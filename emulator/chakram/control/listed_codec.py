@@ -13,23 +13,26 @@ from chakram.collectives.algorithms.listed import (
     ListedTransfer,
     check_listed,
 )
-from chakram.control.field_checks import (
-    Fault,
-    between,
-    check_count,
-    collective_op,
-    name_text,
-    size,
-)
+from chakram.collectives.ops import CollectiveOp
 from chakram.control.protocol_messages import pb
+from chakram.fields import AtMost, Fault, Name, Size, Within, declared, inside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["decode_listed", "encode_listed"]
+__all__ = ["collective_op", "decode_listed", "encode_listed"]
 
 _MAX_RUNS = 1 << 20
-_MAX_CHANNELS = 1 << 10
+_CHANNEL = Within(0, 1 << 10)
+_SIZE = declared(Size)
+
+
+def collective_op(name: str) -> CollectiveOp:
+    """Return the collective of a name; Fault if there is none."""
+    try:
+        return CollectiveOp(name)
+    except ValueError:
+        raise Fault("", f"{name[:40]!r} is no collective") from None
 
 
 def encode_listed(how: ListedAlgorithm) -> pb.ListedAlgorithm:
@@ -65,12 +68,15 @@ def encode_listed(how: ListedAlgorithm) -> pb.ListedAlgorithm:
 
 def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
     """Return the algorithm of a message; Fault if it is wrong."""
-    check_count("steps", message.steps, MAX_LISTED)
-    check_count("runs", message.runs, 2 * _MAX_RUNS)
-    check_count("after", message.after, _MAX_RUNS)
-    op = collective_op("op", message.op)
-    nranks = between("nranks", message.nranks, 2, 1 << 16)
-    nparts = between("nparts", message.nparts, 1, MAX_PARTS)
+    for name, most in (
+        ("steps", MAX_LISTED),
+        ("runs", 2 * _MAX_RUNS),
+        ("after", _MAX_RUNS),
+    ):
+        inside(name, getattr(message, name), AtMost(most).take)
+    op = inside("op", message.op, collective_op)
+    nranks = inside("nranks", message.nranks, Within(2, 1 << 16).take)
+    nparts = inside("nparts", message.nparts, Within(1, MAX_PARTS).take)
     count = len(message.steps)
     channels = message.channels or [0] * count
     sizes = message.sizes or [None] * count
@@ -92,12 +98,12 @@ def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
             step=message.steps[place],
             src=message.sources[place],
             dst=message.destinations[place],
-            channel=between("channels", channels[place], 0, _MAX_CHANNELS),
+            channel=inside("channels", channels[place], _CHANNEL.take),
             parts=tuple(
                 (message.runs[2 * run], message.runs[2 * run + 1])
                 for run in runs[place]
             ),
-            nbytes=None if sizes[place] is None else size("sizes", sizes[place] or 0),
+            nbytes=sizes[place] and inside("sizes", sizes[place], *_SIZE.takers),
             reduce=message.reduces[place],
             after=tuple(place - message.after[back] for back in after[place]),
         )
@@ -107,10 +113,10 @@ def decode_listed(message: pb.ListedAlgorithm) -> ListedAlgorithm:
     if problems:
         raise Fault("steps", problems[0])
     return ListedAlgorithm(
-        name=name_text("name", message.name),
+        name=inside("name", message.name, *declared(Name).takers),
         op=op,
         nranks=nranks,
-        root=between("root", message.root, 0, nranks - 1),
+        root=inside("root", message.root, Within(0, nranks - 1).take),
         nparts=nparts,
         transfers=transfers,
     )

@@ -10,25 +10,17 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Annotated, Final
 
 from google.protobuf.message import DecodeError
 
-from chakram.control.field_checks import (
-    Fault,
-    check_count,
-    inside,
-    name_text,
-    rows,
-    text,
-)
+from chakram.control.mapper import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
 from chakram.control.protocol_messages import plan_pb
 from chakram.errors import PlanError
+from chakram.fields import AtMost, Clipped, Fault, Name, Text, inside, rows
 from chakram.program.check import check_job
-
-if TYPE_CHECKING:
-    from chakram.program.operations import RankProgram
+from chakram.program.operations import RankProgram
 
 __all__ = [
     "MAX_FILE_BYTES",
@@ -44,9 +36,7 @@ MAGIC: Final = b"chakram plan 3\n"
 
 MAX_FILE_BYTES: Final = 2**30
 _MAX_JOBS = 256
-_MAX_INPUTS = 2**17
 _MAX_WARNINGS = 2**12
-_MAX_WARNING = 2**14
 
 _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 
@@ -55,7 +45,7 @@ _SAVE_AGAIN = "save it again with `chakram plan ... --save`"
 class SavedInput:
     """A file that programs were made from, and when it was last changed."""
 
-    path: str
+    path: Name
     size_bytes: int
     changed_ns: int
 
@@ -67,13 +57,15 @@ class SavedJob:
     ``settings`` is the digest of what the programs depend on in the experiment.
     """
 
-    name: str
-    settings: str
-    trace: str
-    producer: str
-    digest: str
+    name: Name
+    settings: Text
+    trace: Text
+    producer: Text
+    digest: Text
     nodes: int
-    warnings: tuple[str, ...]
+    warnings: Annotated[
+        tuple[str, ...], AtMost(_MAX_WARNINGS), Clipped(_MAX_WARNINGS, 2**14)
+    ]
     programs: tuple[RankProgram, ...]
 
 
@@ -81,23 +73,22 @@ class SavedJob:
 class SavedPlan:
     """What a file holds; ``made_by`` is the version of chakram that wrote it."""
 
-    made_by: str
+    made_by: Text
     jobs: tuple[SavedJob, ...]
-    inputs: tuple[SavedInput, ...]
+    inputs: Annotated[tuple[SavedInput, ...], AtMost(2**17)]
+
+
+_PLANS = Mapper(SavedPlan, plan_pb.PlanFile, without=["jobs"], beyond=["jobs"])
+_JOBS = Mapper(SavedJob, plan_pb.SavedJob, without=["programs"], beyond=["programs"])
 
 
 def encode(plan: SavedPlan) -> bytes:
     """Return the bytes of a file."""
-    message = plan_pb.PlanFile(
-        made_by=plan.made_by,
-        jobs=[_encode_job(job) for job in plan.jobs],
-        inputs=[
-            plan_pb.SavedInput(
-                path=each.path, size_bytes=each.size_bytes, changed_ns=each.changed_ns
-            )
-            for each in plan.inputs
-        ],
-    )
+    message = _PLANS.encode(plan)
+    for job in plan.jobs:
+        encoded = _JOBS.encode(job)
+        encoded.programs.CopyFrom(encode_programs(job.name, job.programs))
+        message.jobs.append(encoded)
     body = message.SerializeToString(deterministic=True)
     return MAGIC + hashlib.sha256(body).digest() + body
 
@@ -125,38 +116,13 @@ def decode(data: bytes, *, where: str) -> SavedPlan:
     except DecodeError as error:
         raise PlanError(where, "is damaged: it is no message", _SAVE_AGAIN) from error
     try:
-        return SavedPlan(
-            made_by=text("made_by", message.made_by),
-            jobs=rows("jobs", message.jobs, _decode_job, most=_MAX_JOBS),
-            inputs=rows("inputs", message.inputs, _decode_input, most=_MAX_INPUTS),
-        )
+        jobs = rows("jobs", message.jobs, _decode_job, most=_MAX_JOBS)
+        return _PLANS.decode(message, jobs=jobs)
     except Fault as fault:
         raise PlanError(f"{where}: {fault.path}", fault.found, fault.hint) from None
 
 
-def _decode_input(message: plan_pb.SavedInput) -> SavedInput:
-    return SavedInput(
-        path=name_text("path", message.path),
-        size_bytes=message.size_bytes,
-        changed_ns=message.changed_ns,
-    )
-
-
-def _encode_job(job: SavedJob) -> plan_pb.SavedJob:
-    return plan_pb.SavedJob(
-        name=job.name,
-        settings=job.settings,
-        trace=job.trace,
-        producer=job.producer,
-        digest=job.digest,
-        nodes=job.nodes,
-        warnings=job.warnings,
-        programs=encode_programs(job.name, job.programs),
-    )
-
-
 def _decode_job(message: plan_pb.SavedJob) -> SavedJob:
-    name = name_text("name", message.name)
     programs = inside(
         "programs",
         message.programs,
@@ -166,18 +132,8 @@ def _decode_job(message: plan_pb.SavedJob) -> SavedJob:
     ranks = [program.rank for program in programs]
     if not ranks or ranks != sorted(set(ranks)):
         raise Fault("programs", "their ranks do not ascend")
-    if message.programs.job != name:
+    if message.programs.job != message.name:
         raise Fault("programs", f"are of job {message.programs.job!r}")
     for problem in check_job(programs):
         raise Fault("programs", problem)
-    check_count("warnings", message.warnings, _MAX_WARNINGS)
-    return SavedJob(
-        name=name,
-        settings=text("settings", message.settings),
-        trace=text("trace", message.trace),
-        producer=text("producer", message.producer),
-        digest=text("digest", message.digest),
-        nodes=message.nodes,
-        warnings=tuple(each[:_MAX_WARNING] for each in message.warnings),
-        programs=programs,
-    )
+    return _JOBS.decode(message, programs=programs)

@@ -7,27 +7,28 @@ groups and splits many times.
 
 from __future__ import annotations
 
-import sys
 from array import array
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from chakram.collectives.algorithms.listed import MAX_PARTS
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.splits import Splits
-from chakram.control.field_checks import (
+from chakram.control.listed_codec import collective_op, decode_listed, encode_listed
+from chakram.control.mapper import Mapper, pack_numbers, unpack_numbers
+from chakram.control.protocol_messages import pb
+from chakram.fields import (
     MAX_NAMES,
     MAX_TEXT,
+    AtMost,
     Fault,
-    between,
-    check_count,
-    collective_op,
-    name_text,
+    Name,
+    Size,
+    Text,
+    Within,
+    declared,
+    inside,
     rows,
-    size,
-    text,
 )
-from chakram.control.listed_codec import decode_listed, encode_listed
-from chakram.control.protocol_messages import pb
 from chakram.program.check import ProgramChecks, are_ends, largest
 from chakram.program.columns import COLLECTIVE, RECEIVE, OperationColumns
 from chakram.program.operations import RankProgram, RankSplits
@@ -79,6 +80,10 @@ _COLUMNS: Final = (
 
 _MAY_BE_EMPTY = ("starts_ns", "splits")
 
+_GROUPS = Mapper(ProcessGroup, pb.ProcessGroup)
+_RANK = Within(0, MAX_NAMES)
+(_SIZE,) = declared(Size).takers
+
 _T = TypeVar("_T")
 
 
@@ -105,7 +110,7 @@ def encode_programs(job: str, programs: Sequence[RankProgram]) -> pb.JobPrograms
         message.columns = place_of[id(program.columns)]
     return pb.JobPrograms(
         job=job,
-        groups=[pb.ProcessGroup(name=each.name, ranks=each.ranks) for each in groups],
+        groups=map(_GROUPS.encode, groups),
         columns=[_encode_columns(each) for each in columns.values()],
         splits=[
             pb.RankSplits(
@@ -128,21 +133,14 @@ def _encode_columns(columns: OperationColumns) -> pb.OperationColumns:
     return pb.OperationColumns(
         kinds=columns.kinds,
         names=columns.names,
-        dependencies=_bytes(columns.dependencies),
+        dependencies=pack_numbers(columns.dependencies, "I"),
         without_node=sorted(columns.without_node),
         all_algorithms=[
             pb.OperationAlgorithm(op=op.value, algorithm=algorithm)
             for op, algorithm in columns.all_algorithms
         ],
-        **{name: _bytes(getattr(columns, name)) for name, _ in _COLUMNS},
+        **{name: pack_numbers(getattr(columns, name), code) for name, code in _COLUMNS},
     )
-
-
-def _bytes(column: Column) -> bytes:
-    if sys.byteorder == "big":
-        column = column[:]
-        column.byteswap()
-    return column.tobytes()
 
 
 def decode_programs(
@@ -155,8 +153,8 @@ def decode_programs(
         is_checked: Leave out whether the programs are whole: whoever handed them over
             has seen to it, or sees to it later.
     """
-    job = name_text("job", message.job)
-    groups = rows("groups", message.groups, decode_group, most=_MAX_GROUPS)
+    job = inside("job", message.job, *declared(Name).takers)
+    groups = rows("groups", message.groups, _GROUPS.decode, most=_MAX_GROUPS)
     if len({group.name for group in groups}) != len(groups):
         raise Fault("groups", "two process groups have one name")
     columns = rows("columns", message.columns, decode_columns, most=MAX_RANKS)
@@ -167,13 +165,12 @@ def decode_programs(
     checks = ProgramChecks()
 
     def decode_program(each: pb.RankProgram) -> RankProgram:
-        check_count("peers", each.peers, MAX_NAMES)
         program = RankProgram(
             job=job,
-            rank=between("rank", each.rank, 0, MAX_NAMES),
+            rank=inside("rank", each.rank, _RANK.take),
             groups=tuple(_chosen("groups", each.groups, groups)),
             columns=_chosen("columns", [each.columns], columns)[0],
-            peers=tuple(between("peers", peer, 0, MAX_NAMES) for peer in each.peers),
+            peers=rows("peers", each.peers, _RANK.take, most=MAX_NAMES),
             splits=tuple(_chosen("splits", each.splits, splits)),
             algorithms=tuple(_chosen("algorithms", each.algorithms, listed)),
         )
@@ -226,28 +223,16 @@ def _chosen(name: str, places: Sequence[int], items: Sequence[_T]) -> list[_T]:
     return [items[place] for place in places]
 
 
-def decode_group(message: pb.ProcessGroup) -> ProcessGroup:
-    """Return the process group of a message; Fault if it is wrong."""
-    check_count("ranks", message.ranks, MAX_NAMES)
-    try:
-        return ProcessGroup(
-            name=name_text("name", message.name), ranks=tuple(message.ranks)
-        )
-    except ValueError as error:
-        raise Fault("ranks", str(error)) from None
-
-
 def _decode_splits(message: pb.RankSplits) -> RankSplits:
-    check_count("sent_bytes", message.sent_bytes, MAX_NAMES)
-    check_count("received_bytes", message.received_bytes, MAX_NAMES)
-    check_count("passed_bytes", message.passed_bytes, MAX_PARTS)
-    return RankSplits(
-        Splits(
-            tuple(size("sent_bytes", part) for part in message.sent_bytes),
-            tuple(size("received_bytes", part) for part in message.received_bytes),
-        ),
-        tuple(size("passed_bytes", part) for part in message.passed_bytes),
+    sent, received, passed = (
+        rows(name, getattr(message, name), _SIZE, most=most)
+        for name, most in (
+            ("sent_bytes", MAX_NAMES),
+            ("received_bytes", MAX_NAMES),
+            ("passed_bytes", MAX_PARTS),
+        )
     )
+    return RankSplits(Splits(sent, received), passed)
 
 
 def decode_columns(message: pb.OperationColumns) -> OperationColumns:
@@ -256,7 +241,7 @@ def decode_columns(message: pb.OperationColumns) -> OperationColumns:
     Whether they fit a program says ``chakram.program.check``.
     """
     kinds = message.kinds
-    check_count("kinds", kinds, _MAX_OPERATIONS)
+    inside("kinds", kinds, AtMost(_MAX_OPERATIONS).take)
     if max(kinds, default=0) > RECEIVE:
         raise Fault("kinds", "an operation of no kind that this version knows")
     columns = {
@@ -308,20 +293,18 @@ def _check_names(names: bytes, ends: Column) -> None:
 
 
 def _decode_algorithm(message: pb.OperationAlgorithm) -> tuple[CollectiveOp, str]:
-    return collective_op("op", message.op), text("algorithm", message.algorithm)
+    op = inside("op", message.op, collective_op)
+    return op, inside("algorithm", message.algorithm, *declared(Text).takers)
 
 
 def _column(name: str, code: str, data: bytes, count: int | None = None) -> Column:
     """Return the numbers of a column; Fault if they are not *count*."""
-    column = array(code)
-    found, rest = divmod(len(data), column.itemsize)
+    width = array(code).itemsize
+    found, rest = divmod(len(data), width)
     if rest or found != (found if count is None else count):
-        wanted = f"numbers of {column.itemsize} bytes"
+        wanted = f"numbers of {width} bytes"
         raise Fault(
             name,
             f"{len(data)} bytes for {wanted if count is None else f'{count} {wanted}'}",
         )
-    column.frombytes(data)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
+    return unpack_numbers(data, code)

@@ -19,9 +19,10 @@ from chakram.plan.burst_rule import (
 )
 from chakram.plan.job_alone import job_alone
 from chakram.plan.placement import place
-from chakram.plan.plan import JobSettings, PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan import JobSettings, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import MAX_SHARDS, QueuePairLayout
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import POINT_TO_POINT
 from chakram.roce.congestion import CONTROLS
 from chakram.roce.constants import local_ack_timeout_ns

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.predictions import FlowIdeal
     from chakram.observe.message_columns import FairTimesOf, WaysOf
-    from chakram.plan.plan import RunSettings, TransportPlan
+    from chakram.plan.plan import RunSettings
+    from chakram.plan.transport import TransportPlan
     from chakram.results.run_records import CollectiveKey
 
 __all__ = [

@@ -9,8 +9,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Annotated
 
-__all__ = ["MAX_FAULTS", "PACKET_CLASSES", "PARTS", "FaultAction", "PacketFault"]
+from chakram.fields import (
+    MAX_NAMES,
+    MAX_TIME_NS,
+    Identifier,
+    Name,
+    OneOf,
+    Within,
+    check_fields,
+)
+from chakram.knobs import Knob
+
+__all__ = ["MAX_FAULTS", "PACKET_CLASSES", "FaultAction", "PacketFault"]
 
 MAX_FAULTS = 64
 """Packet faults of one run; what each has hit is counted in a slot of its own."""
@@ -50,96 +62,153 @@ PACKET_CLASSES = {
 """Classes of packets by opcode, as sets of bits; a NAK is not an ACK here."""
 
 
-PARTS = ("any", "header", "payload")
-"""Of a packet, from the BTH on: all of it, headers of the transport, what they lead."""
+Rank = Annotated[int, Within(0, MAX_NAMES - 1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketFault:
     """One fault, at every port that it fits.
 
-    Attributes:
-        action: What happens.
-        at_send: Whether the port that sends a packet does it, else the receiving one.
-        packets: Which ones, a key of `PACKET_CLASSES`.
-        job: Only packets of this job; None: of all.
-        source: Only packets that this rank sends; None: that any sends.
-        destination: Only packets to this rank; None: to any.
-        group: Only packets of queue pairs of this process group; None: of all.
-        channel: Only of this channel of an algorithm, from 0; None: of all.
-        queue_pair: Only of this one of the queue pairs between two ranks, from 0; None:
-            of all.
-        nth: Of the packets that fit, counted from 1 at each port, the one it happens
-            to; 0: it happens at random.
-        count: To so many in a row.
-        every: And again after so many packets from *nth* on; 0: not again.
-        probability: Share of the packets, if it happens at random.
-        delay_ns: How much later, for a delay; for a reordered packet how long at most
-            it waits for others to overtake it.
-        behind: How many packets overtake it.
-        part: Where a bit is flipped, one of `PARTS`; of a packet without payload always
-            in its headers.
+    Without `nth` it happens at random. None of job, ranks, group, channel and queue
+    pair: of any. Of a packet without payload a bit is always flipped in its headers.
 
     Raises:
-        ValueError: If the values do not fit together; it tells everything.
+        ValueError: If a value is out of its bounds, or they do not fit together.
     """
 
-    action: FaultAction
-    at_send: bool = False
-    packets: str = "data"
-    job: str | None = None
-    source: int | None = None
-    destination: int | None = None
-    group: str | None = None
-    channel: int | None = None
-    queue_pair: int | None = None
-    nth: int = 0
-    count: int = 1
-    every: int = 0
-    probability: float = 0.0
-    delay_ns: int = 1_000_000
-    behind: int = 3
-    part: str = "any"
+    action: Annotated[
+        FaultAction,
+        Knob(
+            1,
+            "What is done. drop; delay: others overtake it; duplicate; reorder: a few "
+            'of its queue pair overtake it; mark: "congestion experienced"; corrupt: '
+            "one bit is flipped; not_ready: answered with a receiver-not-ready NAK.",
+            words={each.name.lower(): each for each in FaultAction},
+        ),
+    ]
+    at_send: Annotated[
+        bool,
+        Knob(
+            2,
+            "Which of the two ports does it.",
+            key="at",
+            words={"receive": False, "send": True},
+        ),
+    ] = False
+    packets: Annotated[
+        str,
+        OneOf(tuple(PACKET_CLASSES)),
+        Knob(3, "Which class of packets, by opcode."),
+    ] = "data"
+    job: Annotated[
+        Identifier | None, Knob(4, "Only packets of this job.", example="moe")
+    ] = None
+    source: Annotated[
+        Rank | None, Knob(5, "Only packets that this rank sends.", example=0)
+    ] = None
+    destination: Annotated[
+        Rank | None, Knob(6, "Only packets to this rank.", example=5)
+    ] = None
+    group: Annotated[
+        Name | None,
+        Knob(
+            13,
+            'Only packets of this process group, as "chakram trace show" names it; '
+            "p2p: of messages between two ranks.",
+            most=256,
+            example="p2p",
+        ),
+    ] = None
+    channel: Annotated[
+        Annotated[int, Within(0, 2**10 - 1)] | None,
+        Knob(14, "Only packets of this channel of an algorithm, from 0.", example=0),
+    ] = None
+    queue_pair: Annotated[
+        Annotated[int, Within(0, 63)] | None,
+        Knob(
+            15,
+            "Only packets of this one of transport.queue_pairs.count, from 0.",
+            example=0,
+        ),
+    ] = None
+    nth: Annotated[
+        int,
+        Within(0, 2**53 - 1),
+        Knob(
+            7,
+            "The packet that it happens to, counted from 1 at each port.",
+            is_optional=True,
+            least=1,
+            example=3,
+        ),
+    ] = 0
+    count: Annotated[int, Within(1, 2**53 - 1), Knob(8, "How many in a row.")] = 1
+    every: Annotated[
+        int,
+        Within(0, 2**53 - 1),
+        Knob(
+            9,
+            "And again, each time after so many packets.",
+            is_optional=True,
+            least=1,
+            example=1000,
+        ),
+    ] = 0
+    probability: Annotated[
+        float,
+        Within(0.0, 1.0),
+        Knob(
+            10,
+            "Share of the packets that it happens to, at random; in place of nth.",
+            is_optional=True,
+            above=0.0,
+            example=0.01,
+        ),
+    ] = 0.0
+    delay_ns: Annotated[
+        int,
+        Within(1, MAX_TIME_NS),
+        Knob(
+            11,
+            "How much a delay is; how long a reordered packet waits for others at "
+            "most.",
+            key="by",
+            most=10 * 10**9,
+        ),
+    ] = 1_000_000
+    behind: Annotated[
+        int, Within(1, 1_000), Knob(12, "How many packets overtake a reordered one.")
+    ] = 3
+    part: Annotated[
+        str,
+        OneOf(("any", "header", "payload")),
+        Knob(
+            16,
+            "Where corrupt flips a bit: anywhere from the BTH to the ICRC, in the "
+            "headers of the transport, or in the payload.",
+        ),
+    ] = "any"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         problems = [text for is_wrong, text in self._doubts() if is_wrong]
         if problems:
             raise ValueError("; ".join(problems))
 
     def _doubts(self) -> tuple[tuple[bool, str], ...]:
-        """Return what may be wrong, each with whether it is."""
+        """Return what may contradict itself, each with whether it does."""
         return (
-            (
-                self.packets not in PACKET_CLASSES,
-                f"packet class {self.packets!r} is not known",
-            ),
             (
                 (self.nth > 0) == (self.probability > 0.0),
                 "a fault has either nth or a probability",
-            ),
-            (
-                self.nth < 0 or self.count < 1 or self.every < 0,
-                "nth, count and every count packets",
             ),
             (
                 0 < self.every < self.count,
                 f"{self.count} packets in every {self.every}",
             ),
             (
-                not 0.0 <= self.probability <= 1.0,
-                f"probability {self.probability} is not in 0..1",
-            ),
-            (
-                self.delay_ns < 1 or self.behind < 1,
-                "a delay and a distance are positive",
-            ),
-            (
                 self.at_send and self.action is FaultAction.NOT_READY,
                 "not_ready is something that a receiver does",
-            ),
-            (
-                self.part not in PARTS,
-                f"part {self.part!r} is none of {', '.join(PARTS)}",
             ),
             (
                 self.part != "any" and self.action is not FaultAction.CORRUPT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chakram.plan.plan import TransportPlan
+    from chakram.plan.transport import TransportPlan
 
 __all__ = ["SCOPES", "limiter_key", "limits_by_destination", "notification_scope"]
 

@@ -18,7 +18,6 @@ from chakram.plan.plan import (
     QueuePairPlan,
     RankPlan,
     RunSettings,
-    TransportPlan,
 )
 from chakram.plan.port_patterns import PATTERNS, named_ports, patterned
 from chakram.plan.queue_pairs import Place, QueuePairLayout, connect
@@ -27,6 +26,7 @@ from chakram.plan.shards import counted_as_a_whole, most_parts, shards_of_seats
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from chakram.plan.transport import TransportPlan
     from chakram.program.operations import RankProgram
 
 _DIVISIBLE = "udp:"

@@ -8,14 +8,37 @@ preamble and FCS), as a kernel queueing discipline counts them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 from chakram.addresses import family_of
+from chakram.fields import (
+    MAX_NAMES,
+    MAX_TIME_NS,
+    AtMost,
+    HostAddress,
+    Name,
+    OneOf,
+    Share,
+    TimeNs,
+    UdpPort,
+    Within,
+    check_fields,
+)
+from chakram.plan.faults import MAX_FAULTS, PacketFault
+from chakram.plan.probes import ProbePlan
+from chakram.plan.transport import TransportPlan
+from chakram.program.operations import RankProgram
 
-if TYPE_CHECKING:
-    from chakram.plan.faults import PacketFault
-    from chakram.plan.probes import ProbePlan
-    from chakram.program.operations import RankProgram
+MAX_JOBS = 2**14
+MAX_RANKS = 4096
+MAX_MTU = 65535
+MAX_RATE_BPS = 10**15
+
+CREDIT_CHANNELS = 1 << 16
+"""Channels from here on carry grants, each for the channel so much below it."""
+
+Number24 = Annotated[int, Within(0, 2**24 - 1)]
+"""A QPN or a PSN."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,34 +51,34 @@ class PortPlan:
     """
 
     number: int
-    agent: str
-    host: str
-    open: str
-    netns: str | None
-    address: str
-    udp_port: int
-    rate_bps: int | None
-    mtu: int
+    agent: Name
+    host: Name
+    open: Name
+    netns: Name | None
+    address: HostAddress
+    udp_port: UdpPort
+    rate_bps: Annotated[int, Within(1, MAX_RATE_BPS)] | None
+    mtu: Annotated[int, Within(68, MAX_MTU)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePairPlan:
     """One end of a queue pair: (job, group, channel) between a rank and a peer."""
 
-    group: str
-    channel: int
-    peer_rank: int
-    qpn: int
-    remote_qpn: int
+    group: Name
+    channel: Annotated[int, Within(0, 2 * CREDIT_CHANNELS - 1)]
+    peer_rank: Annotated[int, Within(0, MAX_NAMES)]
+    qpn: Number24
+    remote_qpn: Number24
     remote_port: int
-    remote_address: str
-    remote_udp_port: int
-    source_port: int
-    send_psn: int
-    receive_psn: int
-    index: int = 0
+    remote_address: HostAddress
+    remote_udp_port: UdpPort
+    source_port: UdpPort
+    send_psn: Number24
+    receive_psn: Number24
+    index: Annotated[int, Within(0, 2**16)] = 0
     """Which of the queue pairs between the same two it is; see ``TransportPlan``."""
-    local_rate_bps: int | None = None
+    local_rate_bps: Annotated[int, Within(0, MAX_RATE_BPS)] | None = None
     """Its messages stay within the host and take their bytes at this rate, 0: no time;
     None: they go through the port."""
 
@@ -69,47 +92,8 @@ class RankPlan:
     port: int
     shard: int
     program: RankProgram
-    queue_pairs: tuple[QueuePairPlan, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransportPlan:
-    """Settings of every queue pair."""
-
-    path_mtu: int = 4096
-    window_bytes: int = 64 * 1024
-    congestion_control: str = "none"
-    congestion_parameters: tuple[tuple[str, int], ...] = ()
-    verb: str = "write"
-    """``write`` (RDMA WRITE, the last packet WITH_IMM) or ``send`` (SEND, likewise)."""
-    dscp_data: int = 26
-    dscp_ack: int = 26
-    dscp_cnp: int = 48
-    ecn: int = 2
-    """ECN field of data packets and CNPs: 0 not-ECT, 1 ECT(1), 2 ECT(0)."""
-    ack_interval_packets: int = 4
-    retransmit_timeout_ns: int = 67_108_864
-    """Default: local ACK timeout 14, 4.096 us x 2**14; 0: none, one waits for ever."""
-    retry_limit: int = 7
-    rnr_retry_limit: int = 7
-    """7: no limit."""
-    rnr_timer: int = 12
-    """Code of the time that a peer is asked to wait: 0.64 ms."""
-    adaptive_low_ns: int = 0
-    """Adaptive retransmission in place of the timeout: where its first range begins."""
-    adaptive_tries: int = 2
-    split: str = "round_robin"
-    """What several queue pairs between two do with messages: ``round_robin`` sends each
-    on another one, ``even`` sends a part of each on all of them."""
-    message_bytes: int = 0
-    """Longer messages are posted as several of at most so much; 0: as they are."""
-    icrc: str = "table"
-    """``table``, ``full`` (the same, computed over every byte) or ``off`` (zeros)."""
-    verify_every: int = 1
-    """One in so many received packets is looked at, ICRC and payload; 0: none."""
-    max_burst_packets: int = 4
-    burst_bound_ns: int = 1_000_000
-    """How much lag the pacing of a port may make up, in time at its rate."""
+    queue_pairs: Annotated[tuple[QueuePairPlan, ...], AtMost(2**17)]
+    """A job of 4,096 ranks with 8 channels to each peer needs 2**15."""
 
 
 POLICIES = ("fifo", "start_time", "communication_first")
@@ -117,6 +101,8 @@ POLICIES = ("fifo", "start_time", "communication_first")
 
 ORDERS = ("dependencies", "start_times")
 """What starts an operation: its dependencies alone, or its recorded start as well."""
+
+Iterations = Annotated[int, Within(0, 10**9)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,45 +119,40 @@ class JobSettings:
         order: One of ``ORDERS``.
     """
 
-    job: str
-    offset_ns: int = 0
-    iterations: int | None = None
+    job: Name
+    offset_ns: TimeNs = 0
+    iterations: Iterations | None = None
     is_background: bool = False
-    policy: str = "fifo"
-    order: str = "dependencies"
+    policy: Annotated[str, OneOf(POLICIES)] = "fifo"
+    order: Annotated[str, OneOf(ORDERS)] = "dependencies"
 
     def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise ValueError(f"policy {self.policy!r} is none of {POLICIES}")
-        if self.order not in ORDERS:
-            raise ValueError(f"order {self.order!r} is none of {ORDERS}")
-        if self.offset_ns < 0:
-            raise ValueError(f"an offset of {self.offset_ns} ns is negative")
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
     """What all agents do with their programs."""
 
-    warmup: int = 2
-    measured: int = 20
-    sync: str = "barrier"
-    """``barrier`` (in the programs), ``free`` or ``gap``."""
-    gap_ns: int = 0
-    drop_ratio: float = 0.0
+    warmup: Iterations = 2
+    measured: Iterations = 20
+    sync: Annotated[str, OneOf(("barrier", "free", "gap"))] = "barrier"
+    """Barriers stand in the programs."""
+    gap_ns: TimeNs = 0
+    drop_ratio: Annotated[float, Share()] = 0.0
     """Share of received packets that ports drop at random."""
-    faults: tuple[PacketFault, ...] = ()
+    faults: Annotated[tuple[PacketFault, ...], AtMost(MAX_FAULTS)] = ()
     """What else ports do to packets on purpose."""
-    sample_bin_ns: int = 10_000_000
+    sample_bin_ns: TimeNs = 10_000_000
     """Time between two samples of a port or queue pair; 0: none are taken."""
     seed: int = 1
-    hang_timeout_ns: int = 30 * 10**9
+    hang_timeout_ns: Annotated[int, Within(1, MAX_TIME_NS)] = 30 * 10**9
     """Without any progress of a rank for so long, the run is declared hung."""
 
-    credits: int = 0
+    credits: Annotated[int, Within(0, 64)] = 0
     """Messages of a collective that a rank may send to a peer on one channel before the
     peer has taken them up; 0: any number."""
-    jobs: tuple[JobSettings, ...] = ()
+    jobs: Annotated[tuple[JobSettings, ...], AtMost(MAX_JOBS)] = ()
     """Of the jobs that differ from the usual."""
 
     @property
@@ -201,29 +182,29 @@ class PlugInUse:
         package: Name and version of the package at whoever made the plan.
     """
 
-    noun: str
-    name: str
-    package: str
+    noun: Name
+    name: Name
+    package: Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentPlan:
     """What one agent executes."""
 
-    run_id: str
-    agent: str
-    shards: int
-    ports: tuple[PortPlan, ...]
+    run_id: Name
+    agent: Name
+    shards: Annotated[int, Within(1, 256)]
+    ports: Annotated[tuple[PortPlan, ...], AtMost(1024)]
     ranks: tuple[RankPlan, ...]
     transport: TransportPlan
     settings: RunSettings
-    peers: tuple[str, ...] = ()
+    peers: Annotated[tuple[HostAddress, ...], AtMost(MAX_NAMES)] = ()
     """Addresses of all ports of the whole plan: nothing else is ever sent to."""
-    rank_numbers: tuple[tuple[str, int, int], ...] = ()
+    rank_numbers: Annotated[tuple[tuple[Name, int, int], ...], AtMost(MAX_NAMES)] = ()
     """(job, rank, number) of all ranks of the whole plan: records name ranks so."""
     probes: ProbePlan | None = None
     """Instead of ranks: packets that the ports send to one another."""
-    plug_ins: tuple[PlugInUse, ...] = ()
+    plug_ins: Annotated[tuple[PlugInUse, ...], AtMost(64)] = ()
     """What of it has to be installed where it is carried out."""
 
     def shard_numbers(self) -> list[int]:

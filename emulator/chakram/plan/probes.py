@@ -10,6 +10,17 @@ directions of a pair are told apart.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from chakram.fields import (
+    MAX_TIME_NS,
+    AtMost,
+    Distinct,
+    HostAddress,
+    TimeNs,
+    UdpPort,
+    Within,
+)
 
 __all__ = [
     "PROBE_ARRIVED",
@@ -46,6 +57,9 @@ PROBE_TOO_BIG = 3
 PROBE_UNREACHABLE = 4
 """Somebody said that there is no way (ICMP); the value is the error number."""
 
+LEAST_SIZE_BYTES = 128
+"""Headers and what tells a probe from others, of either version of IP."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbePacket:
@@ -56,8 +70,8 @@ class ProbePacket:
         tos: Its type of service: DSCP << 2 | ECN.
     """
 
-    size_bytes: int
-    tos: int
+    size_bytes: Annotated[int, Within(LEAST_SIZE_BYTES, 65535)]
+    tos: Annotated[int, Within(0, 255)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +86,11 @@ class ProbeTarget:
         udp_port: UDP port that it receives on.
     """
 
-    offset_ns: int
+    offset_ns: TimeNs
     source: int
     destination: int
-    address: str
-    udp_port: int
+    address: HostAddress
+    udp_port: UdpPort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +106,12 @@ class ProbePlan:
         targets: Who sends to whom, by time.
     """
 
-    packets: tuple[ProbePacket, ...]
-    source_ports: tuple[int, ...]
-    copies: int
-    gap_ns: int
-    end_ns: int
-    targets: tuple[ProbeTarget, ...]
+    packets: Annotated[tuple[ProbePacket, ...], AtMost(256)]
+    source_ports: Annotated[tuple[UdpPort, ...], AtMost(64), Distinct()]
+    copies: Annotated[int, Within(1, 1000)]
+    gap_ns: Annotated[int, Within(1000, MAX_TIME_NS)]
+    end_ns: TimeNs
+    targets: Annotated[tuple[ProbeTarget, ...], AtMost(2**20)]
 
     @property
     def packets_per_target(self) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.errors import PlanError
-from chakram.plan.plan import PortPlan, QueuePairPlan
+from chakram.plan.plan import CREDIT_CHANNELS, PortPlan, QueuePairPlan
 from chakram.program.operations import (
     POINT_TO_POINT,
     RankProgram,
@@ -38,9 +38,6 @@ SHARD_BITS = 6
 """Low bits of a queue pair number: the shard that owns it."""
 
 MAX_SHARDS = 1 << SHARD_BITS
-
-CREDIT_CHANNELS = 1 << 16
-"""Channels from here on carry grants, each for the channel so much below it."""
 
 FIRST_QUEUE_PAIR = 16
 """Smallest index of a queue pair; 0 and 1 are special on InfiniBand."""

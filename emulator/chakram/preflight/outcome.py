@@ -23,8 +23,9 @@ from chakram.results.bandwidth import percentile
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from chakram.plan.plan import PortPlan, TransportPlan
+    from chakram.plan.plan import PortPlan
     from chakram.plan.probes import ProbePacket
+    from chakram.plan.transport import TransportPlan
     from chakram.preflight.flows import Figures
     from chakram.preflight.probing import PathReport
     from chakram.preflight.settings import PreflightSettings

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Mapping, Sequence
 
-    from chakram.plan.plan import PortPlan, TransportPlan
+    from chakram.plan.plan import PortPlan
+    from chakram.plan.transport import TransportPlan
     from chakram.preflight.settings import PreflightSettings
 
 __all__ = ["SMALL_BYTES", "PathReport", "plan_probes", "probe_packets", "read_probes"]

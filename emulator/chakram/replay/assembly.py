@@ -25,8 +25,8 @@ if TYPE_CHECKING:
         QueuePairPlan,
         RankPlan,
         RunSettings,
-        TransportPlan,
     )
+    from chakram.plan.transport import TransportPlan
     from chakram.roce.congestion import CongestionControl
     from chakram.roce.memory import MemoryRegion
     from chakram.roce.shared_line import SharedLine

@@ -22,7 +22,8 @@ from chakram.roce.events import MessageReceived, SendCompleted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chakram.plan.plan import RankPlan, TransportPlan
+    from chakram.plan.plan import RankPlan
+    from chakram.plan.transport import TransportPlan
 
 __all__ = ["PART_UNIT_BYTES", "Bundle", "bundles_of"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from chakram.plan.queue_pairs import CREDIT_CHANNELS
+from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.program.operations import POINT_TO_POINT
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from chakram.addresses import address_of_halves, family_of, is_ipv6
 from chakram.errors import PlanError
-from chakram.plan.queue_pairs import CREDIT_CHANNELS
+from chakram.plan.plan import CREDIT_CHANNELS
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.program.operations import POINT_TO_POINT
 from chakram.replay.assembly import (
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
         QueuePairPlan,
         RankPlan,
         RunSettings,
-        TransportPlan,
     )
+    from chakram.plan.transport import TransportPlan
     from chakram.replay.bundle import Bundle
     from chakram.roce.events import Event
     from chakram.roce.memory import MemoryRegion

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
 
+from chakram.fields import Rows, declared_fields
 from chakram.plan.probes import PROBE_FIELDS
 from chakram.results.statistics import (
     PortStatistics,
@@ -124,46 +126,49 @@ CAUSE_MESSAGE = 2
 CAUSE_GRANT = 3
 
 
+if TYPE_CHECKING:
+    Numbers = array[int]
+else:
+    Numbers = array  # before Python 3.12 it takes no parameter
+
+
+def _none() -> Numbers:
+    return array("q")
+
+
 @dataclass(slots=True)
 class RecordRows:
     """Rows of the tables, flat: every table is one array of int64."""
 
-    flows: array[int] = field(default_factory=lambda: array("q"))
-    shares: array[int] = field(default_factory=lambda: array("q"))
-    iterations: array[int] = field(default_factory=lambda: array("q"))
-    queue_pairs: array[int] = field(default_factory=lambda: array("q"))
-    ports: array[int] = field(default_factory=lambda: array("q"))
-    probes: array[int] = field(default_factory=lambda: array("q"))
+    flows: Annotated[Numbers, Rows(len(FLOW_FIELDS))] = field(default_factory=_none)
+    shares: Annotated[Numbers, Rows(len(SHARE_FIELDS))] = field(default_factory=_none)
+    iterations: Annotated[Numbers, Rows(len(ITERATION_FIELDS))] = field(
+        default_factory=_none
+    )
+    queue_pairs: Annotated[Numbers, Rows(len(QUEUE_PAIR_FIELDS))] = field(
+        default_factory=_none
+    )
+    ports: Annotated[Numbers, Rows(len(PORT_FIELDS))] = field(default_factory=_none)
+    probes: Annotated[Numbers, Rows(len(PROBE_FIELDS))] = field(default_factory=_none)
 
     def extend(self, other: RecordRows) -> None:
         """Append all rows of *other*."""
-        self.flows.extend(other.flows)
-        self.shares.extend(other.shares)
-        self.iterations.extend(other.iterations)
-        self.queue_pairs.extend(other.queue_pairs)
-        self.ports.extend(other.ports)
-        self.probes.extend(other.probes)
+        for name in _TABLES:
+            getattr(self, name).extend(getattr(other, name))
 
     def take(self) -> RecordRows:
         """Return the rows collected so far and start anew."""
-        taken = RecordRows(
-            flows=self.flows,
-            shares=self.shares,
-            iterations=self.iterations,
-            queue_pairs=self.queue_pairs,
-            ports=self.ports,
-            probes=self.probes,
-        )
-        self.flows, self.shares, self.iterations = array("q"), array("q"), array("q")
-        self.queue_pairs, self.ports, self.probes = array("q"), array("q"), array("q")
+        taken = RecordRows(*(getattr(self, name) for name in _TABLES))
+        for name in _TABLES:
+            setattr(self, name, array("q"))
         return taken
 
     def __len__(self) -> int:
-        return (
-            len(self.flows) // len(FLOW_FIELDS)
-            + len(self.shares) // len(SHARE_FIELDS)
-            + len(self.iterations) // len(ITERATION_FIELDS)
-            + len(self.queue_pairs) // len(QUEUE_PAIR_FIELDS)
-            + len(self.ports) // len(PORT_FIELDS)
-            + len(self.probes) // len(PROBE_FIELDS)
-        )
+        return sum(len(getattr(self, name)) // width for name, width in _TABLES.items())
+
+
+_TABLES = {
+    name: rows.per_row
+    for name, each in declared_fields(RecordRows).items()
+    if (rows := each.bound(Rows)) is not None
+}

@@ -17,7 +17,8 @@ from chakram.collectives.splits import Splits
 from chakram.fabric.addressing import plan_addresses
 from chakram.fabric.shapes import single_switch
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan import PortPlan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from chakram.plan.plan import TransportPlan
+from chakram.plan.transport import TransportPlan
 from chakram.results.statistics import PortStatistics, QueuePairStatistics
 
 VERBS = ("write", "send")

@@ -18,8 +18,8 @@ from chakram.plan.plan import (
     JobSettings,
     PlugInUse,
     RunSettings,
-    TransportPlan,
 )
+from chakram.plan.transport import TransportPlan
 from chakram.program.check import ColumnsCheck, ProgramChecks
 from chakram.program.columns import OperationColumns
 from chakram.program.operations import (
@@ -248,7 +248,7 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
         ),
         (
             "programs[0].splits.add(sent_bytes=[-1])",
-            "programs[0].splits[0].sent_bytes: -1 is not in 0..",
+            "programs[0].splits[0].sent_bytes[0]: -1 is not in 0..",
         ),
         (
             "programs[0].columns[0].kinds = bytes([9])",
@@ -263,24 +263,24 @@ def damaged(plan: AgentPlan, change: str) -> pb.AgentPlan:
         ),
         (
             "programs[0].groups[0].ranks.append(1)",
-            "plan run-1: programs[0].groups[0].ranks: process group 'world' names a "
-            "rank twice",
+            "plan run-1: programs[0].groups[0]: process group 'world' names a rank "
+            "twice",
         ),
         (
             "transport.path_mtu = 1500",
-            "plan run-1: transport.path_mtu: 1500 is no path MTU "
-            "(one of 256, 512, 1024, 2048, 4096)",
+            "transport.path_mtu: 1500 is none of 256, 512, 1024, 2048, 4096",
         ),
         ("transport.verb = 'read'", "transport.verb: 'read' is none of write, send"),
         (
             "settings.faults.add(action='lose', nth=1)",
-            "settings.faults[0].action: 'lose' is no action",
+            "settings.faults[0].action: 'lose' is none of drop, delay, duplicate, ",
         ),
         (
             "settings.faults.add(action='drop', packets='any', count=1, delay_ns=1, "
-            "behind=1)",
+            "behind=1, part='any')",
             "a fault has either nth or a probability",
         ),
+        ("ClearField('transport')", "transport.path_mtu: 0 is none of 256, 512"),
         ("settings.drop_ratio = 1.0", "settings.drop_ratio: 1.0 is not in [0, 1)"),
         ("settings.drop_ratio = float('nan')", "settings.drop_ratio: nan is not in"),
         ("rank_numbers[0].number = 7", "ranks[0].number: 0 is not what rank_numbers"),

@@ -14,7 +14,7 @@ from chakram.fabric.holder_protocol import decode_error, encode_error, receive_l
 from chakram.fabric.kinds.loopback import LoopbackPort, loopback_ports
 from chakram.fabric.probe import LAB_PROBES, Probe
 from chakram.fabric.shaping import HOST_BURST_NS, burst_bytes, shape
-from chakram.plan.plan import TransportPlan
+from chakram.plan.transport import TransportPlan
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import Plan, PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan import Plan, PortPlan, RunSettings
 from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import Operation, RankProgram
 from chakram.testing.ends import port_plan
 from chakram.testing.plans import collective, program

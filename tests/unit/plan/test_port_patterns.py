@@ -10,8 +10,9 @@ from chakram.collectives.groups import world_group
 from chakram.errors import PlanError
 from chakram.fabric.shapes import clos
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan import PortPlan, RunSettings
 from chakram.plan.port_patterns import PATTERNS, patterned
+from chakram.plan.transport import TransportPlan
 from chakram.testing.plans import collective, fabric_ports, program
 
 TOPOLOGY = clos(2, 1, 4, 10**9, 10**9)

@@ -15,7 +15,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.notification_scopes import notification_scope
 from chakram.plan.placement import PlacementOptions, place
-from chakram.plan.plan import Plan, PortPlan, RunSettings, TransportPlan
+from chakram.plan.plan import Plan, PortPlan, RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.plan.queue_pairs import (
     MAX_SHARDS,
@@ -23,6 +23,7 @@ from chakram.plan.queue_pairs import (
     SOURCE_PORT_POOL,
     QueuePairLayout,
 )
+from chakram.plan.transport import TransportPlan
 from chakram.program.operations import RankProgram
 from chakram.testing.ends import port_plan
 from chakram.testing.plans import collective, program

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chakram.plan.plan import PortPlan, TransportPlan
+from chakram.plan.plan import PortPlan
+from chakram.plan.transport import TransportPlan
 from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:

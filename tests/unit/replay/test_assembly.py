@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from chakram.plan.plan import TransportPlan
+from chakram.plan.transport import TransportPlan
 from chakram.replay.assembly import (
     CongestionSettings,
     burst_time_ns,

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
         Plan,
         RankPlan,
         RunSettings,
-        TransportPlan,
     )
+    from chakram.plan.transport import TransportPlan
     from chakram.switch.ecmp import EcmpHash
 
 __all__ = ["SimulationResult", "simulate_plan"]

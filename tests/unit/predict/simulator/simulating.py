@@ -3,7 +3,8 @@
 import random
 
 from chakram.fabric.topology import Topology
-from chakram.plan.plan import Plan, TransportPlan
+from chakram.plan.plan import Plan
+from chakram.plan.transport import TransportPlan
 from chakram.plan.wire_cost import AETH_BYTES, PACKET_OVERHEAD_BYTES
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 

@@ -11,7 +11,8 @@ from chakram.collectives.schedule import part_bytes
 from chakram.errors import FabricError, PlanError, RunFailed
 from chakram.fabric.shapes import single_switch
 from chakram.plan.faults import FaultAction, PacketFault
-from chakram.plan.plan import JobSettings, Plan, RunSettings, TransportPlan
+from chakram.plan.plan import JobSettings, Plan, RunSettings
+from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator import bursts
 from chakram.predict.simulator.job import simulate_plan
 from chakram.results.records import QUEUE_PAIR_FIELDS

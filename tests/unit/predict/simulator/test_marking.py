@@ -10,8 +10,8 @@ import pytest
 from chakram.collectives.groups import world_group
 from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import EcnThresholds
-from chakram.plan.plan import TransportPlan
 from chakram.plan.queue_pairs import QueuePairLayout
+from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.engine import Wire
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.predict.simulator.marking import EcnMarker

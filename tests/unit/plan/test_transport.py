@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.knobs import knobs_of
+from chakram.plan.faults import PacketFault
+from chakram.plan.transport import TransportPlan
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"verb": "read"}, "verb: 'read' is none of write, send"),
+        ({"path_mtu": 1500}, "path_mtu: 1500 is none of 256, 512"),
+        ({"window_bytes": 0}, "window_bytes: 0 is not in 1.."),
+        ({"max_burst_packets": 0}, "max_burst_packets: 0 is not in 1.."),
+        ({"retransmit_timeout_ns": 2**53 + 1}, "retransmit_timeout_ns: "),
+    ],
+)
+def test_settings_that_are_impossible_are_refused(
+    settings: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        TransportPlan(**settings)
+
+
+@pytest.mark.parametrize("kind", [TransportPlan, PacketFault])
+def test_every_field_has_a_number_and_a_key_of_its_own(kind: type) -> None:
+    knobs = knobs_of(kind)
+    numbers = sorted(each.knob.number for each in knobs)
+    assert numbers == list(range(1, len(knobs) + 1))
+    assert len({each.path for each in knobs}) == len(knobs)
