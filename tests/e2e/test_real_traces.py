@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chakram.collectives.algorithms import algorithm
-from chakram.collectives.schedule_check import sent_bytes
 from chakram.config.experiment import load_experiment
 from chakram.controller.job_loading import load_jobs
 from chakram.program.operations import (
@@ -22,6 +21,7 @@ from chakram.program.operations import (
 from tests.e2e.accounts import ALGORITHMS, CLOSED_FORMS, check_complete, sent
 from tests.e2e.runs import completed, fabric, write_experiment
 from tests.raw_traces import expected_bytes
+from tests.schedules import sent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

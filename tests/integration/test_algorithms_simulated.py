@@ -8,7 +8,6 @@ import pytest
 
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule_check import received_bytes, sent_bytes
 from chakram.plan.plan import RunSettings
 from chakram.plan.plan_check import check_plan
 from chakram.predict.simulator.job import simulate_plan
@@ -18,6 +17,7 @@ from chakram.testing.plans import (
     share_rows,
     world_plan,
 )
+from tests.schedules import received_bytes, sent_bytes
 
 SIZE = 100_003
 

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
-from chakram.collectives.schedule_check import (
-    check_schedule,
-    received_bytes,
-    sent_bytes,
-)
+from chakram.collectives.schedule_check import check_schedule
+from tests.schedules import received_bytes, sent_bytes
 
 EVERY_ALGORITHM = [(op, name) for op in CollectiveOp for name in algorithm_names(op)]
 

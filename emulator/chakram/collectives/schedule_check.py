@@ -24,7 +24,6 @@ from chakram.collectives.schedule import (
     RankSchedule,
     Transfer,
     rank_schedule,
-    transfer_bytes,
 )
 
 if TYPE_CHECKING:
@@ -34,9 +33,9 @@ __all__ = [
     "Schedule",
     "build_schedule",
     "check_schedule",
+    "contents_before",
     "parts_of",
-    "received_bytes",
-    "sent_bytes",
+    "promised",
 ]
 
 _BY_POSITION = frozenset(
@@ -65,11 +64,6 @@ class Schedule:
     root: int
     nchunks: int
     transfers: tuple[Transfer, ...]
-
-    @property
-    def nsteps(self) -> int:
-        """Number of steps."""
-        return 1 + max((transfer.step for transfer in self.transfers), default=-1)
 
 
 def build_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> Schedule:
@@ -112,47 +106,10 @@ def check_schedule(algorithm: Algorithm, *, nranks: int, root: int = 0) -> list[
         return problems  # executing it would only repeat them
     problems += _check_numbers(algorithm, nranks, root)
     schedule = build_schedule(algorithm, nranks=nranks, root=root)
-    contents = _before(schedule)
+    contents = contents_before(schedule)
     for step, transfers in groupby(schedule.transfers, key=lambda t: t.step):
         problems += _execute(schedule, contents, step, list(transfers))
     return problems + _check_after(schedule, contents)
-
-
-def sent_bytes(
-    algorithm: Algorithm, *, position: int, nranks: int, root: int, input_bytes: int
-) -> int:
-    """Return the payload that *position* sends in one collective."""
-    return _total_bytes(
-        algorithm,
-        algorithm.sends(position, nranks=nranks, root=root),
-        nranks=nranks,
-        input_bytes=input_bytes,
-    )
-
-
-def received_bytes(
-    algorithm: Algorithm, *, position: int, nranks: int, root: int, input_bytes: int
-) -> int:
-    """Return the payload that *position* receives in one collective."""
-    return _total_bytes(
-        algorithm,
-        algorithm.receives(position, nranks=nranks, root=root),
-        nranks=nranks,
-        input_bytes=input_bytes,
-    )
-
-
-def _total_bytes(
-    algorithm: Algorithm,
-    transfers: Iterator[Transfer],
-    *,
-    nranks: int,
-    input_bytes: int,
-) -> int:
-    return sum(
-        transfer_bytes(algorithm, transfer, nranks=nranks, input_bytes=input_bytes)
-        for transfer in transfers
-    )
 
 
 def _check_chunks(algorithm: Algorithm, nranks: int) -> list[str]:
@@ -283,7 +240,7 @@ def _check_needs(
     ]
 
 
-def _before(schedule: Schedule) -> _Contents:
+def contents_before(schedule: Schedule) -> _Contents:
     """Return what everybody has before the collective."""
     nranks, chunks = schedule.nranks, range(schedule.nchunks)
     match schedule.op:
@@ -311,7 +268,7 @@ def _own(schedule: Schedule, position: int) -> range:
     return range(position * each, (position + 1) * each)
 
 
-def _after(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
+def promised(schedule: Schedule, position: int) -> dict[int, frozenset[int]]:
     """Return what *position* must have after the collective."""
     nranks, root, chunks = schedule.nranks, schedule.root, range(schedule.nchunks)
     each = schedule.nchunks // parts_of(schedule.op, nranks)
@@ -382,7 +339,7 @@ def _check_after(schedule: Schedule, contents: _Contents) -> list[str]:
         f"position {position} ends with {sorted(contents[position].get(chunk, ()))} "
         f"of chunk {chunk}, not with {sorted(wanted)}"
         for position in range(schedule.nranks)
-        for chunk, wanted in _after(schedule, position).items()
+        for chunk, wanted in promised(schedule, position).items()
         if contents[position].get(chunk) != wanted
     ]
 

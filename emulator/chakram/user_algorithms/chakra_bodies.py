@@ -13,19 +13,20 @@ Of these is checked what can be (``chakram.user_algorithms.byte_flow``).
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms.buffers import BufferProgram, layout_of
+from chakram.collectives.algorithms.buffers import PARTED, BufferProgram, layout_of
 from chakram.collectives.algorithms.execution import Action, Message
 from chakram.collectives.algorithms.listed import ListedTransfer
 from chakram.errors import ScheduleError
+from chakram.trace.column_index import topological_order
 from chakram.user_algorithms.byte_flow import ByteFlow
 from chakram.user_algorithms.chakra_files import BodyNode, body_files, read_body
 from chakram.user_algorithms.links import Links, refuse_unmatched
-from chakram.user_algorithms.naming import PARTED
 from chakram.user_algorithms.refusal import refuse_problems
 
 if TYPE_CHECKING:
@@ -184,23 +185,13 @@ class ChakraBodies:
         return sizes[0]
 
 
-def _dependency_order(source: str, nodes: Sequence[BodyNode]) -> list[int]:
+def _dependency_order(source: str, nodes: Sequence[BodyNode]) -> Sequence[int]:
     """Return the places of nodes, each after those that it depends on."""
-    waits = [len(node.after) for node in nodes]
-    followers: list[list[int]] = [[] for _ in nodes]
-    for place, node in enumerate(nodes):
-        for earlier in node.after:
-            followers[earlier].append(place)
-    ready = [place for place, count in enumerate(waits) if not count]
-    heapify(ready)
-    order: list[int] = []
-    while ready:
-        place = heappop(ready)
-        order.append(place)
-        for follower in followers[place]:
-            waits[follower] -= 1
-            if not waits[follower]:
-                heappush(ready, follower)
+    after = [each for node in nodes for each in node.after]
+    ends = accumulate((len(node.after) for node in nodes), initial=0)
+    order, _ = topological_order(
+        array("Q", range(len(nodes))), array("i", after), array("q", ends)
+    )
     if len(order) < len(nodes):
         raise ScheduleError(source, "its dependencies form a cycle")
     return order

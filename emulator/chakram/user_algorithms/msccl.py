@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from chakram.collectives.algorithms.buffers import BufferProgram, Layout, layout_of
+from chakram.collectives.algorithms.buffers import (
+    PARTED,
+    BufferProgram,
+    Layout,
+    layout_of,
+)
 from chakram.collectives.algorithms.execution import Action, Message
 from chakram.errors import ScheduleError
 from chakram.user_algorithms.links import Links, refuse_unmatched
 from chakram.user_algorithms.msccl_xml import READ, RECEIVE, SEND, WRITE
-from chakram.user_algorithms.naming import PARTED, Buffers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +48,7 @@ def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
         in_place=how.in_place,
         scratch=[gpu.scratch for gpu in how.gpus],
     )
-    builder = _Builder(how, per_rank, layout)
+    builder = _Builder(how, layout)
     for rank in range(nranks):
         builder.add_rank(rank)
     refuse_unmatched(how.source, builder.links.counts())
@@ -60,9 +65,8 @@ def program_of(how: MscclAlgorithm, *, root: int = 0) -> BufferProgram:
 class _Builder:
     """Turns steps into actions, rank by rank."""
 
-    def __init__(self, how: MscclAlgorithm, per_rank: int, layout: Layout) -> None:
+    def __init__(self, how: MscclAlgorithm, layout: Layout) -> None:
         self._how = how
-        self._per_rank = per_rank
         self._layout = layout
         self.actions: list[Action] = []
         self.links = Links()
@@ -80,14 +84,7 @@ class _Builder:
     def add_rank(self, rank: int) -> None:
         how = self._how
         blocks = how.gpus[rank].blocks
-        buffers = Buffers(
-            how.op,
-            self._layout,
-            rank=rank,
-            per_rank=self._per_rank,
-            nranks=len(how.gpus),
-            in_place=how.in_place,
-        )
+        row = partial(self._layout.row, rank)
         first: dict[int, tuple[int, int]] = {}
         at = len(self.actions)
         for block in blocks:
@@ -110,11 +107,11 @@ class _Builder:
                 source = (*step.source, step.count)
                 destination = (*step.destination, step.count)
                 if step.kind in READ:
-                    action.reads.append(buffers.row(source, where))
+                    action.reads.append(row(*source, where=where))
                 if step.kind == "re":
-                    action.reads.append(buffers.row(destination, where))
+                    action.reads.append(row(*destination, where=where))
                 if step.kind in WRITE:
-                    action.writes.append(buffers.row(destination, where))
+                    action.writes.append(row(*destination, where=where))
                 action.sends = self._sends.get((rank, block.number, number))
                 self.actions.append(action)
 

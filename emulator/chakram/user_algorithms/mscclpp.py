@@ -45,7 +45,6 @@ from chakram.user_algorithms.naming import (
     COLLECTIVES,
     MAX_CHUNKS,
     MAX_RANKS,
-    Buffers,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +106,6 @@ class _Builder:
         self._messages: list[Message] = []
         self._last_landing: dict[Message, int] = {}
         self._layout = self._make_layout()
-        self._buffers = [self._buffers_of(rank) for rank in range(self._nranks)]
         channels = [
             read_channels(rank, gpu, nranks=self._nranks)
             for rank, gpu in enumerate(gpus)
@@ -146,16 +144,6 @@ class _Builder:
             per_rank=self._chunks,
             in_place=self._in_place,
             scratch=[own + temporary for own, temporary in scratch],
-        )
-
-    def _buffers_of(self, rank: int) -> Buffers:
-        return Buffers(
-            self._op,
-            self._layout,
-            rank=rank,
-            per_rank=self._chunks,
-            nranks=self._nranks,
-            in_place=self._in_place,
         )
 
     # Operations.
@@ -283,7 +271,7 @@ class _Builder:
             stream=-1 - link.stream,  # not what a thread block of that rank sends
         )
         landing = self._send(served, operation, back)
-        first = self._layout.slots[block.rank] + self._temporary[block.rank]
+        first = self._layout.slots(block.rank) + self._temporary[block.rank]
         row = range(first, first + source.count)
         self._temporary[block.rank] += source.count
         self._actions[landing].writes.append(row)
@@ -332,8 +320,8 @@ class _Builder:
     # Names.
 
     def _row(self, place: Place) -> range:
-        return self._buffers[place.rank].row(
-            (place.buffer, place.first, place.count), place.where
+        return self._layout.row(
+            place.rank, place.buffer, place.first, place.count, where=place.where
         )
 
     def _link(self, block: Block, operation: Fields, place: Place) -> Message:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from chakram.collectives.algorithms.buffers import PARTED
 from chakram.collectives.ops import CollectiveOp
-from chakram.user_algorithms.naming import MAX_CHUNKS, PARTED
+from chakram.user_algorithms.naming import MAX_CHUNKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

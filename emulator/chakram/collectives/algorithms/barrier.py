@@ -9,19 +9,16 @@ Source: Hensgen, Finkel and Manber, Two algorithms for barrier synchronization, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.algorithms.base import Shifted
 from chakram.collectives.algorithms.family import Family, plain
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @dataclass(frozen=True, slots=True)
-class DisseminationBarrier(Scheduled):
+class DisseminationBarrier(Shifted):
     """One empty chunk stands for the news of who has arrived."""
 
     name: ClassVar[str] = "dissemination"
@@ -35,27 +32,8 @@ class DisseminationBarrier(Scheduled):
         """Return 0: a barrier moves no data, whatever the trace says of its size."""
         return 0
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer per step, to twice the distance each time."""
-        for step in range((nranks - 1).bit_length()):
-            yield Transfer(
-                step=step,
-                src=position,
-                dst=(position + (1 << step)) % nranks,
-                chunk=0,
-                reduce=True,
-            )
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer per step, from twice the distance each time."""
-        for step in range((nranks - 1).bit_length()):
-            yield Transfer(
-                step=step,
-                src=(position - (1 << step)) % nranks,
-                dst=position,
-                chunk=0,
-                reduce=True,
-            )
+    def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:
+        return Transfer(step=step, src=src, dst=dst, chunk=0, reduce=True)
 
 
 FAMILIES = (

@@ -52,6 +52,48 @@ class Scheduled(ABC):
         """Yield what *position* sends."""
 
 
+class BothWays(Scheduled):
+    """Says in one what a position sends and what it receives."""
+
+    __slots__ = ()
+
+    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* sends, steps ascending."""
+        return self._all(position, nranks, root, sending=True)
+
+    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
+        """Yield what *position* receives, steps ascending."""
+        return self._all(position, nranks, root, sending=False)
+
+    @abstractmethod
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        """Yield what *position* sends, or else what it receives."""
+
+
+class Shifted(BothWays):
+    """In every step a position sends twice as far as in the one before."""
+
+    __slots__ = ()
+
+    forward: ClassVar[bool] = True
+    """Whether to later positions."""
+
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        for step in range((nranks - 1).bit_length()):
+            away = 1 << step if self.forward == sending else -(1 << step)
+            peer = (position + away) % nranks
+            src, dst = (position, peer) if sending else (peer, position)
+            yield self._message(step, src, dst, nranks)
+
+    @abstractmethod
+    def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:
+        """Return what goes from one to the other."""
+
+
 class OnePartPerRank(Scheduled):
     """Chunk *c* is the part of the buffer that belongs to position *c*."""
 

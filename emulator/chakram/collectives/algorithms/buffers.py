@@ -25,17 +25,23 @@ from chakram.collectives.algorithms.listed import (
     runs_of,
 )
 from chakram.collectives.ops import CollectiveOp
+from chakram.collectives.schedule_check import (
+    Schedule,
+    contents_before,
+    parts_of,
+    promised,
+)
 from chakram.errors import ScheduleError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "PARTED",
     "BufferProgram",
     "Layout",
     "carry_out",
     "layout_of",
-    "place_buffers",
 ]
 
 
@@ -46,31 +52,58 @@ MAX_MOVES = 1 << 24
 """Slots that all actions together read and write: some ten seconds of checking."""
 
 
+_Value = tuple[int, frozenset[int]]
+"""A part, and the ranks whose contributions are in it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """Which slots of a rank hold its input before, and its output after.
 
     Attributes:
         nparts: Parts of the buffer, all ranks' together where everybody has his own.
-        slots: Slots of every rank.
         before: By rank, the part in each slot that holds one.
         after: By rank, for each slot that the collective promises something of: the
             part, and the ranks whose contributions must be in it.
-        names: By rank, what the user calls a slot, as (first slot, buffer).
+        buffers: By rank, first slot and length of its input (i), output (o) and
+            scratch (s); the last one ends with its slots.
     """
 
     nparts: int
-    slots: tuple[int, ...]
     before: tuple[dict[int, int], ...]
-    after: tuple[dict[int, tuple[int, frozenset[int]]], ...]
-    names: tuple[tuple[tuple[int, str], ...], ...]
+    after: tuple[dict[int, _Value], ...]
+    buffers: tuple[dict[str, tuple[int, int]], ...]
+
+    def slots(self, rank: int) -> int:
+        """Return how many slots a rank has."""
+        return sum(self.buffers[rank]["s"])
 
     def slot_name(self, rank: int, slot: int) -> str:
-        """Return a slot as users write it, e.g. ``i[3]``."""
-        first, buffer = next(
-            each for each in reversed(self.names[rank]) if each[0] <= slot
+        """Return a slot as users write it, e.g. ``i[3]``; in place the larger one's."""
+        inside = (
+            (length, buffer, first)
+            for buffer, (first, length) in self.buffers[rank].items()
+            if first <= slot < first + length
         )
+        _, buffer, first = max(inside, key=lambda each: each[0])
         return f"{buffer}[{slot - first}]"
+
+    def row(
+        self, rank: int, buffer: str, offset: int, count: int, *, where: str
+    ) -> range:
+        """Return the slots from *offset* on in a buffer.
+
+        Raises:
+            ScheduleError: If the buffer has not so many.
+        """
+        first, size = self.buffers[rank][buffer]
+        if offset + count > size:
+            raise ScheduleError(
+                where,
+                f"uses {buffer}[{offset}..{offset + count - 1}], and {buffer} has "
+                f"{size} chunks",
+            )
+        return range(first + offset, first + offset + count)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,10 +116,6 @@ class BufferProgram:
     layout: Layout
     actions: list[Action]
     messages: list[Message]
-
-
-_Value = tuple[int, frozenset[int]]
-"""A part, and the ranks whose contributions are in it."""
 
 
 @dataclass(slots=True)
@@ -107,7 +136,7 @@ class _SlotExecution(Execution):
         layout = program.layout
         self._layout = layout
         self._contents: list[list[_Value | None]] = [
-            [None] * count for count in layout.slots
+            [None] * layout.slots(rank) for rank in range(program.nranks)
         ]
         for rank, before in enumerate(layout.before):
             for slot, part in before.items():
@@ -203,8 +232,8 @@ class _SlotExecution(Execution):
     def compare(self) -> None:
         """Compare the end with what the collective promises."""
         layout = self._layout
-        for rank, promised in enumerate(layout.after):
-            for slot, (part, whose) in promised.items():
+        for rank, wanted in enumerate(layout.after):
+            for slot, (part, whose) in wanted.items():
                 found = self._contents[rank][slot]
                 if found == (part, whose):
                     continue
@@ -298,96 +327,57 @@ def layout_of(
     Raises:
         ScheduleError: If there are too many slots.
     """
-    count = 2 * nranks * per_rank * (nranks if op in _PARTED else 1) + sum(scratch)
+    count = 2 * nranks * per_rank * (nranks if op in PARTED else 1) + sum(scratch)
     if count > MAX_SLOTS:
         raise ScheduleError(
             f"{op} of {nranks} ranks",
             f"its buffers have {count} chunks in all",
             f"at most {MAX_SLOTS} are possible: cut the buffer into fewer",
         )
-    everyone = frozenset(range(nranks))
-    everything = nranks * per_rank
-    inputs, outputs = {
-        CollectiveOp.ALL_GATHER: (per_rank, everything),
-        CollectiveOp.REDUCE_SCATTER: (everything, per_rank),
-        CollectiveOp.ALL_TO_ALL: (everything, everything),
-    }.get(op, (per_rank, per_rank))
+    schedule = Schedule(
+        op=op,
+        nranks=nranks,
+        root=root,
+        nchunks=per_rank * parts_of(op, nranks),
+        transfers=(),
+    )
+    has = contents_before(schedule)
     before: list[dict[int, int]] = []
-    after: list[dict[int, tuple[int, frozenset[int]]]] = []
-    names: list[tuple[tuple[int, str], ...]] = []
-    slots: list[int] = []
+    after: list[dict[int, _Value]] = []
+    buffers: list[dict[str, tuple[int, int]]] = []
     for rank in range(nranks):
-        own = range(rank * per_rank, (rank + 1) * per_rank)
-        input_at, output_at, scratch_at = place_buffers(
+        placed = _place_buffers(
             op, rank=rank, per_rank=per_rank, nranks=nranks, in_place=in_place
         )
-        match op:
-            case CollectiveOp.ALL_GATHER:
-                has = list(own)
-                gets = [
-                    (part, frozenset({part // per_rank})) for part in range(everything)
-                ]
-            case CollectiveOp.REDUCE_SCATTER:
-                has = list(range(everything))
-                gets = [(part, everyone) for part in own]
-            case CollectiveOp.ALL_TO_ALL:
-                has = [rank * everything + part for part in range(everything)]
-                gets = [
-                    (source * everything + part, frozenset({source}))
-                    for source in range(nranks)
-                    for part in own
-                ]
-            case CollectiveOp.BROADCAST:
-                has = list(range(per_rank)) if rank == root else []
-                gets = [(part, frozenset({root})) for part in range(per_rank)]
-            case CollectiveOp.REDUCE:
-                has = list(range(per_rank))
-                gets = [(part, everyone) for part in has] if rank == root else []
-            case _:
-                has = list(range(per_rank))
-                gets = [(part, everyone) for part in has]
-        before.append({input_at + place: part for place, part in enumerate(has)})
-        after.append({output_at + place: value for place, value in enumerate(gets)})
-        slots.append(scratch_at + scratch[rank])
-        named = (
-            [(min(input_at, output_at), "o" if inputs < outputs else "i")]
-            if in_place
-            else [(input_at, "i"), (output_at, "o")]
-        )
-        names.append((*named, (scratch_at, "s")))
-    nparts = {
-        CollectiveOp.ALL_GATHER: everything,
-        CollectiveOp.REDUCE_SCATTER: everything,
-        CollectiveOp.ALL_TO_ALL: nranks * everything,
-    }.get(op, per_rank)
+        buffers.append({**placed, "s": (placed["s"][0], scratch[rank])})
+        (first, _), (output, _), _ = placed.values()
+        before.append({first + place: part for place, part in enumerate(has[rank])})
+        gets = promised(schedule, rank).items()
+        after.append({output + place: value for place, value in enumerate(gets)})
     return Layout(
-        nparts=nparts,
-        slots=tuple(slots),
+        nparts=schedule.nchunks,
         before=tuple(before),
         after=tuple(after),
-        names=tuple(names),
+        buffers=tuple(buffers),
     )
 
 
-def place_buffers(
+def _place_buffers(
     op: CollectiveOp, *, rank: int, per_rank: int, nranks: int, in_place: bool
-) -> tuple[int, int, int]:
-    """Return the first slots of a rank's input, output and scratch."""
-    everything = nranks * per_rank
-    if not in_place:
-        inputs = per_rank if op == CollectiveOp.ALL_GATHER else everything
-        outputs = per_rank if op == CollectiveOp.REDUCE_SCATTER else everything
-        if op not in _PARTED:
-            inputs = outputs = per_rank
-        return 0, inputs, inputs + outputs
-    if op == CollectiveOp.ALL_GATHER:
-        return rank * per_rank, 0, everything
-    if op == CollectiveOp.REDUCE_SCATTER:
-        return 0, rank * per_rank, everything
-    return 0, 0, everything if op in _PARTED else per_rank
+) -> dict[str, tuple[int, int]]:
+    """Return first slot and length of a rank's input, output and scratch (none yet)."""
+    everything = nranks * per_rank if op in PARTED else per_rank
+    inputs = per_rank if op == CollectiveOp.ALL_GATHER else everything
+    outputs = per_rank if op == CollectiveOp.REDUCE_SCATTER else everything
+    first, output, end = 0, inputs, inputs + outputs
+    if in_place:
+        own = rank * per_rank
+        first = own if inputs < outputs else 0
+        output, end = own if outputs < inputs else 0, everything
+    return {"i": (first, inputs), "o": (output, outputs), "s": (end, 0)}
 
 
-_PARTED = frozenset(
+PARTED = frozenset(
     {
         CollectiveOp.ALL_GATHER,
         CollectiveOp.REDUCE_SCATTER,

@@ -10,10 +10,10 @@ the pipelined algorithm.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from chakram.collectives.algorithms.base import BothWays
 from chakram.collectives.algorithms.family import (
     CHANNELS,
     MAX_CHUNKS,
@@ -34,16 +34,18 @@ CHAIN_CHUNKS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class ChainAlgorithm(OverRings):
+class ChainAlgorithm(OverRings, BothWays):
     """What both directions share.
 
     Attributes:
         channels: Rows; each carries its share of the buffer.
         chunks: Pieces of a channel's share.
         orders: A row begins with the root, or with who follows it.
+        start: How many places after the root a row begins.
     """
 
     chunks: int = CHAIN_CHUNKS
+    start: ClassVar[int]
 
     def nchunks(self, nranks: int) -> int:
         """Return the number of pieces, those of channel 0 first."""
@@ -53,26 +55,15 @@ class ChainAlgorithm(OverRings):
         """Return the size of one chunk; they differ by at most one byte."""
         return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield all chunks to the next in each row, unless *position* is its last."""
-        return self._links(position, nranks, root, back=0)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield all chunks of the one before, unless *position* is the first."""
-        return self._links(position, nranks, root, back=1)
-
-    @abstractmethod
-    def _start(self) -> int:
-        """Return how many places after the root a row begins."""
-
-    def _links(
-        self, position: int, nranks: int, root: int, *, back: int
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
     ) -> Iterator[Transfer]:
-        """Yield what *position*, or who is *back* before it, hands on in each row."""
+        """Yield what *position*, or who is before it, hands on in each row."""
+        back = 0 if sending else 1
         found: list[tuple[Ring, int, int]] = []
         for channel in range(self.channels):
             ring = self.ring(channel, nranks)
-            first = ring.index_of[root] + self._start()
+            first = ring.index_of[root] + self.start
             index = (ring.index_of[position] - first) % nranks - back
             if 0 <= index < nranks - 1:
                 found.append((ring, channel, index))
@@ -81,7 +72,7 @@ class ChainAlgorithm(OverRings):
             for ring, channel, index in found:
                 chunk = step - index
                 if 0 <= chunk < self.chunks:
-                    place = ring.index_of[root] + self._start() + index
+                    place = ring.index_of[root] + self.start + index
                     yield Transfer(
                         step=step,
                         src=ring.places[place % nranks],
@@ -97,9 +88,7 @@ class ChainBroadcast(ChainAlgorithm):
     """From the root along the row."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.BROADCAST
-
-    def _start(self) -> int:
-        return 0
+    start: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +96,7 @@ class ChainReduce(ChainAlgorithm):
     """Along the row, which ends at the root; each adds its own."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
-
-    def _start(self) -> int:
-        return 1
+    start: ClassVar[int] = 1
 
 
 _PARAMETERS = (CHANNELS, whole("chunks", CHAIN_CHUNKS, MAX_CHUNKS), ORDER)

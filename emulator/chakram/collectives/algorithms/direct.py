@@ -11,147 +11,125 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import (
+    BothWays,
     OneBufferPerRank,
     OnePartPerPair,
     OnePartPerRank,
-    all_others,
 )
 from chakram.collectives.algorithms.family import Family, plain, straight
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+
+class _Direct(BothWays):
+    """Whoever has a chunk, to whoever needs it."""
+
+    __slots__ = ()
+
+    name: ClassVar[str] = "direct"
+    adds: ClassVar[bool] = False
+    """Whether the receiver adds what comes."""
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return (channel, position) of all whom *position* sends to."""
+        found = self._partners(position, nranks, root, sending=True)
+        return {(0, peer) for peer in found}
+
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        for peer in self._partners(position, nranks, root, sending=sending):
+            src, dst = (position, peer) if sending else (peer, position)
+            yield Transfer(0, src, dst, self._chunk(src, dst, nranks), self.adds)
+
+    def _partners(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterable[int]:
+        """Yield all others, beginning with the next one."""
+        return ((position + distance) % nranks for distance in range(1, nranks))
+
+    def _chunk(self, src: int, dst: int, nranks: int) -> int:
+        """Return what *src* has for *dst*: by default its own chunk."""
+        return src
 
 
 @dataclass(frozen=True, slots=True)
-class DirectAllToAll(OnePartPerPair):
+class DirectAllToAll(_Direct, OnePartPerPair):
     """Every position sends every other one its part, whether or not all are even."""
 
     op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
-    name: ClassVar[str] = "direct"
-
-    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return all other positions."""
-        return all_others(position, nranks)
-
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer to every other position."""
-        for peer in _others(position, nranks):
-            chunk = position * nranks + peer
-            yield Transfer(step=0, src=position, dst=peer, chunk=chunk)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer from every other position."""
-        for peer in _others(position, nranks):
-            chunk = peer * nranks + position
-            yield Transfer(step=0, src=peer, dst=position, chunk=chunk)
+    def _chunk(self, src: int, dst: int, nranks: int) -> int:
+        return src * nranks + dst
 
 
 @dataclass(frozen=True, slots=True)
-class DirectReduceScatter(OnePartPerRank):
+class DirectReduceScatter(_Direct, OnePartPerRank):
     """As an all_to_all; the receiver adds what comes."""
 
-    name: ClassVar[str] = "direct"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
+    adds: ClassVar[bool] = True
 
-    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return all other positions."""
-        return all_others(position, nranks)
-
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer to every other position."""
-        for peer in _others(position, nranks):
-            yield Transfer(step=0, src=position, dst=peer, chunk=peer, reduce=True)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer from every other position."""
-        for peer in _others(position, nranks):
-            yield Transfer(step=0, src=peer, dst=position, chunk=position, reduce=True)
+    def _chunk(self, src: int, dst: int, nranks: int) -> int:
+        return dst
 
 
 @dataclass(frozen=True, slots=True)
-class DirectAllGather(OnePartPerRank):
+class DirectAllGather(_Direct, OnePartPerRank):
     """Every position sends its shard to all others."""
 
-    name: ClassVar[str] = "direct"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
-    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return all other positions."""
-        return all_others(position, nranks)
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer to every other position."""
-        for peer in _others(position, nranks):
-            yield Transfer(step=0, src=position, dst=peer, chunk=position)
+class _Rooted(_Direct, OnePartPerRank):
+    """Between the root and all others."""
 
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer from every other position."""
-        for peer in _others(position, nranks):
-            yield Transfer(step=0, src=peer, dst=position, chunk=peer)
+    __slots__ = ()
+
+    from_root: ClassVar[bool] = False
+
+    def _partners(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterable[int]:
+        if (position == root) != (self.from_root == sending):
+            return ()
+        if position != root:
+            return (root,)
+        return _Direct._partners(self, root, nranks, root, sending=sending)
 
 
 @dataclass(frozen=True, slots=True)
-class DirectGather(OnePartPerRank):
+class DirectGather(_Rooted):
     """All send their shard to the root: an incast."""
 
-    name: ClassVar[str] = "direct"
     op: ClassVar[CollectiveOp] = CollectiveOp.GATHER
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the shard, unless *position* is the root."""
-        if position != root:
-            yield Transfer(step=0, src=position, dst=root, chunk=position)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield all shards if *position* is the root."""
-        if position == root:
-            for peer in _others(root, nranks):
-                yield Transfer(step=0, src=peer, dst=root, chunk=peer)
-
 
 @dataclass(frozen=True, slots=True)
-class DirectScatter(OnePartPerRank):
+class DirectScatter(_Rooted):
     """The root sends every position its part."""
 
-    name: ClassVar[str] = "direct"
     op: ClassVar[CollectiveOp] = CollectiveOp.SCATTER
+    from_root: ClassVar[bool] = True
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield all parts if *position* is the root."""
-        if position == root:
-            for peer in _others(root, nranks):
-                yield Transfer(step=0, src=root, dst=peer, chunk=peer)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the part of *position*, unless it is the root."""
-        if position != root:
-            yield Transfer(step=0, src=root, dst=position, chunk=position)
+    def _chunk(self, src: int, dst: int, nranks: int) -> int:
+        return dst
 
 
 @dataclass(frozen=True, slots=True)
-class DirectSendReceive(OneBufferPerRank):
+class DirectSendReceive(_Direct, OneBufferPerRank):
     """Every position sends its buffer to the next one, as nccl-tests' sendrecv."""
 
-    name: ClassVar[str] = "direct"
     op: ClassVar[CollectiveOp] = CollectiveOp.SEND_RECV
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the one message, if there is anybody to send to."""
+    def _partners(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterable[int]:
         if nranks > 1:
-            peer = (position + 1) % nranks
-            yield Transfer(step=0, src=position, dst=peer, chunk=position)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the one message of the position before."""
-        return self.sends((position - 1) % nranks, nranks=nranks, root=root)
-
-
-def _others(position: int, nranks: int) -> Iterator[int]:
-    """Yield all other positions, beginning with the next one."""
-    return ((position + distance) % nranks for distance in range(1, nranks))
+            yield (position + (1 if sending else -1)) % nranks
 
 
 FAMILIES = (

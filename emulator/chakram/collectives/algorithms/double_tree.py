@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.algorithms.base import BothWays
 from chakram.collectives.algorithms.family import MAX_CHUNKS, Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
@@ -30,7 +30,7 @@ TREE_CHUNKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleBinaryTreeAllReduce(Scheduled):
+class DoubleBinaryTreeAllReduce(BothWays):
     """A reduce up both trees, a broadcast down, in ``chunks`` pieces of each half.
 
     Trees are channels: their messages have queue pairs of their own.
@@ -48,15 +48,9 @@ class DoubleBinaryTreeAllReduce(Scheduled):
         """Return the size of one chunk; they differ by at most one byte."""
         return part_bytes(input_bytes, nparts=TREES * self.chunks, part=chunk)
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends up and down both trees."""
-        return self._all(position, nranks, sending=True)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what comes up and down both trees to *position*."""
-        return self._all(position, nranks, sending=False)
-
-    def _all(self, position: int, nranks: int, *, sending: bool) -> Iterator[Transfer]:
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
         found: list[Transfer] = []
         for tree in range(TREES):
             node = _node_of(position, tree, nranks)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import OnePartPerPair, Scheduled
+from chakram.collectives.algorithms.base import BothWays, OnePartPerPair
 from chakram.collectives.algorithms.family import Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
@@ -60,7 +60,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class HierarchicalAllReduce(Scheduled):
+class HierarchicalAllReduce(BothWays):
     """Reduce_scatter within each node, ring all_reduce on each rail, all_gather.
 
     Within a node everybody sends to everybody.  Chunks are one per rail and node.
@@ -78,32 +78,20 @@ class HierarchicalAllReduce(Scheduled):
         """Return the size of one chunk; they differ by at most one byte."""
         return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield parts to the node, then to the next node, then to the node again."""
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        """Yield parts within the node, then between nodes, then within it again."""
         nodes = self._nodes(nranks)
         node = nodes.node(position)
         others = list(_others(nodes.members(node), position))
-        for peer in others:
-            yield self._share(nodes, position, peer, owner=peer, step=0)
-        yield from self._ring(nodes, position, node, sending=True)
-        for peer in others:
-            yield self._share(
-                nodes, position, peer, owner=position, step=2 * nodes.count - 1
-            )
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield parts from the node, then from the node before, then from the node."""
-        nodes = self._nodes(nranks)
-        node = nodes.node(position)
-        others = list(_others(nodes.members(node), position))
-        for peer in others:
-            yield self._share(nodes, peer, position, owner=position, step=0)
-        before = (node - 1) % nodes.count
-        yield from self._ring(nodes, position, before, sending=False)
-        for peer in others:
-            yield self._share(
-                nodes, peer, position, owner=peer, step=2 * nodes.count - 1
-            )
+        ends = [(position, peer) if sending else (peer, position) for peer in others]
+        for src, dst in ends:
+            yield self._share(nodes, src, dst, owner=dst, step=0)
+        source = node if sending else (node - 1) % nodes.count
+        yield from self._ring(nodes, position, source, sending=sending)
+        for src, dst in ends:
+            yield self._share(nodes, src, dst, owner=src, step=2 * nodes.count - 1)
 
     def _nodes(self, nranks: int) -> Nodes:
         return Nodes(nranks, self.ranks_per_node)
@@ -157,7 +145,7 @@ class HierarchicalAllReduce(Scheduled):
 
 
 @dataclass(frozen=True, slots=True)
-class PxnAllToAll(OnePartPerPair):
+class PxnAllToAll(BothWays, OnePartPerPair):
     """What is for rail i of other nodes goes to rail i of the own node first.
 
     From there one message per node leaves with the parts of all sources of the node,
@@ -181,40 +169,28 @@ class PxnAllToAll(OnePartPerPair):
             if away * nodes.rails + rail < nranks
         }
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield parts to the keepers of their rails, then what this one keeps."""
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        """Yield parts to or from keepers of their rails, then what these keep."""
         nodes = Nodes(nranks, self.ranks_per_node)
         node = nodes.node(position)
-        keepers = [
-            (keeper, nodes.kept_by(keeper))
-            for keeper in _others(nodes.members(node), position)
-        ]
+        others = list(_others(nodes.members(node), position))
+        ends = [(position, peer) if sending else (peer, position) for peer in others]
         for away in _after(node, nodes.count):
-            for keeper, rails in keepers:
-                yield from _handed(nodes, position, keeper, rails, away)
-        for keeper, _ in keepers:
-            yield _within(nodes, position, keeper)
-        own_rails = nodes.kept_by(position)
+            for src, dst in ends:
+                yield from _handed(nodes, src, dst, nodes.kept_by(dst), away)
+        for src, dst in ends:
+            yield _within(nodes, src, dst)
         for away in _after(node, nodes.count):
-            for rail in own_rails:
+            if not sending:
+                keeper = nodes.keeper(away, position % nodes.rails)
+                yield _crossing(nodes, keeper, position)
+                continue
+            for rail in nodes.kept_by(position):
                 peer = away * nodes.rails + rail
                 if peer < nranks:
                     yield _crossing(nodes, position, peer)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what this one is to keep, then the own parts from the own rail."""
-        nodes = Nodes(nranks, self.ranks_per_node)
-        node = nodes.node(position)
-        sources = list(_others(nodes.members(node), position))
-        rails = nodes.kept_by(position)
-        for away in _after(node, nodes.count):
-            for source in sources:
-                yield from _handed(nodes, source, position, rails, away)
-        for source in sources:
-            yield _within(nodes, source, position)
-        for away in _after(node, nodes.count):
-            keeper = nodes.keeper(away, position % nodes.rails)
-            yield _crossing(nodes, keeper, position)
 
 
 def _handed(

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from chakram.collectives.algorithms.base import Scheduled
 from chakram.collectives.ops import CollectiveOp, buffer_bytes
-from chakram.collectives.schedule import Transfer, counted_sizes, rank_schedule
+from chakram.collectives.schedule import Transfer, rank_schedule
 from chakram.collectives.schedule_check import build_schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from chakram.collectives.schedule import Algorithm
 
@@ -79,7 +80,7 @@ class ListedTransfer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedAlgorithm:
+class ListedAlgorithm(Scheduled):
     """An algorithm of *nranks* positions with one root; see the module.
 
     Attributes:
@@ -115,11 +116,6 @@ class ListedAlgorithm:
     def __hash__(self) -> int:
         """Return a hash that does not look at the list: it is a key of caches."""
         return hash((self.name, self.op, self.nranks, self.root, len(self.transfers)))
-
-    @property
-    def stepwise(self) -> bool:
-        """Return False: every transfer says itself what it waits for."""
-        return False
 
     def unfit(self, nranks: int) -> str | None:
         """Return why it cannot serve a group of *nranks* ranks, None if it can."""
@@ -181,21 +177,6 @@ class ListedAlgorithm:
         """Yield what *position* receives."""
         return map(self._transfer, self._receives[position])
 
-    def sent_sizes(
-        self, position: int, *, nranks: int, root: int, input_bytes: int
-    ) -> Mapping[int, int]:
-        """Return how many messages of each size *position* sends."""
-        return counted_sizes(
-            self, position, nranks=nranks, root=root, input_bytes=input_bytes
-        )
-
-    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
-        """Return (channel, position) of all whom *position* sends to."""
-        return {
-            (self.transfers[place].channel, self.transfers[place].dst)
-            for place in self._sends[position]
-        }
-
     def _transfer(self, place: int) -> Transfer:
         listed = self.transfers[place]
         return Transfer(
@@ -238,19 +219,15 @@ def listed_from(
         for position in range(nranks)
     ]
     # Sends of a position come in the same order in both.
-    turn = [0] * nranks
-    places: dict[tuple[int, int, int, int], int] = {}
-    for place, transfer in enumerate(transfers):
-        send = shares[transfer.src].sends[turn[transfer.src]]
-        turn[transfer.src] += 1
-        places[transfer.src, transfer.dst, send.channel, send.message] = place
-    turn = [0] * nranks
+    turns = [iter(share.sends) for share in shares]
+    sent = [(each, next(turns[each.src])) for each in transfers]
+    places = {
+        (each.src, each.dst, send.channel, send.message): place
+        for place, (each, send) in enumerate(sent)
+    }
     listed: list[ListedTransfer] = []
-    for transfer in transfers:
-        share = shares[transfer.src]
-        send = share.sends[turn[transfer.src]]
-        turn[transfer.src] += 1
-        needs = (share.receives[need] for need in send.needs)
+    for transfer, send in sent:
+        needs = (shares[transfer.src].receives[need] for need in send.needs)
         listed.append(
             ListedTransfer(
                 step=transfer.step,

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import (
+    BothWays,
     OnePartPerPair,
     OnePartPerRank,
+    Shifted,
     all_others,
 )
 from chakram.collectives.algorithms.family import Family, straight
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PairwiseAllToAll(OnePartPerPair):
+class PairwiseAllToAll(BothWays, OnePartPerPair):
     """One partner after the other: p xor s for powers of two, else p + s and p - s."""
 
     name: str = "pairwise"
@@ -45,19 +47,13 @@ class PairwiseAllToAll(OnePartPerPair):
         """Return all other positions."""
         return all_others(position, nranks)
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer per step."""
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
         for step in range(nranks - 1):
-            peer = _partner(position, step + 1, nranks)
-            chunk = position * nranks + peer
-            yield Transfer(step=step, src=position, dst=peer, chunk=chunk)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one transfer per step."""
-        for step in range(nranks - 1):
-            peer = _partner(position, -step - 1, nranks)
-            chunk = peer * nranks + position
-            yield Transfer(step=step, src=peer, dst=position, chunk=chunk)
+            peer = _partner(position, step + 1 if sending else -step - 1, nranks)
+            src, dst = (position, peer) if sending else (peer, position)
+            yield Transfer(step, src, dst, src * nranks + dst)
 
 
 def _partner(position: int, distance: int, nranks: int) -> int:
@@ -67,59 +63,38 @@ def _partner(position: int, distance: int, nranks: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class BruckAllToAll(OnePartPerPair):
+class BruckAllToAll(Shifted, OnePartPerPair):
     """In step k all that has bit k of its way left moves 2**k positions further."""
 
     name: str = "bruck"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one message of about n/2 chunks per step."""
-        for step in range((nranks - 1).bit_length()):
-            peer = (position + (1 << step)) % nranks
-            yield _moved(step, position, peer, nranks)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one message of about n/2 chunks per step."""
-        for step in range((nranks - 1).bit_length()):
-            peer = (position - (1 << step)) % nranks
-            yield _moved(step, peer, position, nranks)
-
-
-def _moved(step: int, src: int, dst: int, nranks: int) -> Transfer:
-    """Return what moves from *src* in one step: all ways with this bit set."""
-    bit = 1 << step
-    first, *further = (
-        # It has gone the lower bits of its way already.
-        (source := (src - (way & bit - 1)) % nranks) * nranks + (source + way) % nranks
-        for way in range(bit, nranks)
-        if way & bit
-    )
-    return Transfer(step=step, src=src, dst=dst, chunk=first, further=tuple(further))
+    def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:
+        bit = 1 << step
+        first, *further = (
+            # It has gone the lower bits of its way already.
+            (source := (src - (way & bit - 1)) % nranks) * nranks
+            + (source + way) % nranks
+            for way in range(bit, nranks)
+            if way & bit
+        )
+        return Transfer(
+            step=step, src=src, dst=dst, chunk=first, further=tuple(further)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class BruckAllGather(OnePartPerRank):
+class BruckAllGather(Shifted, OnePartPerRank):
     """In step k the first 2**k shards, from the own one on, go 2**k positions back."""
 
     name: str = "bruck"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
+    forward: ClassVar[bool] = False
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one message per step, twice as long each time."""
-        for step in range((nranks - 1).bit_length()):
-            yield _gathered(step, position, (position - (1 << step)) % nranks, nranks)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield one message per step, twice as long each time."""
-        for step in range((nranks - 1).bit_length()):
-            yield _gathered(step, (position + (1 << step)) % nranks, position, nranks)
-
-
-def _gathered(step: int, src: int, dst: int, nranks: int) -> Transfer:
-    count = min(1 << step, nranks - (1 << step))
-    further = tuple((src + index) % nranks for index in range(1, count))
-    return Transfer(step=step, src=src, dst=dst, chunk=src, further=further)
+    def _message(self, step: int, src: int, dst: int, nranks: int) -> Transfer:
+        count = min(1 << step, nranks - (1 << step))
+        further = tuple((src + index) % nranks for index in range(1, count))
+        return Transfer(step=step, src=src, dst=dst, chunk=src, further=further)
 
 
 FAMILIES = (

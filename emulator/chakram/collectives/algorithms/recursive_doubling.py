@@ -22,10 +22,11 @@ operations in MPICH, 2005 (sections 3.1 and 4.2 to 4.5).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import OnePartPerRank, Scheduled, WholeBuffer
+from chakram.collectives.algorithms.base import BothWays, OnePartPerRank, WholeBuffer
 from chakram.collectives.algorithms.family import Family
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
@@ -76,116 +77,109 @@ class Fold:
         return range(begin + min(begin, self.folded), end + min(end, self.folded))
 
 
+class _Folded(BothWays):
+    """Exchanges among virtual positions, between folding and its way back."""
+
+    __slots__ = ()
+
+    op: ClassVar[CollectiveOp]
+    rounds: ClassVar[int] = 1
+    """How often a position exchanges something with every partner."""
+
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        fold = Fold(nranks)
+        given, result = self._folding(position - position % 2, nranks)
+        adds = self.op != CollectiveOp.ALL_GATHER
+        yield from _end(fold, position, given, 0, sending=sending, reduce=adds)
+        virtual = fold.virtual(position)
+        if virtual is not None:
+            exchanges = self._exchanges(fold, virtual, sending=sending)
+            for step, (partner, chunks, reduce) in enumerate(exchanges, fold.first):
+                peer = fold.actor(partner)
+                yield _message(
+                    step, position, peer, chunks, sending=sending, reduce=reduce
+                )
+        last = fold.first + self.rounds * fold.doublings
+        yield from _end(fold, position, result, last, sending=sending, back=True)
+
+    @abstractmethod
+    def _folding(
+        self, folding: int, nranks: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        """Return the chunks that a position gives that folds, and those it gets."""
+
+    @abstractmethod
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        """Yield virtual partner and chunks of each step, and if they are added up."""
+
+
 @dataclass(frozen=True, slots=True)
-class DoublingAllReduce(WholeBuffer):
+class DoublingAllReduce(_Folded, WholeBuffer):
     """Both partners send the buffer and add what comes: few steps, many bytes."""
 
     name: str = "recursive_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the buffer to every partner."""
-        return self._all(position, nranks, sending=True)
+    def _folding(
+        self, folding: int, nranks: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        return (0,), (0,)
 
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the buffer of every partner."""
-        return self._all(position, nranks, sending=False)
-
-    def _all(self, position: int, nranks: int, *, sending: bool) -> Iterator[Transfer]:
-        fold = Fold(nranks)
-        yield from _folding(fold, position, (0,), sending=sending, reduce=True)
-        virtual = fold.virtual(position)
-        if virtual is not None:
-            for step in range(fold.doublings):
-                yield _message(
-                    fold.first + step,
-                    position,
-                    fold.actor(virtual ^ 1 << step),
-                    (0,),
-                    sending=sending,
-                    reduce=True,
-                )
-        last = fold.first + fold.doublings
-        yield from _unfolding(fold, position, (0,), sending=sending, step=last)
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        for step in range(fold.doublings):
+            yield virtual ^ 1 << step, (0,), True
 
 
 @dataclass(frozen=True, slots=True)
-class DoublingAllGather(OnePartPerRank):
+class DoublingAllGather(_Folded, OnePartPerRank):
     """What a position has doubles in every step."""
 
     name: str = "recursive_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield all shards there are to every partner."""
-        return self._all(position, nranks, sending=True)
+    def _folding(
+        self, folding: int, nranks: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        return (folding,), [chunk for chunk in range(nranks) if chunk != folding]
 
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield all shards of every partner."""
-        return self._all(position, nranks, sending=False)
-
-    def _all(self, position: int, nranks: int, *, sending: bool) -> Iterator[Transfer]:
-        fold = Fold(nranks)
-        folding = position if position % 2 == 0 else position - 1
-        yield from _folding(fold, position, (folding,), sending=sending, reduce=False)
-        virtual = fold.virtual(position)
-        if virtual is not None:
-            for step in range(fold.doublings):
-                partner = virtual ^ 1 << step
-                begin = (virtual if sending else partner) >> step << step
-                yield _message(
-                    fold.first + step,
-                    position,
-                    fold.actor(partner),
-                    fold.positions(begin, begin + (1 << step)),
-                    sending=sending,
-                )
-        others = [chunk for chunk in range(nranks) if chunk != folding]
-        last = fold.first + fold.doublings
-        yield from _unfolding(fold, position, others, sending=sending, step=last)
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        for step in range(fold.doublings):
+            partner = virtual ^ 1 << step
+            begin = (virtual if sending else partner) >> step << step
+            yield partner, fold.positions(begin, begin + (1 << step)), False
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingReduceScatter(OnePartPerRank):
+class HalvingReduceScatter(_Folded, OnePartPerRank):
     """Partners part the range that both have sums of, the farthest partner first."""
 
     name: str = "recursive_halving"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the partner's half of the range to every partner."""
-        return self._all(position, nranks, sending=True)
+    def _folding(
+        self, folding: int, nranks: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        return range(nranks), (folding,)
 
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the own half of the range from every partner."""
-        return self._all(position, nranks, sending=False)
-
-    def _all(self, position: int, nranks: int, *, sending: bool) -> Iterator[Transfer]:
-        fold = Fold(nranks)
-        everything = range(nranks)
-        yield from _folding(fold, position, everything, sending=sending, reduce=True)
-        virtual = fold.virtual(position)
-        if virtual is not None:
-            for step in range(fold.doublings):
-                distance = 1 << fold.doublings - 1 - step
-                partner = virtual ^ distance
-                kept = partner if sending else virtual
-                begin = kept // distance * distance
-                yield _message(
-                    fold.first + step,
-                    position,
-                    fold.actor(partner),
-                    fold.positions(begin, begin + distance),
-                    sending=sending,
-                    reduce=True,
-                )
-        folding = position if position % 2 == 0 else position - 1
-        last = fold.first + fold.doublings
-        yield from _unfolding(fold, position, (folding,), sending=sending, step=last)
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        for step in reversed(range(fold.doublings)):
+            partner = virtual ^ 1 << step
+            begin = (partner if sending else virtual) >> step << step
+            yield partner, fold.positions(begin, begin + (1 << step)), True
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingDoublingAllReduce(Scheduled):
+class HalvingDoublingAllReduce(_Folded):
     """A reduce_scatter by halving, the nearest partner first, and the way back.
 
     So the largest messages go to neighbours.  There are P chunks.
@@ -193,6 +187,7 @@ class HalvingDoublingAllReduce(Scheduled):
 
     name: str = "halving_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+    rounds: ClassVar[int] = 2
 
     def nchunks(self, nranks: int) -> int:
         """Return the power of two that is not above the number of ranks."""
@@ -202,40 +197,20 @@ class HalvingDoublingAllReduce(Scheduled):
         """Return the size of one chunk; they differ by at most one byte."""
         return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield halves to every partner, then sums back to them."""
-        return self._all(position, nranks, sending=True)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield halves of every partner, then sums."""
-        return self._all(position, nranks, sending=False)
-
-    def _all(self, position: int, nranks: int, *, sending: bool) -> Iterator[Transfer]:
-        fold = Fold(nranks)
+    def _folding(
+        self, folding: int, nranks: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
         everything = range(self.nchunks(nranks))
-        yield from _folding(fold, position, everything, sending=sending, reduce=True)
-        virtual = fold.virtual(position)
-        if virtual is not None:
-            ranges = list(_halvings(virtual, fold.doublings))
-            for step, (kept, given) in enumerate(ranges):
-                yield _message(
-                    fold.first + step,
-                    position,
-                    fold.actor(virtual ^ 1 << step),
-                    given if sending else kept,
-                    sending=sending,
-                    reduce=True,
-                )
-            for back, (kept, given) in enumerate(reversed(ranges)):
-                yield _message(
-                    fold.first + fold.doublings + back,
-                    position,
-                    fold.actor(virtual ^ 1 << fold.doublings - 1 - back),
-                    kept if sending else given,
-                    sending=sending,
-                )
-        last = fold.first + 2 * fold.doublings
-        yield from _unfolding(fold, position, everything, sending=sending, step=last)
+        return everything, everything
+
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        ranges = list(enumerate(_halvings(virtual, fold.doublings)))
+        for step, (kept, given) in ranges:
+            yield virtual ^ 1 << step, given if sending else kept, True
+        for step, (kept, given) in reversed(ranges):
+            yield virtual ^ 1 << step, kept if sending else given, False
 
 
 def _halvings(virtual: int, doublings: int) -> Iterator[tuple[range, range]]:
@@ -270,30 +245,24 @@ def _message(
     )
 
 
-def _folding(
-    fold: Fold, position: int, chunks: Iterable[int], *, sending: bool, reduce: bool
+def _end(
+    fold: Fold,
+    position: int,
+    chunks: Iterable[int],
+    step: int,
+    *,
+    sending: bool,
+    back: bool = False,
+    reduce: bool = False,
 ) -> Iterator[Transfer]:
-    """Yield the message by which a position folds, if this is one end of it."""
-    if sending and fold.virtual(position) is None:
-        peer = position + 1
-    elif not sending and fold.stands_for_two(position):
-        peer = position - 1
-    else:
-        return
-    yield _message(0, position, peer, chunks, sending=sending, reduce=reduce)
+    """Yield the message by which a position folds, or gets the result *back*.
 
-
-def _unfolding(
-    fold: Fold, position: int, chunks: Iterable[int], *, sending: bool, step: int
-) -> Iterator[Transfer]:
-    """Yield the message by which a folded position gets the result."""
-    if sending and fold.stands_for_two(position):
-        peer = position - 1
-    elif not sending and fold.virtual(position) is None:
-        peer = position + 1
-    else:
-        return
-    yield _message(step, position, peer, chunks, sending=sending)
+    There is one only if *position* folds, or acts for one that does.
+    """
+    folds = fold.virtual(position) is None
+    if (folds or fold.stands_for_two(position)) and sending == (folds != back):
+        peer = position + 1 if folds else position - 1
+        yield _message(step, position, peer, chunks, sending=sending, reduce=reduce)
 
 
 FAMILIES = (

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from chakram.collectives.algorithms.base import (
+    BothWays,
     OneBufferPerRank,
     OnePartPerRank,
     WholeBuffer,
@@ -32,87 +33,76 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeBroadcast(WholeBuffer):
+class TreeBroadcast(BothWays, WholeBuffer):
     """From the root to all."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.BROADCAST
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* hands on, to the nearest first."""
-        return _downwards(position, nranks, root)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the one transfer by which *position* gets the buffer."""
-        return _from_parent(position, nranks, root)
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        found = _downwards if sending else _from_parent
+        return found(position, nranks, root)
 
 
 @dataclass(frozen=True, slots=True)
-class TreeReduce(WholeBuffer):
+class TreeReduce(BothWays, WholeBuffer):
     """From all to the root; a broadcast backwards."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the one transfer of the partial sum of *position*."""
-        return _mirrored(_from_parent(position, nranks, root), nranks)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the partial sums that come to *position*."""
-        return _mirrored(_downwards(position, nranks, root), nranks)
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        found = _from_parent if sending else _downwards
+        return _mirrored(found(position, nranks, root), nranks)
 
 
 @dataclass(frozen=True, slots=True)
-class TreeAllReduce(WholeBuffer):
+class TreeAllReduce(BothWays, WholeBuffer):
     """A reduce to position 0, then a broadcast from it."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* sends up and then down."""
-        yield from _mirrored(_from_parent(position, nranks, 0), nranks)
-        yield from _downwards(position, nranks, 0, first=_nsteps(nranks))
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what comes up to *position* and then down."""
-        yield from _mirrored(_downwards(position, nranks, 0), nranks)
-        yield from _from_parent(position, nranks, 0, first=_nsteps(nranks))
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        up, down = _from_parent, _downwards
+        if not sending:
+            up, down = down, up
+        yield from _mirrored(up(position, nranks, 0), nranks)
+        yield from down(position, nranks, 0, first=_nsteps(nranks))
 
 
 @dataclass(frozen=True, slots=True)
-class TreeScatter(OnePartPerRank):
+class TreeScatter(BothWays, OnePartPerRank):
     """From the root to all, the parts of everybody below at once."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.SCATTER
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what *position* hands on, to the farthest first."""
-        return _handed_down(position, nranks, root)
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the one transfer by which *position* gets its part."""
-        return _handed_by_parent(position, nranks, root)
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        found = _handed_down if sending else _handed_by_parent
+        return found(position, nranks, root)
 
 
 @dataclass(frozen=True, slots=True)
-class TreeGather(OneBufferPerRank):
+class TreeGather(BothWays, OneBufferPerRank):
     """From all to the root, the shards of everybody below at once."""
 
     name: ClassVar[str] = "tree"
     op: ClassVar[CollectiveOp] = CollectiveOp.GATHER
 
-    def sends(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield the one transfer of what *position* has collected."""
-        return _mirrored(
-            _handed_by_parent(position, nranks, root), nranks, reduce=False
-        )
-
-    def receives(self, position: int, *, nranks: int, root: int) -> Iterator[Transfer]:
-        """Yield what comes to *position*, from the nearest first."""
-        return _mirrored(_handed_down(position, nranks, root), nranks, reduce=False)
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        found = _handed_by_parent if sending else _handed_down
+        return _mirrored(found(position, nranks, root), nranks, reduce=False)
 
 
 def _handed_down(position: int, nranks: int, root: int) -> Iterator[Transfer]:

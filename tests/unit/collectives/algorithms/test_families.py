@@ -5,7 +5,7 @@ import pytest
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import part_bytes, rank_schedule
-from chakram.collectives.schedule_check import received_bytes, sent_bytes
+from tests.schedules import received_bytes, sent_bytes
 
 SIZES = [0, 1, 7, 4096, 1_000_003]
 NRANKS = [2, 3, 4, 7, 8]
