@@ -13,7 +13,7 @@ from chakram.trace.node import NodeKind
 from chakram.trace.short_columns import fill, put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from chakram.collectives.ops import CollectiveOp
     from chakram.collectives.splits import Splits
@@ -146,62 +146,39 @@ class TraceGraphBuilder:
 
     def extend(
         self,
+        columns: Mapping[str, memoryview],
         *,
-        node_ids: memoryview,
-        kinds: memoryview,
-        name_numbers: memoryview,
-        file_offsets: memoryview,
-        durations_ns: memoryview,
-        starts_ns: memoryview | None,
-        num_ops: memoryview,
-        tensor_bytes: memoryview,
-        streams: memoryview | None,
-        comm_rows: memoryview,
-        ops: memoryview,
-        comm_bytes: memoryview,
-        groups: memoryview,
-        peers: memoryview,
-        tags: memoryview,
-        data: memoryview,
-        data_ends: memoryview,
-        control: memoryview,
-        control_ends: memoryview,
+        communication: Mapping[str, memoryview],
+        optional: Mapping[str, memoryview],
+        edges: Mapping[str, memoryview],
     ) -> None:
-        """Add many nodes at once, in columns as a ``TraceGraph`` has them.
+        """Add many nodes at once, in columns as ``TraceColumns`` has them.
 
         Their ids must have been put into ``index``, and their names into ``names``.
-        ``ops`` to ``tags`` have one row per node of communication; the columns
-        ``*_ends`` and ``comm_rows`` count from the first node of all.
+
+        Args:
+            columns: By name, one row per node; ``comm_rows`` counts from the first node
+                of all.
+            communication: By name, one row per node of communication.
+            optional: Of the columns that may be short, those in which any of these
+                nodes has a value, one row per node.
+            edges: ``data`` and ``control``, ids; ``data_ends`` and ``control_ends``,
+                which count from the first node of all.
         """
-        columns = self._columns
-        before = len(columns)
-        for column, rows in (
-            (columns.starts_ns, starts_ns),
-            (columns.streams, streams),
-        ):
-            if rows is not None:
-                fill(column, before)
-                column.frombytes(rows)
-        columns.node_ids.frombytes(node_ids)
-        columns.kinds += kinds
-        columns.name_numbers.frombytes(name_numbers)
-        columns.file_offsets.frombytes(file_offsets)
-        columns.durations_ns.frombytes(durations_ns)
-        columns.num_ops.frombytes(num_ops)
-        columns.tensor_bytes.frombytes(tensor_bytes)
-        columns.comm_rows.frombytes(comm_rows)
-        if len(ops):
-            for column in (columns.peers, columns.tags):
-                fill(column, len(columns.ops))
-            columns.ops.frombytes(ops)
-            columns.comm_bytes.frombytes(comm_bytes)
-            columns.groups.frombytes(groups)
-            columns.peers.frombytes(peers)
-            columns.tags.frombytes(tags)
-        self._data.frombytes(data)
-        self._data_ends.frombytes(data_ends)
-        self._control.frombytes(control)
-        self._control_ends.frombytes(control_ends)
+        own = self._columns
+        for name, rows in optional.items():
+            column = getattr(own, name)
+            fill(column, len(own))
+            column.frombytes(rows)
+        own.kinds += columns["kinds"]
+        if len(communication["ops"]):
+            fill(own.peers, len(own.ops))
+            fill(own.tags, len(own.ops))
+        for name, rows in (*columns.items(), *communication.items()):
+            if name != "kinds":
+                getattr(own, name).frombytes(rows)
+        for name, rows in edges.items():
+            getattr(self, f"_{name}").frombytes(rows)
 
     def group_number(self, group: str | None) -> int:
         """Return the number of a process group, a new one if it is not known."""
@@ -249,13 +226,13 @@ class TraceGraphBuilder:
         self.index = NodeIndex()
         if use_data and use_control:
             data = merged_lists(data, control)
-        dependencies, dependency_ends = data if use_data else control
+        targets, target_ends = data if use_data else control
         return TraceGraph(
             rank=self._rank,
             source=self._source,
             columns=self._columns,
-            dependencies=dependencies,
-            dependency_ends=dependency_ends,
+            targets=targets,
+            target_ends=target_ends,
         )
 
     def _refuse_missing(self, position: int, node_id: int) -> None:

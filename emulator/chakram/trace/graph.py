@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ _COMMUNICATION_NUMBERS = frozenset(
 )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class TraceGraph:
     """The nodes of one rank and their dependencies; read only.
 
@@ -40,44 +41,24 @@ class TraceGraph:
         rank: Whose nodes they are.
         source: Its file, for messages.
         columns: The nodes.
-        dependencies: Positions of the nodes that each one waits for, one after the
-            other.
-        dependency_ends: Where in *dependencies* those of each begin and end.
+        targets: Positions of the nodes that each one waits for, one after the other.
+        target_ends: Where in *targets* those of each begin and end.
         order: All positions in the order of the graph; None: by dependencies.
     """
 
-    __slots__ = (
-        "_columns",
-        "_dependencies",
-        "_dependency_ends",
-        "_order",
-        "rank",
-        "source",
-    )
-
-    def __init__(
-        self,
-        *,
-        rank: int,
-        source: str,
-        columns: TraceColumns,
-        dependencies: array[int],
-        dependency_ends: array[int],
-        order: array[int] | None = None,
-    ) -> None:
-        self.rank = rank
-        self.source = source
-        self._columns = columns
-        self._dependencies = dependencies
-        self._dependency_ends = dependency_ends
-        self._order = order
+    rank: int
+    source: str
+    columns: TraceColumns
+    targets: array[int]
+    target_ends: array[int]
+    order: array[int] | None = None
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self.columns)
 
     def node(self, position: int) -> TraceNode:
         """Return the node at *position* as a view."""
-        columns = self._columns
+        columns = self.columns
         row = columns.comm_rows[position]
         communicates = row != ABSENT
         op = columns.ops[row] if communicates else ABSENT
@@ -108,88 +89,86 @@ class TraceGraph:
 
     def kind(self, position: int) -> NodeKind:
         """Return the kind of one node, without building its view."""
-        return _KINDS[self._columns.kinds[position]]
+        return _KINDS[self.columns.kinds[position]]
 
     def kinds(self) -> bytes:
         """Return the kinds of all nodes, one byte each."""
-        return bytes(self._columns.kinds)
+        return bytes(self.columns.kinds)
 
     def node_id(self, position: int) -> int:
         """Return the id that the file gives the node."""
-        return self._columns.node_ids[position]
+        return self.columns.node_ids[position]
 
     def name(self, position: int) -> str:
         """Return the name of the node."""
-        return self._columns.name(position)
+        return self.columns.name(position)
 
     def utf8_name(self, position: int) -> bytes:
         """Return the name of the node in UTF-8."""
-        return self._columns.names.utf8(self._columns.name_numbers[position])
+        return self.columns.names.utf8(self.columns.name_numbers[position])
 
     def stream(self, position: int) -> int | None:
         """Return the stream of a computation, None where the file has none."""
-        return optional(self._columns.streams, position)
+        return optional(self.columns.streams, position)
 
     def duration_ns(self, position: int) -> int:
         """Return how long the node takes, as far as its file says."""
-        return self._columns.durations_ns[position]
+        return self.columns.durations_ns[position]
 
     def num_ops(self, position: int) -> int:
         """Return the operations of a computation."""
-        return self._columns.num_ops[position]
+        return self.columns.num_ops[position]
 
     def tensor_bytes(self, position: int) -> int:
         """Return the bytes that a computation touches."""
-        return self._columns.tensor_bytes[position]
+        return self.columns.tensor_bytes[position]
 
     def communication(self) -> list[int]:
         """Return the positions of all collectives, sends and receives, ascending."""
         return [
             position
-            for position, kind in enumerate(self._columns.kinds)
+            for position, kind in enumerate(self.columns.kinds)
             if kind in _COMMUNICATION_NUMBERS
         ]
 
     def op(self, position: int) -> CollectiveOp | None:
         """Return which collective the node is, None if it is none."""
-        row = self._columns.comm_rows[position]
-        number = ABSENT if row == ABSENT else self._columns.ops[row]
+        row = self.columns.comm_rows[position]
+        number = ABSENT if row == ABSENT else self.columns.ops[row]
         return None if number == ABSENT else OPS[number]
 
     def comm_bytes(self, position: int) -> int:
         """Return the size of a collective or message."""
-        row = self._columns.comm_rows[position]
-        return 0 if row == ABSENT else self._columns.comm_bytes[row]
+        row = self.columns.comm_rows[position]
+        return 0 if row == ABSENT else self.columns.comm_bytes[row]
 
     def root(self, position: int) -> int | None:
         """Return the root of a collective, None where the file has none."""
-        row = self._columns.comm_rows[position]
-        return None if row == ABSENT else optional(self._columns.roots, row)
+        row = self.columns.comm_rows[position]
+        return None if row == ABSENT else optional(self.columns.roots, row)
 
     def group(self, position: int) -> str | None:
         """Return the name of the node's process group, None where it has none."""
-        row = self._columns.comm_rows[position]
-        number = ABSENT if row == ABSENT else self._columns.groups[row]
-        return None if number == ABSENT else self._columns.group_names[number]
+        row = self.columns.comm_rows[position]
+        number = ABSENT if row == ABSENT else self.columns.groups[row]
+        return None if number == ABSENT else self.columns.group_names[number]
 
     def dependencies(self, position: int) -> Sequence[int]:
         """Return the positions of the nodes that must end before this one starts."""
-        return self._dependencies[
-            self._dependency_ends[position] : self._dependency_ends[position + 1]
-        ]
+        return self.targets[self.target_ends[position] : self.target_ends[position + 1]]
 
     def edges(self) -> tuple[Sequence[int], Sequence[int]]:
         """Return the dependencies of all nodes, and where each node's begin and end."""
-        return self._dependencies, self._dependency_ends
+        return self.targets, self.target_ends
 
     @property
     def has_splits(self) -> bool:
         """Whether any node has splits."""
-        return bool(self._columns.split_positions)
+        return bool(self.columns.split_positions)
 
     def splits(self, position: int) -> Splits | None:
         """Return how an uneven all_to_all divides its buffers; None for all else."""
-        columns = self._columns
+        columns = self.columns
         index = bisect_left(columns.split_positions, position)
         if index == len(columns.split_positions):
             return None
@@ -215,45 +194,31 @@ class TraceGraph:
             if first in self.dependencies(position):
                 continue
             ends.extend(
-                end + added for end in self._dependency_ends[len(ends) : position + 1]
+                end + added for end in self.target_ends[len(ends) : position + 1]
             )
-            end = self._dependency_ends[position + 1]
-            dependencies += self._dependencies[copied:end]
+            end = self.target_ends[position + 1]
+            dependencies += self.targets[copied:end]
             dependencies.append(first)
             copied, added = end, added + 1
-        dependencies += self._dependencies[copied:]
-        ends.extend(end + added for end in self._dependency_ends[len(ends) :])
-        return self._ordered_by(dependencies, ends, None)
+        dependencies += self.targets[copied:]
+        ends.extend(end + added for end in self.target_ends[len(ends) :])
+        return replace(self, targets=dependencies, target_ends=ends, order=None)
 
     def start_ns(self, position: int) -> int | None:
         """Return when a node started when it was recorded, None where nobody said."""
-        return optional(self._columns.starts_ns, position)
+        return optional(self.columns.starts_ns, position)
 
     def in_order_of_start_times(self) -> TraceGraph:
         """Return the same nodes without dependencies, ordered by recorded starts.
 
         A node without one comes first; ties go by node id.
         """
-        node_ids = self._columns.node_ids
+        node_ids = self.columns.node_ids
         starts_ns = [self.start_ns(position) or 0 for position in range(len(self))]
         order = sorted(range(len(self)), key=lambda at: (starts_ns[at], node_ids[at]))
         no_ends = array("q", bytes(8 * (len(self) + 1)))
-        return self._ordered_by(array("i"), no_ends, array("i", order))
-
-    def _ordered_by(
-        self,
-        dependencies: array[int],
-        dependency_ends: array[int],
-        order: array[int] | None,
-    ) -> TraceGraph:
-        """Return the same nodes in another order."""
-        return TraceGraph(
-            rank=self.rank,
-            source=self.source,
-            columns=self._columns,
-            dependencies=dependencies,
-            dependency_ends=dependency_ends,
-            order=order,
+        return replace(
+            self, targets=array("i"), target_ends=no_ends, order=array("i", order)
         )
 
     def digest(self) -> bytes:
@@ -262,7 +227,7 @@ class TraceGraph:
         That is all but the names of groups, the peers of messages, the bytes of splits,
         and where nodes stand in files.
         """
-        columns = self._columns
+        columns = self.columns
         found = blake2b(digest_size=16)
         for column in (
             columns.node_ids,
@@ -281,8 +246,8 @@ class TraceGraph:
             columns.tags,
             columns.roots,
             columns.split_positions,
-            self._dependencies,
-            self._dependency_ends,
+            self.targets,
+            self.target_ends,
         ):
             found.update(b"%d " % len(column))
             found.update(column)
@@ -304,7 +269,7 @@ class TraceGraph:
             messages: By position of a send or receive, its peer and tag there.
             splits: By position of an uneven all_to_all, its splits there.
         """
-        own = self._columns
+        own = self.columns
         columns = replace(
             own, group_names=[group_names.get(name, name) for name in own.group_names]
         )
@@ -323,18 +288,11 @@ class TraceGraph:
                 for row in splits[position]:
                     columns.split_bytes.extend(row)
                 columns.split_offsets.append(len(columns.split_bytes))
-        return TraceGraph(
-            rank=rank,
-            source=self.source,
-            columns=columns,
-            dependencies=self._dependencies,
-            dependency_ends=self._dependency_ends,
-            order=self._order,
-        )
+        return replace(self, rank=rank, columns=columns)
 
     def locate(self, position: int) -> str:
         """Return where a node stands, for messages: file, offset, rank, id."""
-        return self._columns.locate(position, source=self.source, rank=self.rank)
+        return self.columns.locate(position, source=self.source, rank=self.rank)
 
     def topological_order(self) -> Sequence[int]:
         """Return all positions, dependencies first, ties by smallest node id.
@@ -342,9 +300,9 @@ class TraceGraph:
         Raises:
             TraceError: If the dependencies form a cycle; it names one node of it.
         """
-        if self._order is None:
+        if self.order is None:
             order, missing = topological_order(
-                self._columns.node_ids, self._dependencies, self._dependency_ends
+                self.columns.node_ids, self.targets, self.target_ends
             )
             if len(order) < len(self):
                 raise TraceError(
@@ -352,8 +310,8 @@ class TraceGraph:
                     "depends on itself through a cycle of dependencies",
                     "a replay would wait for ever; break the cycle in the producer",
                 )
-            self._order = order
-        return self._order
+            self.order = order
+        return self.order
 
     def _node_on_a_cycle(self, missing: Sequence[int]) -> int:
         """Walk back over unmet dependencies until a node comes again."""

@@ -263,26 +263,36 @@ class PlainNodes(NodeBytes):
         rows, comm = self._rows, self._comm
         if not rows:
             return
+        optional = {}
+        if self._has_start:
+            optional["starts_ns"] = _first(self._starts_ns, rows)
+        if self._has_stream:
+            optional["streams"] = _first(self._streams, rows)
         self._builder.extend(
-            node_ids=_first(self._node_ids, rows),
-            kinds=_first(self._kinds, rows),
-            name_numbers=_first(self._name_numbers, rows),
-            file_offsets=_first(self._file_offsets, rows),
-            durations_ns=_first(self._durations_ns, rows),
-            starts_ns=_first(self._starts_ns, rows) if self._has_start else None,
-            num_ops=_first(self._num_ops, rows),
-            tensor_bytes=_first(self._tensor_bytes, rows),
-            streams=_first(self._streams, rows) if self._has_stream else None,
-            comm_rows=_first(self._comm_rows, rows),
-            ops=_first(self._ops, comm),
-            comm_bytes=_first(self._comm_bytes, comm),
-            groups=_first(self._groups, comm),
-            peers=_first(self._peers, comm),
-            tags=_first(self._tags, comm),
-            data=_first(self._data, self._edges),
-            data_ends=_first(self._data_ends, rows),
-            control=_first(self._control, self._control_edges),
-            control_ends=_first(self._control_ends, rows),
+            {
+                "node_ids": _first(self._node_ids, rows),
+                "kinds": _first(self._kinds, rows),
+                "name_numbers": _first(self._name_numbers, rows),
+                "file_offsets": _first(self._file_offsets, rows),
+                "durations_ns": _first(self._durations_ns, rows),
+                "num_ops": _first(self._num_ops, rows),
+                "tensor_bytes": _first(self._tensor_bytes, rows),
+                "comm_rows": _first(self._comm_rows, rows),
+            },
+            communication={
+                "ops": _first(self._ops, comm),
+                "comm_bytes": _first(self._comm_bytes, comm),
+                "groups": _first(self._groups, comm),
+                "peers": _first(self._peers, comm),
+                "tags": _first(self._tags, comm),
+            },
+            optional=optional,
+            edges={
+                "data": _first(self._data, self._edges),
+                "data_ends": _first(self._data_ends, rows),
+                "control": _first(self._control, self._control_edges),
+                "control_ends": _first(self._control_ends, rows),
+            },
         )
         self._comm_base += comm
         self._data_base += self._edges
