@@ -6,6 +6,7 @@ column by column: a mapping per row takes several times as long.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -46,21 +47,10 @@ _OF_IDENTITY = {
     "receive_node_id": "receive_node_id",
     "receive_name": "receive_name",
 }
-_OF_RECORD = (
-    "iteration",
-    "measured",
-    "shares",
-    "start_ns",
-    "end_ns",
-    "mean_duration_ns",
-    "start_spread_ns",
-    "sent_bytes",
-    "packets",
-    "retransmitted",
-    "ce",
-    "generator_wait_ns",
-    "slip_ns",
-    "wrong",
+_ATTRIBUTES = {each.name for each in fields(CollectiveIdentity)}
+_STORED = {name: own for name, own in _OF_IDENTITY.items() if own in _ATTRIBUTES}
+_OF_RECORD = tuple(
+    name for name in CollectiveRecord._fields if name not in ("identity", "critical")
 )
 _LATER = ("slip_ns", "wrong", "send_node_id", "receive_node_id", "receive_name")
 """Columns that earlier versions did not write."""
@@ -69,7 +59,7 @@ _ZERO = ("slip_ns", "wrong")
 """Those of them that are 0 where they are missing."""
 
 _DERIVED = ("duration_ns", "generator_bound")
-_OF_CRITICAL = ("src", "dst", "step", "posted_ns", "last_acked_ns")
+_OF_CRITICAL = CriticalFlow._fields
 
 
 def collectives_table(records: Iterable[CollectiveRecord]) -> pa.Table:
@@ -119,103 +109,37 @@ def collective_records(table: pa.Table) -> list[CollectiveRecord]:
     for name in _ZERO:
         filled = table[name].fill_null(0)
         table = table.set_column(table.column_names.index(name), name, filled)
-    identities = _identities(table)
-    criticals = _criticals(table)
-    columns = [column_values(table[name]) for name in _OF_RECORD]
-    return [
-        CollectiveRecord(
-            identity=identity,
-            critical=critical,
-            iteration=iteration,
-            measured=measured,
-            shares=shares,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            mean_duration_ns=mean_duration_ns,
-            start_spread_ns=start_spread_ns,
-            sent_bytes=sent_bytes,
-            packets=packets,
-            retransmitted=retransmitted,
-            ce=ce,
-            generator_wait_ns=generator_wait_ns,
-            slip_ns=slip_ns,
-            wrong=wrong,
-        )
-        for (
-            identity,
-            critical,
-            iteration,
-            measured,
-            shares,
-            start_ns,
-            end_ns,
-            mean_duration_ns,
-            start_spread_ns,
-            sent_bytes,
-            packets,
-            retransmitted,
-            ce,
-            generator_wait_ns,
-            slip_ns,
-            wrong,
-        ) in zip(identities, criticals, *columns, strict=True)
-    ]
+    columns: dict[str, Iterable[Any]] = {
+        name: column_values(table[name]) for name in _OF_RECORD
+    }
+    columns["identity"] = _identities(table)
+    columns["critical"] = _criticals(table)
+    rows = zip(*(columns[name] for name in CollectiveRecord._fields), strict=True)
+    return list(map(CollectiveRecord._make, rows))
 
 
 def _identities(table: pa.Table) -> list[CollectiveIdentity]:
     """Return the identity of every row; rows of one collective share it."""
     made: dict[CollectiveKey, CollectiveIdentity] = {}
-    found = []
-    names = ("job", "group", "k", "name", "collective", "algorithm", "nranks", "root")
-    sizes = ("input_bytes", "trace_input_bytes", "expected_shares")
-    ends = ("send_node_id", "receive_node_id", "receive_name")
-    columns = [column_values(table[name]) for name in (*names, *sizes, *ends)]
-    for (
-        job,
-        group,
-        k,
-        name,
-        op,
-        algorithm,
-        nranks,
-        root,
-        input_bytes,
-        trace_bytes,
-        shares,
-        send_node_id,
-        receive_node_id,
-        receive_name,
-    ) in zip(*columns, strict=True):
-        key = CollectiveKey(job, group, k)
-        identity = made.get(key)
-        if identity is None:
-            identity = made[key] = CollectiveIdentity(
+    names = ("job", "group", "k", "collective", *_STORED)
+    columns = {name: column_values(table[name]) for name in names}
+    rows = zip(*(columns[name] for name in names[:3]), strict=True)
+    keys = list(map(CollectiveKey._make, rows))
+    for place, key in enumerate(keys):
+        if key not in made:
+            made[key] = CollectiveIdentity(
                 key=key,
-                name=name,
-                op=CollectiveOp(op),
-                algorithm=algorithm,
-                nranks=nranks,
-                root=root,
-                input_bytes=input_bytes,
-                trace_bytes=trace_bytes,
-                shares=shares,
-                send_node_id=send_node_id,
-                receive_node_id=receive_node_id,
-                receive_name=receive_name,
+                op=CollectiveOp(columns["collective"][place]),
+                **{own: columns[name][place] for name, own in _STORED.items()},
             )
-        found.append(identity)
-    return found
+    return [made[key] for key in keys]
 
 
 def _criticals(table: pa.Table) -> list[CriticalFlow | None]:
     columns = [column_values(table[f"critical_{name}"]) for name in _OF_CRITICAL]
     return [
-        None
-        if src is None
-        else CriticalFlow(
-            src=src, dst=dst, step=step, posted_ns=posted_ns, last_acked_ns=acked_ns
-        )
-        for src, dst, step, posted_ns, acked_ns in zip(*columns, strict=True)
+        None if row[0] is None else CriticalFlow._make(row)
+        for row in zip(*columns, strict=True)
     ]
 
 

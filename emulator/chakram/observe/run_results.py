@@ -151,47 +151,22 @@ class RunResults:
             return self._messages()
 
     def _messages(self) -> list[SentMessage]:
-        names = ["job", "src", "dst", "bytes", "posted_ns", "last_acked_ns"]
-        names += ["retransmitted", "cnp"]
-        late = ["fair_ns", "path"]
-        there = self._columns("flows")
-        wanted = [*names, *(name for name in late if name in there)]
+        column_of = {name: name for name in SentMessage._fields} | {
+            "size_bytes": "bytes",
+            "acked_ns": "last_acked_ns",
+            "ways": "path",
+        }
+        late = {"fair_ns", "path"} - self._columns("flows")
+        wanted = [name for name in column_of.values() if name not in late]
         flows = self._table("flows", [*wanted, "group"], {**MESSAGES, "measured": True})
         flows = flows.filter(point_to_point(flows))
-        nothing = [None] * flows.num_rows
-        columns = [
-            flows[name].to_pylist() if name in wanted else nothing
-            for name in (*names, *late)
-        ]
-        ways = {
-            text: ways_of_path(text) for text in set(columns[-1]) if text is not None
+        columns = {
+            field: [None] * flows.num_rows if name in late else flows[name].to_pylist()
+            for field, name in column_of.items()
         }
-        return [
-            SentMessage(
-                job=job,
-                src=src,
-                dst=dst,
-                size_bytes=size_bytes,
-                posted_ns=posted_ns,
-                acked_ns=acked_ns,
-                fair_ns=fair_ns,
-                retransmitted=retransmitted,
-                cnp=cnp,
-                ways=ways.get(path),
-            )
-            for (
-                job,
-                src,
-                dst,
-                size_bytes,
-                posted_ns,
-                acked_ns,
-                retransmitted,
-                cnp,
-                fair_ns,
-                path,
-            ) in zip(*columns, strict=True)
-        ]
+        known = {text: ways_of_path(text) for text in {*columns["ways"]} - {None}}
+        columns["ways"] = [known.get(text) for text in columns["ways"]]
+        return list(map(SentMessage._make, zip(*columns.values(), strict=True)))
 
     def message_transport(self) -> MessageTransport | None:
         """Return how messages travelled, None if the run never had a plan."""

@@ -20,7 +20,7 @@ from chakram.program.operations import (
     SendOperation,
     program_of,
 )
-from chakram.results.records import FLOW_FIELDS
+from chakram.results.records import FlowRow, rows_of
 
 if TYPE_CHECKING:
     from array import array
@@ -280,10 +280,6 @@ def _trees(both: Collection[Pair]) -> list[list[Pair]]:
     return trees
 
 
-_WIDTH = len(FLOW_FIELDS)
-_COLUMNS = {name: FLOW_FIELDS.index(name) for name in FLOW_FIELDS}
-
-
 def read_flows(
     rows: array[int], measured: Measurement
 ) -> tuple[dict[Pair, Figures], dict[Pair, Figures]]:
@@ -298,16 +294,14 @@ def read_flows(
     spans: dict[int, tuple[int, int]] = {}
     ranks = [program.rank for program in measured.programs]
     operations = {program.rank: len(program.columns) for program in measured.programs}
-    for start in range(0, len(rows), _WIDTH):
-        number = rows[start + _COLUMNS["rank"]]
-        operation = rows[start + _COLUMNS["operation"]]
-        if not 0 <= number < len(ranks) or operation >= operations[ranks[number]]:
-            raise PeerError("records of an agent", f"name operation {operation}")
-        message = measured.messages.get((ranks[number], operation))
+    for row in rows_of(FlowRow, rows):
+        number = row.rank
+        if not 0 <= number < len(ranks) or row.operation >= operations[ranks[number]]:
+            raise PeerError("records of an agent", f"name operation {row.operation}")
+        message = measured.messages.get((ranks[number], row.operation))
         if message is None:
             continue
-        first_ns = rows[start + _COLUMNS["first_sent_ns"]]
-        last_ns = rows[start + _COLUMNS["last_acked_ns"]]
+        first_ns, last_ns = row.first_sent_ns, row.last_acked_ns
         if message.kind == _PING:
             pings.setdefault(message.pair, []).append((first_ns, last_ns))
             continue
@@ -319,10 +313,10 @@ def read_flows(
         span = min(before[0], first_ns), max(before[1], last_ns)
         spans[id(figures)] = span
         figures.elapsed_ns = span[1] - span[0]
-        figures.size_bytes += rows[start + _COLUMNS["size_bytes"]]
-        figures.packets += rows[start + _COLUMNS["packets"]]
-        figures.retransmitted += rows[start + _COLUMNS["retransmitted"]]
-        figures.generator_wait_ns += rows[start + _COLUMNS["generator_wait_ns"]]
+        figures.size_bytes += row.size_bytes
+        figures.packets += row.packets
+        figures.retransmitted += row.retransmitted
+        figures.generator_wait_ns += row.generator_wait_ns
     for pair, times in pings.items():
         # The first of each pair is there to warm up.
         alone.setdefault(pair, Figures()).round_trips_ns = [

@@ -13,15 +13,16 @@ so the waits of steps add up.  The largest sum over the ranks is the collective'
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.results.records import (
     CAUSE_MESSAGE,
-    FLOW_FIELDS,
-    SHARE_FIELDS,
+    FlowRow,
     RecordRows,
+    ShareRow,
+    rows_of,
 )
-from chakram.results.resolve import OperationTable, columns
 from chakram.results.run_records import (
     CollectiveIdentity,
     CollectiveRecord,
@@ -32,49 +33,33 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
+    from chakram.results.resolve import OperationTable
+
 _RELEASED_TOGETHER = -1
 """Stands for the step of all flows that the start of the collective released."""
 
 
+@dataclass(slots=True)
 class _Gathering:
     """What has been reported of one collective in one iteration."""
 
-    __slots__ = (
-        "ce",
-        "critical",
-        "durations_ns",
-        "end_ns",
-        "first_start_ns",
-        "flow_end_ns",
-        "flow_start_ns",
-        "last_start_ns",
-        "packets",
-        "retransmitted",
-        "sent_bytes",
-        "shares",
-        "slip_ns",
-        "starts",
-        "waits_ns",
-        "wrong",
-    )
-
-    def __init__(self) -> None:
-        self.shares = 0
-        self.starts = 0
-        self.first_start_ns: int | None = None
-        self.last_start_ns: int | None = None
-        self.end_ns: int | None = None
-        self.durations_ns = 0
-        self.sent_bytes = 0
-        self.packets = 0
-        self.retransmitted = 0
-        self.ce = 0
-        self.wrong = 0
-        self.slip_ns = 0
-        self.flow_start_ns: int | None = None
-        self.flow_end_ns: int | None = None
-        self.critical: CriticalFlow | None = None
-        self.waits_ns: dict[tuple[int, int], int] = {}
+    shares: int = 0
+    starts: int = 0
+    first_start_ns: int | None = None
+    last_start_ns: int | None = None
+    end_ns: int | None = None
+    durations_ns: int = 0
+    sent_bytes: int = 0
+    packets: int = 0
+    retransmitted: int = 0
+    ce: int = 0
+    wrong: int = 0
+    slip_ns: int = 0
+    flow_start_ns: int | None = None
+    flow_end_ns: int | None = None
+    critical: CriticalFlow | None = None
+    waits_ns: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By rank and step, the longest that a flow waited for the generator."""
 
 
 class CollectiveJoiner:
@@ -116,108 +101,61 @@ class CollectiveJoiner:
         ]
 
     def _add_flows(self, rows: array[int]) -> None:
-        table = columns(rows, FLOW_FIELDS)
         operations = self._operations
-        for (
-            iteration,
-            src,
-            operation,
-            dst,
-            step,
-            posted_ns,
-            acked_ns,
-            packets,
-            cause,
-            wait_ns,
-        ) in zip(
-            table["iteration"],
-            table["rank"],
-            table["operation"],
-            table["peer"],
-            table["step"],
-            table["posted_ns"],
-            table["last_acked_ns"],
-            table["packets"],
-            table["cause_kind"],
-            table["generator_wait_ns"],
-            strict=True,
-        ):
-            number = operations.operation_number(src, operation)
-            gathering = self._gather(iteration, operations.identity_of[number])
-            offset_ns = self._offsets_ns[src] if self._offsets_ns else 0
-            start_ns, end_ns = posted_ns + offset_ns, acked_ns + offset_ns
+        for row in rows_of(FlowRow, rows):
+            number = operations.operation_number(row.rank, row.operation)
+            gathering = self._gather(row.iteration, operations.identity_of[number])
+            offset_ns = self._offsets_ns[row.rank] if self._offsets_ns else 0
+            start_ns, end_ns = row.posted_ns + offset_ns, row.last_acked_ns + offset_ns
             if gathering.flow_start_ns is None or start_ns < gathering.flow_start_ns:
                 gathering.flow_start_ns = start_ns
             if gathering.flow_end_ns is None or end_ns > gathering.flow_end_ns:
                 gathering.flow_end_ns = end_ns
                 gathering.critical = CriticalFlow(
-                    src=operations.rank(src)[1],
-                    dst=operations.rank(dst)[1],
-                    step=step,
+                    src=operations.rank(row.rank)[1],
+                    dst=operations.rank(row.peer)[1],
+                    step=row.step,
                     posted_ns=start_ns,
                     last_acked_ns=end_ns,
                 )
-            gathering.packets += packets
-            if wait_ns:
-                key = (src, step if cause >= CAUSE_MESSAGE else _RELEASED_TOGETHER)
-                if wait_ns > gathering.waits_ns.get(key, 0):
-                    gathering.waits_ns[key] = wait_ns
+            gathering.packets += row.packets
+            if row.generator_wait_ns:
+                is_alone = row.cause_kind >= CAUSE_MESSAGE
+                key = (row.rank, row.step if is_alone else _RELEASED_TOGETHER)
+                if row.generator_wait_ns > gathering.waits_ns.get(key, 0):
+                    gathering.waits_ns[key] = row.generator_wait_ns
 
     def _add_shares(self, rows: array[int]) -> list[CollectiveRecord]:
-        table = columns(rows, SHARE_FIELDS)
         operations = self._operations
         completed = []
-        for (
-            iteration,
-            rank,
-            operation,
-            start_ns,
-            end_ns,
-            sent_bytes,
-            retransmitted,
-            ce,
-            slip_ns,
-            wrong,
-        ) in zip(
-            table["iteration"],
-            table["rank"],
-            table["operation"],
-            table["start_ns"],
-            table["end_ns"],
-            table["sent_bytes"],
-            table["retransmitted"],
-            table["ce"],
-            table["slip_ns"],
-            table["wrong"],
-            strict=True,
-        ):
-            number = operations.operation_number(rank, operation)
+        for row in rows_of(ShareRow, rows):
+            number = operations.operation_number(row.rank, row.operation)
             index = operations.identity_of[number]
-            gathering = self._gather(iteration, index)
-            offset_ns = self._offsets_ns[rank] if self._offsets_ns else 0
+            gathering = self._gather(row.iteration, index)
+            offset_ns = self._offsets_ns[row.rank] if self._offsets_ns else 0
             gathering.shares += 1
-            gathering.sent_bytes += sent_bytes
-            gathering.retransmitted += retransmitted
-            gathering.ce += ce
-            gathering.wrong += wrong
-            if slip_ns > gathering.slip_ns:
-                gathering.slip_ns = slip_ns
+            gathering.sent_bytes += row.sent_bytes
+            gathering.retransmitted += row.retransmitted
+            gathering.ce += row.ce
+            gathering.wrong += row.wrong
+            if row.slip_ns > gathering.slip_ns:
+                gathering.slip_ns = row.slip_ns
             if not operations.is_receive(number):
                 gathering.starts += 1
-                gathering.durations_ns += end_ns - start_ns
-                start = start_ns + offset_ns
+                gathering.durations_ns += row.end_ns - row.start_ns
+                start = row.start_ns + offset_ns
                 first_ns, last_ns = gathering.first_start_ns, gathering.last_start_ns
                 if first_ns is None or start < first_ns:
                     gathering.first_start_ns = start
                 if last_ns is None or start > last_ns:
                     gathering.last_start_ns = start
-            end = end_ns + offset_ns
+            end = row.end_ns + offset_ns
             if gathering.end_ns is None or end > gathering.end_ns:
                 gathering.end_ns = end
             identity = operations.identities[index]
             if gathering.shares == identity.shares:
-                del self._gathering[iteration, index]
-                completed.append(self._record(identity, iteration, gathering))
+                del self._gathering[row.iteration, index]
+                completed.append(self._record(identity, row.iteration, gathering))
         return completed
 
     def _gather(self, iteration: int, index: int) -> _Gathering:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 from chakram.fields import Rows, declared_fields
 from chakram.plan.probes import PROBE_FIELDS
@@ -19,58 +19,75 @@ from chakram.results.statistics import (
     columns_of,
 )
 
-FLOW_FIELDS = (
-    "iteration",
-    "rank",  # number of the sending rank in the plan
-    "operation",  # index in its program
-    "step",
-    "channel",
-    "peer",  # number of the receiving rank in the plan
-    "qpn",
-    "size_bytes",
-    "ready_ns",  # its dependencies were done
-    "posted_ns",
-    "first_sent_ns",
-    "last_acked_ns",
-    "rate_at_start_bps",  # 0: not limited by congestion control
-    "packets",
-    "retransmitted",
-    "cnp",  # congestion notifications that its queue pair got meanwhile
-    "generator_wait_ns",
-    "cause_kind",  # a CAUSE_* number
-    "cause_rank",  # CAUSE_MESSAGE: the rank that sent it; CAUSE_GRANT: that granted
-    "cause_number",  # CAUSE_MESSAGE: its immediate; CAUSE_OPERATION: the operation
-)
-"""One message between two ranks, written when its last byte was acknowledged."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-SHARE_FIELDS = (
-    "iteration",
-    "rank",
-    "operation",
-    "ready_ns",
-    "start_ns",
-    "end_ns",
-    "sent_bytes",
-    "received_bytes",
-    "generator_wait_ns",
-    "retransmitted",
-    "ce",  # received packets that were marked "congestion experienced"
-    "slip_ns",  # how much later than recorded it started, if it goes by recorded times
-    "wrong",  # received packets whose payload was not what it should have been
-)
-"""One rank's share of one collective or point-to-point operation."""
 
-ITERATION_FIELDS = (
-    "iteration",
-    "rank",
-    "start_ns",
-    "end_ns",
-    "compute_ns",  # at least one compute operation ran
-    "communication_ns",  # at least one collective or message was under way
-    "exposed_ns",  # communication without compute
-    "idle_ns",  # neither
-)
-"""One iteration of one rank."""
+class FlowRow(NamedTuple):
+    """One message between two ranks, written when its last byte was acknowledged."""
+
+    iteration: int
+    rank: int  # number of the sending rank in the plan
+    operation: int  # index in its program
+    step: int
+    channel: int
+    peer: int  # number of the receiving rank in the plan
+    qpn: int
+    size_bytes: int
+    ready_ns: int  # its dependencies were done
+    posted_ns: int
+    first_sent_ns: int
+    last_acked_ns: int
+    rate_at_start_bps: int  # 0: not limited by congestion control
+    packets: int
+    retransmitted: int
+    cnp: int  # congestion notifications that its queue pair got meanwhile
+    generator_wait_ns: int
+    cause_kind: int  # a CAUSE_* number
+    cause_rank: int  # CAUSE_MESSAGE: the rank that sent it; CAUSE_GRANT: that granted
+    cause_number: int  # CAUSE_MESSAGE: its immediate; CAUSE_OPERATION: the operation
+
+
+FLOW_FIELDS = FlowRow._fields
+
+
+class ShareRow(NamedTuple):
+    """One rank's share of one collective or point-to-point operation."""
+
+    iteration: int
+    rank: int
+    operation: int
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+    sent_bytes: int
+    received_bytes: int
+    generator_wait_ns: int
+    retransmitted: int
+    ce: int  # received packets that were marked "congestion experienced"
+    slip_ns: (
+        int  # how much later than recorded it started, if it goes by recorded times
+    )
+    wrong: int  # received packets whose payload was not what it should have been
+
+
+SHARE_FIELDS = ShareRow._fields
+
+
+class IterationRow(NamedTuple):
+    """One iteration of one rank."""
+
+    iteration: int
+    rank: int
+    start_ns: int
+    end_ns: int
+    compute_ns: int  # at least one compute operation ran
+    communication_ns: int  # at least one collective or message was under way
+    exposed_ns: int  # communication without compute
+    idle_ns: int  # neither
+
+
+ITERATION_FIELDS = IterationRow._fields
 
 QUEUE_PAIR_FIELDS = (
     "time_ns",
@@ -172,3 +189,19 @@ _TABLES = {
     for name, each in declared_fields(RecordRows).items()
     if (rows := each.bound(Rows)) is not None
 }
+
+
+_Row = TypeVar("_Row", FlowRow, ShareRow, IterationRow)
+
+
+def rows_of(kind: type[_Row], values: array[int]) -> Iterator[_Row]:
+    """Yield the rows of one table of ``RecordRows``.
+
+    Raises:
+        ValueError: If *values* are no whole rows.
+    """
+    width = len(kind._fields)
+    if len(values) % width:
+        raise ValueError(f"{len(values)} numbers are not rows of {width}")
+    for start in range(0, len(values), width):
+        yield kind._make(values[start : start + width])

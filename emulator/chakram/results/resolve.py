@@ -16,7 +16,7 @@ from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.errors import PlanError
 from chakram.program.columns import COLLECTIVE, COMPUTE, RECEIVE, SEND
 from chakram.program.operations import POINT_TO_POINT
-from chakram.results.records import ITERATION_FIELDS
+from chakram.results.records import IterationRow, rows_of
 from chakram.results.run_records import (
     CollectiveIdentity,
     CollectiveKey,
@@ -194,25 +194,17 @@ def rank_records(
     Raises:
         ValueError: If a row does not belong to the plan.
     """
-    table = columns(rows, ITERATION_FIELDS)
     records = []
-    for index, number in enumerate(table["rank"]):
-        job, rank = operations.rank(number)
-        offset_ns = offsets_ns[number] if offsets_ns else 0
-        iteration = table["iteration"][index]
-        records.append(
-            RankRecord(
-                number=number,
-                job=job,
-                rank=rank,
-                iteration=iteration,
-                measured=iteration >= warmup,
-                start_ns=table["start_ns"][index] + offset_ns,
-                end_ns=table["end_ns"][index] + offset_ns,
-                compute_ns=table["compute_ns"][index],
-                communication_ns=table["communication_ns"][index],
-                exposed_ns=table["exposed_ns"][index],
-                idle_ns=table["idle_ns"][index],
-            )
-        )
+    for row in rows_of(IterationRow, rows):
+        job, rank = operations.rank(row.rank)
+        offset_ns = offsets_ns[row.rank] if offsets_ns else 0
+        values = row._asdict() | {
+            "number": row.rank,
+            "job": job,
+            "rank": rank,
+            "measured": row.iteration >= warmup,
+            "start_ns": row.start_ns + offset_ns,
+            "end_ns": row.end_ns + offset_ns,
+        }
+        records.append(RankRecord(**values))
     return records

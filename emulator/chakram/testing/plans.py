@@ -9,7 +9,7 @@ A program is a list of rows that name rows before or after them by index::
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
@@ -27,11 +27,10 @@ from chakram.program.operations import (
     SendOperation,
     program_of,
 )
-from chakram.results.records import FLOW_FIELDS, ITERATION_FIELDS, SHARE_FIELDS
+from chakram.results.records import FlowRow, IterationRow, ShareRow, rows_of
 from chakram.testing.ends import port_plan
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chakram.fabric.topology import Topology
@@ -244,78 +243,16 @@ def world_plan(
     return plan, topology
 
 
-class FlowRow(NamedTuple):
-    """A row of ``RecordRows.flows``; see ``FLOW_FIELDS``."""
-
-    iteration: int
-    rank: int
-    operation: int
-    step: int
-    channel: int
-    peer: int
-    qpn: int
-    size_bytes: int
-    ready_ns: int
-    posted_ns: int
-    first_sent_ns: int
-    last_acked_ns: int
-    rate_at_start_bps: int
-    packets: int
-    retransmitted: int
-    cnp: int
-    generator_wait_ns: int
-    cause_kind: int
-    cause_rank: int
-    cause_number: int
-
-
-class ShareRow(NamedTuple):
-    """A row of ``RecordRows.shares``; see ``SHARE_FIELDS``."""
-
-    iteration: int
-    rank: int
-    operation: int
-    ready_ns: int
-    start_ns: int
-    end_ns: int
-    sent_bytes: int
-    received_bytes: int
-    generator_wait_ns: int
-    retransmitted: int
-    ce: int
-    slip_ns: int
-    wrong: int
-
-
-class IterationRow(NamedTuple):
-    """A row of ``RecordRows.iterations``; see ``ITERATION_FIELDS``."""
-
-    iteration: int
-    rank: int
-    start_ns: int
-    end_ns: int
-    compute_ns: int
-    communication_ns: int
-    exposed_ns: int
-    idle_ns: int
-
-
 def flow_rows(records: RecordRows) -> list[FlowRow]:
     """Return the flows of *records*, in the order in which they were written."""
-    return [FlowRow(*row) for row in _cut(records.flows, len(FLOW_FIELDS))]
+    return list(rows_of(FlowRow, records.flows))
 
 
 def share_rows(records: RecordRows) -> list[ShareRow]:
     """Return the shares of *records*, in the order in which they were written."""
-    return [ShareRow(*row) for row in _cut(records.shares, len(SHARE_FIELDS))]
+    return list(rows_of(ShareRow, records.shares))
 
 
 def iteration_rows(records: RecordRows) -> list[IterationRow]:
     """Return the iterations of *records*, in the order in which they were written."""
-    return [
-        IterationRow(*row) for row in _cut(records.iterations, len(ITERATION_FIELDS))
-    ]
-
-
-def _cut(values: array[int], width: int) -> Iterable[array[int]]:
-    return (values[at : at + width] for at in range(0, len(values), width))
+    return list(rows_of(IterationRow, records.iterations))
