@@ -7,7 +7,7 @@ reading tells everything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -26,91 +26,74 @@ from chakram.settings.mistakes import Location, Mistake
 from chakram.synth.settings import SynthTrace
 from chakram.trace.replication import ALL
 
-Check = Callable[..., list[Mistake]]
+Check = Callable[..., Iterable[Mistake]]
 
 
-def check_jobs(jobs: tuple[Job, ...]) -> list[Mistake]:
+def check_jobs(jobs: tuple[Job, ...]) -> Iterator[Mistake]:
     """Check each job, and that their names differ."""
-    mistakes: list[Mistake] = []
     first: dict[str, int] = {}
     for index, job in enumerate(jobs):
         where: Location = ("jobs", index)
         if job.name in first:
-            mistakes.append(
-                Mistake(
-                    location=(*where, "name"),
-                    found=f"job {first[job.name]} is called {job.name!r} as well",
-                    hint="give every job a name of its own",
-                )
+            yield Mistake(
+                location=(*where, "name"),
+                found=f"job {first[job.name]} is called {job.name!r} as well",
+                hint="give every job a name of its own",
             )
         first.setdefault(job.name, index)
-        mistakes += _check_roofline(job, where)
+        yield from _check_roofline(job, where)
         if isinstance(job.trace, SynthTrace):
-            mistakes += _check_synth(job.trace, (*where, "trace"))
+            yield from _check_synth(job.trace, (*where, "trace"))
         else:
-            mistakes += _check_replication(job.trace, (*where, "trace"))
-        mistakes += _check_order(job, (*where, "placement", "order"))
-        mistakes += _check_ports(job, (*where, "placement"))
+            yield from _check_replication(job.trace, (*where, "trace"))
+        yield from _check_order(job, (*where, "placement", "order"))
+        yield from _check_ports(job, (*where, "placement"))
     if all(job.is_background for job in jobs):
-        mistakes.append(
-            Mistake(
-                location=("jobs", 0, "repeat"),
-                found="every job repeats until the others have ended, so none ends",
-                hint="give one of them a number of iterations",
-            )
+        yield Mistake(
+            location=("jobs", 0, "repeat"),
+            found="every job repeats until the others have ended, so none ends",
+            hint="give one of them a number of iterations",
         )
-    return mistakes
 
 
-def _check_ports(job: Job, where: Location) -> list[Mistake]:
+def _check_ports(job: Job, where: Location) -> Iterator[Mistake]:
     placement = job.placement
-    if placement.ports is None or placement.first_port is None:
-        return []
-    return [
-        Mistake(
+    if placement.ports is not None and placement.first_port is not None:
+        yield Mistake(
             location=(*where, "first_port"),
             found="means nothing beside ports",
             hint="remove one of them",
         )
-    ]
 
 
-def check_arrivals(arrivals: Any, jobs: tuple[Job, ...]) -> list[Mistake]:
+def check_arrivals(arrivals: Any, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
     """Check that an order of arrivals names every job once."""
     if arrivals is None or isinstance(arrivals.order, str):
-        return []
+        return
     names = sorted(job.name for job in jobs)
     if sorted(arrivals.order) == names:
-        return []
-    return [
-        Mistake(
-            location=("arrivals", "order"),
-            found=f"is not the jobs {', '.join(names)} in some order",
-            hint="name every job once, or write order: listed",
-        )
-    ]
+        return
+    yield Mistake(
+        location=("arrivals", "order"),
+        found=f"is not the jobs {', '.join(names)} in some order",
+        hint="name every job once, or write order: listed",
+    )
 
 
-def _check_roofline(job: Job, where: Location) -> list[Mistake]:
+def _check_roofline(job: Job, where: Location) -> Iterator[Mistake]:
     compute = job.compute
-    given = compute.peak_flops is not None
-    if compute.source == "roofline" and not given:
-        return [
-            Mistake(
-                location=(*where, "compute"),
-                found="roofline needs to know how fast a rank computes",
-                hint="add peak, e.g. peak: 989 TFLOPS",
-            )
-        ]
-    if compute.peak_flops == 0 or compute.memory_bytes_per_s == 0:
-        return [
-            Mistake(
-                location=(*where, "compute"),
-                found="a rate of zero would never end",
-                hint="e.g. peak: 989 TFLOPS, memory: 3.35 TB/s",
-            )
-        ]
-    return []
+    if compute.source == "roofline" and compute.peak_flops is None:
+        yield Mistake(
+            location=(*where, "compute"),
+            found="roofline needs to know how fast a rank computes",
+            hint="add peak, e.g. peak: 989 TFLOPS",
+        )
+    elif compute.peak_flops == 0 or compute.memory_bytes_per_s == 0:
+        yield Mistake(
+            location=(*where, "compute"),
+            found="a rate of zero would never end",
+            hint="e.g. peak: 989 TFLOPS, memory: 3.35 TB/s",
+        )
 
 
 def _check_synth(trace: SynthTrace, where: Location) -> list[Mistake]:
@@ -124,28 +107,23 @@ def _check_synth(trace: SynthTrace, where: Location) -> list[Mistake]:
     ]
 
 
-def _check_replication(trace: TraceFiles, where: Location) -> list[Mistake]:
+def _check_replication(trace: TraceFiles, where: Location) -> Iterator[Mistake]:
     if trace.replicate is None:
-        return [
-            Mistake(
-                location=(*where, name),
-                found="means nothing without replicate",
-                hint="add replicate, e.g. replicate: 64, or remove it",
-            )
-            for name in ("rank", "groups", "peer_offset")
-            if getattr(trace, name) not in (0, {}, None)
-        ]
-    mistakes = []
+        for name in ("rank", "groups", "peer_offset"):
+            if getattr(trace, name) not in (0, {}, None):
+                yield Mistake(
+                    location=(*where, name),
+                    found="means nothing without replicate",
+                    hint="add replicate, e.g. replicate: 64, or remove it",
+                )
+        return
     ranks = prod(trace.dimensions.values())
     if trace.dimensions and ranks != trace.replicate:
         sizes = " x ".join(map(str, trace.dimensions.values()))
-        mistakes.append(
-            Mistake(
-                location=(*where, "dimensions"),
-                found=f"make {sizes} = {ranks} ranks, and replicate is "
-                f"{trace.replicate}",
-                hint="their product must be replicate",
-            )
+        yield Mistake(
+            location=(*where, "dimensions"),
+            found=f"make {sizes} = {ranks} ranks, and replicate is {trace.replicate}",
+            hint="their product must be replicate",
         )
     for group, names in trace.groups.items():
         unknown = [
@@ -153,14 +131,11 @@ def _check_replication(trace: TraceFiles, where: Location) -> list[Mistake]:
         ]
         if unknown:
             known = ", ".join([*trace.dimensions, ALL])
-            mistakes.append(
-                Mistake(
-                    location=(*where, "groups", group),
-                    found=f"there is no dimension {unknown[0]!r}",
-                    hint=f"choose from {known}",
-                )
+            yield Mistake(
+                location=(*where, "groups", group),
+                found=f"there is no dimension {unknown[0]!r}",
+                hint=f"choose from {known}",
             )
-    return mistakes
 
 
 def _known_ranks(job: Job) -> int | None:
@@ -171,50 +146,43 @@ def _known_ranks(job: Job) -> int | None:
     return job.trace.replicate
 
 
-def _check_order(job: Job, where: Location) -> list[Mistake]:
+def _check_order(job: Job, where: Location) -> Iterator[Mistake]:
     order = job.placement.order
     if order == "linear":
-        return []
+        return
     twice = sorted({rank for rank in order if order.count(rank) > 1})
     if twice:
-        return [
-            Mistake(
-                location=where,
-                found=f"rank {twice[0]} stands in two places",
-                hint="name every rank once",
-            )
-        ]
+        yield Mistake(
+            location=where,
+            found=f"rank {twice[0]} stands in two places",
+            hint="name every rank once",
+        )
+        return
     ranks = _known_ranks(job)
     if ranks is not None and set(order) != set(range(ranks)):
-        return [
-            Mistake(
-                location=where,
-                found=f"does not name the ranks 0 to {ranks - 1}",
-                hint="name every rank once, or write order: linear",
-            )
-        ]
-    return []
+        yield Mistake(
+            location=where,
+            found=f"does not name the ranks 0 to {ranks - 1}",
+            hint="name every rank once, or write order: linear",
+        )
 
 
-def check_iterations(iterations: Any) -> list[Mistake]:
+def check_iterations(iterations: Any) -> Iterator[Mistake]:
     """Check that a gap is given where and only where one is used."""
     if (iterations.sync == "gap") == (iterations.gap_ns > 0):
-        return []
+        return
     if iterations.sync == "gap":
-        return [
-            Mistake(
-                location=("iterations", "sync"),
-                found="sync: gap has no gap",
-                hint="add gap, e.g. gap: 10ms",
-            )
-        ]
-    return [
-        Mistake(
+        yield Mistake(
+            location=("iterations", "sync"),
+            found="sync: gap has no gap",
+            hint="add gap, e.g. gap: 10ms",
+        )
+    else:
+        yield Mistake(
             location=("iterations", "gap"),
             found=f"means nothing with sync: {iterations.sync}",
             hint="write sync: gap, or remove it",
         )
-    ]
 
 
 def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
@@ -232,23 +200,22 @@ def check_credits(transport: Transport, jobs: tuple[Job, ...]) -> list[Mistake]:
     ]
 
 
-def check_faults(faults: Faults, jobs: tuple[Job, ...]) -> list[Mistake]:
+def check_faults(faults: Faults, jobs: tuple[Job, ...]) -> Iterator[Mistake]:
     """Check that what ports disturb is sent, as far as one knows already."""
     return check_packet_faults(faults, {job.name: _known_ranks(job) for job in jobs})
 
 
-def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> list[Mistake]:
+def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> Iterator[Mistake]:
     """Check that there is a port for every rank, as far as one knows already."""
     ports = fabric.nports
     if ports is None:
-        return []
-    mistakes: list[Mistake] = []
+        return
     next_port = 0
     used = 0
     for index, job in enumerate(jobs):
         ranks = _known_ranks(job)
         if ranks is None:
-            return mistakes
+            return
         placement = job.placement
         needed = -(-ranks // placement.ranks_per_port)
         if placement.ports is not None or placement.pattern != "packed":
@@ -256,40 +223,34 @@ def check_places(jobs: tuple[Job, ...], fabric: FabricKind) -> list[Mistake]:
             named = placement.ports or ()
             free = ports - used if placement.ports is None else len(named)
             if needed > free and not any(isinstance(name, str) for name in named):
-                mistakes.append(
-                    Mistake(
-                        location=("jobs", index),
-                        found=f"needs {needed} ports, and {free} may be taken",
-                        hint="use a larger fabric, fewer ranks, or more ranks_per_port",
-                    )
-                )
-            return mistakes
-        first = next_port if placement.first_port is None else placement.first_port
-        if first + needed > ports:
-            mistakes.append(
-                Mistake(
+                yield Mistake(
                     location=("jobs", index),
-                    found=f"needs ports {first} to {first + needed - 1}, and the "
-                    f"fabric has {ports}",
+                    found=f"needs {needed} ports, and {free} may be taken",
                     hint="use a larger fabric, fewer ranks, or more ranks_per_port",
                 )
+            return
+        first = next_port if placement.first_port is None else placement.first_port
+        if first + needed > ports:
+            yield Mistake(
+                location=("jobs", index),
+                found=f"needs ports {first} to {first + needed - 1}, and the "
+                f"fabric has {ports}",
+                hint="use a larger fabric, fewer ranks, or more ranks_per_port",
             )
         next_port = max(next_port, first + needed)
         used = next_port
-    return mistakes
 
 
-def check_predictions(predict: tuple[str, ...], fabric: FabricKind) -> list[Mistake]:
+def check_predictions(
+    predict: tuple[str, ...], fabric: FabricKind
+) -> Iterator[Mistake]:
     """Check that what is to be predicted has a topology to be predicted on."""
-    if fabric.is_simulated or SIMULATE not in predict:
-        return []
-    return [
-        Mistake(
+    if SIMULATE in predict and not fabric.is_simulated:
+        yield Mistake(
             location=("predict",),
             found="simulate needs to know the fabric",
             hint="describe it in fabric.topology and fabric.links",
         )
-    ]
 
 
 _STRETCHED = ("iterations", "arrivals", "faults", "preflight", "records")

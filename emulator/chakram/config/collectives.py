@@ -8,7 +8,7 @@ up to a size or a number of ranks.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -287,31 +287,27 @@ does.
 """
 
 
-def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> list[Mistake]:
+def check_collectives(collectives: Mapping[CollectiveOp, Choice]) -> Iterator[Mistake]:
     """Check that every algorithm exists for its collective and every rule has a use."""
-    mistakes: list[Mistake] = []
     for op, choice in collectives.items():
-        mistakes += _check_user_names(op, choice)
+        yield from _check_user_names(op, choice)
         if isinstance(choice, str):
-            mistakes += _check_name(op, choice, ())
+            yield from _check_name(op, choice, ())
         if not isinstance(choice, tuple):
             continue
         for index, rule in enumerate(choice):
             if isinstance(rule.algorithm, str):
-                mistakes += _check_name(op, rule.algorithm, (index, "algorithm"))
+                yield from _check_name(op, rule.algorithm, (index, "algorithm"))
             covering = [
                 number for number in range(index) if choice[number].covers(rule)
             ]
             if covering:
-                mistakes.append(
-                    Mistake(
-                        location=("collectives", op.value, index),
-                        found="is never reached: the rule of "
-                        f"{_shown_name(choice[covering[0]])} before it takes all",
-                        hint="put smaller sizes first",
-                    )
+                yield Mistake(
+                    location=("collectives", op.value, index),
+                    found="is never reached: the rule of "
+                    f"{_shown_name(choice[covering[0]])} before it takes all",
+                    hint="put smaller sizes first",
                 )
-    return mistakes
 
 
 def _shown_name(rule: Rule) -> str:
@@ -337,28 +333,25 @@ def _check_user_names(op: CollectiveOp, choice: Choice) -> list[Mistake]:
 
 def _check_name(
     op: CollectiveOp, name: str, rest: tuple[str | int, ...]
-) -> list[Mistake]:
+) -> Iterator[Mistake]:
     location = ("collectives", op.value, *rest)
     family = name.partition("(")[0]
     known = [AUTO, *algorithm_names(op)]
     if family not in known and family not in ALGORITHMS.own:
         known += (each.name for each in ALGORITHMS.installed)
     if family not in known:
-        return [
-            Mistake(
-                location=location,
-                found=f"there is no algorithm {family[:60]!r} for {op.value}",
-                hint=suggest(family, known),
-            )
-        ]
+        yield Mistake(
+            location=location,
+            found=f"there is no algorithm {family[:60]!r} for {op.value}",
+            hint=suggest(family, known),
+        )
+        return
     if family == AUTO and name != AUTO:
-        return [
-            Mistake(
-                location=location, found="auto has no parameters", hint="write auto"
-            )
-        ]
+        yield Mistake(
+            location=location, found="auto has no parameters", hint="write auto"
+        )
+        return
     try:
         algorithm(op, name)
     except ScheduleError as error:
-        return [Mistake(location=location, found=error.found, hint=error.hint)]
-    return []
+        yield Mistake(location=location, found=error.found, hint=error.hint)

@@ -145,12 +145,12 @@ def rnr_timer(code: int, dilation: int) -> int:
 
 def check_dilation(
     fabric: FabricKind, jobs: tuple[Job, ...], transport: Transport
-) -> list[Mistake]:
+) -> Iterator[Mistake]:
     """Check that what is stretched can still be run."""
     dilation = fabric.dilation
     if dilation == 1:
-        return []
-    mistakes = _check_own_rate(fabric)
+        return
+    yield from _check_own_rate(fabric)
     sections: list[tuple[Location, Model]] = [
         (("fabric",), fabric),
         (("transport",), transport),
@@ -160,12 +160,9 @@ def check_dilation(
         for location, rate_bps in _quantities(section, Stretches.RATE, where):
             if rate_bps < dilation * LEAST_RATE_BPS:
                 found, hint = too_slow(rate_bps, dilation)
-                mistakes.append(Mistake(location=location, found=found, hint=hint))
-    return mistakes + [
-        mistake
-        for where, section in sections
-        for mistake in _check_times(section, where, dilation)
-    ]
+                yield Mistake(location=location, found=found, hint=hint)
+    for where, section in sections:
+        yield from _check_times(section, where, dilation)
 
 
 def check_dilated_times(fabric: FabricKind, **sections: Any) -> list[Mistake]:
@@ -178,34 +175,27 @@ def check_dilated_times(fabric: FabricKind, **sections: Any) -> list[Mistake]:
     ]
 
 
-def _check_times(section: Model, where: Location, dilation: int) -> list[Mistake]:
-    mistakes = []
+def _check_times(section: Model, where: Location, dilation: int) -> Iterator[Mistake]:
     for location, time_ns in _times(section, where):
         longest_ns = _LONGEST_NS.get(location[-2:], LONGEST_TIME_NS)
         if dilation > 1 and time_ns * dilation > longest_ns:
-            mistakes.append(
-                Mistake(
-                    location=location,
-                    found=f"{exact_time(time_ns)} is more than "
-                    f"{exact_time(longest_ns)} once multiplied with the dilation of "
-                    f"{dilation}",
-                    hint=dilation_hint(longest_ns // time_ns),
-                )
+            yield Mistake(
+                location=location,
+                found=f"{exact_time(time_ns)} is more than "
+                f"{exact_time(longest_ns)} once multiplied with the dilation of "
+                f"{dilation}",
+                hint=dilation_hint(longest_ns // time_ns),
             )
-    return mistakes
 
 
-def _check_own_rate(fabric: FabricKind) -> list[Mistake]:
+def _check_own_rate(fabric: FabricKind) -> Iterator[Mistake]:
     """Refuse ports as fast as the machine: nobody can stretch those."""
-    if fabric.port_rate_bps is not None:
-        return []
-    return [
-        Mistake(
+    if fabric.port_rate_bps is None:
+        yield Mistake(
             location=tuple(fabric.rate_key.split(".")),
             found="is not given, and ports as fast as this machine cannot be stretched",
             hint="e.g. rate: 400Gbit, or remove fabric.dilation",
         )
-    ]
 
 
 def _quantities(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chakram.settings.mistakes import Location, Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from chakram.config.transport import Faults, PacketFaultSettings, Transport
 
@@ -19,7 +19,7 @@ def check_packet_faults(
     faults: Faults,
     ranks_of: Mapping[str, int | None],
     groups_of: Mapping[str, Collection[str]] | None = None,
-) -> list[Mistake]:
+) -> Iterator[Mistake]:
     """Refuse faults that contradict themselves, or of packets that nobody sends.
 
     Args:
@@ -28,20 +28,17 @@ def check_packet_faults(
             is read.
         groups_of: The process groups of every job, once its trace is read.
     """
-    mistakes: list[Mistake] = []
     for index, fault in enumerate(faults.packets):
         where: Location = ("faults", "packets", index)
         try:
             fault.fault()
         except ValueError as error:
-            mistakes.append(Mistake(location=where, found=str(error), hint=_EXAMPLES))
+            yield Mistake(location=where, found=str(error), hint=_EXAMPLES)
         if fault.job is not None and fault.job not in ranks_of:
-            mistakes.append(
-                Mistake(
-                    location=(*where, "job"),
-                    found=f"there is no job {fault.job!r}",
-                    hint=f"known: {', '.join(ranks_of)}",
-                )
+            yield Mistake(
+                location=(*where, "job"),
+                found=f"there is no job {fault.job!r}",
+                hint=f"known: {', '.join(ranks_of)}",
             )
             # Of whose ranks the others would be is not known.
             continue
@@ -50,15 +47,12 @@ def check_packet_faults(
         for name in ("source", "destination"):
             rank = getattr(fault, name)
             if rank is not None and ranks is not None and rank >= ranks:
-                mistakes.append(
-                    Mistake(
-                        location=(*where, name),
-                        found=f"there is no rank {rank}",
-                        hint=f"ranks are 0 to {ranks - 1}",
-                    )
+                yield Mistake(
+                    location=(*where, name),
+                    found=f"there is no rank {rank}",
+                    hint=f"ranks are 0 to {ranks - 1}",
                 )
-        mistakes += _check_group(fault, where, groups_of)
-    return mistakes
+        yield from _check_group(fault, where, groups_of)
 
 
 def check_fault_queue_pairs(faults: Faults, transport: Transport) -> list[Mistake]:
@@ -79,9 +73,9 @@ def _check_group(
     fault: PacketFaultSettings,
     where: Location,
     groups_of: Mapping[str, Collection[str]] | None,
-) -> list[Mistake]:
+) -> Iterator[Mistake]:
     if fault.group is None or groups_of is None:
-        return []
+        return
     known = {
         group
         for job, groups in groups_of.items()
@@ -89,15 +83,13 @@ def _check_group(
         for group in groups
     }
     if fault.group in known:
-        return []
+        return
     listed = ", ".join(sorted(known)[:_LISTED])
-    return [
-        Mistake(
-            location=(*where, "group"),
-            found=f"there is no process group {fault.group!r}",
-            hint=f"e.g. {listed}; chakram trace show tells them all",
-        )
-    ]
+    yield Mistake(
+        location=(*where, "group"),
+        found=f"there is no process group {fault.group!r}",
+        hint=f"e.g. {listed}; chakram trace show tells them all",
+    )
 
 
 def _most(counts: tuple[int | None, ...]) -> int | None:

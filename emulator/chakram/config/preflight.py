@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
@@ -61,16 +62,13 @@ def preflight_section(value: object) -> object:
     return {"action": value} if value in ACTIONS else value
 
 
-def check_preflight(preflight: Preflight, fabric: FabricKind) -> list[Mistake]:
+def check_preflight(preflight: Preflight, fabric: FabricKind) -> Iterator[Mistake]:
     """Refuse to demand a path MTU that the ports themselves do not have."""
     mtu = fabric.smallest_mtu
     fitting = largest_path_mtu(mtu, fabric.family)
-    if preflight.path_mtu is None or preflight.path_mtu <= fitting:
-        return []
-    return [
-        Mistake(
+    if preflight.path_mtu is not None and preflight.path_mtu > fitting:
+        yield Mistake(
             location=("preflight", "path_mtu"),
             found=f"{preflight.path_mtu} does not fit into the fabric's MTU of {mtu}",
             hint=f"at most {fitting} fits, or raise the MTU of the ports",
         )
-    ]

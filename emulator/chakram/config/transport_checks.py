@@ -19,51 +19,44 @@ from chakram.settings.mistakes import Location, Mistake
 from chakram.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _NAMES = {IPV4: "IPv4", IPV6: "IPv6"}
 
 
-def check_transport(transport: Transport, fabric: FabricKind) -> list[Mistake]:
+def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistake]:
     """Check the transport against what the fabric carries."""
-    mistakes = _check_congestion(transport.congestion_control, fabric)
+    yield from _check_congestion(transport.congestion_control, fabric)
     mtu = fabric.smallest_mtu
     family = fabric.family
     headers_bytes = header_allowance_bytes(family)
     fitting = largest_path_mtu(mtu, family)
     path_mtu = transport.path_mtu or fitting
     if path_mtu > fitting:
-        mistakes.append(
-            Mistake(
-                location=("transport", "path_mtu"),
-                found=f"{path_mtu} and {headers_bytes} bytes of headers do "
-                f"not fit into the fabric's MTU of {mtu}",
-                hint=f"at most {fitting} fits, or raise the MTU to "
-                f"{path_mtu + headers_bytes}",
-            )
+        yield Mistake(
+            location=("transport", "path_mtu"),
+            found=f"{path_mtu} and {headers_bytes} bytes of headers do "
+            f"not fit into the fabric's MTU of {mtu}",
+            hint=f"at most {fitting} fits, or raise the MTU to "
+            f"{path_mtu + headers_bytes}",
         )
     if transport.window_bytes is not None and transport.window_bytes < path_mtu:
-        mistakes.append(
-            Mistake(
-                location=("transport", "window"),
-                found=f"{format_size(transport.window_bytes)} is less than one packet "
-                f"of {path_mtu} bytes",
-                hint=f"at least {format_size(path_mtu)}, better 64KiB",
-            )
+        yield Mistake(
+            location=("transport", "window"),
+            found=f"{format_size(transport.window_bytes)} is less than one packet "
+            f"of {path_mtu} bytes",
+            hint=f"at least {format_size(path_mtu)}, better 64KiB",
         )
     if transport.source_ports != "flow_label":
-        mistakes += _check_source_ports(transport.source_ports, fabric.udp_port)
+        yield from _check_source_ports(transport.source_ports, fabric.udp_port)
     most = largest_burst(path_mtu, family)
     if transport.burst is not None and transport.burst > most:
-        mistakes.append(
-            Mistake(
-                location=("transport", "burst"),
-                found=f"{transport.burst} packets of path MTU {path_mtu} do not fit "
-                f"into one send over {_NAMES[family]}",
-                hint=f"at most {most} do; or leave it out",
-            )
+        yield Mistake(
+            location=("transport", "burst"),
+            found=f"{transport.burst} packets of path MTU {path_mtu} do not fit "
+            f"into one send over {_NAMES[family]}",
+            hint=f"at most {most} do; or leave it out",
         )
-    return mistakes
 
 
 def check_transport_itself(transport: Transport) -> list[Mistake]:
@@ -114,27 +107,21 @@ def check_transport_itself(transport: Transport) -> list[Mistake]:
     ]
 
 
-def _check_source_ports(listed: Sequence[int], udp_port: int) -> list[Mistake]:
+def _check_source_ports(listed: Sequence[int], udp_port: int) -> Iterator[Mistake]:
     where: Location = ("transport", "source_ports")
     twice = sorted(port for port, times in Counter(listed).items() if times > 1)
-    mistakes = []
     if udp_port in listed:
-        mistakes.append(
-            Mistake(
-                location=where,
-                found=f"{udp_port} is fabric.udp_port, which packets are sent to",
-                hint="leave it out: sockets to send from have ports of their own",
-            )
+        yield Mistake(
+            location=where,
+            found=f"{udp_port} is fabric.udp_port, which packets are sent to",
+            hint="leave it out: sockets to send from have ports of their own",
         )
     if twice:
-        mistakes.append(
-            Mistake(
-                location=where,
-                found=f"{', '.join(map(str, twice))} stands there more than once",
-                hint="queue pairs take them in turn: list each of them once",
-            )
+        yield Mistake(
+            location=where,
+            found=f"{', '.join(map(str, twice))} stands there more than once",
+            hint="queue pairs take them in turn: list each of them once",
         )
-    return mistakes
 
 
 def _check_congestion(

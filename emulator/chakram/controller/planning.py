@@ -284,11 +284,9 @@ def _groups_of(job: LoadedJob) -> set[str]:
 
 def _check_faults(experiment: Experiment, jobs: Sequence[LoadedJob]) -> None:
     """Refuse faults of packets that nobody sends, once traces have told the ranks."""
-    mistakes = check_packet_faults(
-        experiment.faults,
-        {job.name: job.nranks for job in jobs},
-        {job.name: _groups_of(job) for job in jobs},
-    )
+    ranks_of = {job.name: job.nranks for job in jobs}
+    groups_of = {job.name: _groups_of(job) for job in jobs}
+    mistakes = list(check_packet_faults(experiment.faults, ranks_of, groups_of))
     if mistakes:
         raise report(experiment.name, mistakes, lambda _: None)
 
