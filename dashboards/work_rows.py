@@ -129,7 +129,7 @@ def add_collectives(board: dashboard.Dashboard) -> None:
         graph(
             "Bus bandwidth, measured and predicted",
             "By collective, as nccl-tests defines it. Dashed: the same collectives in "
-            "the times that the ideal and the simulator say.",
+            "the times that bound, alone and the simulator say.",
             query(BUS_BANDWIDTH, "{{collective}}"),
             query(PREDICTED_BUS_BANDWIDTH, "{{collective}} {{source}}"),
             unit=units.BytesPerSecondSI,

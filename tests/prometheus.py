@@ -39,7 +39,7 @@ BY_SERIES = {
 """What a query may name, e.g. ``chakram_flow_completion_seconds_bucket``."""
 
 MAX_SERIES_PER_AGENT = 150
-MAX_SERIES_PER_RUN = 4000
+MAX_SERIES_PER_RUN = 4200
 
 START_TIMEOUT_S = 60.0
 ALL = ".+"

@@ -43,7 +43,7 @@ that is:
 `--set jobs[0].trace.fan_in=3`.
 
 *Worlds* says where a key does something: `simulate` is `chakram simulate`, and the
-ideal and simulated times beside those of a run; `namespaces`, `loopback` and `external`
+bounds and simulated times of a run; `namespaces`, `loopback` and `external`
 are runs by the kind of their fabric. Empty: everywhere. Where *Default* is empty, the
 meaning says what holds without the key. The algorithms of `collectives` stand in
 [algorithms](algorithms.md).

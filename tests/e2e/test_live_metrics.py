@@ -40,7 +40,7 @@ def test_every_panel_is_answered_while_the_run_goes(tmp_path: Path) -> None:
             "links": {"host": {"rate": "50Mbit"}, "uplink": {"rate": "100Mbit"}},
         },
         iterations={"warmup": 0, "measured": 1_000_000},
-        predict=["ideal", "simulate"],
+        predict=["bound", "simulate"],
     )
     with RunProcess(experiment, "--metrics", "127.0.0.1:0") as going:
         going.wait_for_records()

@@ -55,7 +55,7 @@ def test_a_simulation_does_what_the_run_does(tmp_path: Path) -> None:
         [moe(4)],
         star(4, rate="1Gbit"),
         iterations={"warmup": 1, "measured": 1},
-        predict=["ideal", "simulate"],
+        predict=["bound", "simulate"],
         agents={"shards": 1},
     )
 
@@ -70,10 +70,10 @@ def test_a_simulation_does_what_the_run_does(tmp_path: Path) -> None:
         check_complete(results, ranks=4, iterations=2)
     assert identities(ran) == identities(simulated)
     assert flows(ran) == flows(simulated)
-    assert ran.ideals() == simulated.ideals()
+    assert ran.bounds() == simulated.bounds()
     assert ran.ceilings() == simulated.ceilings()
     assert set(ran.predictions()) == {"simulate"}
-    assert set(ran.predictions()["simulate"]) == set(ran.ideals())
+    assert set(ran.predictions()["simulate"]) == set(ran.bounds())
     # Nothing is faster than its links, but for the little that leaves at once.
     ceilings = ran.ceilings()
     for record in ran.collectives():
@@ -87,7 +87,7 @@ def test_results_are_printed_as_json(tmp_path: Path) -> None:
         tmp_path,
         [moe(4)],
         star(4, rate="1Gbit"),
-        predict=["ideal", "simulate"],
+        predict=["bound", "simulate"],
     )
 
     ended = completed(experiment, "--json")
@@ -105,7 +105,7 @@ def test_results_are_printed_as_json(tmp_path: Path) -> None:
     for row in summary.rows:
         shown = found[str(row.op), row.size_bytes]
         assert shown["time_ns"] == row.time_ns > 0
-        assert shown["ideal_ns"] == row.ideal_ns > 0
+        assert shown["bound_ns"] == row.bound_ns > 0
         assert shown["predictions"].keys() == {"simulate"}
 
 

@@ -61,7 +61,7 @@ def test_prometheus_has_the_end_of_a_run_as_its_directory_has_it(
         star(4, rate="40Mbit"),
         iterations={"warmup": 1, "measured": 2},
         transport={"congestion_control": "dcqcn"},
-        predict=["ideal"],
+        predict=["bound"],
     )
     with open_listener("127.0.0.1:0") as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -219,19 +219,19 @@ def of_collectives(results: RunResults) -> Series:
         add("collective_bus_bytes_total", identity.size_bytes * factor, **kind)
         add("collective_duration_seconds_count", 1, **op)
         add("collective_duration_seconds_sum", seconds, **op)
-    ideals = results.ideals()
+    least = results.bounds()
     by_size: dict[tuple[str, str], dict[object, int]] = {}
     for record in records:
         identity = record.identity
         place = str(identity.op), message_size(identity.size_bytes)
-        by_size.setdefault(place, {})[identity.key] = ideals[identity.key]
+        by_size.setdefault(place, {})[identity.key] = least[identity.key]
     for (op_name, size), times_ns in by_size.items():
         add(
             "predicted_collective_duration_seconds",
             sum(times_ns.values()) / len(times_ns) * 1e-9,
             collective=op_name,
             message_size=size,
-            source="ideal",
+            source="bound",
         )
     return expected
 

@@ -60,7 +60,7 @@ def one_to_all() -> list[SentMessage]:
 
 
 def many() -> list[SentMessage]:
-    """More receivers and pairs than are listed, and nobody knows an ideal."""
+    """More receivers and pairs than are listed, and nobody knows a fair time."""
     return [message(src, src + 20, 0, 1000 + src) for src in range(20)]
 
 

@@ -70,7 +70,7 @@ class GrowingRun:
         state.set_end_time(1_700_000_100)
         state.set_state("running")
         state.set_clock("local", offset_ns=0, uncertainty_ns=1000)
-        for source, factor in (("ideal", 0.5), ("simulate", 0.8)):
+        for source, factor in (("bound", 0.5), ("simulate", 0.8)):
             times_ns = {
                 identity.key: int(factor * _TIMES_NS[identity.op])
                 for identity in operations.identities
@@ -165,6 +165,6 @@ def test_every_panel_of_the_dashboard_shows_something(tmp_path: Path) -> None:
     for op, time_ns in _TIMES_NS.items():
         expected = BUS_BYTES[op] / (time_ns * 1e-9)
         assert value_of(busbw, collective=op) == pytest.approx(expected)
-        for source, factor in (("ideal", 0.5), ("simulate", 0.8)):
+        for source, factor in (("bound", 0.5), ("simulate", 0.8)):
             model = value_of(predicted, collective=op, source=source)
             assert model == pytest.approx(expected / factor)

@@ -29,7 +29,7 @@ def test_a_ready_experiment_with_a_made_up_trace_can_be_simulated(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    settings = ("iterations.warmup=0", "iterations.measured=1", "predict=[ideal]")
+    settings = ("iterations.warmup=0", "iterations.measured=1", "predict=[bound]")
     arguments = ["simulate", str(REPO_ROOT / f"configs/{name}.yaml"), "--json"]
     for each in settings:
         arguments += ["--set", each]

@@ -24,7 +24,7 @@ from chakram.controller.plan_summary import summarise_plan
 from chakram.errors import PlanError
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import single_switch
-from chakram.predict.ideal import ideal_ns
+from chakram.predict.bound import bound_ns
 from chakram.predict.simulator.bursts import program_traffic
 from chakram.predict.simulator.job import simulate_plan
 from chakram.program.check import check_job, check_program
@@ -148,7 +148,7 @@ def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
     assert (summary.messages, summary.payload_bytes) == (wanted.total(), payload)
     traffic = program_traffic(programs, path_mtu=4096)
     assert traffic.messages == wanted.total()
-    ideal = ideal_ns(
+    bound = bound_ns(
         how,
         ranks=range(nranks),
         root=0,
@@ -161,7 +161,7 @@ def test_every_message_has_the_bytes_of_its_parts_whoever_sends_it(
     out: Counter[int] = Counter()
     for (src, _, size), count in wanted.items():
         out[src] += size * count
-    assert ideal >= max(out.values()) * 8
+    assert bound >= max(out.values()) * 8
 
 
 @given(byte_matrices(least_ranks=2, most=20_000), st.integers(1, 3))

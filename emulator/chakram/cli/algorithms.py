@@ -36,11 +36,9 @@ Root = Annotated[int, typer.Option("--root", min=0, help="Position of the root."
 Size = Annotated[
     str, typer.Option("--size", help="What one rank contributes, e.g. 1MiB.")
 ]
-Rate = Annotated[
-    str, typer.Option("--rate", help="Rate of every port, for the ideal time.")
-]
+Rate = Annotated[str, typer.Option("--rate", help="Rate of every port, for the bound.")]
 Delay = Annotated[
-    str, typer.Option("--delay", help="Delay of every link, for the ideal time.")
+    str, typer.Option("--delay", help="Delay of every link, for the bound.")
 ]
 
 _SIZE, _RATE, _DELAY = "1MiB", "100Gbit", "500ns"
@@ -250,7 +248,7 @@ def _print(summary: AlgorithmSummary, *, as_json: bool) -> None:
             f"{format_size(summary.bytes)} in {summary.transfers} transfers; "
             f"{format_size(summary.busiest_bytes)} by the busiest rank",
         ),
-        ("ideal", f"{format_time(summary.ideal_ns)} alone on one switch"),
+        ("bound", f"{format_time(summary.bound_ns)} at least, on one switch"),
         (
             "ceiling",
             "none"

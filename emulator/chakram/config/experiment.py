@@ -169,9 +169,10 @@ class Experiment(Model):
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of all random numbers: placement, arrivals, equal-cost paths, faults, marks
     of simulated switches."""
-    predict: tuple[Literal["ideal", "simulate"], ...] = ("ideal",)
-    """What measured times are compared with. ideal: each schedule alone on the fabric;
-    simulate: the whole job in virtual time, once, before the run."""
+    predict: tuple[Literal["bound", "alone", "simulate"], ...] = ("bound", "alone")
+    """What measured times are compared with. bound: what each schedule takes at least;
+    alone: each schedule by itself on the fabric, simulated, as far as that is done in
+    seconds; simulate: the whole job in virtual time, once, before the run."""
     agents: AgentSettings = AgentSettings()
     """What agents use of their machines."""
     metrics: Annotated[

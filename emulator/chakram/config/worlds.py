@@ -1,6 +1,6 @@
 """In which worlds a key of the experiment file does something.
 
-``simulate`` is ``chakram simulate``, and the ideal and simulated times beside those of
+``simulate`` is ``chakram simulate``, and the bounds and simulated times beside those of
 a run; the others are runs by the kind of their fabric.  A key that is not named here
 does something in all of them.
 """

@@ -10,8 +10,8 @@ from chakram.collectives.schedule import transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import single_switch
+from chakram.predict.bound import bound_ns
 from chakram.predict.ceiling import ceiling_ns
-from chakram.predict.ideal import ideal_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AlgorithmStep", "AlgorithmSummary", "summarise_algorithm"]
 
 PATH_MTU = 4096
-"""Payload of a full packet, by which the headers of the ideal time are counted."""
+"""Payload of a full packet, by which the headers of the bound are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class AlgorithmSummary:
         busiest_bytes: Payload of the rank that sends most.
         channels: Queue pairs between two ranks, at most.
         queue_pairs: Queue pairs, both ends counted as one.
-        ideal_ns: Its time alone on one switch, headers counted.
+        bound_ns: What it takes at least on one switch, headers counted.
         ceiling_ns: The bound that no algorithm beats there; None: there is none.
         checked: What is known of it.
         warnings: What a reader should know.
@@ -68,7 +68,7 @@ class AlgorithmSummary:
     busiest_bytes: int
     channels: int
     queue_pairs: int
-    ideal_ns: int
+    bound_ns: int
     ceiling_ns: int | None
     checked: str
     warnings: tuple[str, ...]
@@ -122,7 +122,7 @@ def summarise_algorithm(
         busiest_bytes=max(sent.values(), default=0),
         channels=max(Counter((a, b) for _, a, b in links).values(), default=0),
         queue_pairs=len(links),
-        ideal_ns=ideal_ns(
+        bound_ns=bound_ns(
             how,
             ranks=range(nranks),
             root=root,

@@ -1,4 +1,4 @@
-"""What the collectives of a plan should take: ideal, ceiling, simulation."""
+"""What the collectives of a plan should take: bound, ceiling, alone, simulation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.collectives.algorithms import algorithm_of
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import RunFailed
 from chakram.fabric.model import fabric_model
+from chakram.plan.collective_alone import collective_alone
 from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.bound import ScheduleBounds
 from chakram.predict.ceiling import ceiling_ns
 from chakram.predict.fair_time import FairTimes
-from chakram.predict.ideal import Ideals
+from chakram.predict.simulator.bursts import longest_path, schedule_traffic
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.program.columns import COLLECTIVE, SEND
 from chakram.program.operations import POINT_TO_POINT, split_matrices
@@ -29,47 +32,104 @@ from chakram.results.run_records import CollectiveKey
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from chakram.collectives.schedule import Algorithm
+    from chakram.collectives.splits import Matrix
     from chakram.fabric.topology import Topology
     from chakram.observe.message_columns import FairTimesOf
     from chakram.plan.plan import Plan, RankPlan
     from chakram.predict.network_model import FabricModel
     from chakram.switch.ecmp import EcmpHash
 
+T = TypeVar("T")
+
 __all__ = [
+    "FEW_EVENTS",
+    "AloneTimes",
     "Bounds",
-    "FlowIdeal",
+    "FlowBound",
+    "alone_events",
+    "alone_times",
+    "apart",
     "bounds",
     "durations",
     "fair_times",
-    "flow_ideal",
+    "flow_bound",
     "simulate",
-    "simulate_apart",
 ]
 
-FlowIdeal = Callable[[str, int, int, int], int]
-"""Ideal time in ns of one message: of job, sender, receiver and size in bytes."""
+FlowBound = Callable[[str, int, int, int], int]
+"""Bound in ns of one message: of job, sender, receiver and size in bytes."""
 
 Bounds = tuple[dict[CollectiveKey, int], dict[CollectiveKey, int]]
-"""Ideal and ceiling times in ns, by collective."""
+"""Bounds and ceilings in ns, by collective."""
+
+ALONE_EVENTS = 1_500_000
+"""Events of all simulations of collectives alone, about: some two seconds compiled."""
+
+FEW_EVENTS = 100_000
+"""So few are simulated where others wait for the same interpreter."""
+
+_EVENTS_PER_MESSAGE = 6
+_EVENTS_PER_LINK = 20
+"""What it costs to begin a simulation, in events."""
 
 
 def bounds(plan: Plan, topology: Topology) -> Bounds:
-    """Return ideal and ceiling of every collective and message of a plan."""
+    """Return bound and ceiling of every collective and message of a plan."""
     times: dict[CollectiveKey, int] = {}
     ceilings: dict[CollectiveKey, int] = {}
     transport = plan.agents[0].transport
-    credits = plan.agents[0].settings.credits
     models = _models(plan, topology)
-    for job, ranks in _by_job(plan).items():
-        model = models[job]
-        ideals = Ideals(
-            model,
-            path_mtu=transport.path_mtu,
-            verb=transport.verb,
-            credits=credits,
+    schedules = _schedule_bounds(plan, models)
+    for kind, keys in _collectives(plan).items():
+        job, how, members, root, input_bytes, matrix = kind
+        bound = schedules[job].collective_ns(
+            how, ranks=members, root=root, input_bytes=input_bytes, matrix=matrix
         )
-        # Most collectives of a job are the same but for their number.
-        known: dict[tuple[object, ...], tuple[int, int | None]] = {}
+        ceiling = (
+            None
+            if how.op is CollectiveOp.BARRIER
+            else ceiling_ns(
+                how.op,
+                ranks=members,
+                root=root,
+                input_bytes=input_bytes,
+                fabric=models[job],
+                path_mtu=transport.path_mtu,
+                verb=transport.verb,
+                matrix=matrix,
+            )
+        )
+        times |= dict.fromkeys(keys, bound)
+        if ceiling is not None:
+            ceilings |= dict.fromkeys(keys, ceiling)
+    for rank in plan.ranks():
+        program = rank.program
+        columns = program.columns
+        for row in columns.rows_of(SEND):
+            peer = program.peers[columns.targets[row]]
+            pair = f"{POINT_TO_POINT}:{program.rank}>{peer}"
+            times[CollectiveKey(program.job, pair, columns.numbers[row])] = schedules[
+                program.job
+            ].message_ns(src=program.rank, dst=peer, size_bytes=columns.amounts[row])
+    return times, ceilings
+
+
+class _Kind(NamedTuple):
+    """What collectives have in common that take the same time alone."""
+
+    job: str
+    how: Algorithm
+    members: tuple[int, ...]
+    root: int
+    input_bytes: int
+    matrix: Matrix | None
+
+
+def _collectives(plan: Plan) -> dict[_Kind, list[CollectiveKey]]:
+    """Return the collectives of a plan by their kind, in the order of the first."""
+    found: dict[_Kind, list[CollectiveKey]] = {}
+    for job, ranks in _by_job(plan).items():
         matrices = split_matrices(rank.program for rank in ranks)
         for rank in ranks:
             program = rank.program
@@ -79,69 +139,160 @@ def bounds(plan: Plan, topology: Topology) -> Bounds:
                 place = columns.targets[row]
                 if not leads[place]:
                     continue
-                members = program.groups[place].ranks
+                group = program.groups[place]
                 op, name = columns.all_algorithms[columns.algorithms[row]]
-                root, input_bytes = columns.details[row], columns.amounts[row]
-                key = CollectiveKey(
-                    job, program.groups[place].name, columns.numbers[row]
-                )
+                root = columns.details[row]
+                key = CollectiveKey(job, group.name, columns.numbers[row])
                 how = algorithm_of(
                     op,
                     name,
-                    nranks=len(members),
+                    nranks=len(group.ranks),
                     root=root,
                     listed=program.algorithms,
                 )
-                kind = (how, members, root, input_bytes, matrix := matrices.get(key))
-                if kind not in known:
-                    ideal_ns = ideals.collective_ns(
-                        how,
-                        ranks=members,
-                        root=root,
-                        input_bytes=input_bytes,
-                        matrix=matrix,
-                    )
-                    known[kind] = (
-                        ideal_ns,
-                        None
-                        if op is CollectiveOp.BARRIER
-                        else ceiling_ns(
-                            op,
-                            ranks=members,
-                            root=root,
-                            input_bytes=input_bytes,
-                            fabric=model,
-                            path_mtu=transport.path_mtu,
-                            verb=transport.verb,
-                            matrix=matrix,
-                        ),
-                    )
-                times[key], ceiling = known[kind]
-                if ceiling is not None:
-                    ceilings[key] = ceiling
-            for row in columns.rows_of(SEND):
-                peer = program.peers[columns.targets[row]]
-                pair = f"{POINT_TO_POINT}:{program.rank}>{peer}"
-                times[CollectiveKey(job, pair, columns.numbers[row])] = (
-                    ideals.message_ns(
-                        src=program.rank, dst=peer, size_bytes=columns.amounts[row]
-                    )
+                kind = _Kind(
+                    job,
+                    how,
+                    group.ranks,
+                    root,
+                    columns.amounts[row],
+                    matrices.get(key),
                 )
-    return times, ceilings
+                found.setdefault(kind, []).append(key)
+    return found
 
 
-def flow_ideal(plan: Plan, topology: Topology) -> FlowIdeal:
-    """Return what says how long each message would take alone on the fabric."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AloneTimes:
+    """What collectives take by themselves on the fabric, simulated.
+
+    Attributes:
+        times_ns: By collective; none where that would take too long.
+        left_out: Kinds of collectives that were not simulated.
+        kinds: All that there are.
+    """
+
+    times_ns: dict[CollectiveKey, int]
+    left_out: int
+    kinds: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of them."""
+        if not self.left_out:
+            return ()
+        return (
+            f"alone is not simulated for {self.left_out} of {self.kinds} kinds of "
+            "collectives, because that would take long: compare them with bound",
+        )
+
+
+def alone_events(plan: Plan, topology: Topology) -> int:
+    """Return how many events it takes about to simulate collectives alone."""
+    return sum(events for events, _, _ in _alone_kinds(plan, topology))
+
+
+def alone_times(
+    plan: Plan,
+    topology: Topology,
+    seed: int,
+    ecmp: EcmpHash,
+    *,
+    events: int = ALONE_EVENTS,
+) -> AloneTimes:
+    """Simulate every kind of collective by itself, the smallest ones first.
+
+    Each has the ports, queue pairs and paths that it has in the run, and no others.
+
+    Args:
+        plan: All that is run.
+        topology: The fabric.
+        seed: For random marks.
+        ecmp: How switches choose among equal-cost paths.
+        events: About how many may be simulated in all.
+
+    Raises:
+        RunFailed: If a simulated collective does not end.
+    """
+    times_ns: dict[CollectiveKey, int] = {}
+    left_out = kinds = 0
+    for cost, keys, alone in _alone_kinds(plan, topology):
+        kinds += 1
+        if cost > events:
+            left_out += 1
+            continue
+        events -= cost
+        found = simulate(alone(), topology, seed, ecmp)
+        (time_ns,) = found.values()
+        times_ns |= dict.fromkeys(keys, time_ns)
+    return AloneTimes(times_ns=times_ns, left_out=left_out, kinds=kinds)
+
+
+def _alone_kinds(
+    plan: Plan, topology: Topology
+) -> list[tuple[int, list[CollectiveKey], Callable[[], Plan]]]:
+    """Return by kind of collective: its events, which they are, and its plan alone."""
+    if not plan.agents:
+        return []
+    path_mtu = plan.agents[0].transport.path_mtu
+    links = longest_path(topology)
+    found = []
+    for kind, keys in _collectives(plan).items():
+        # Groups of the same members have queue pairs, and so paths, of their own.
+        by_group: dict[str, list[CollectiveKey]] = {}
+        for key in keys:
+            by_group.setdefault(key.group, []).append(key)
+        traffic = schedule_traffic(
+            kind.how,
+            nranks=len(kind.members),
+            root=kind.root,
+            input_bytes=kind.input_bytes,
+            matrix=kind.matrix,
+            path_mtu=path_mtu,
+        )
+        events = (
+            len(topology.links) * _EVENTS_PER_LINK
+            + traffic.messages * _EVENTS_PER_MESSAGE
+            + traffic.packets * (links + 1)
+        )
+        found += [
+            (events, same, partial(collective_alone, plan, *same[0]))
+            for same in by_group.values()
+        ]
+    return sorted(found, key=lambda each: each[0])
+
+
+def flow_bound(plan: Plan, topology: Topology) -> FlowBound:
+    """Return what says how long each message takes at least."""
+    schedules = _schedule_bounds(plan, _models(plan, topology))
+
+    def bound(job: str, src: int, dst: int, size_bytes: int) -> int:
+        return schedules[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
+
+    return bound
+
+
+def _schedule_bounds(
+    plan: Plan, models: Mapping[str, FabricModel]
+) -> dict[str, ScheduleBounds]:
+    """Return by job what finds bounds."""
     transport = plan.agents[0].transport
-    ideals = {
-        job: Ideals(model, path_mtu=transport.path_mtu, verb=transport.verb)
-        for job, model in _models(plan, topology).items()
+    parts = 1
+    if transport.split == "even":
+        parts = 1 + max(
+            (pair.index for rank in plan.ranks() for pair in rank.queue_pairs),
+            default=0,
+        )
+    return {
+        job: ScheduleBounds(
+            model,
+            path_mtu=transport.path_mtu,
+            verb=transport.verb,
+            parts=parts,
+            message_bytes=transport.message_bytes,
+        )
+        for job, model in models.items()
     }
-
-    def ideal(job: str, src: int, dst: int, size_bytes: int) -> int:
-        return ideals[job].message_ns(src=src, dst=dst, size_bytes=size_bytes)
-
-    return ideal
 
 
 def fair_times(plan: Plan, topology: Topology) -> FairTimesOf:
@@ -212,19 +363,17 @@ def durations(plan: Plan, result: SimulationResult) -> dict[CollectiveKey, int]:
     return {key: round(sum(values) / len(values)) for key, values in times.items()}
 
 
-async def simulate_apart(
-    plan: Plan, topology: Topology, seed: int, ecmp: EcmpHash
-) -> Mapping[CollectiveKey, int]:
-    """Do ``simulate`` in a process of its own, so that the event loop stays free.
+async def apart(function: Callable[..., T], *args: object) -> T:
+    """Call in a process of its own, so that the event loop stays free.
 
     Raises:
-        RunFailed: If the simulated job does not end, or the process is killed.
+        RunFailed: If the process is killed; else what *function* raises.
     """
     loop = asyncio.get_running_loop()
     # Spawned, not forked: gRPC does not survive a fork.
     pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
     try:
-        return await loop.run_in_executor(pool, simulate, plan, topology, seed, ecmp)
+        return await loop.run_in_executor(pool, function, *args)
     except BrokenProcessPool:
         raise RunFailed("simulation", "its process was killed") from None
     finally:

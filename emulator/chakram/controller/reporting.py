@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.config.transport import Faults
     from chakram.controller.job_loading import LoadedJob
-    from chakram.controller.predictions import FlowIdeal
+    from chakram.controller.predictions import FlowBound
     from chakram.observe.message_columns import FairTimesOf, WaysOf
     from chakram.plan.plan import RunSettings
     from chakram.plan.transport import TransportPlan
@@ -45,20 +45,24 @@ class Reference:
     """What measured times are compared with, in ns by collective.
 
     Attributes:
-        ideals: The same schedules alone on the fabric.
+        bounds: What the same schedules take at least.
+        alone: What they take by themselves on the fabric.
         ceilings: What no algorithm beats.
         predictions: What models say, by source.
-        flow_ideal: What says how long a message takes alone; None if nobody knows.
+        flow_bound: What says how long a message takes at least; None if nobody knows.
         fair_times: What says how long messages take together; likewise.
         ways: What says which ways messages take; likewise.
+        notes: What is to be said of all that.
     """
 
-    ideals: dict[CollectiveKey, int] = field(default_factory=dict)
+    bounds: dict[CollectiveKey, int] = field(default_factory=dict)
+    alone: dict[CollectiveKey, int] = field(default_factory=dict)
     ceilings: dict[CollectiveKey, int] = field(default_factory=dict)
     predictions: dict[str, dict[CollectiveKey, int]] = field(default_factory=dict)
-    flow_ideal: FlowIdeal | None = None
+    flow_bound: FlowBound | None = None
     fair_times: FairTimesOf | None = None
     ways: WaysOf | None = None
+    notes: tuple[str, ...] = ()
 
 
 def manifest_of(

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 from chakram.controller.observer import Observer
 from chakram.controller.planning import build_plan, ports_needed, transport_plan
 from chakram.controller.predictions import (
+    FEW_EVENTS,
+    alone_events,
+    alone_times,
+    apart,
     bounds,
     fair_times,
-    flow_ideal,
-    simulate_apart,
+    flow_bound,
+    simulate,
 )
 from chakram.controller.preflight_run import connect, preflight_failed
 from chakram.controller.preflight_session import Preflight
@@ -259,25 +263,28 @@ class Run:
         if world.ecmp is not None:
             self.reference.ways = Ways(plan, world.topology, world.ecmp)
         wanted = self._experiment.predict
-        if "ideal" in wanted:
-            ideals, ceilings = await asyncio.to_thread(bounds, plan, world.topology)
-            self.reference.ideals.update(ideals)
+        if "bound" in wanted:
+            least, ceilings = await asyncio.to_thread(bounds, plan, world.topology)
+            self.reference.bounds.update(least)
             self.reference.ceilings.update(ceilings)
-            self.reference.flow_ideal = flow_ideal(plan, world.topology)
+            self.reference.flow_bound = flow_bound(plan, world.topology)
             self.reference.fair_times = fair_times(plan, world.topology)
-        if "simulate" in wanted and self._experiment.fabric.has_switches:
+        has_switches = self._experiment.fabric.has_switches
+        seed = self._experiment.seed
+        how = plan, world.topology, seed, self._experiment.fabric.ecmp_hash(seed)
+        if "alone" in wanted and has_switches:
+            self._progress.phase("simulating collectives alone")
+            few = alone_events(plan, world.topology) <= FEW_EVENTS
+            alone = await (asyncio.to_thread if few else apart)(alone_times, *how)
+            self.reference.alone.update(alone.times_ns)
+            self.reference.notes += alone.notes
+        if "simulate" in wanted and has_switches:
             self._progress.phase("simulating")
-            self.reference.predictions["simulate"] = dict(
-                await simulate_apart(
-                    plan,
-                    world.topology,
-                    self._experiment.seed,
-                    self._experiment.fabric.ecmp_hash(self._experiment.seed),
-                )
-            )
+            self.reference.predictions["simulate"] = await apart(simulate, *how)
         identities = OperationTable(plan).identities
         for source, times_ns in (
-            ("ideal", self.reference.ideals),
+            ("bound", self.reference.bounds),
+            ("alone", self.reference.alone),
             *self.reference.predictions.items(),
         ):
             self._metrics.set_predictions(source, times_ns, identities)
@@ -351,15 +358,17 @@ class Run:
             ended=datetime.now(UTC),
             reason=None if error is None else str(error),
             links=links,
-            ideal=self.reference.ideals,
+            bound=self.reference.bounds,
+            alone=self.reference.alone,
             ceiling=self.reference.ceilings,
-            flow_ideal=self.reference.flow_ideal,
+            flow_bound=self.reference.flow_bound,
             messages=MessageColumns(self.reference.fair_times, self.reference.ways),
             predictions=self.reference.predictions,
             banners=(
                 *self._directory.manifest.banners,
                 *self._observer.banners,
                 *self._uncounted,
+                *self.reference.notes,
                 *(
                     injected_banners(injected, disturbed, faults, alone=self._alone)
                     if self.began

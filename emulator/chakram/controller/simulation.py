@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import interrupting_signals
 from chakram.controller.planning import build_plan, ports_needed, transport_plan
-from chakram.controller.predictions import bounds, fair_times, flow_ideal
+from chakram.controller.predictions import alone_times, bounds, fair_times, flow_bound
 from chakram.controller.reporting import (
     Reference,
     faults_disturbed,
@@ -98,9 +98,10 @@ def simulate_experiment(
     progress.phase("simulating")
     try:
         with interrupting_signals():
-            reference.ideals, reference.ceilings = bounds(plan, topology)
-            reference.flow_ideal = flow_ideal(plan, topology)
+            reference.bounds, reference.ceilings = bounds(plan, topology)
+            reference.flow_bound = flow_bound(plan, topology)
             reference.fair_times = fair_times(plan, topology)
+            by_itself = alone_times(plan, topology, experiment.seed, ecmp)
             progress.iterations(0, total)
             result = simulate_plan(
                 plan,
@@ -125,14 +126,16 @@ def simulate_experiment(
         packet_faults=faults_disturbed(result.disturbed, experiment.faults),
         banners=(
             *directory.manifest.banners,
+            *by_itself.notes,
             *injected_banners(
                 injected, result.disturbed, experiment.faults, alone=alone
             ),
         ),
         links=_links(topology, result.link_bytes),
-        ideal=reference.ideals,
+        bound=reference.bounds,
+        alone=by_itself.times_ns,
         ceiling=reference.ceilings,
-        flow_ideal=reference.flow_ideal,
+        flow_bound=reference.flow_bound,
         messages=MessageColumns(reference.fair_times, Ways(plan, topology, ecmp)),
     )
     summary = open_run(directory.path).summary()

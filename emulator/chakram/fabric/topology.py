@@ -1,6 +1,6 @@
 """The shape of a fabric: hosts, switches and the links between them.
 
-Pure data.  The namespace builder, the simulator and the ideal all read the same
+Pure data.  The namespace builder, the simulator and the bound all read the same
 ``Topology``; none of them has an idea of its own about what is connected to what.
 ``chakram.fabric.shapes`` makes the usual ones, ``chakram.fabric.topology_check`` says
 what is wrong with one that somebody else has made.
@@ -111,6 +111,10 @@ class Topology:
     # Hops from every switch to one switch, filled on demand: a simulation of 1,024
     # hosts asks for a million pairs that have few distinct switches.
     _distances: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
+    # The nodes after each on the way to one switch, or behind that to a host; likewise.
+    _following: dict[tuple[str, str], tuple[str, ...]] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         links_of: dict[str, list[Link]] = {
@@ -126,6 +130,7 @@ class Topology:
         )
         object.__setattr__(self, "_hosts", frozenset(self.hosts))
         object.__setattr__(self, "_distances", {})
+        object.__setattr__(self, "_following", {})
 
     def links_of(self, node: str) -> tuple[Link, ...]:
         """Return the links of a host or switch.
@@ -231,6 +236,43 @@ class Topology:
                 link = self._link_at(port)
                 stack.append((link.other_end(node).node, (*links, link)))
         return found
+
+    def layers(self, src_host: str, dst_host: str) -> tuple[tuple[str, ...], ...]:
+        """Return the nodes of all shortest paths between two hosts, by their distance.
+
+        The first layer is the one host, the last the other; a single layer where both
+        are the same.
+
+        Raises:
+            FabricError: If there is no path.
+        """
+        layers: list[tuple[str, ...]] = [(src_host,)]
+        while layers[-1] != (dst_host,):
+            following = dict.fromkeys(
+                other
+                for node in layers[-1]
+                for other in self._nodes_after(node, dst_host)
+            )
+            if not following:
+                raise FabricError(
+                    "topology", f"there is no path from {src_host} to {dst_host}"
+                )
+            layers.append(tuple(following))
+        return tuple(layers)
+
+    def _nodes_after(self, node: str, dst_host: str) -> tuple[str, ...]:
+        """Return the nodes that the next hops of *node* lead to, each once."""
+        last = self.switch_of(dst_host)
+        key = node, dst_host if node == last else last
+        known = self._following.get(key)
+        if known is None:
+            known = self._following[key] = tuple(
+                dict.fromkeys(
+                    self._link_at(port).other_end(node).node
+                    for port in self.next_hops(node, dst_host)
+                )
+            )
+        return known
 
     def _link_at(self, port: PortRef) -> Link:
         return next(

@@ -37,7 +37,7 @@ ACTIVITIES = ("compute", "communication", "exposed", "idle")
 QUEUE_PAIR_STATES = ("at_line", "limited", "failed")
 """At the rate that they begin with, below it, in the error state."""
 
-SOURCES = ("ideal", "simulate")
+SOURCES = ("bound", "alone", "simulate")
 """Values of the label ``source``."""
 
 _SIZE_BOUNDS_BYTES = tuple(1024 << (2 * step) for step in range(11))

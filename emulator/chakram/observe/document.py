@@ -95,8 +95,10 @@ def _result(row: SummaryRow) -> dict[str, Any]:
         "mean_over_ranks_ns": row.mean_over_ranks_ns,
         "cv": row.cv,
         "skew_ns": row.skew_ns,
-        "ideal_ns": row.ideal_ns,
-        "ideal_share": row.ideal_share,
+        "bound_ns": row.bound_ns,
+        "bound_share": row.bound_share,
+        "alone_ns": row.alone_ns,
+        "alone_share": row.alone_share,
         "predictions": {
             source: asdict(prediction) for source, prediction in row.predictions.items()
         },

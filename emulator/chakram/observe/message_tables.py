@@ -47,8 +47,8 @@ _PORT_COLUMNS = (
     Column(heading="%rate", width=6),
     Column(heading="%wire", order=9, width=6),
     Column(heading="time", width=9),
-    Column(heading="ideal", order=7, width=9),
-    Column(heading="%ideal"),
+    Column(heading="fair", order=7, width=9),
+    Column(heading="%fair", width=6),
     *_times_columns(),
     Column(heading="Jain", order=1, width=7),
     Column(heading="skew", order=6, width=8),
@@ -63,8 +63,8 @@ _PAIR_COLUMNS = (
     Column(heading="goodput", width=8),
     Column(heading="%rate", order=2, width=6),
     Column(heading="mean", width=9),
-    Column(heading="ideal", order=4, width=9),
-    Column(heading="%ideal"),
+    Column(heading="fair", order=4, width=9),
+    Column(heading="%fair", width=6),
     *_times_columns(),
     Column(heading="retx", order=1, width=5),
     Column(heading="CNP", order=5, width=6),
@@ -108,8 +108,8 @@ def _port_lines(
             percent_text(row.goodput_share),
             percent_text(row.wire_share),
             time_text(row.time_ns),
-            time_text(row.ideal_ns),
-            percent_text(row.ideal_share),
+            time_text(row.fair_ns),
+            percent_text(row.fair_share),
             *_times(row.fct),
             MISSING if row.fairness is None else f"{row.fairness:.4f}",
             time_text(row.skew_ns),
@@ -129,7 +129,7 @@ def _port_lines(
 
 
 def _slowest_first(row: PortSummary) -> tuple[float, str, int]:
-    share = row.goodput_share if row.ideal_share is None else row.ideal_share
+    share = row.goodput_share if row.fair_share is None else row.fair_share
     return (1.0 if share is None else share), row.job, row.port
 
 
@@ -149,8 +149,8 @@ def _pair_lines(
             _gigabits(row.goodput_bps),
             percent_text(row.goodput_share),
             time_text(row.mean_ns),
-            time_text(row.ideal_ns),
-            percent_text(row.ideal_share),
+            time_text(row.fair_ns),
+            percent_text(row.fair_share),
             *_times(row.fct),
             str(row.retransmitted),
             str(row.cnp),

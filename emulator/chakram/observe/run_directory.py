@@ -50,7 +50,7 @@ from chakram.observe.tables import (
     links_table,
     queue_pair_ends_table,
     ranks_table,
-    with_ideals,
+    with_bounds,
 )
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.resolve import OperationTable, rank_records
@@ -256,10 +256,11 @@ class RunDirectory:
         ended: datetime,
         reason: str | None = None,
         links: Sequence[LinkRecord] = (),
-        ideal: Mapping[CollectiveKey, int] | None = None,
+        bound: Mapping[CollectiveKey, int] | None = None,
+        alone: Mapping[CollectiveKey, int] | None = None,
         ceiling: Mapping[CollectiveKey, int] | None = None,
         predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
-        flow_ideal: Callable[[str, int, int, int], int] | None = None,
+        flow_bound: Callable[[str, int, int, int], int] | None = None,
         messages: MessageColumns | None = None,
         **changes: Any,
     ) -> None:
@@ -270,10 +271,11 @@ class RunDirectory:
             ended: UTC.
             reason: Why it is not complete.
             links: What went through the links.
-            ideal: By collective, its ideal time in ns.
+            bound: By collective, what it takes at least, in ns.
+            alone: By collective, what it takes by itself on the fabric, in ns.
             ceiling: By collective, the time that no algorithm beats, in ns.
             predictions: By source (e.g. ``simulate``) and collective, the time in ns.
-            flow_ideal: Returns the ideal time in ns of a message, from its job, its
+            flow_bound: Returns what a message takes at least in ns, from its job, its
                 sender, its receiver and its size in bytes.
             messages: What is known of point-to-point messages; None: nothing.
             changes: Further fields of the manifest.
@@ -287,7 +289,11 @@ class RunDirectory:
                 or record.identity.key.job not in self._endless_jobs
             ]
         self.flush()
-        references = {"ideal_ns": ideal or {}, "ceiling_ns": ceiling or {}}
+        references = {
+            "bound_ns": bound or {},
+            "alone_ns": alone or {},
+            "ceiling_ns": ceiling or {},
+        }
         for source, times_ns in (predictions or {}).items():
             references[f"predicted_{source}_ns"] = times_ns
         columns = messages or MessageColumns()
@@ -298,7 +304,7 @@ class RunDirectory:
                     table.merge(lambda part: _with_references(part, references))
                 elif name == "flows":
                     table.merge(
-                        lambda part: columns.append_to(with_ideals(part, flow_ideal))
+                        lambda part: columns.append_to(with_bounds(part, flow_bound))
                     )
                 elif name == "links":
                     table.append(links_table(links))

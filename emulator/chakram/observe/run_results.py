@@ -328,16 +328,21 @@ class RunResults:
 
     def summary(self) -> Summary:
         """Return the summary, with the models that were known when the run ended."""
-        ideals = self.ideals()
+        bounds, alone = self.bounds(), self.alone()
         return summarise(
             self.measurements(),
-            ideal=lambda identity: ideals.get(identity.key),
+            bound=lambda identity: bounds.get(identity.key),
+            alone=lambda identity: alone.get(identity.key),
             predictions=self.predictions(),
         )
 
-    def ideals(self) -> dict[CollectiveKey, int]:
-        """Return the ideal times in ns that were known when the run ended."""
-        return self._reference("ideal_ns")
+    def bounds(self) -> dict[CollectiveKey, int]:
+        """Return the least times in ns that were known when the run ended."""
+        return self._reference("bound_ns")
+
+    def alone(self) -> dict[CollectiveKey, int]:
+        """Return the times in ns of collectives by themselves, likewise."""
+        return self._reference("alone_ns")
 
     def ceilings(self) -> dict[CollectiveKey, int]:
         """Return the times in ns that no algorithm beats, likewise."""

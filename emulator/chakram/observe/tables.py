@@ -262,14 +262,14 @@ class FlowTables:
         )
 
 
-def with_ideals(
-    flows: pa.Table, ideal: Callable[[str, int, int, int], int] | None
+def with_bounds(
+    flows: pa.Table, bound: Callable[[str, int, int, int], int] | None
 ) -> pa.Table:
-    """Append to rows of ``FLOWS`` the ideal time of each message.
+    """Append to rows of ``FLOWS`` what each message takes at least.
 
     Args:
         flows: The rows.
-        ideal: Returns it from job, sender, receiver and size; None: nobody knows.
+        bound: Returns it from job, sender, receiver and size; None: nobody knows.
     """
     # Millions of messages are of few kinds: each kind is a number in mixed radix, so
     # that Arrow finds them.
@@ -289,9 +289,9 @@ def with_ideals(
             for each in number.dictionary.to_pylist()
         ]
         number = number.indices.cast(pa.int64())
-    times = [None if ideal is None else ideal(*kind) for kind in kinds]
+    times = [None if bound is None else bound(*kind) for kind in kinds]
     column = pc.take(pa.array(times, pa.int64()), number)
-    return flows.append_column("ideal_ns", column)
+    return flows.append_column("bound_ns", column)
 
 
 class SampleTables:

@@ -96,7 +96,7 @@ def ceiling_ns(
 
 def _hosts(fabric: FabricModel) -> list[int]:
     """Return by port the first port of its host, as far as messages stay within it."""
-    host_of = list(range(len(fabric.ports)))
+    host_of = list(range(len(fabric.ports_bps)))
 
     def first(port: int) -> int:
         while host_of[port] != port:
@@ -115,7 +115,7 @@ def _rates(
     """Return by host the rate of its ports together; None where one has none."""
     rates: dict[int, int | None] = dict.fromkeys(hosts, 0)
     for port, host in dict(zip(ports, hosts, strict=True)).items():
-        rate_bps, so_far = fabric.ports[port].rate_bps, rates[host]
+        rate_bps, so_far = fabric.ports_bps[port], rates[host]
         rates[host] = None if rate_bps is None or so_far is None else so_far + rate_bps
     return rates
 

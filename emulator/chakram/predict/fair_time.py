@@ -1,18 +1,18 @@
-"""What messages take that share the fabric fairly: the ideal of those that overlap.
+"""What messages take that share the fabric fairly: when those are due that overlap.
 
-The ideal of one message alone knows nothing of n senders that share the port of their
+The bound of one message alone knows nothing of n senders that share the port of their
 receiver: it would call a perfect incast n times too slow.  The fair time of a message
-takes the others as they were posted.  Along its way are lines: out of the sender's
-port, up and down the uplinks of the two switches (all of a switch as one, in perfect
-balance), into the receiver's port.  Every line gives all pairs of ranks that have
-messages there equal shares of its rate (processor sharing), and the messages of a pair
-go one after the other, as on a queue pair.  The fair time of a message is
+takes the others as they were posted.  Along its way are lines: the links of the two
+ports, and between switches all that equal-cost paths may choose among (as one, in
+perfect balance).  Every line gives all pairs of ranks that have messages there equal
+shares of its rate (processor sharing), and the messages of a pair go one after the
+other, as on a queue pair.  The fair time of a message is
 
-    the longest that one of its lines takes until its bytes are through, or its path
-    alone, from when it was posted
-    + latency + the way back of the acknowledgement.
+    the longest that one of its lines takes until its bytes are through, with the way
+    there and the way on, or its path alone, from when it was posted
+    + the way back of the acknowledgement.
 
-So a message that meets no other has its ideal.  Of messages that are posted together
+So a message that meets no other has its bound.  Of messages that are posted together
 the last is done when the bytes of all of them have crossed the line that has most to
 carry, plus latency: the bound of that port, which no order of packets beats.  Messages
 that were not under way together do not share anything, whatever the program says: one
@@ -32,7 +32,6 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from chakram.predict.paths import Paths
-from chakram.predict.timeline import NO_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -66,23 +65,26 @@ class FairTimes:
         """
         kinds: list[_Kind] = []
         posted: list[int] = []
-        on_line: dict[int, list[tuple[int, int, tuple[int, int]]]] = {}
+        on_line: dict[int, list[tuple[int, float, float, tuple[int, int]]]] = {}
         for index, (src, dst, size_bytes, posted_ns) in enumerate(messages):
             kind = self._kind(src, dst, size_bytes)
             kinds.append(kind)
             posted.append(posted_ns)
-            for line, work_ns in kind.works_ns:
-                on_line.setdefault(line, []).append((index, work_ns, (src, dst)))
-        through_ns = [kind.path_ns for kind in kinds]
+            for line, work_ns, way_ns in kind.works_ns:
+                on_line.setdefault(line, []).append(
+                    (index, work_ns, way_ns, (src, dst))
+                )
+        through_ns = [kind.alone_ns for kind in kinds]
         for present in on_line.values():
-            indices, works_ns, pairs = zip(*present, strict=True)
+            indices, works_ns, ways_ns, pairs = zip(*present, strict=True)
             ends_ns = shared_ends_ns(
                 [posted[index] for index in indices], works_ns, pairs
             )
-            for index, end_ns in zip(indices, ends_ns, strict=True):
-                through_ns[index] = max(through_ns[index], end_ns - posted[index])
+            for index, end_ns, way_ns in zip(indices, ends_ns, ways_ns, strict=True):
+                taken_ns = end_ns - posted[index] + way_ns
+                through_ns[index] = max(through_ns[index], taken_ns)
         return [
-            taken_ns + kind.latency_ns
+            int(taken_ns + kind.back_ns)
             for taken_ns, kind in zip(through_ns, kinds, strict=True)
         ]
 
@@ -90,16 +92,18 @@ class FairTimes:
         kind = self._kinds.get((src, dst, size_bytes))
         if kind is None:
             taken = self._paths.path(src, dst)
-            out, path, latency, up, down, into = (
-                column[size_bytes]
-                for column in self._paths.times_ns(taken.route, {size_bytes})
-            )
-            lines = (taken.out_line, taken.up_line, taken.down_line, taken.in_line)
-            works_ns = zip(lines, (out, up, down, into), strict=True)
+            message = self._paths.message(taken.route, size_bytes)
+            ways_ns = [
+                head_ns + tail_ns
+                for head_ns, tail_ns in zip(
+                    message.heads_ns, message.tails_ns, strict=True
+                )
+            ]
+            works_ns = zip(taken.lines, message.works_ns, ways_ns, strict=True)
             kind = self._kinds[src, dst, size_bytes] = _Kind(
-                tuple(each for each in works_ns if each[0] != NO_LINE and each[1]),
-                path,
-                latency + taken.back_ns,
+                tuple(each for each in works_ns if each[1]),
+                message.alone_ns,
+                taken.back_ns,
             )
         return kind
 
@@ -107,16 +111,16 @@ class FairTimes:
 class _Kind(NamedTuple):
     """What messages of one way and size have in common.
 
-    ``works_ns``: how long each line is busy with one alone.
+    ``works_ns``: how long each line is busy with one alone, and the way there and on.
     """
 
-    works_ns: tuple[tuple[int, int], ...]
-    path_ns: int
-    latency_ns: int
+    works_ns: tuple[tuple[int, float, float], ...]
+    alone_ns: float
+    back_ns: float
 
 
 def shared_ends_ns(
-    begins_ns: Sequence[int], works_ns: Sequence[int], queues: Sequence[Hashable]
+    begins_ns: Sequence[int], works_ns: Sequence[float], queues: Sequence[Hashable]
 ) -> list[int]:
     """Return when pieces of work end if queues have equal shares of one server.
 

@@ -1,4 +1,14 @@
-"""Paths through the fabric, as far as the ideal knows them: lines, rates, latencies."""
+"""Paths through the fabric, as far as the bound knows them, and messages on them.
+
+A path is a row of hops, each a line that messages of other paths may share.  Packets
+are stored and forwarded, so that of a message alone the last bit is there after
+
+    max over ways through the grid of hops and packets of the sum of what each takes
+
+where a way begins with the first packet at the first hop, ends with the last one at the
+last hop, and goes on by a packet or by a hop.  Packets between the first and the last
+have one size, so that it changes hops at the first two packets or the last two.
+"""
 
 from __future__ import annotations
 
@@ -7,46 +17,48 @@ from typing import TYPE_CHECKING, NamedTuple
 from chakram.plan.wire_cost import (
     AETH_BYTES,
     first_packet_wire_bytes,
-    serialisation_ns,
+    packets_of,
     wire_bytes,
 )
-from chakram.predict.timeline import NO_LINE
 
 if TYPE_CHECKING:
-    from chakram.predict.network_model import FabricModel, PathModel
+    from chakram.predict.network_model import FabricModel
 
-__all__ = ["Path", "Paths", "Route"]
+__all__ = ["Message", "Path", "Paths", "Route"]
 
-_LONGEST_NS = 1 << 52
-"""What a transfer takes at most, some 52 days, so that sums stay within 64 bits."""
+_BIT_NS = 8e9  # bits in a byte x nanoseconds in a second
 
 
 class Route(NamedTuple):
     """What messages of one path take on it; those of equal routes take the same.
 
-    Rates are None where there is none to wait for.
+    ``rates`` are by hop that of the fastest link, that of all together and the delay;
+    ``local_bps`` is that of a path within a host, where no packets are.
     """
 
-    out_bps: int | None
-    path: PathModel | None
-    up_bps: int | None
-    down_bps: int | None
-    in_bps: int | None
-
-
-_AT_ONCE = Route(None, None, None, None, None)
+    rates: tuple[tuple[int | None, int | None, int], ...] = ()
+    local_bps: int | None = None
 
 
 class Path(NamedTuple):
     """A route with its lines, which messages of other paths may share."""
 
     route: Route
-    out_line: int
-    up_line: int
-    down_line: int
-    in_line: int
-    back_ns: int
-    grant_ns: int
+    lines: tuple[int, ...]
+    back_ns: float
+
+
+class Message(NamedTuple):
+    """What a message takes alone, in ns: its last bit is there after ``alone_ns``.
+
+    By hop: after how long its first bit can be there, how long it keeps the line, and
+    how long its last bit takes from there on.
+    """
+
+    alone_ns: float
+    heads_ns: tuple[float, ...]
+    works_ns: tuple[float, ...]
+    tails_ns: tuple[float, ...]
 
 
 class Paths:
@@ -56,37 +68,41 @@ class Paths:
         fabric: Where the ranks are.
         path_mtu: Payload of a full packet.
         verb: ``write`` or ``send``.
-
-    Attributes:
-        lines: How many lines there are.
+        parts: In how many parts messages travel, on paths of their own.
+        message_bytes: Longer ones are posted as several; 0: they are not.
     """
 
-    def __init__(self, fabric: FabricModel, *, path_mtu: int, verb: str) -> None:
+    def __init__(
+        self,
+        fabric: FabricModel,
+        *,
+        path_mtu: int,
+        verb: str,
+        parts: int = 1,
+        message_bytes: int = 0,
+    ) -> None:
         self._fabric = fabric
         self._path_mtu = path_mtu
         self._verb = verb
-        # Lines: out of every port, into every port, up and down of every switch, and
-        # within hosts out of every rank.
-        switches = dict.fromkeys(port.switch for port in fabric.ports)
-        nports = len(fabric.ports)
-        self._up_line = {
-            switch: 2 * nports + 2 * number for number, switch in enumerate(switches)
-        }
-        first = 2 * nports + 2 * len(switches)
-        senders = dict.fromkeys(src for src, _ in fabric.local_bps)
-        self._within_line = {rank: first + at for at, rank in enumerate(senders)}
-        self.lines = first + len(senders)
+        self._parts = parts
+        self._is_whole = parts == 1 and not message_bytes
         self._paths: dict[tuple[int, int], Path] = {}
+        self._lines: dict[object, int] = {}
+        self._messages: dict[tuple[Route, int], Message] = {}
+
+    @property
+    def lines(self) -> int:
+        """How many lines the paths have that were asked for so far."""
+        return len(self._lines)
 
     def path(self, src: int, dst: int) -> Path:
         """Return the path of messages between two ranks."""
         fabric = self._fabric
-        ports = (fabric.port_of[src], fabric.port_of[dst])
         local_bps = fabric.local_bps.get((src, dst)) if fabric.local_bps else None
         if local_bps is not None:
             # Within a host nothing is in the path but the rank's other messages.
-            route = Route(local_bps or None, None, None, None, None)
-            return Path(route, self._within_line[src], NO_LINE, NO_LINE, NO_LINE, 0, 0)
+            return Path(Route(local_bps=local_bps), (self._line(("local", src)),), 0.0)
+        ports = (fabric.port_of[src], fabric.port_of[dst])
         path = self._paths.get(ports)
         if path is None:
             path = self._paths[ports] = self._make_path(*ports)
@@ -94,24 +110,75 @@ class Paths:
 
     def _make_path(self, src: int, dst: int) -> Path:
         if src == dst:
-            return Path(_AT_ONCE, NO_LINE, NO_LINE, NO_LINE, NO_LINE, 0, 0)
+            return Path(Route(), (), 0.0)
         fabric = self._fabric
-        out, into = fabric.ports[src], fabric.ports[dst]
-        crosses = out.switch != into.switch
-        up_bps, down_bps = (
-            fabric.uplinks_bps.get(switch) if crosses else None
-            for switch in (out.switch, into.switch)
-        )
-        back = fabric.path(dst, src)
+        hops = fabric.hops(src, dst)
+        ack_bytes = fabric.overhead_bytes + AETH_BYTES
         return Path(
-            Route(out.rate_bps, fabric.path(src, dst), up_bps, down_bps, into.rate_bps),
-            src,
-            self._up_line[out.switch] if crosses else NO_LINE,
-            self._up_line[into.switch] + 1 if crosses else NO_LINE,
-            len(fabric.ports) + dst,
-            back.latency_ns(fabric.overhead_bytes + AETH_BYTES),
-            back.latency_ns(self._wire_bytes(0)),
+            Route(
+                tuple((hop.rate_bps, hop.together_bps, hop.delay_ns) for hop in hops)
+            ),
+            tuple(self._line(hop.line) for hop in hops),
+            sum(
+                hop.delay_ns + ack_bytes * _byte_ns(hop.rate_bps)
+                for hop in fabric.hops(dst, src)
+            ),
         )
+
+    def _line(self, key: object) -> int:
+        return self._lines.setdefault(key, len(self._lines))
+
+    def message(self, route: Route, size_bytes: int) -> Message:
+        """Return what messages of one size take on a route."""
+        found = self._messages.get((route, size_bytes))
+        if found is None:
+            found = self._messages[route, size_bytes] = self._make(route, size_bytes)
+        return found
+
+    def _make(self, route: Route, size_bytes: int) -> Message:
+        if route.local_bps is not None:
+            local_ns = size_bytes * _byte_ns(route.local_bps or None)
+            return Message(local_ns, (0.0,), (local_ns,), (0.0,))
+        if not route.rates:
+            return Message(0.0, (), (), ())
+        overhead_bytes = self._fabric.overhead_bytes
+        whole = self._wire_bytes(size_bytes)
+        packets = packets_of(size_bytes, path_mtu=self._path_mtu)
+        middle = overhead_bytes + self._path_mtu
+        first = last = whole
+        if packets > 1:
+            first = first_packet_wire_bytes(
+                size_bytes,
+                path_mtu=self._path_mtu,
+                verb=self._verb,
+                overhead_bytes=overhead_bytes,
+            )
+            last = whole - first - (packets - 2) * middle
+        if not self._is_whole:
+            # Where it is cut nobody asks: no packet is shorter.
+            first = last = overhead_bytes
+        heads_ns, before_ns = [], 0.0
+        for rate_bps, _, delay_ns in route.rates:
+            heads_ns.append(before_ns)
+            before_ns += first * _byte_ns(rate_bps) + delay_ns
+        tails_ns, behind_ns = [], 0.0
+        for rate_bps, _, delay_ns in reversed(route.rates):
+            behind_ns += delay_ns
+            tails_ns.append(behind_ns)
+            behind_ns += last * _byte_ns(rate_bps)
+        tails_ns.reverse()
+        works_ns = [whole * _byte_ns(together) for _, together, _ in route.rates]
+        if self._is_whole:
+            alone_ns = _through_ns(route, first, middle, last, packets)
+        else:
+            part = self._wire_bytes(size_bytes // self._parts)
+            alone_ns = max(
+                head_ns + max(work_ns, part * _byte_ns(rate_bps)) + tail_ns
+                for head_ns, work_ns, tail_ns, (rate_bps, _, _) in zip(
+                    heads_ns, works_ns, tails_ns, route.rates, strict=True
+                )
+            )
+        return Message(alone_ns, tuple(heads_ns), tuple(works_ns), tuple(tails_ns))
 
     def _wire_bytes(self, size_bytes: int) -> int:
         return wire_bytes(
@@ -121,64 +188,33 @@ class Paths:
             overhead_bytes=self._fabric.overhead_bytes,
         )
 
-    def times_ns(self, route: Route, sizes: set[int]) -> tuple[dict[int, int], ...]:
-        """Return by size: out, path, latency, up, down and in, in ns."""
-        if route.path is None:  # within a host, or a port
-            none = dict.fromkeys(sizes, 0)
-            out = {
-                size: min(serialisation_ns(size, rate_bps=route.out_bps), _LONGEST_NS)
-                for size in sizes
-            }
-            return out, none, none, none, none, none
-        slowest_bps = route.path.slowest_bps()
-        wires = {size: self._wire_bytes(size) for size in sizes}
-        by_rate = {
-            rate_bps: {
-                size: serialisation_ns(nbytes, rate_bps=rate_bps)
-                for size, nbytes in wires.items()
-            }
-            for rate_bps in {
-                route.out_bps,
-                slowest_bps,
-                route.up_bps,
-                route.down_bps,
-                route.in_bps,
-            }
+
+def _byte_ns(rate_bps: int | None) -> float:
+    return 0.0 if rate_bps is None else _BIT_NS / rate_bps
+
+
+def _through_ns(
+    route: Route, first: int, middle: int, last: int, packets: int
+) -> float:
+    """Return when the last bit of a message alone has passed all hops."""
+
+    def up_to(packet: int) -> int:
+        """Return the bytes of so many packets."""
+        if packet == 0:
+            return 0
+        rest = last - middle if packet == packets > 1 else 0
+        return first + (packet - 1) * middle + rest
+
+    turns = sorted({1, min(2, packets), max(1, packets - 1), packets})
+    at = {1: 0.0}
+    for rate_bps, _, _ in route.rates:
+        byte_ns = _byte_ns(rate_bps)
+        at = {
+            packet: max(
+                ns + (up_to(packet) - up_to(earlier - 1)) * byte_ns
+                for earlier, ns in at.items()
+                if earlier <= packet
+            )
+            for packet in turns
         }
-        for table in by_rate.values():
-            if max(table.values(), default=0) > _LONGEST_NS:
-                for size in table:
-                    table[size] = min(table[size], _LONGEST_NS)
-        return (
-            by_rate[route.out_bps],
-            by_rate[slowest_bps],
-            self._latencies(route.path, sizes),
-            by_rate[route.up_bps],
-            by_rate[route.down_bps],
-            by_rate[route.in_bps],
-        )
-
-    def _latencies(self, path: PathModel, sizes: set[int]) -> dict[int, int]:
-        """Return by size how long the first bits take.
-
-        Of the packet that is stored at every hop, the slowest link's time is in that of
-        all bytes already.
-        """
-        slowest_bps = path.slowest_bps()
-        known: dict[int, int] = {}
-        found: dict[int, int] = {}
-        for size in sizes:
-            # All messages of more than one packet have the same first one.
-            first = min(size, self._path_mtu + 1)
-            if first not in known:
-                nbytes = first_packet_wire_bytes(
-                    first,
-                    path_mtu=self._path_mtu,
-                    verb=self._verb,
-                    overhead_bytes=self._fabric.overhead_bytes,
-                )
-                known[first] = path.latency_ns(nbytes) - serialisation_ns(
-                    nbytes, rate_bps=slowest_bps
-                )
-            found[size] = known[first]
-        return found
+    return at[packets] + sum(delay_ns for _, _, delay_ns in route.rates)

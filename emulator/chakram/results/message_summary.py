@@ -12,15 +12,15 @@ goodput
     all headers (``wire``), each packet counted once.  A port that was more than 5 %
     faster than its rate has no shares of it: busy periods so short are what a shaper
     lets pass as a burst, or the rate is not the port's.
-ideal, % of ideal
+fair, % of fair
     A message is due after its fair time (``chakram.predict.fair_time``), or when it was
-    done if that was sooner: what it gained, others lost, and it shows there.  The ideal
-    of a busy period is from its first message posted to the last one due, and no less
-    than its bytes take at the port's rate.  Messages that were posted together are due
-    when the bytes of all have crossed the port, plus latency.  Where the period was
-    shorter than that its ideal is the period: the port was faster than its rate.  Of a
-    pair the ideal is the mean time until its messages were due.  Over the measured time
-    it is the share.
+    done if that was sooner: what it gained, others lost, and it shows there.  The fair
+    time of a busy period is from its first message posted to the last one due, and no
+    less than its bytes take at the port's rate.  Messages that were posted together are
+    due when the bytes of all have crossed the port, plus latency.  Where the period was
+    shorter than that its fair time is the period: the port was faster than its
+    rate.  Of a pair the fair time is the mean time until its messages were due.  Over
+    the measured time it is the share.
 fan
     The most messages that were under way at once.
 fairness
@@ -32,12 +32,12 @@ skew
     From the first of the ranks at the other end that posts in a busy period to the
     last; the mean over those periods, and the largest.
 worst over median
-    Over all pairs with an ideal: the largest measured over ideal time, by the median
+    Over all pairs with a fair time: the largest measured over fair time, by the median
     one.  None if there is no such pair.
 
 Messages between ranks of one port, or that stay within a host, cross no port and are
 left out, and so is the warm-up.  Other traffic, collectives and other jobs, is in no
-ideal: an ideal is that of the job's messages alone.
+fair time: a fair time is that of the job's messages alone.
 """
 
 from __future__ import annotations
@@ -155,8 +155,8 @@ class PortSummary:
     wire_share: float | None
     is_faster: bool
     time_ns: float
-    ideal_ns: float | None
-    ideal_share: float | None
+    fair_ns: float | None
+    fair_share: float | None
     fct: FctPercentiles
     fairness: float | None
     fairness_min: float | None
@@ -203,8 +203,8 @@ class PairSummary:
     goodput_share: float | None
     fct: FctPercentiles
     mean_ns: float
-    ideal_ns: float | None
-    ideal_share: float | None
+    fair_ns: float | None
+    fair_share: float | None
     retransmitted: int
     cnp: int
     paths: tuple[tuple[str, ...], ...] = ()
@@ -215,7 +215,7 @@ class PairSummary:
 class MessageSummary:
     """All point-to-point messages of the measured iterations that crossed a port.
 
-    ``pairs`` begin with the slowest, by % of ideal; those without an ideal come after
+    ``pairs`` begin with the slowest, by % of fair; those without one come after
     all others, by time per byte.  ``receivers`` and ``senders`` are in the order of the
     ports.
     """

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.results.bandwidth import (
@@ -46,11 +46,15 @@ if TYPE_CHECKING:
     from chakram.results.traffic import Traffic
 
 
+_TimeOf: TypeAlias = "Callable[[CollectiveIdentity], int | None]"
+
+
 def summarise(
     measurements: Measurements,
     *,
     predictions: Mapping[str, Mapping[CollectiveKey, int]] | None = None,
-    ideal: Callable[[CollectiveIdentity], int | None] = lambda _: None,
+    bound: Callable[[CollectiveIdentity], int | None] = lambda _: None,
+    alone: Callable[[CollectiveIdentity], int | None] = lambda _: None,
 ) -> Summary:
     """Return the summary of a run.
 
@@ -58,7 +62,8 @@ def summarise(
         measurements: Its records.
         predictions: By source (e.g. ``simulate``) and collective, the predicted time
             in ns, dilated like the measured ones.
-        ideal: The ideal time of a collective in ns, likewise; None if unknown.
+        bound: What a collective takes at least in ns, likewise; None if unknown.
+        alone: What it takes by itself on the fabric, likewise.
     """
     facts = measurements.facts
     measured = [record for record in measurements.collectives if record.measured]
@@ -66,7 +71,7 @@ def summarise(
     grouped = _grouped(complete)
     due_ns = _due_times(measurements.messages)
     rows = tuple(
-        _row(grouped[kind], measurements, predictions or {}, ideal, due_ns)
+        _row(grouped[kind], measurements, predictions or {}, (bound, alone), due_ns)
         for kind in sorted(grouped)
     )
     bandwidths = [row.busbw for row in rows if row.busbw is not None]
@@ -74,7 +79,7 @@ def summarise(
     judged = [row for row in rows if row.op is not CollectiveOp.BARRIER]
     unfinished = sum(not record.complete for record in measurements.collectives)
     uplinks = [link.bytes for link in measurements.links if link.kind == "uplink"]
-    bound = sum(row.generator_bound for row in judged)
+    held_up = sum(row.generator_bound for row in judged)
     # Nobody generates anything in a simulation.
     simulated = facts.world == SIMULATE
     verdicts = 0 if simulated else sum(row.samples for row in judged)
@@ -103,7 +108,7 @@ def summarise(
         ranks=_ranks(measurements.ranks, facts.dilation),
         links=tuple(measurements.links),
         uplinks=_balance(uplinks),
-        generator_bound=bound,
+        generator_bound=held_up,
         verdicts=verdicts,
         unfinished=unfinished,
         packets=sum(each.packets for each in counted),
@@ -170,7 +175,7 @@ def _row(
     records: Sequence[CollectiveRecord],
     measurements: Measurements,
     predictions: Mapping[str, Mapping[CollectiveKey, int]],
-    ideal: Callable[[CollectiveIdentity], int | None],
+    references: tuple[_TimeOf, _TimeOf],
     due_ns: Mapping[tuple[str, int], Sequence[int | None]],
 ) -> SummaryRow:
     dilation = measurements.facts.dilation
@@ -185,13 +190,17 @@ def _row(
         raw = algorithm_bandwidth(size_bytes=first.size_bytes, elapsed_ns=elapsed_ns)
         algbw = raw * dilation
         busbw = algbw * float(bus_factor(first.op, nranks=first.nranks))
-    ideals = {
-        key: time_ns
-        for key, identity in identities.items()
-        if (time_ns := ideal(identity)) is not None
-    }
-    against_ideal = (
-        _against_ideal(records, ideals)
+    bounds, alone = (
+        {
+            key: time_ns
+            for key, identity in identities.items()
+            if (time_ns := time_of(identity)) is not None
+        }
+        for time_of in references
+    )
+    against_bound = _against_bound(records, bounds)
+    against_alone = (
+        _compared(records, alone)
         if first.op is not CollectiveOp.SEND_RECV or not measurements.messages
         else _against_due(records, due_ns)
     )
@@ -226,9 +235,13 @@ def _row(
         else _mean([record.start_spread_ns for record in records]) / dilation,
         algbw=algbw,
         busbw=busbw,
-        ideal_ns=against_ideal[1] / dilation if against_ideal else None,
-        ideal_share=against_ideal[1] / against_ideal[0]
-        if against_ideal and not is_barrier
+        bound_ns=against_bound[1] / dilation if against_bound else None,
+        bound_share=against_bound[1] / against_bound[0]
+        if against_bound and not is_barrier
+        else None,
+        alone_ns=against_alone[1] / dilation if against_alone else None,
+        alone_share=against_alone[1] / against_alone[0]
+        if against_alone and not is_barrier
         else None,
         predictions=predicted,
         completion=_completion(identities, measurements),
@@ -256,22 +269,19 @@ def _compared(
     return _mean([pair[0] for pair in pairs]), _mean([pair[1] for pair in pairs])
 
 
-def _against_ideal(
-    records: Sequence[CollectiveRecord], ideals_ns: Mapping[CollectiveKey, int]
+def _against_bound(
+    records: Sequence[CollectiveRecord], bounds_ns: Mapping[CollectiveKey, int]
 ) -> tuple[float, float] | None:
-    """Return mean measured time, and mean time until the collectives were due.
-
-    None is due later than it was done.
-    """
-    found = _compared(records, ideals_ns)
+    """Return mean measured time, and the mean bound; none is longer than the time."""
+    found = _compared(records, bounds_ns)
     if found is None:
         return None
-    dues_ns = [
-        min(ideals_ns[record.identity.key], record.duration_ns)
+    least_ns = [
+        min(bounds_ns[record.identity.key], record.duration_ns)
         for record in records
-        if ideals_ns.get(record.identity.key)
+        if bounds_ns.get(record.identity.key)
     ]
-    return found[0], _mean(dues_ns)
+    return found[0], _mean(least_ns)
 
 
 def _due_times(

@@ -131,9 +131,10 @@ def summarise_messages(
 def _slowest_first(pair: PairSummary) -> tuple[bool, float, str, int, int]:
     """Return where a pair stands in the list of all.
 
-    Times per byte are no ratios of times: pairs with an ideal come before the others.
+    Times per byte are no ratios of times: pairs with a fair time come before the
+    others.
     """
-    share = pair.ideal_share
+    share = pair.fair_share
     if share:
         slowness = 1 / share
     else:
@@ -142,8 +143,8 @@ def _slowest_first(pair: PairSummary) -> tuple[bool, float, str, int, int]:
 
 
 def _worst_over_median(pairs: Iterable[PairSummary]) -> float | None:
-    """Return how much slower the slowest pair is than the median one, by ideals."""
-    times = sorted(1 / pair.ideal_share for pair in pairs if pair.ideal_share)
+    """Return how much slower the slowest pair is than the median one, by fair times."""
+    times = sorted(1 / pair.fair_share for pair in pairs if pair.fair_share)
     return times[-1] / times[(len(times) - 1) // 2] if times else None
 
 
@@ -174,9 +175,9 @@ class _Maker:
         busy_ns = sum(each.end_ns - each.begin_ns for each in periods)
         payload_bytes = sum(each.size_bytes for each in messages)
         wire = sum(self._wire(each.size_bytes) for each in messages)
-        ideals_ns = [self._ideal_ns(period, port) for period in periods]
-        known_ns = [ideal_ns for ideal_ns in ideals_ns if ideal_ns is not None]
-        ideal_ns = sum(known_ns) if len(known_ns) == len(periods) else None
+        all_ns = [self._fair_ns(period, port) for period in periods]
+        known_ns = [fair_ns for fair_ns in all_ns if fair_ns is not None]
+        fair_ns = sum(known_ns) if len(known_ns) == len(periods) else None
         fairness, skews_ns = _among_peers(periods, receives=receives)
         goodput_bps, goodput_share = self._rate(payload_bytes, busy_ns, port)
         _, wire_share = self._rate(wire, busy_ns, port)
@@ -199,8 +200,8 @@ class _Maker:
             wire_share=None if is_faster else wire_share,
             is_faster=is_faster,
             time_ns=busy_ns / len(periods) / dilation,
-            ideal_ns=None if ideal_ns is None else ideal_ns / len(periods) / dilation,
-            ideal_share=ideal_ns / busy_ns if ideal_ns and busy_ns else None,
+            fair_ns=None if fair_ns is None else fair_ns / len(periods) / dilation,
+            fair_share=fair_ns / busy_ns if fair_ns and busy_ns else None,
             fct=self._percentiles(messages),
             fairness=sum(fairness) / len(fairness) if fairness else None,
             fairness_min=min(fairness, default=None),
@@ -221,7 +222,7 @@ class _Maker:
         payload_bytes = sum(each.size_bytes for each in messages)
         taken_ns = sum(each.fct_ns for each in messages)
         dues_ns = [each.due_ns for each in messages if each.due_ns is not None]
-        # Where no rate is known messages take no time: that is no ideal.
+        # Where no rate is known messages take no time: that is no fair time.
         due_ns = (sum(dues_ns) or None) if len(dues_ns) == len(messages) else None
         ports = [
             self._transport.ports[first.job, rank] for rank in (first.src, first.dst)
@@ -242,16 +243,14 @@ class _Maker:
             else goodput_share,
             fct=self._percentiles(messages),
             mean_ns=taken_ns / len(messages) / self._dilation,
-            ideal_ns=None
-            if due_ns is None
-            else due_ns / len(messages) / self._dilation,
-            ideal_share=due_ns / taken_ns if due_ns and taken_ns else None,
+            fair_ns=None if due_ns is None else due_ns / len(messages) / self._dilation,
+            fair_share=due_ns / taken_ns if due_ns and taken_ns else None,
             retransmitted=sum(each.retransmitted for each in messages),
             cnp=sum(each.cnp for each in messages),
             paths=tuple(path for path, _ in taken.most_common()),
         )
 
-    def _ideal_ns(self, period: BusyPeriod, port: PortFacts) -> int | None:
+    def _fair_ns(self, period: BusyPeriod, port: PortFacts) -> int | None:
         """Return the time until the last of a busy period was due, None if unknown."""
         if not any(each.due_ns for each in period.messages):
             return None

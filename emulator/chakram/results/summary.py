@@ -14,20 +14,20 @@ algbw, busbw
     Of that time, as nccl-tests has them (``chakram.results.bandwidth``).
 cv
     Coefficient of variation of the times of the row.
-ideal, % of ideal
-    A collective is due after its ideal time (``chakram.predict.ideal``), or when it was
-    done if that was sooner: there a port sends whole messages in the order in which
-    they become ready, and packets of several messages that take turns, or another
-    order, can end a tree sooner; and a shaper lets short bursts pass.  The ideal of a
-    row is the mean time until its collectives were due, and the share is that over
-    measured time, so that none is above 100 %: what one collective gained makes up for
-    no other's delay.  Point-to-point messages are due as in
-    ``chakram.results.message_summary``: their ideals alone know nothing of those with
-    which they share ports.
+bound, % of bound
+    Mean of what the collectives take at least (``chakram.predict.bound``), or of when
+    they were done where that was sooner: a shaper lets short bursts pass.  The share is
+    that over measured time, so that none is above 100 %: what one collective gained
+    makes up for no other's delay.
+alone, % of alone
+    Mean of what the collectives take by themselves on the fabric, simulated with the
+    paths of the run, and that over measured time.  Point-to-point messages have no
+    schedule: by themselves they take their fair times
+    (``chakram.results.message_summary``).
 deviation
-    Measured over predicted time, minus 1.  Neither it nor the share of the ideal is
-    known of barriers: hosts take longer for an empty packet than a network, and a model
-    of the network says nothing of hosts.
+    Measured over predicted time, minus 1.  Neither it nor a share is known of barriers:
+    hosts take longer for an empty packet than a network, and a model of the network
+    says nothing of hosts.
 completion times
     Of the row's flows in measured iterations; nearest-rank percentiles.
 
@@ -191,8 +191,10 @@ class SummaryRow:
     skew_ns: float | None
     algbw: float | None
     busbw: float | None
-    ideal_ns: float | None
-    ideal_share: float | None
+    bound_ns: float | None
+    bound_share: float | None
+    alone_ns: float | None
+    alone_share: float | None
     predictions: Mapping[str, Prediction]
     completion: CompletionTimes | None
     packets: int

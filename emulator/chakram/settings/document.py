@@ -178,7 +178,7 @@ def override(
     Args:
         document: What is changed.
         path: Keys and indices, e.g. ``iterations.measured`` or ``jobs.0.size_scale``.
-        value: What would stand in the file, e.g. ``3`` or ``[ideal, simulate]``.
+        value: What would stand in the file, e.g. ``3`` or ``[bound, simulate]``.
         option: How the user said it; None: by ``--set``.
 
     Raises:

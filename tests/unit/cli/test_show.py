@@ -41,7 +41,7 @@ def test_a_run_is_shown_as_it_was(
     document = json.loads(capsys.readouterr().out)
     (row,) = document["messages"]["receivers"]
     assert (row["peers"], row["fan"], row["messages"]) == (2, 2, 4)
-    assert row["ideal_share"] > 0.9
+    assert row["fair_share"] > 0.9
 
 
 def test_no_run_is_an_error_of_one_line(

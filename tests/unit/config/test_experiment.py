@@ -222,12 +222,12 @@ def test_overrides_replace_what_the_file_says() -> None:
             "iterations.measured": "3",
             "jobs[0].trace.layers": "1",
             "stop_if.duration": "1min",
-            "predict": "[ideal, simulate]",
+            "predict": "[bound, simulate]",
         },
     )
     assert experiment.iterations.measured == 3
     assert experiment.stop_if.duration_ns == 60 * 10**9
-    assert experiment.predict == ("ideal", "simulate")
+    assert experiment.predict == ("bound", "simulate")
 
 
 @pytest.mark.parametrize(

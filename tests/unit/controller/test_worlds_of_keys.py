@@ -64,7 +64,7 @@ def usual() -> Told:
 UNUSED = {
     ("Experiment", "lab"): {"lab": "other"},
     ("Experiment", "preflight"): {"preflight": "require"},
-    ("Experiment", "predict"): {"predict": "[ideal, simulate]"},
+    ("Experiment", "predict"): {"predict": "[bound, simulate]"},
     ("Metrics", "listen"): {"metrics.listen": "127.0.0.1:9"},
     ("Records", "sample_bin"): {"records.sample_bin": "1ms"},
     ("Experiment", "hang_timeout"): {"hang_timeout": "100ms"},

@@ -1,4 +1,6 @@
-"""The ideal's view of a topology."""
+"""The bound's view of a topology."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -6,31 +8,52 @@ from chakram.errors import FabricError
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Link, PortRef, Topology
-from chakram.predict.network_model import PathModel
 
 
 def test_a_leaf_spine_fabric() -> None:
     topology = clos(2, 2, 2, 250, 400, host_delay_ns=5, uplink_delay_ns=7)
-    model = fabric_model(topology, {0: "h0", 1: "h1", 2: "h2", 3: "h0"})
-    assert model.port_of == {0: 0, 1: 1, 2: 2, 3: 0}
-    assert [(port.rate_bps, port.switch) for port in model.ports] == [
-        (250, "leaf0"),
-        (250, "leaf0"),
-        (250, "leaf1"),
+    model = fabric_model(topology, {0: "h0", 1: "h1", 2: "h2", 3: "h0", 4: "h3"})
+    assert model.port_of == {0: 0, 1: 1, 2: 2, 3: 0, 4: 3}
+    assert model.ports_bps == (250, 250, 250, 250)
+    assert [hop[1:] for hop in model.hops(0, 1)] == [(250, 250, 5)] * 2
+    crossing = model.hops(0, 2)
+    assert [hop[1:] for hop in crossing] == [
+        (250, 250, 5),
+        (400, 800, 7),
+        (400, 800, 7),
+        (250, 250, 5),
     ]
-    assert model.uplinks_bps["leaf0"] == 800
-    assert model.path(0, 1) == PathModel(delay_ns=10, rates_bps=(250, 250))
-    assert model.path(0, 2) == PathModel(delay_ns=24, rates_bps=(250, 400, 400, 250))
+    # The uplinks of a leaf are one line, whoever sends and wherever it goes.
+    assert crossing[1:3] == model.hops(1, 3)[1:3]
+    assert len({hop.line for hop in (*crossing, *model.hops(2, 0))}) == 8
+
+
+def test_links_side_by_side_are_one_line() -> None:
+    topology = clos(2, 1, 1, 10, 40)
+    twice = replace(
+        topology,
+        links=(
+            *topology.links,
+            *(
+                replace(
+                    link,
+                    a=replace(link.a, port=f"{link.a.port}b"),
+                    b=replace(link.b, port=f"{link.b.port}b"),
+                    name=f"{link.name}b",
+                    delay_ns=9,
+                )
+                for link in topology.uplinks()
+            ),
+        ),
+    )
+    model = fabric_model(twice, {0: "h0", 1: "h1"})
+    assert [hop[1:] for hop in model.hops(0, 1)[1:3]] == [(40, 80, 0)] * 2
 
 
 def test_unlimited_uplinks_are_unlimited_together() -> None:
     model = fabric_model(clos(2, 1, 1, None, None), {0: "h0", 1: "h1"})
-    assert model.uplinks_bps == {"leaf0": None, "leaf1": None, "spine0": None}
-    assert model.ports[0].rate_bps is None
-
-
-def test_a_star_has_no_uplinks() -> None:
-    assert fabric_model(single_switch(2, 9), {0: "h0", 1: "h1"}).uplinks_bps == {}
+    assert {hop[1:] for hop in model.hops(0, 1)} == {(None, None, 0)}
+    assert model.ports_bps == (None, None)
 
 
 def test_an_unknown_host_is_refused() -> None:
@@ -52,4 +75,4 @@ def test_hosts_without_a_path_are_refused() -> None:
     )
     model = fabric_model(topology, {0: "a", 1: "b"})
     with pytest.raises(FabricError, match="no path from a to b"):
-        model.path(0, 1)
+        model.hops(0, 1)

@@ -44,7 +44,8 @@ def summary(**facts: object) -> Summary:
     ]
     return summarise(
         replace(found, links=[*links, HOST]),
-        ideal=lambda identity: 380_000 if identity.key == WORLD else None,
+        bound=lambda identity: 380_000 if identity.key == WORLD else None,
+        alone=lambda identity: 390_000 if identity.key == WORLD else None,
         predictions={"simulate": {WORLD: 395_000}},
     )
 
@@ -65,12 +66,13 @@ def test_first_columns_are_those_of_nccl_tests() -> None:
 
 def test_our_columns_follow() -> None:
     reduce, exchange, _ = data_lines(render_table(summary()))
-    # skew, ideal %ideal simulated dev, FCT p50 p99 p100, retx n cv
-    assert reduce[10:14] == ["380.00", "95.0", "395.00", "+1.3"]
-    assert reduce[14:17] == ["66.67", "66.67", "66.67"]
-    assert reduce[17:] == ["0", "3", "0.0"]
-    assert exchange[10:14] == ["N/A"] * 4
-    assert exchange[17] == "12"
+    # skew, bound %bound alone %alone simulated dev, FCT p50 p99 p100, retx n cv
+    assert reduce[10:14] == ["380.00", "95.0", "390.00", "97.5"]
+    assert reduce[14:16] == ["395.00", "+1.3"]
+    assert reduce[16:19] == ["66.67", "66.67", "66.67"]
+    assert reduce[19:] == ["0", "3", "0.0"]
+    assert exchange[10:16] == ["N/A"] * 6
+    assert exchange[19] == "12"
 
 
 def test_lines_are_aligned_and_fit() -> None:
@@ -132,7 +134,7 @@ def test_deviations_have_digits_that_say_something(
         predictions={"simulate": Prediction(time_ns=1.0, deviation=deviation)},
     )
     (line,) = data_lines(render_table(replace(small, rows=(row,))))
-    assert line[13] == text
+    assert line[15] == text
 
 
 def test_a_simulation_has_no_generator() -> None:
@@ -339,7 +341,7 @@ def test_doubt_about_clocks_and_lost_columns_are_said() -> None:
     assert "collectives measured; clocks agree to 12.30 us\n" in text
     row = replace(small.rows[0], completion=None)
     (line,) = data_lines(render_table(replace(small, rows=(row,))))
-    assert line[14:17] == ["N/A"] * 3
+    assert line[16:19] == ["N/A"] * 3
 
 
 BOUNDS = "# Out of bounds values :"

@@ -130,7 +130,7 @@ def test_a_run_nobody_predicted_or_that_was_killed_can_be_summarised(
     summary = open_run(directory.path).summary()
     assert summary.messages is not None
     (row,) = summary.messages.receivers
-    assert (row.messages, row.ideal_ns, row.host) == (3, None, "h1")
+    assert (row.messages, row.fair_ns, row.host) == (3, None, "h1")
     assert row.goodput_bps == pytest.approx(2**16 * 8e9 / MESSAGE_NS)
     assert row.is_faster
     assert row.goodput_share is None

@@ -305,7 +305,7 @@ def full_state(agents: int) -> MetricsState:
     state.set_link_bytes("leaf1-spine1", "up", 10)
     state.set_preflight([])
     state.set_predictions(
-        "ideal",
+        "bound",
         {CollectiveKey("moe", "world", 0): 1000},
         OperationTable(small_plan()).identities,
     )

@@ -209,7 +209,7 @@ def test_a_run_without_its_end_has_no_models(tmp_path: Path) -> None:
     directory.add(small_rows(1))
     directory.flush()
     results = open_run(directory.path)
-    assert (results.ideals(), results.predictions()) == ({}, {})
+    assert (results.bounds(), results.predictions()) == ({}, {})
     assert results.summary().banners[0].startswith("RUNNING: the run did not come")
 
 

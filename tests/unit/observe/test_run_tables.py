@@ -63,20 +63,20 @@ _SAME_NAMES = [
 ]
 
 
-def test_every_message_is_told_its_own_ideal(tmp_path: Path) -> None:
-    def ideal(job: str, src: int, dst: int, size_bytes: int) -> int:
+def test_every_message_is_told_its_own_bound(tmp_path: Path) -> None:
+    def bound(job: str, src: int, dst: int, size_bytes: int) -> int:
         return len(job) * 10**12 + src * 10**10 + dst * 10**8 + size_bytes
 
     directory = begin(tmp_path)
     for iteration in range(4):
         directory.add(small_rows(iteration))
         directory.flush()
-    directory.finish(ended=STARTED, flow_ideal=ideal)
+    directory.finish(ended=STARTED, flow_bound=bound)
     rows = _flows(directory)
     assert len(rows) == 116
     assert len({row["bytes"] for row in rows}) > 1
-    assert [row["ideal_ns"] for row in rows] == [
-        ideal(row["job"], row["src"], row["dst"], row["bytes"]) for row in rows
+    assert [row["bound_ns"] for row in rows] == [
+        bound(row["job"], row["src"], row["dst"], row["bytes"]) for row in rows
     ]
 
 
@@ -103,11 +103,11 @@ def test_flows_name_the_family_of_their_ports(tmp_path: Path, family: str) -> No
     assert open_run(directory.path).manifest.family == family
 
 
-def test_without_a_fabric_no_message_has_an_ideal(tmp_path: Path) -> None:
+def test_without_a_fabric_no_message_has_a_bound(tmp_path: Path) -> None:
     directory = begin(tmp_path)
     directory.add(small_rows(0))
     directory.finish(ended=STARTED)
-    (column,) = {row["ideal_ns"] for row in _flows(directory)}
+    (column,) = {row["bound_ns"] for row in _flows(directory)}
     assert column is None
 
 
@@ -204,11 +204,11 @@ def test_models_stand_beside_what_was_measured(tmp_path: Path) -> None:
     directory.add(small_rows(1))
     directory.finish(
         ended=STARTED,
-        ideal={WORLD: 300_000},
+        bound={WORLD: 300_000},
         predictions={"simulate": {WORLD: 390_000, EP1: 99_000}},
     )
     results = open_run(directory.path)
-    assert results.ideals() == {WORLD: 300_000}
+    assert results.bounds() == {WORLD: 300_000}
     assert results.ceilings() == {}
     assert results.predictions() == {"simulate": {WORLD: 390_000, EP1: 99_000}}
     row = next(
@@ -216,7 +216,7 @@ def test_models_stand_beside_what_was_measured(tmp_path: Path) -> None:
         for row in results.table("collectives").to_pylist()
         if row["group"] == "world"
     )
-    assert (row["duration_ns"], row["ideal_ns"]) == (ALL_REDUCE_NS, 300_000)
+    assert (row["duration_ns"], row["bound_ns"]) == (ALL_REDUCE_NS, 300_000)
 
 
 def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
     for iteration in range(4):
         rows.extend(small_rows(iteration))
     collectives = directory.add(rows).collectives
-    directory.finish(ended=STARTED, ideal={WORLD: ALL_REDUCE_NS // 2})
+    directory.finish(ended=STARTED, bound={WORLD: ALL_REDUCE_NS // 2})
     results = open_run(directory.path)
     found = results.summary()
     operations = OperationTable(small_plan())
@@ -238,11 +238,11 @@ def test_the_summary_is_that_of_the_records(tmp_path: Path) -> None:
             messages=results.messages(),
             transport=results.message_transport(),
         ),
-        ideal=lambda identity: {WORLD: ALL_REDUCE_NS // 2}.get(identity.key),
+        bound=lambda identity: {WORLD: ALL_REDUCE_NS // 2}.get(identity.key),
     )
     assert found == expected
     assert found.facts.directory == str(directory.path)
-    assert found.rows[0].ideal_share == 0.5
+    assert found.rows[0].bound_share == 0.5
     assert len(found.banners) == 2
 
 

@@ -52,8 +52,8 @@ def test_an_incast_is_judged_by_the_port_of_its_receiver() -> None:
     assert row.wire_bytes == 3 * wire
     assert row.wire_share == pytest.approx(3 * wire * 8 / 3.79e6)
     # The last one is posted 20 us after the first and has its fair time then.
-    assert row.ideal_ns == 3_060_000
-    assert row.ideal_share == pytest.approx(3.06 / 3.79)
+    assert row.fair_ns == 3_060_000
+    assert row.fair_share == pytest.approx(3.06 / 3.79)
     assert (row.skew_ns, row.skew_max_ns) == (20_000, 20_000)
     assert row.fct.min_ns == 3_770_000
     assert row.fct.p50_ns == 3_780_000
@@ -65,13 +65,13 @@ def test_a_sender_of_several_is_judged_by_its_own_port() -> None:
     messages = [message(0, dst, 0, 2030, fair_us=2030) for dst in (1, 2)]
     found = summary(messages)
     (row,) = found.senders
-    assert (row.peers, row.fan, row.ideal_share) == (2, 2, 1.0)
+    assert (row.peers, row.fan, row.fair_share) == (2, 2, 1.0)
     assert row.wire_share == pytest.approx(1.0, rel=0.001)
     # Each receiver got half its rate, and that is all there was for it.
     assert [each.wire_share for each in found.receivers] == (
         pytest.approx([0.5, 0.5], rel=0.001)
     )
-    assert [each.ideal_share for each in found.receivers] == [1.0, 1.0]
+    assert [each.fair_share for each in found.receivers] == [1.0, 1.0]
 
 
 def test_fairness_is_one_where_all_are_held_up_alike() -> None:
@@ -96,7 +96,7 @@ def test_messages_one_after_the_other_share_nothing() -> None:
     (row,) = summary(messages).receivers
     assert (row.periods, row.fan) == (3, 1)
     assert row.fairness is row.fairness_min is row.skew_ns is None
-    assert (row.time_ns, row.ideal_ns) == (1_020_000, 1_020_000)
+    assert (row.time_ns, row.fair_ns) == (1_020_000, 1_020_000)
 
 
 def test_pairs_begin_with_the_slowest() -> None:
@@ -110,10 +110,10 @@ def test_pairs_begin_with_the_slowest() -> None:
     assert [(row.src, row.dst) for row in found.pairs] == [(2, 3), (4, 5), (0, 1)]
     assert found.worst_over_median == pytest.approx(1.5 / 1.1)
     slowest, second, _ = found.pairs
-    assert slowest.ideal_share == pytest.approx(1 / 1.5)
+    assert slowest.fair_share == pytest.approx(1 / 1.5)
     assert (slowest.retransmitted, slowest.cnp) == (7, 2)
     assert slowest.goodput_share == pytest.approx(1 / 1.5)
-    assert (second.messages, second.mean_ns, second.ideal_ns) == (2, 1.1e6, 1e6)
+    assert (second.messages, second.mean_ns, second.fair_ns) == (2, 1.1e6, 1e6)
     # Two busy periods of 1.1 ms: what lies between them does not count.
     assert second.goodput_bps == pytest.approx(2e6 / 2.2e-3)
 
@@ -189,7 +189,7 @@ def test_a_divided_message_meets_others_on_any_of_its_ways() -> None:
     assert (met.at, met.src, met.share) == ("leaf0:up1", 1, 0.5)
 
 
-def test_pairs_without_an_ideal_are_not_compared_with_those_that_have_one() -> None:
+def test_pairs_without_a_fair_time_are_not_compared_with_those_that_have_one() -> None:
     messages = [
         message(0, 1, 0, 2000, fair_us=1000),
         message(2, 3, 0, 1000, fair_us=1000),
@@ -224,7 +224,7 @@ def test_times_are_undilated() -> None:
     assert before.goodput_bps is not None
     assert after.goodput_bps == pytest.approx(100 * before.goodput_bps)
     assert after.goodput_share == before.goodput_share
-    assert slow.pairs[0].ideal_share == plain.pairs[0].ideal_share
+    assert slow.pairs[0].fair_share == plain.pairs[0].fair_share
 
 
 def test_messages_that_cross_no_port_are_left_out() -> None:
@@ -260,38 +260,38 @@ def test_marks_and_drops_are_those_of_the_port() -> None:
     assert [sender.drops for sender in found.senders] == [None, 1]
 
 
-def test_without_models_there_is_no_ideal_but_all_the_rest() -> None:
+def test_without_models_there_is_no_fair_time_but_all_the_rest() -> None:
     messages = [message(1, 0, 0, 1000), message(2, 0, 0, 3000)]
     found = summarise_messages(messages, transport(3, rate_bps=None))
     assert found is not None
     (row,) = found.receivers
-    assert row.ideal_ns is row.ideal_share is row.goodput_share is row.rate_bps is None
+    assert row.fair_ns is row.fair_share is row.goodput_share is row.rate_bps is None
     assert row.goodput_bps == pytest.approx(2e6 / 3e-3)
     assert row.fairness == pytest.approx(0.8)
-    assert [(each.src, each.ideal_ns) for each in found.pairs] == [(2, None), (1, None)]
+    assert [(each.src, each.fair_ns) for each in found.pairs] == [(2, None), (1, None)]
     assert found.worst_over_median is None
 
 
-def test_where_no_rate_is_known_no_time_is_no_ideal() -> None:
+def test_where_no_rate_is_known_no_time_is_no_fair_time() -> None:
     messages = [message(1, 0, 0, 1000, fair_us=0), message(2, 0, 50, 900, fair_us=0)]
     found = summarise_messages(messages, transport(3, rate_bps=None))
     assert found is not None
     (row,) = found.receivers
-    assert row.ideal_ns is row.ideal_share is None
-    assert [pair.ideal_ns for pair in found.pairs] == [None, None]
+    assert row.fair_ns is row.fair_share is None
+    assert [pair.fair_ns for pair in found.pairs] == [None, None]
     assert found.worst_over_median is None
 
 
-def test_one_message_without_a_fair_time_leaves_no_ideal() -> None:
+def test_one_message_without_a_fair_time_leaves_none() -> None:
     messages = [message(1, 0, 0, 10, fair_us=10), message(2, 0, 0, 10)]
     (row,) = summary(messages).receivers
-    assert row.ideal_ns is None
+    assert row.fair_ns is None
 
 
 def test_messages_of_no_bytes_and_no_time_are_no_trouble() -> None:
     found = summary([message(1, 0, 5, 0, size_bytes=0, fair_us=0)])
     (row,) = found.receivers
-    assert row.goodput_bps is row.ideal_share is None
+    assert row.goodput_bps is row.fair_share is None
     assert row.fct.max_ns == 0
 
 
@@ -302,9 +302,9 @@ def test_a_message_faster_than_fair_counts_as_it_was() -> None:
         message(2, 0, 0, 2030, fair_us=2030),
     ]
     found = summary(messages)
-    assert found.receivers[0].ideal_share == 1.0
-    assert [row.ideal_share for row in found.pairs] == [1.0, 1.0]
-    assert [row.ideal_ns for row in found.pairs] == [1_015_000, 2_030_000]
+    assert found.receivers[0].fair_share == 1.0
+    assert [row.fair_share for row in found.pairs] == [1.0, 1.0]
+    assert [row.fair_ns for row in found.pairs] == [1_015_000, 2_030_000]
 
 
 def test_bytes_take_their_time_in_whatever_order_they_end() -> None:
@@ -314,8 +314,8 @@ def test_bytes_take_their_time_in_whatever_order_they_end() -> None:
         message(2, 0, 0, 1150, size_bytes=12_500, fair_us=200),
     ]
     (row,) = summary(messages).receivers
-    assert row.ideal_ns == pytest.approx(1_120_000, rel=0.01)
-    assert row.ideal_share == pytest.approx(1_120 / 1_150, rel=0.01)
+    assert row.fair_ns == pytest.approx(1_120_000, rel=0.01)
+    assert row.fair_share == pytest.approx(1_120 / 1_150, rel=0.01)
 
 
 def test_a_port_that_is_faster_than_its_rate_has_no_share_of_it() -> None:
@@ -326,5 +326,5 @@ def test_a_port_that_is_faster_than_its_rate_has_no_share_of_it() -> None:
     assert row.is_faster
     assert row.goodput_bps == pytest.approx(2e9, rel=0.01)
     assert (row.goodput_share, row.wire_share) == (None, None)
-    assert (row.ideal_ns, row.ideal_share) == (500_000, 1.0)
+    assert (row.fair_ns, row.fair_share) == (500_000, 1.0)
     assert found.pairs[0].goodput_share is None

@@ -167,7 +167,7 @@ class ExternalFabric(FabricKind):
     topology: TopologySettings | None = Field(
         default=None, examples=[{"single_switch": {"hosts": 8}}]
     )
-    """Shape of the fabric under test, for ideal times and simulation; ports in order
+    """Shape of the fabric under test, for bounds and simulation; ports in order
     are its hosts, and keep their names. Without it there are neither."""
     links: LinksSettings = LinksSettings()
     """Links of that topology."""

@@ -9,6 +9,7 @@ or the sender stands still.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chakram.collectives.schedule import Algorithm
+    from chakram.collectives.splits import Matrix
     from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
-    from chakram.program.columns import CollectiveUse
     from chakram.program.operations import RankProgram
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "longest_path",
     "plan_traffic",
     "program_traffic",
+    "schedule_traffic",
 ]
 
 BURSTS_TARGET = 2_000_000
@@ -141,8 +143,39 @@ def program_traffic(programs: Iterable[RankProgram], *, path_mtu: int) -> Traffi
             key = (how, use.root, use.input_bytes, len(ranks))
             whole = known.get(key)
             if whole is None:
-                whole = known[key] = _collective(how, use, len(ranks), path_mtu)
+                whole = known[key] = _collective(
+                    how,
+                    root=use.root,
+                    input_bytes=use.input_bytes,
+                    nranks=len(ranks),
+                    path_mtu=path_mtu,
+                )
             total += whole * count
+    return total
+
+
+def schedule_traffic(
+    how: Algorithm,
+    *,
+    nranks: int,
+    root: int,
+    input_bytes: int,
+    matrix: Matrix | None,
+    path_mtu: int,
+) -> Traffic:
+    """Return about what all ranks of a group send in one collective.
+
+    *matrix* is, of an all_to_all_v, the bytes from each position to each; what is
+    passed on for others is not counted.
+    """
+    if matrix is None:
+        return _collective(
+            how, root=root, input_bytes=input_bytes, nranks=nranks, path_mtu=path_mtu
+        )
+    total = Traffic()
+    for size_bytes, count in Counter(size for row in matrix for size in row).items():
+        if size_bytes:
+            total += _message(size_bytes, path_mtu) * count
     return total
 
 
@@ -164,15 +197,26 @@ def longest_path(topology: Topology) -> int:
 
 
 def _collective(
-    how: Algorithm, use: CollectiveUse, nranks: int, path_mtu: int
+    how: Algorithm, *, root: int, input_bytes: int, nranks: int, path_mtu: int
 ) -> Traffic:
     """Return what all ranks of a group send in one collective."""
-    others = [each for each in range(nranks) if each != use.root]
+
+    def share(position: int) -> Traffic:
+        """Return what one position of the group sends."""
+        total = Traffic()
+        sizes = how.sent_sizes(
+            position, nranks=nranks, root=root, input_bytes=input_bytes
+        )
+        for size_bytes, count in sizes.items():
+            total += _message(size_bytes, path_mtu) * count
+        return total
+
+    others = [each for each in range(nranks) if each != root]
     stride = -(-len(others) // _SAMPLED_POSITIONS) if others else 1
     looked_at = others[::stride]
     sampled = Traffic()
     for position in looked_at:
-        sampled += _share(how, use, position, nranks, path_mtu)
+        sampled += share(position)
     scaled = Traffic()
     if looked_at:
         scaled = Traffic(
@@ -180,24 +224,7 @@ def _collective(
             packets=sampled.packets * len(others) // len(looked_at),
             squares=sampled.squares * len(others) // len(looked_at),
         )
-    return scaled + _share(how, use, use.root, nranks, path_mtu)
-
-
-def _share(
-    how: Algorithm,
-    use: CollectiveUse,
-    position: int,
-    nranks: int,
-    path_mtu: int,
-) -> Traffic:
-    """Return what one position of a group sends."""
-    total = Traffic()
-    sizes = how.sent_sizes(
-        position, nranks=nranks, root=use.root, input_bytes=use.input_bytes
-    )
-    for size_bytes, count in sizes.items():
-        total += _message(size_bytes, path_mtu) * count
-    return total
+    return scaled + share(root)
 
 
 def _message(size_bytes: int, path_mtu: int) -> Traffic:

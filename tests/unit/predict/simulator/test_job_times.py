@@ -6,13 +6,13 @@ import pytest
 
 from chakram.collectives.algorithms import algorithm
 from chakram.collectives.groups import ProcessGroup, world_group
-from chakram.controller.predictions import bounds, flow_ideal
+from chakram.controller.predictions import bounds, flow_bound
 from chakram.fabric.model import fabric_model
 from chakram.fabric.shapes import clos, single_switch
 from chakram.fabric.topology import Topology
 from chakram.plan.plan import Plan
 from chakram.plan.wire_cost import wire_bytes
-from chakram.predict.ideal import ideal_ns
+from chakram.predict.bound import bound_ns
 from chakram.testing.plans import (
     collective,
     flow_rows,
@@ -45,7 +45,7 @@ def test_one_message_takes_its_bytes_twice_and_the_way_back() -> None:
     ]
 
 
-def test_packets_of_ipv6_are_20_bytes_longer_in_ideal_and_simulation() -> None:
+def test_packets_of_ipv6_are_20_bytes_longer_in_bound_and_simulation() -> None:
     plan, topology = world_plan([collective("all_to_all", 40_000)], nranks=4)
     plan6 = of_ipv6(plan)
     assert (plan.family(), plan6.family()) == ("ipv4", "ipv6")
@@ -59,8 +59,8 @@ def test_packets_of_ipv6_are_20_bytes_longer_in_ideal_and_simulation() -> None:
         answers, rest = divmod(new - old - 20 * data_packets, 20)
         assert rest == 0
         assert answers >= 3
-    ideals = [bounds(each, topology)[0] for each in (plan, plan6)]
-    assert all(ideals[1][key] > ideals[0][key] for key in ideals[0])
+    least = [bounds(each, topology)[0] for each in (plan, plan6)]
+    assert all(least[1][key] > least[0][key] for key in least[0])
 
 
 def of_ipv6(plan: Plan) -> Plan:
@@ -71,7 +71,7 @@ def of_ipv6(plan: Plan) -> Plan:
 
 
 @pytest.mark.parametrize("family", ["ipv4", "ipv6"])
-def test_one_message_alone_takes_its_ideal_time(family: str) -> None:
+def test_one_message_alone_takes_its_bound(family: str) -> None:
     world = world_group(2)
     topology = single_switch(2, 10**9, host_delay_ns=700)
     plan = make_plan(
@@ -81,8 +81,8 @@ def test_one_message_alone_takes_its_ideal_time(family: str) -> None:
     plan = of_ipv6(plan) if family == "ipv6" else plan
     result = simulate(plan, topology)
     (flow,) = flow_rows(result.records)
-    ideal_ns = flow_ideal(plan, topology)(plan.ranks()[0].program.job, 0, 1, 90_001)
-    assert flow.last_acked_ns - flow.posted_ns == pytest.approx(ideal_ns, abs=50)
+    least_ns = flow_bound(plan, topology)(plan.ranks()[0].program.job, 0, 1, 90_001)
+    assert 0 <= flow.last_acked_ns - flow.posted_ns - least_ns <= 50
 
 
 CHUNK_WIRE_BYTES = wire_bytes(SIZE // 8, path_mtu=MTU)
@@ -132,13 +132,13 @@ def test_slow_uplinks_are_what_everyone_waits_for() -> None:
     assert 6 * chunk_ns < simulate(plan, topology).end_ns < 1.1 * 6 * chunk_ns
 
 
-def share_of_ideal(op: str, size: int, *, algorithm_name: str, nranks: int) -> float:
-    """Return ideal over simulated time of a collective alone on one switch."""
+def share_of_bound(op: str, size: int, *, algorithm_name: str, nranks: int) -> float:
+    """Return bound over simulated time of a collective alone on one switch."""
     row = collective(op, size, algorithm=algorithm_name)
     plan, topology = world_plan([row], nranks=nranks, rate_bps=10**10)
     result = simulate(plan, topology, burst_packets=4)
     hosts = {rank: port.host for rank, port in enumerate(plan.ports())}
-    ideal = ideal_ns(
+    bound = bound_ns(
         algorithm(row.op, algorithm_name),
         ranks=range(nranks),
         root=0,
@@ -146,7 +146,7 @@ def share_of_ideal(op: str, size: int, *, algorithm_name: str, nranks: int) -> f
         fabric=fabric_model(topology, hosts),
         path_mtu=MTU,
     )
-    return ideal / result.end_ns
+    return bound / result.end_ns
 
 
 @pytest.mark.parametrize(
@@ -154,14 +154,14 @@ def share_of_ideal(op: str, size: int, *, algorithm_name: str, nranks: int) -> f
     [
         ("broadcast", "tree", 0.97),  # 0.5 if all children got their copies at once
         ("all_reduce", "tree", 0.97),
-        ("all_reduce", "double_binary_tree", 0.93),
+        ("all_reduce", "double_binary_tree", 0.78),
         ("all_reduce", "ring", 0.96),
         ("broadcast", "ring", 0.96),
         ("all_to_all", "direct", 0.97),
     ],
 )
 def test_pipelines_flow(op: str, name: str, least: float) -> None:
-    found = share_of_ideal(op, 16 << 20, algorithm_name=name, nranks=8)
+    found = share_of_bound(op, 16 << 20, algorithm_name=name, nranks=8)
     assert least < found <= 1
 
 

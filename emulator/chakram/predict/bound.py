@@ -1,30 +1,31 @@
-"""How fast a schedule could be: its ideal.
+"""How long a schedule takes at least: its bound.
 
-It is the time of *this* schedule alone on the fabric, in the alpha-beta model with
-headers counted.  A transfer is ready when what its source received of the chunk in
-earlier steps is there; a port sends one after the other what is ready, in the order in
-which it became so, then of (step, turn).  A transfer takes
+It is what *this* schedule needs alone on the fabric, headers counted, in whatever order
+its packets go, along whichever of the equal-cost paths: no simulation and no network of
+these links beats it.  A shaper that lets short bursts pass can, by those.  It is the
+longest of
 
-    wire bytes / slowest rate of its path                        (bytes, "beta")
-    + propagation + one packet stored and forwarded at each hop  (latency, "alpha")
+    what has to wait for one another    every transfer alone, packets stored and
+                                        forwarded at each hop; the last one until its
+                                        acknowledgement is back
+    what shares a line                  all bytes that cross it, behind the shortest way
+                                        there and before the shortest way on: what waits
+                                        for them included
+                                        (``chakram.predict.bound_times``)
 
-and no port receives, and no switch passes on through its uplinks together, more than
-its rate: perfect balance.  The collective ends when the acknowledgement of its last
-transfer is back, as it does for a sender that measures.  Acknowledgements compete with
-nothing; windows, bursts and hosts cost nothing; ranks of one port need no network, and
-messages that stay within a host by choice take their bytes at the rate that was chosen.
+Lines are the links of hosts, in either direction, and between switches all links that
+equal-cost paths may choose among, together: perfect balance.  Acknowledgements compete
+with nothing; windows, credits, bursts and hosts cost nothing; ranks of one port need no
+network, and messages that stay within a host by choice take their bytes at the rate
+that was chosen.
 
-For a ring all_reduce of n ranks with chunks of c wire bytes on ports of rate r that is
+Where no two messages share a line at once the bound is what the schedule takes.  For a
+ring all_reduce of n ranks, with chunks of c wire bytes on ports of rate r and one
+packet stored at the switch, that is
 
     2(n - 1)(8c/r + alpha) + the way back of one acknowledgement.
 
-Where no transfer waits for another, all of them share their ports from the start.  Then
-no order is the schedule's, and whatever has most to do decides: a port, in one
-direction, or the uplinks of a switch.
-
-With receiver credits a message also waits until its receiver has granted one of those
-before it: the grant of a message leaves when it is there and takes the latency of an
-empty message.  Like acknowledgements, grants compete with nothing.
+Elsewhere it takes longer, by what the order of messages, uneven paths and windows cost.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from chakram.collectives.algorithms.listed import ListedAlgorithm
 from chakram.collectives.schedule import transfer_bytes
 from chakram.collectives.schedule_check import build_schedule
 from chakram.collectives.uneven import matrix_bytes
+from chakram.predict.bound_times import BoundTimes
 from chakram.predict.paths import Paths
-from chakram.predict.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,53 +49,47 @@ if TYPE_CHECKING:
     from chakram.collectives.schedule import Algorithm, Transfer
     from chakram.collectives.splits import Matrix
     from chakram.predict.network_model import FabricModel
-    from chakram.predict.paths import Route
+    from chakram.predict.paths import Message, Path, Route
 
 
 __all__ = [
-    "Ideals",
-    "ideal_ns",
+    "ScheduleBounds",
+    "bound_ns",
     "schedule_needs",
 ]
 
 _KEPT_TRANSFERS = 1 << 16
 """Transfers of all schedules that are kept for the next collective: some 20 MiB."""
 
+_ROUNDING = 1e-12
+"""What sums of floating-point numbers may be wrong by, as a part of them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
     """What collectives of a group by one algorithm have in common, whatever their size.
 
-    ``routes`` are the routes with their transfers; ``waits`` tells whether any transfer
-    waits for another.
+    ``path_of`` has the number of each transfer's path, ``route_of`` that of each path's
+    route; ``waits`` tells whether any transfer waits for another.
     """
 
     transfers: tuple[Transfer, ...]
-    timeline: Timeline
-    routes: dict[Route, list[int]]
+    times: BoundTimes
+    path_of: array[int]
+    route_of: tuple[int, ...]
+    routes: tuple[Route, ...]
     waits: bool
 
 
-@dataclass(slots=True)
-class _Times:
-    """Columns of times, one entry per transfer; see ``Timeline.end_ns``."""
-
-    out_ns: array[int]
-    path_ns: array[int]
-    latency_ns: array[int]
-    up_ns: array[int]
-    down_ns: array[int]
-    in_ns: array[int]
-
-
-class Ideals:
-    """Finds the ideals of collectives and messages of one job.
+class ScheduleBounds:
+    """Finds the bounds of collectives and messages of one job.
 
     Args:
         fabric: Where its ranks are.
         path_mtu: Payload of a full packet.
         verb: ``write`` or ``send``.
-        credits: Messages that may be on one way before one is granted; 0: any number.
+        parts: In how many parts messages travel, on paths of their own.
+        message_bytes: Longer messages are posted as several; 0: they are not.
     """
 
     def __init__(
@@ -103,10 +98,16 @@ class Ideals:
         *,
         path_mtu: int,
         verb: str = "write",
-        credits: int = 0,
+        parts: int = 1,
+        message_bytes: int = 0,
     ) -> None:
-        self._paths = Paths(fabric, path_mtu=path_mtu, verb=verb)
-        self._credits = credits
+        self._paths = Paths(
+            fabric,
+            path_mtu=path_mtu,
+            verb=verb,
+            parts=parts,
+            message_bytes=message_bytes,
+        )
         self._shapes: OrderedDict[tuple[object, ...], _Shape] = OrderedDict()
 
     def collective_ns(
@@ -118,7 +119,7 @@ class Ideals:
         input_bytes: int,
         matrix: Matrix | None = None,
     ) -> int:
-        """Return the time of a schedule alone on the fabric; see the module.
+        """Return what a schedule takes at least; see the module.
 
         Args:
             algorithm: Makes the schedule.
@@ -138,7 +139,7 @@ class Ideals:
             if matrix is None
             else _uneven_sizes(algorithm, shape.transfers, matrix)
         )
-        present = None
+        is_sparse = False
         # A part of no bytes is no message, but in users' algorithms.
         if matrix is not None and not isinstance(algorithm, ListedAlgorithm):
             if shape.waits and 0 in sizes:
@@ -152,19 +153,20 @@ class Ideals:
                     stepwise=algorithm.stepwise,
                 )
                 sizes = [size for size in sizes if size]
-            elif 0 in sizes:
-                present = sizes
-        times = self._times(shape, sizes)
-        return shape.timeline.end_ns(
-            out_ns=times.out_ns,
-            path_ns=times.path_ns,
-            latency_ns=times.latency_ns,
-            up_ns=times.up_ns,
-            down_ns=times.down_ns,
-            in_ns=times.in_ns,
-            present=present,
-            credits=self._credits,
-        )
+            else:
+                is_sparse = True
+        messages: list[Message] = []
+        numbers: dict[tuple[int, int], int] = {}
+        kinds = array("q", [-1]) * len(sizes)
+        for index, (path, size) in enumerate(zip(shape.path_of, sizes, strict=True)):
+            if is_sparse and not size:
+                continue
+            kind = shape.route_of[path], size
+            number = numbers.setdefault(kind, len(numbers))
+            if number == len(messages):
+                messages.append(self._paths.message(shape.routes[kind[0]], size))
+            kinds[index] = number
+        return _rounded_ns(shape.times.end_ns(messages, kinds, self._paths.lines))
 
     def message_ns(self, *, src: int, dst: int, size_bytes: int) -> int:
         """Return the completion time of one message alone on the fabric.
@@ -172,11 +174,8 @@ class Ideals:
         It is what a flow's completion time is compared with: posted to acknowledged.
         """
         taken = self._paths.path(src, dst)
-        out, path, latency, up, down, into = (
-            column[size_bytes]
-            for column in self._paths.times_ns(taken.route, {size_bytes})
-        )
-        return max(out, path, up, down, into) + latency + taken.back_ns
+        message = self._paths.message(taken.route, size_bytes)
+        return _rounded_ns(message.alone_ns + taken.back_ns)
 
     # Schedules.
 
@@ -202,59 +201,36 @@ class Ideals:
         *,
         stepwise: bool,
     ) -> _Shape:
-        missing, dependents = schedule_needs(transfers, stepwise=stepwise)
-        all_taken = [
-            self._paths.path(ranks[each.src], ranks[each.dst]) for each in transfers
-        ]
-        routes: dict[Route, list[int]] = {}
-        for index, taken in enumerate(all_taken):
-            routes.setdefault(taken.route, []).append(index)
-        numbers: dict[tuple[int, int, int], int] = {}
-        links = [
-            numbers.setdefault((each.src, each.dst, each.channel), len(numbers))
-            for each in transfers
-        ]
-        timeline = Timeline(
-            lines=self._paths.lines,
-            missing=missing,
-            dependents=dependents,
-            out_lines=array("q", [taken.out_line for taken in all_taken]),
-            in_lines=array("q", [taken.in_line for taken in all_taken]),
-            up_lines=array("q", [taken.up_line for taken in all_taken]),
-            down_lines=array("q", [taken.down_line for taken in all_taken]),
-            back_ns=array("q", [taken.back_ns for taken in all_taken]),
-            links=array("q", links),
-            grant_ns=array("q", [taken.grant_ns for taken in all_taken]),
-        )
+        needs = schedule_needs(transfers, stepwise=stepwise)
+        numbers: dict[Path, int] = {}
+        of_pair: dict[tuple[int, int], int] = {}
+        path_of = array("q", bytes(8 * len(transfers)))
+        for index, each in enumerate(transfers):
+            pair = each.src, each.dst
+            number = of_pair.get(pair)
+            if number is None:
+                path = self._paths.path(ranks[each.src], ranks[each.dst])
+                number = of_pair[pair] = numbers.setdefault(path, len(numbers))
+            path_of[index] = number
+        paths = tuple(numbers)
+        routes: dict[Route, int] = {}
+        route_of = [routes.setdefault(path.route, len(routes)) for path in paths]
         return _Shape(
             transfers=transfers,
-            timeline=timeline,
-            routes=routes,
-            waits=any(missing),
+            times=BoundTimes(
+                needs=needs,
+                lines=[path.lines for path in paths],
+                path=path_of,
+                back_ns=[path.back_ns for path in paths],
+            ),
+            path_of=path_of,
+            route_of=tuple(route_of),
+            routes=tuple(routes),
+            waits=any(needs),
         )
 
-    def _times(self, shape: _Shape, sizes: Sequence[int]) -> _Times:
-        columns = [[0] * len(sizes) for _ in range(6)]
-        for route, places in shape.routes.items():
-            of_route = [sizes[place] for place in places]
-            tables = self._paths.times_ns(route, set(of_route))
-            # Links of one rate have one table.
-            found = {
-                id(table): [table[size] for size in of_route]
-                for table in {id(each): each for each in tables}.values()
-            }
-            for number, table in enumerate(tables):
-                times_ns = found[id(table)]
-                if len(places) == len(sizes):
-                    columns[number] = times_ns
-                    continue
-                column = columns[number]
-                for place, time_ns in zip(places, times_ns, strict=True):
-                    column[place] = time_ns
-        return _Times(*(array("q", column) for column in columns))
 
-
-def ideal_ns(
+def bound_ns(
     algorithm: Algorithm,
     *,
     ranks: Sequence[int],
@@ -264,13 +240,20 @@ def ideal_ns(
     path_mtu: int,
     verb: str = "write",
     matrix: Matrix | None = None,
-    credits: int = 0,
 ) -> int:
-    """Return the time of one schedule alone on the fabric: ``Ideals``, used once."""
-    ideals = Ideals(fabric, path_mtu=path_mtu, verb=verb, credits=credits)
-    return ideals.collective_ns(
+    """Return what one schedule takes at least: ``ScheduleBounds``, used once."""
+    bounds = ScheduleBounds(fabric, path_mtu=path_mtu, verb=verb)
+    return bounds.collective_ns(
         algorithm, ranks=ranks, root=root, input_bytes=input_bytes, matrix=matrix
     )
+
+
+def _rounded_ns(time_ns: float) -> int:
+    """Return whole nanoseconds, none too many.
+
+    What is measured is whole nanoseconds, too: a hundredth of one makes none longer.
+    """
+    return int(time_ns * (1.0 - _ROUNDING) + 0.01)
 
 
 def _sizes(
@@ -306,16 +289,15 @@ def _uneven_sizes(
 
 def schedule_needs(
     transfers: Sequence[Transfer], *, stepwise: bool
-) -> tuple[list[int], list[list[int]]]:
-    """Return how many transfers each one waits for, and which ones wait for it."""
+) -> list[tuple[int, ...]]:
+    """Return the earlier transfers that each one waits for."""
     into: dict[tuple[int, int], list[int]] = {}
     # By position: the transfers that come to it in the last step that brings any.
     last: dict[int, list[int]] = {}
-    missing = [0] * len(transfers)
-    dependents: list[list[int]] = [[] for _ in transfers]
+    needs: list[tuple[int, ...]] = []
     for _, same_step in groupby(enumerate(transfers), key=lambda item: item[1].step):
         step = list(same_step)
-        for index, transfer in step:
+        for _, transfer in step:
             needed = set(into.get((transfer.src, transfer.chunk), ()))
             if transfer.further or transfer.after:
                 needed.update(
@@ -325,13 +307,11 @@ def schedule_needs(
                 )
             if stepwise:
                 needed.update(last.get(transfer.src, ()))
-            missing[index] = len(needed)
-            for earlier in needed:
-                dependents[earlier].append(index)
+            needs.append(tuple(needed))
         arriving: dict[int, list[int]] = {}
         for index, transfer in step:
             arriving.setdefault(transfer.dst, []).append(index)
             for chunk in transfer.chunks:
                 into.setdefault((transfer.dst, chunk), []).append(index)
         last.update(arriving)
-    return missing, dependents
+    return needs

@@ -1,4 +1,4 @@
-"""Ideal and ceiling against closed forms worked out by hand."""
+"""Bound and ceiling against closed forms worked out by hand."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pytest
 
 from chakram.collectives.algorithms import AUTO, algorithm
 from chakram.collectives.ops import CollectiveOp
+from chakram.fabric.model import fabric_model
+from chakram.fabric.shapes import clos, single_switch
+from chakram.predict.bound import ScheduleBounds, bound_ns
 from chakram.predict.ceiling import ceiling_ns
-from chakram.predict.ideal import Ideals, ideal_ns
-from chakram.predict.network_model import FabricModel, PathModel, PortModel
+from chakram.predict.network_model import FabricModel
 
 GBPS = 10**9
 DELAY_NS = 1_000
@@ -20,39 +22,25 @@ MTU = 4096
 
 def star(nranks: int, *, rate: int | None = GBPS, ranks_per_port: int = 1):
     """Return ports on one switch, two links of 1 us between any two."""
-    return FabricModel(
-        port_of={rank: rank // ranks_per_port for rank in range(nranks)},
-        ports=tuple(PortModel(rate_bps=rate, switch="s0") for _ in range(nranks)),
-        uplinks_bps={},
-        path=lambda src, dst: PathModel(delay_ns=2 * DELAY_NS, rates_bps=(rate, rate)),
+    return fabric_model(
+        single_switch(nranks, rate, host_delay_ns=DELAY_NS),
+        {rank: f"h{rank // ranks_per_port}" for rank in range(nranks)},
     )
 
 
-def leaves(*, hosts_per_leaf: int, uplinks: int | None, uplink: int | None):
-    """Return two leaves of 1 Gbit/s ports; *uplinks* is their rate together."""
-
-    def path(src: int, dst: int) -> PathModel:
-        if src // hosts_per_leaf == dst // hosts_per_leaf:
-            return PathModel(delay_ns=0, rates_bps=(GBPS, GBPS))
-        return PathModel(delay_ns=0, rates_bps=(GBPS, uplink, uplink, GBPS))
-
-    nranks = 2 * hosts_per_leaf
-    return FabricModel(
-        port_of={rank: rank for rank in range(nranks)},
-        ports=tuple(
-            PortModel(rate_bps=GBPS, switch=f"leaf{rank // hosts_per_leaf}")
-            for rank in range(nranks)
-        ),
-        uplinks_bps={"leaf0": uplinks, "leaf1": uplinks},
-        path=path,
+def leaves(*, hosts_per_leaf: int, spines: int, uplink: int | None):
+    """Return two leaves of 1 Gbit/s ports; *uplink* is the rate of each uplink."""
+    return fabric_model(
+        clos(2, spines, hosts_per_leaf, GBPS, uplink),
+        {rank: f"h{rank}" for rank in range(2 * hosts_per_leaf)},
     )
 
 
-def ideal(op: CollectiveOp, size: int, fabric: FabricModel, **more) -> int:
+def bound(op: CollectiveOp, size: int, fabric: FabricModel, **more) -> int:
     nranks = len(fabric.port_of)
     name = more.pop("name", AUTO)
     ranks = more.pop("ranks", range(nranks))
-    return ideal_ns(
+    return bound_ns(
         algorithm(op, name),
         ranks=tuple(ranks),
         root=more.pop("root", 0),
@@ -81,7 +69,7 @@ def test_ring_all_reduce_of_16_mib() -> None:
     # first packet is stored at the switch: 4096 + 58 + 16 bytes.
     step = 8 * (2**21 + 512 * 58 + 20) + 8 * (4096 + 58 + 16) + 2 * DELAY_NS
     way_back = 2 * DELAY_NS + 2 * ACK_NS
-    assert ideal(CollectiveOp.ALL_REDUCE, 2**24, star(8)) == 14 * step + way_back
+    assert bound(CollectiveOp.ALL_REDUCE, 2**24, star(8)) == 14 * step + way_back
 
 
 def test_ring_all_reduce_of_16_mib_has_a_ceiling_just_below() -> None:
@@ -90,21 +78,21 @@ def test_ring_all_reduce_of_16_mib_has_a_ceiling_just_below() -> None:
     bytes_of_eight_ports = payload + packets * 58 + 20
     found = ceiling(CollectiveOp.ALL_REDUCE, 2**24, star(8))
     assert found == bytes_of_eight_ports  # 8 bits a byte, 8 ports of 1 bit/ns
-    assert found < ideal(CollectiveOp.ALL_REDUCE, 2**24, star(8)) < 1.01 * found
+    assert found < bound(CollectiveOp.ALL_REDUCE, 2**24, star(8)) < 1.01 * found
 
 
 def test_direct_all_to_all_is_bound_by_the_port_and_has_one_latency() -> None:
     part = 2**20 // 4
     packet = 4096 + 58 + 16
     wire = part + part // 4096 * 58 + 20
-    assert ideal(CollectiveOp.ALL_TO_ALL, 2**20, star(4)) == (
+    assert bound(CollectiveOp.ALL_TO_ALL, 2**20, star(4)) == (
         3 * 8 * wire + 8 * packet + 2 * DELAY_NS + 2 * DELAY_NS + 2 * ACK_NS
     )
 
 
 def test_a_gather_is_bound_by_the_port_of_its_root() -> None:
     wire = 4096 + 58 + 20
-    assert ideal(CollectiveOp.GATHER, 4096, star(5), root=2) == (
+    assert bound(CollectiveOp.GATHER, 4096, star(5), root=2) == (
         4 * 8 * wire + 8 * wire + 4 * DELAY_NS + 2 * ACK_NS
     )
 
@@ -113,22 +101,22 @@ def test_a_broadcast_takes_the_longest_chain_of_its_tree() -> None:
     wire = 1000 + 58 + 20
     hop = 2 * 8 * wire + 2 * DELAY_NS
     # Of 4 ranks: 0 -> 1, then 1 -> 3 while 0 -> 2.
-    assert ideal(CollectiveOp.BROADCAST, 1000, star(4)) == (
+    assert bound(CollectiveOp.BROADCAST, 1000, star(4)) == (
         2 * hop + 2 * DELAY_NS + 2 * ACK_NS
     )
 
 
 def test_a_barrier_costs_latency() -> None:
     hop = 2 * 8 * 78 + 2 * DELAY_NS
-    assert ideal(CollectiveOp.BARRIER, 0, star(8)) == (
+    assert bound(CollectiveOp.BARRIER, 0, star(8)) == (
         3 * hop + 2 * DELAY_NS + 2 * ACK_NS
     )
 
 
 def test_sends_save_the_rdma_header() -> None:
     fabric = star(2)
-    write = ideal(CollectiveOp.SEND_RECV, 100, fabric)
-    send = ideal(CollectiveOp.SEND_RECV, 100, fabric, verb="send")
+    write = bound(CollectiveOp.SEND_RECV, 100, fabric)
+    send = bound(CollectiveOp.SEND_RECV, 100, fabric, verb="send")
     assert write - send == 2 * 8 * 16
 
 
@@ -136,40 +124,42 @@ def test_ranks_of_one_port_share_it_and_meet_for_nothing() -> None:
     wire = 4096 + 58 + 20
     shared = star(4, ranks_per_port=2)
     # Ranks 0, 1 | 2, 3: each port carries four of the messages across.
-    assert ideal(CollectiveOp.ALL_TO_ALL, 4 * 4096, shared) == (
+    assert bound(CollectiveOp.ALL_TO_ALL, 4 * 4096, shared) == (
         4 * 8 * wire + 8 * wire + 4 * DELAY_NS + 2 * ACK_NS
     )
-    assert ideal(CollectiveOp.ALL_TO_ALL, 4096, star(4, ranks_per_port=4)) == 0
+    assert bound(CollectiveOp.ALL_TO_ALL, 4096, star(4, ranks_per_port=4)) == 0
 
 
 def test_uplinks_bound_what_they_carry_together() -> None:
     size = 4 * 2**20
-    balanced = leaves(hosts_per_leaf=2, uplinks=2 * GBPS, uplink=GBPS)
-    narrow = leaves(hosts_per_leaf=2, uplinks=GBPS // 2, uplink=GBPS // 2)
+    balanced = leaves(hosts_per_leaf=2, spines=2, uplink=GBPS)
+    narrow = leaves(hosts_per_leaf=2, spines=1, uplink=GBPS // 2)
     part = 2**20 + 256 * 58 + 20
     # Four of the messages of a leaf's two ranks leave it, at half a bit per ns.
-    found = ideal(CollectiveOp.ALL_TO_ALL, size, narrow)
+    found = bound(CollectiveOp.ALL_TO_ALL, size, narrow)
     assert 4 * 8 * part * 2 < found < 1.2 * 4 * 8 * part * 2
-    assert ideal(CollectiveOp.ALL_TO_ALL, size, balanced) < 1.02 * 3 * 8 * part
+    assert bound(CollectiveOp.ALL_TO_ALL, size, balanced) < 1.02 * 3 * 8 * part
 
 
 def test_a_slow_link_on_the_path_bounds_a_single_message() -> None:
-    fabric = leaves(hosts_per_leaf=1, uplinks=None, uplink=GBPS // 10)
+    fabric = leaves(hosts_per_leaf=1, spines=1, uplink=GBPS // 10)
     wire = 1000 + 58 + 20
-    ideals = Ideals(fabric, path_mtu=MTU)
-    assert ideals.message_ns(src=0, dst=1, size_bytes=1000) == (
+    bounds = ScheduleBounds(fabric, path_mtu=MTU)
+    assert bounds.message_ns(src=0, dst=1, size_bytes=1000) == (
         2 * 8 * wire + 2 * 80 * wire + 2 * 8 * 62 + 2 * 80 * 62
     )
 
 
 def test_a_message_to_a_rank_of_the_same_port_takes_no_time() -> None:
     fabric = star(2, ranks_per_port=2)
-    assert Ideals(fabric, path_mtu=MTU).message_ns(src=0, dst=1, size_bytes=9) == 0
+    assert (
+        ScheduleBounds(fabric, path_mtu=MTU).message_ns(src=0, dst=1, size_bytes=9) == 0
+    )
 
 
 def test_without_rates_there_is_only_latency() -> None:
     fabric = star(4, rate=None)
-    assert ideal(CollectiveOp.ALL_REDUCE, 2**20, fabric) == 6 * 2_000 + 2_000
+    assert bound(CollectiveOp.ALL_REDUCE, 2**20, fabric) == 6 * 2_000 + 2_000
     for op in CollectiveOp:
         assert ceiling(op, 2**20, fabric) is None
 
@@ -219,62 +209,57 @@ def test_nothing_has_no_ceiling() -> None:
 @pytest.mark.parametrize("nranks", [2, 3, 8])
 @pytest.mark.parametrize("ranks_per_port", [1, 2])
 @pytest.mark.parametrize("size", [0, 1, 100_000])
-def test_no_ideal_is_below_its_ceiling(
+def test_no_bound_is_below_its_ceiling(
     op: CollectiveOp, nranks: int, ranks_per_port: int, size: int
 ) -> None:
     fabric = star(nranks, ranks_per_port=ranks_per_port)
-    assert (ceiling(op, size, fabric) or 0) <= ideal(op, size, fabric)
+    assert (ceiling(op, size, fabric) or 0) <= bound(op, size, fabric)
 
 
 def test_an_uneven_all_to_all_is_bounded_by_its_busiest_port() -> None:
     fabric = star(3)
     # Position 1 sends most; what position 2 keeps crosses no port.
     matrix = ((7, 1_000, 0), (50_000, 9, 50_000), (0, 0, 900_000))
-    bound = ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix)
-    assert bound == 8 * (100_000 + -(-100_000 // MTU) * 58 + 20)
+    least = ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix)
+    assert least == 8 * (100_000 + -(-100_000 // MTU) * 58 + 20)
     for name in ("direct", "pairwise"):
-        found = ideal(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
-        assert bound < found < 1.1 * bound
+        found = bound(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
+        assert least < found < 1.1 * least
 
 
 def test_even_splits_have_the_times_of_an_all_to_all() -> None:
     fabric = star(4)
     matrix = ((2**18,) * 4,) * 4
     for name in ("direct", "pairwise"):
-        uneven = ideal(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
-        assert uneven == ideal(CollectiveOp.ALL_TO_ALL, 2**20, fabric, name=name)
+        uneven = bound(CollectiveOp.ALL_TO_ALL_V, 0, fabric, name=name, matrix=matrix)
+        assert uneven == bound(CollectiveOp.ALL_TO_ALL, 2**20, fabric, name=name)
     assert ceiling(CollectiveOp.ALL_TO_ALL_V, 0, fabric, matrix=matrix) == ceiling(
         CollectiveOp.ALL_TO_ALL, 2**20, fabric
     )
 
 
-def test_without_credits_left_a_message_waits_for_a_grant() -> None:
-    # A broadcast of two ranks in 8 chunks, one way there and one back after each.
-    size, chunks = 8 * 4096, 8
-    wire = 4096 + 58 + 20
-    there = 2 * 8 * wire + 2 * DELAY_NS
-    grant = 2 * 8 * (58 + 20) + 2 * DELAY_NS
-    ack = 2 * ACK_NS + 2 * DELAY_NS
-
-    def found(credits: int) -> int:
-        name = f"ring(chunks={chunks})"
-        op = CollectiveOp.BROADCAST
-        return ideal(op, size, star(2), name=name, credits=credits)
-
-    assert found(1) == chunks * there + (chunks - 1) * grant + ack
-    # With enough of them the port is never idle.
-    assert found(8) == found(0) == (chunks - 1) * 8 * wire + there + ack
-    assert found(0) <= found(3) < found(2) < found(1)
+def test_what_is_sent_on_waits_for_all_that_comes_through_one_port() -> None:
+    # A tree of 4: ranks 1 and 2 send to 0, which has them one after the other, or 3 to
+    # 1 and then 1 to 0 beside 2; then the same back.
+    wire = 8 * (4096 + 58 + 20)
+    found = bound(CollectiveOp.REDUCE, 4096, star(4), name="tree")
+    assert found == 2 * (2 * wire + 2 * DELAY_NS) + 2 * DELAY_NS + 2 * ACK_NS
 
 
-def test_grants_within_a_host_take_no_time() -> None:
+def test_messages_within_a_host_take_their_bytes_one_after_the_other() -> None:
     fabric = replace(star(2, ranks_per_port=2), local_bps={(0, 1): GBPS, (1, 0): GBPS})
     how = "ring(chunks=8)"
-    times = {
-        ideal(CollectiveOp.BROADCAST, 8000, fabric, name=how, credits=credits)
-        for credits in (0, 1, 5)
-    }
-    assert times == {8 * 8000}
+    assert bound(CollectiveOp.BROADCAST, 8000, fabric, name=how) == 8 * 8000
+
+
+def test_of_several_paths_the_shortest_and_the_fastest_bound() -> None:
+    # Parts of a message may go along any of four uplinks: together they are no limit.
+    fabric = leaves(hosts_per_leaf=1, spines=4, uplink=GBPS // 4)
+    wire = 2**20 + 256 * 58 + 20
+    whole = ScheduleBounds(fabric, path_mtu=MTU)
+    parts = ScheduleBounds(fabric, path_mtu=MTU, parts=4)
+    assert whole.message_ns(src=0, dst=1, size_bytes=2**20) > 4 * 8 * wire
+    assert 8 * wire < parts.message_ns(src=0, dst=1, size_bytes=2**20) < 8.1 * wire
 
 
 @pytest.mark.parametrize(
@@ -295,6 +280,6 @@ def test_ports_of_a_host_whose_messages_stay_within_it_share_its_ceiling(
     packets = -(-payload // MTU)
     found = ceiling(op, 4096, fabric)
     assert found == 8 * (payload + packets * 58 + 20) // 2
-    assert found <= ideal(op, 4096, fabric)
+    assert found <= bound(op, 4096, fabric)
     alone = replace(star(4), local_bps=dict.fromkeys([(0, 1), (1, 2), (2, 3)], 0))
     assert ceiling(op, 4096, alone) is None

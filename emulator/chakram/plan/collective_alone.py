@@ -1,0 +1,103 @@
+"""What is left of a plan when one collective has the fabric to itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from chakram.plan.plan import Plan, RankPlan
+from chakram.program.columns import COLLECTIVE
+from chakram.program.operations import CollectiveOperation, program_of
+
+if TYPE_CHECKING:
+    from chakram.plan.plan import RunSettings
+
+__all__ = ["collective_alone"]
+
+
+def collective_alone(plan: Plan, job: str, group: str, number: int) -> Plan:
+    """Return the plan of one collective: the same ports, queue pairs and paths.
+
+    It happens once, begins at once on all its ranks, and nothing disturbs it.
+
+    Args:
+        plan: What it is part of.
+        job: Its job.
+        group: Its process group.
+        number: Which of the group's it is.
+
+    Raises:
+        ValueError: If there is no such collective.
+    """
+    kept = [
+        found
+        for rank in plan.ranks()
+        if rank.program.job == job
+        and (found := _rank_alone(rank, group, number)) is not None
+    ]
+    if not kept:
+        raise ValueError(f"the plan has no collective {number} of {job} {group}")
+    # All ports stay, for where a draw stands for a hash it goes by their order.
+    numbers = {rank.number: at for at, rank in enumerate(kept)}
+    renumbered = {
+        rank.number: replace(rank, number=numbers[rank.number]) for rank in kept
+    }
+    rank_numbers = tuple(
+        (job, rank.program.rank, numbers[rank.number]) for rank in kept
+    )
+    return Plan(
+        run_id=plan.run_id,
+        agents=tuple(
+            replace(
+                agent,
+                ranks=tuple(
+                    renumbered[rank.number]
+                    for rank in agent.ranks
+                    if rank.number in renumbered
+                ),
+                settings=_settings_alone(agent.settings),
+                rank_numbers=rank_numbers,
+            )
+            for agent in plan.agents
+        ),
+    )
+
+
+def _rank_alone(rank: RankPlan, group: str, number: int) -> RankPlan | None:
+    program = rank.program
+    columns = program.columns
+    place = next(
+        (at for at, each in enumerate(program.groups) if each.name == group), None
+    )
+    for row in columns.rows_of(COLLECTIVE) if place is not None else ():
+        if (columns.targets[row], columns.numbers[row]) != (place, number):
+            continue
+        operation = program.operation(row)
+        if isinstance(operation, CollectiveOperation):
+            return replace(
+                rank,
+                program=program_of(
+                    [replace(operation, dependencies=(), start_ns=None)],
+                    job=program.job,
+                    rank=program.rank,
+                    groups=tuple(each for each in program.groups if each.name == group),
+                    algorithms=program.algorithms,
+                ),
+                queue_pairs=tuple(
+                    pair for pair in rank.queue_pairs if pair.group == group
+                ),
+            )
+    return None
+
+
+def _settings_alone(settings: RunSettings) -> RunSettings:
+    return replace(
+        settings,
+        warmup=0,
+        measured=1,
+        sync="free",
+        gap_ns=0,
+        drop_ratio=0.0,
+        faults=(),
+        jobs=(),
+    )

@@ -1,0 +1,239 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""Heads, tails and loads: what bounds a collective of transfers that share lines.
+
+Every transfer has a head, before which it cannot begin, and a tail, which the
+collective goes on for at least after its last bit is there.  Both come from what waits
+for what. Each line works off its transfers one after the other, in any order and in
+parts: from heads and tails follows the least time in which that can be done (one
+machine with heads and tails, preemptive: Jackson's rule, J. Carlier, EJOR 11, 1982).
+
+What takes how long is known beforehand (``chakram.predict.bound``).  A collective of a
+thousand ranks has a million transfers.
+"""
+
+from __future__ import annotations
+
+from array import array
+from heapq import heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.predict.paths import Message
+
+__all__ = ["BoundTimes"]
+
+
+class BoundTimes:
+    """Bounds the time of transfers of which some wait for others.
+
+    Args:
+        needs: By transfer, those before it that it waits for.
+        lines: The rows of lines that there are.
+        path: By transfer, the number of its row of lines.
+        back_ns: By row, how long an acknowledgement takes.
+    """
+
+    def __init__(
+        self,
+        *,
+        needs: Sequence[Sequence[int]],
+        lines: Sequence[tuple[int, ...]],
+        path: array[int],
+        back_ns: Sequence[float],
+    ) -> None:
+        self._needs = needs
+        self._lines = lines
+        self._path = path
+        self._back_ns = back_ns
+        self._waits = any(needs)
+
+    def end_ns(
+        self, messages: Sequence[Message], kinds: array[int], count_lines: int
+    ) -> float:
+        """Return before when no order of packets lets the last acknowledgement be back.
+
+        Args:
+            messages: The kinds of messages that there are.
+            kinds: By transfer, its kind; -1: there is no such transfer, where none
+            waits
+                for another.
+            count_lines: How many lines there are.
+        """
+        if not self._waits:
+            return self._unordered_ns(messages, kinds, count_lines)
+        heads_ns = self._heads(messages, kinds)
+        tails_ns = self._tails(messages, kinds)
+        end_ns = 0.0
+        on_line: list[list[tuple[float, float, float]]] = [
+            [] for _ in range(count_lines)
+        ]
+        for index in range(len(kinds)):
+            message = messages[kinds[index]]
+            head_ns = heads_ns[index]
+            tail_ns = tails_ns[index]
+            if head_ns + message.alone_ns + tail_ns > end_ns:
+                end_ns = head_ns + message.alone_ns + tail_ns
+            lines = self._lines[self._path[index]]
+            for hop in range(len(lines)):
+                work_ns = message.works_ns[hop]
+                if work_ns > 0.0:
+                    on_line[lines[hop]].append(
+                        (
+                            head_ns + message.heads_ns[hop],
+                            message.tails_ns[hop] + tail_ns,
+                            work_ns,
+                        )
+                    )
+        for jobs in on_line:
+            if len(jobs) > 1:
+                time_ns = self._line_ns(jobs)
+                if time_ns > end_ns:
+                    end_ns = time_ns
+        return end_ns
+
+    def _unordered_ns(
+        self, messages: Sequence[Message], kinds: array[int], count_lines: int
+    ) -> float:
+        """Return the bound where nothing waits: the line that has most to do."""
+        end_ns = 0.0
+        works_ns = array("d", bytes(8 * count_lines))
+        # By line, of its transfers: the shortest way there, and from there on.
+        heads_ns = array("d", [-1.0]) * count_lines
+        tails_ns = array("d", [-1.0]) * count_lines
+        for index in range(len(kinds)):
+            kind = kinds[index]
+            if kind < 0:
+                continue
+            message = messages[kind]
+            path = self._path[index]
+            back_ns = self._back_ns[path]
+            if message.alone_ns + back_ns > end_ns:
+                end_ns = message.alone_ns + back_ns
+            lines = self._lines[path]
+            for hop in range(len(lines)):
+                line = lines[hop]
+                works_ns[line] += message.works_ns[hop]
+                head_ns = message.heads_ns[hop]
+                tail_ns = message.tails_ns[hop] + back_ns
+                if heads_ns[line] < 0.0 or head_ns < heads_ns[line]:
+                    heads_ns[line] = head_ns
+                if tails_ns[line] < 0.0 or tail_ns < tails_ns[line]:
+                    tails_ns[line] = tail_ns
+        for line in range(count_lines):
+            if works_ns[line] > 0.0:
+                time_ns = heads_ns[line] + works_ns[line] + tails_ns[line]
+                if time_ns > end_ns:
+                    end_ns = time_ns
+        return end_ns
+
+    def _heads(self, messages: Sequence[Message], kinds: array[int]) -> array[float]:
+        """Return when each transfer can begin at the earliest.
+
+        What it waits for has to be there; what comes through one line, one after the
+        other.
+        """
+        heads_ns = array("d", bytes(8 * len(kinds)))
+        for index in range(len(kinds)):
+            needs = self._needs[index]
+            begin_ns = 0.0
+            shared = -1
+            work_ns = first_ns = last_ns = 0.0
+            for earlier in needs:
+                message = messages[kinds[earlier]]
+                time_ns = heads_ns[earlier] + message.alone_ns
+                if time_ns > begin_ns:
+                    begin_ns = time_ns
+                lines = self._lines[self._path[earlier]]
+                hop = len(lines) - 1
+                if hop < 0 or (shared >= 0 and lines[hop] != shared):
+                    continue
+                there_ns = heads_ns[earlier] + message.heads_ns[hop]
+                if shared < 0:
+                    shared = lines[hop]
+                    first_ns = there_ns
+                    last_ns = message.tails_ns[hop]
+                if there_ns < first_ns:
+                    first_ns = there_ns
+                if message.tails_ns[hop] < last_ns:
+                    last_ns = message.tails_ns[hop]
+                work_ns += message.works_ns[hop]
+            if first_ns + work_ns + last_ns > begin_ns:
+                begin_ns = first_ns + work_ns + last_ns
+            heads_ns[index] = begin_ns
+        return heads_ns
+
+    def _tails(self, messages: Sequence[Message], kinds: array[int]) -> array[float]:
+        """Return how long the collective goes on at least when each has arrived.
+
+        Its acknowledgement takes its way back, and what waits for it has to be sent;
+        what leaves through one line, one after the other.
+        """
+        count = len(kinds)
+        tails_ns = array("d", bytes(8 * count))
+        # Of what waits for each: the line of the first, what there is to do for it, and
+        # the shortest rest behind it.
+        shared = array("q", [-1]) * count
+        works_ns = array("d", bytes(8 * count))
+        rests_ns = array("d", bytes(8 * count))
+        for index in range(count - 1, -1, -1):
+            path = self._path[index]
+            tail_ns = works_ns[index] + rests_ns[index]
+            if tails_ns[index] > tail_ns:
+                tail_ns = tails_ns[index]
+            if self._back_ns[path] > tail_ns:
+                tail_ns = self._back_ns[path]
+            tails_ns[index] = tail_ns
+            needs = self._needs[index]
+            if not needs:
+                continue
+            message = messages[kinds[index]]
+            lines = self._lines[path]
+            line = lines[0] if lines else -1
+            alone_ns = message.alone_ns + tail_ns
+            rest_ns = message.tails_ns[0] + tail_ns if lines else 0.0
+            work_ns = message.works_ns[0] if lines else 0.0
+            for earlier in needs:
+                if alone_ns > tails_ns[earlier]:
+                    tails_ns[earlier] = alone_ns
+                if line < 0:
+                    continue
+                if shared[earlier] < 0:
+                    shared[earlier] = line
+                    rests_ns[earlier] = rest_ns
+                if shared[earlier] == line:
+                    works_ns[earlier] += work_ns
+                    if rest_ns < rests_ns[earlier]:
+                        rests_ns[earlier] = rest_ns
+        return tails_ns
+
+    def _line_ns(self, jobs: list[tuple[float, float, float]]) -> float:
+        """Return the least time in which a line works off (head, tail, work).
+
+        Whatever is there and has the longest tail goes first.
+        """
+        jobs.sort()
+        waiting: list[tuple[float, float]] = []
+        now_ns = end_ns = 0.0
+        for head_ns, tail_ns, work_ns in jobs:
+            while waiting and now_ns < head_ns:
+                first_tail_ns, left_ns = waiting[0]
+                if now_ns + left_ns > head_ns:
+                    heapreplace(waiting, (first_tail_ns, left_ns - (head_ns - now_ns)))
+                    break
+                heappop(waiting)
+                now_ns += left_ns
+                # Tails are negative there: the longest comes first.
+                if now_ns - first_tail_ns > end_ns:
+                    end_ns = now_ns - first_tail_ns
+            if now_ns < head_ns:
+                now_ns = head_ns
+            heappush(waiting, (-tail_ns, work_ns))
+        while waiting:
+            first_tail_ns, left_ns = heappop(waiting)
+            now_ns += left_ns
+            if now_ns - first_tail_ns > end_ns:
+                end_ns = now_ns - first_tail_ns
+        return end_ns
