@@ -1,0 +1,48 @@
+# C types of buffer.py, for the compiled form.
+
+cimport cython
+
+cdef int _FITS
+cdef int _NEEDS_HEADROOM
+cdef int _REFUSED
+cdef long long _NO_LIMIT
+
+
+cdef class Pool:
+    cdef readonly object name
+    cdef readonly long long shared_bytes
+    cdef readonly long long used_bytes
+    cdef readonly long long headroom_used_bytes
+    cdef readonly long long peak_bytes
+    cdef long long _headroom_bytes
+    cdef bint _shares_headroom
+
+
+cdef class Account:
+    cdef readonly Pool pool
+    cdef readonly long long used_bytes
+    cdef readonly long long headroom_used_bytes
+    cdef readonly long long peak_bytes
+    cdef readonly long long headroom_peak_bytes
+    cdef long long _reserved_bytes
+    cdef bint _has_alpha
+    cdef int _alpha_shift
+    cdef long long _static_bytes
+    cdef long long _headroom_bytes
+    cdef long long _xon_bytes
+    cdef long long _xon_offset_bytes
+
+    @cython.locals(free_bytes="long long", shift=int)
+    cpdef long long threshold_bytes(self) except? -1
+    @cython.locals(shared_bytes="long long")
+    cpdef long long shared_bytes(self) except? -1
+    @cython.locals(after="long long", more="long long", pool=Pool)
+    cpdef int room_for(self, long long size_bytes) except? -1
+    @cython.locals(before="long long", pool=Pool)
+    cpdef charge(self, long long size_bytes, int room)
+    @cython.locals(before="long long", rest="long long", freed="long long", pool=Pool)
+    cpdef release(self, long long size_bytes)
+    cpdef bint wants_pause(self) except -1
+    @cython.locals(shared_bytes="long long", limit_bytes="long long")
+    cpdef bint allows_resume(self) except -1
+    cpdef clear_peaks(self)

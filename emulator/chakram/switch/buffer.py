@@ -1,0 +1,210 @@
+# cython: annotation_typing=False, language_level=3
+"""Accounts of buffer memory: what a class of a port occupies of a pool.
+
+Every packet in a switch is in two accounts: that of the port and class by which it has
+come in, which pauses senders of lossless classes, and that of the port and queue by
+which it leaves, which limits lossy ones.  An account fills its reserved part, then the
+pool up to its limit, then its headroom; what is taken out leaves headroom first.
+
+Source of the dynamic limit: A. Choudhury, E. Hahne, "Dynamic queue length thresholds
+for shared-memory packet switches" (IEEE/ACM Transactions on Networking, 1998).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chakram.switch.settings import BufferLimit, PoolSettings
+
+__all__ = ["FITS", "NEEDS_HEADROOM", "REFUSED", "Account", "Pool"]
+
+FITS, NEEDS_HEADROOM, REFUSED = 0, 1, 2
+
+_FITS, _NEEDS_HEADROOM, _REFUSED = FITS, NEEDS_HEADROOM, REFUSED
+
+
+class Pool:
+    """Shared memory.
+
+    Attributes:
+        name: Of the pool.
+        used_bytes: What accounts have of what is shared.
+        headroom_used_bytes: What they have of the shared headroom.
+        peak_bytes: The most that ``used_bytes`` has been.
+    """
+
+    __slots__ = (
+        "_headroom_bytes",
+        "_shares_headroom",
+        "headroom_used_bytes",
+        "name",
+        "peak_bytes",
+        "shared_bytes",
+        "used_bytes",
+    )
+
+    def __init__(self, settings: PoolSettings) -> None:
+        self.name = settings.name
+        self.shared_bytes = settings.shared_bytes
+        self._shares_headroom = settings.headroom_bytes is not None
+        self._headroom_bytes = settings.headroom_bytes or 0
+        self.used_bytes = 0
+        self.headroom_used_bytes = 0
+        self.peak_bytes = 0
+
+    def check(self) -> list[str]:
+        """Return what is wrong with it by itself."""
+        wrong: list[str] = []
+        if not 0 <= self.used_bytes <= self.shared_bytes:
+            wrong.append(
+                f"pool {self.name}: {self.used_bytes} of {self.shared_bytes} used"
+            )
+        if self._shares_headroom and (
+            not 0 <= self.headroom_used_bytes <= self._headroom_bytes
+        ):
+            wrong.append(
+                f"pool {self.name}: {self.headroom_used_bytes} of headroom used, of "
+                f"{self._headroom_bytes}"
+            )
+        return wrong
+
+
+class Account:
+    """What one class of one port occupies.
+
+    Attributes:
+        pool: Its pool.
+        used_bytes: Reserved and shared part.
+        headroom_used_bytes: What is in its headroom.
+        peak_bytes: The most that both together have been since ``clear_peaks``.
+        headroom_peak_bytes: The most that was in headroom, likewise.
+    """
+
+    __slots__ = (
+        "_alpha_shift",
+        "_has_alpha",
+        "_headroom_bytes",
+        "_reserved_bytes",
+        "_static_bytes",
+        "_xon_bytes",
+        "_xon_offset_bytes",
+        "headroom_peak_bytes",
+        "headroom_used_bytes",
+        "peak_bytes",
+        "pool",
+        "used_bytes",
+    )
+
+    def __init__(self, limit: BufferLimit, pool: Pool) -> None:
+        self.pool = pool
+        self._reserved_bytes = limit.reserved_bytes
+        self._has_alpha = limit.alpha_shift is not None
+        self._alpha_shift = limit.alpha_shift or 0
+        self._static_bytes = limit.static_bytes
+        self._headroom_bytes = limit.headroom_bytes
+        self._xon_bytes = limit.xon_bytes
+        self._xon_offset_bytes = limit.xon_offset_bytes
+        self.used_bytes = 0
+        self.headroom_used_bytes = 0
+        self.peak_bytes = 0
+        self.headroom_peak_bytes = 0
+
+    def threshold_bytes(self) -> int:
+        """Return how much of the pool it may have now."""
+        if not self._has_alpha:
+            return self._static_bytes
+        free_bytes = self.pool.shared_bytes - self.pool.used_bytes
+        if free_bytes <= 0:
+            return 0
+        shift = self._alpha_shift
+        if shift < 0:
+            return free_bytes >> -shift
+        if free_bytes > _NO_LIMIT >> shift:
+            return _NO_LIMIT
+        return free_bytes << shift
+
+    def shared_bytes(self) -> int:
+        """Return how much of the pool it has."""
+        shared_bytes = self.used_bytes - self._reserved_bytes
+        return shared_bytes if shared_bytes > 0 else 0
+
+    def room_for(self, size_bytes: int) -> int:
+        """Return ``FITS``, ``NEEDS_HEADROOM`` or ``REFUSED`` for so much more."""
+        after = self.used_bytes + size_bytes - self._reserved_bytes
+        if after <= 0:
+            return _FITS
+        pool = self.pool
+        more = after if after < size_bytes else size_bytes
+        if (
+            after <= self.threshold_bytes()
+            and pool.used_bytes + more <= pool.shared_bytes
+        ):
+            return _FITS
+        if self.headroom_used_bytes + size_bytes > self._headroom_bytes:
+            return _REFUSED
+        if (
+            pool._shares_headroom
+            and pool.headroom_used_bytes + size_bytes > pool._headroom_bytes
+        ):
+            return _REFUSED
+        return _NEEDS_HEADROOM
+
+    def charge(self, size_bytes: int, room: int) -> None:
+        """Take in so much, for which ``room_for`` has just said *room*."""
+        pool = self.pool
+        if room == _NEEDS_HEADROOM:
+            self.headroom_used_bytes += size_bytes
+            pool.headroom_used_bytes += size_bytes
+            if self.headroom_used_bytes > self.headroom_peak_bytes:
+                self.headroom_peak_bytes = self.headroom_used_bytes
+        else:
+            before = self.shared_bytes()
+            self.used_bytes += size_bytes
+            pool.used_bytes += self.shared_bytes() - before
+            if pool.used_bytes > pool.peak_bytes:
+                pool.peak_bytes = pool.used_bytes
+        if self.used_bytes + self.headroom_used_bytes > self.peak_bytes:
+            self.peak_bytes = self.used_bytes + self.headroom_used_bytes
+
+    def release(self, size_bytes: int) -> None:
+        """Let go of so much."""
+        pool = self.pool
+        rest = size_bytes
+        if self.headroom_used_bytes > 0:
+            freed = rest
+            if freed > self.headroom_used_bytes:
+                freed = self.headroom_used_bytes
+            self.headroom_used_bytes -= freed
+            pool.headroom_used_bytes -= freed
+            rest -= freed
+        before = self.shared_bytes()
+        self.used_bytes -= rest
+        pool.used_bytes -= before - self.shared_bytes()
+
+    def wants_pause(self) -> bool:
+        """Tell whether who fills it is to be paused."""
+        return (
+            self.headroom_used_bytes > 0
+            or self.shared_bytes() >= self.threshold_bytes()
+        )
+
+    def allows_resume(self) -> bool:
+        """Tell whether who fills it may go on."""
+        if self.headroom_used_bytes > 0:
+            return False
+        shared_bytes = self.shared_bytes()
+        if shared_bytes == 0:
+            return True
+        limit_bytes = self.threshold_bytes() - self._xon_offset_bytes
+        if limit_bytes < self._xon_bytes:
+            limit_bytes = self._xon_bytes
+        return shared_bytes <= limit_bytes
+
+    def clear_peaks(self) -> None:
+        """Let peaks begin with what is there now."""
+        self.peak_bytes = self.used_bytes + self.headroom_used_bytes
+        self.headroom_peak_bytes = self.headroom_used_bytes
+
+
+_NO_LIMIT = 1 << 60

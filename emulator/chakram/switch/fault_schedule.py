@@ -1,0 +1,119 @@
+"""Lets faults of links happen to a model, each at its time."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from chakram.switch.port import NEVER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.switch.faults import LinkFault
+    from chakram.switch.model import SwitchModel
+
+__all__ = ["FaultSchedule"]
+
+
+class FaultSchedule:
+    """Faults that have yet to begin or to end, and those that last.
+
+    Faults of one link may overlap: it is up if none of them says otherwise, has the
+    lowest rate that one of them gives it, and what one fault spares another may hit.
+
+    Args:
+        model: What they happen to.
+        faults: All of them.
+
+    Raises:
+        ValueError: If the model has not the port of a fault.
+    """
+
+    def __init__(self, model: SwitchModel, faults: Sequence[LinkFault]) -> None:
+        self._model = model
+        self._rates_bps = [port.rate_bps for port in model.ports()]
+        self._lasting: list[LinkFault] = []
+        self._turns: list[tuple[int, int, int, LinkFault]] = []
+        self._number = 0
+        for fault in faults:
+            if not 0 <= fault.port < len(self._rates_bps):
+                raise ValueError(f"there is no port {fault.port}")
+            self._at(fault.at_ns, fault)
+
+    def next_ns(self) -> int:
+        """Return when the next fault begins, changes or ends; ``NEVER``: none does."""
+        return self._turns[0][0] if self._turns else NEVER
+
+    def advance(self, now_ns: int) -> list[int]:
+        """Do what is due; return the ports that it happens to."""
+        ports: list[int] = []
+        while self._turns and self._turns[0][0] <= now_ns:
+            time_ns, _, _, fault = heappop(self._turns)
+            if fault not in self._lasting:
+                self._lasting.append(fault)
+            if time_ns >= fault.until_ns:
+                self._lasting.remove(fault)
+            else:
+                self._at(self._next_turn_ns(fault, time_ns), fault)
+            if fault.kind == "pause_storm":
+                self._storm(fault, time_ns)
+            else:
+                self._apply(fault.port, time_ns)
+            ports.append(fault.port)
+        return ports
+
+    def _at(self, time_ns: int, fault: LinkFault) -> None:
+        self._number += 1
+        heappush(self._turns, (time_ns, self._number, fault.port, fault))
+
+    def _next_turn_ns(self, fault: LinkFault, now_ns: int) -> int:
+        if fault.kind == "flap":
+            step_ns = (fault.period_ns or 2) // 2
+        elif fault.kind == "pause_storm":
+            quanta_ns = self._model.port(fault.port).quanta_ns
+            step_ns = fault.until_ns if quanta_ns == NEVER else max(1, quanta_ns // 2)
+        else:
+            return fault.until_ns
+        return min(now_ns + step_ns, fault.until_ns)
+
+    def _storm(self, fault: LinkFault, now_ns: int) -> None:
+        rest_ns = fault.until_ns - now_ns
+        port = self._model.port(fault.port)
+        for klass in fault.classes:
+            if rest_ns > 0:
+                duration_ns = min(rest_ns, port.quanta_ns)
+                self._model.pause(fault.port, klass, duration_ns, now_ns)
+
+    def _apply(self, number: int, now_ns: int) -> None:
+        """Let a port be as all faults that last say."""
+        port = self._model.port(number)
+        ends = {number, port.peer}
+        is_up = not any(
+            fault.port in ends and _is_down(fault, now_ns) for fault in self._lasting
+        )
+        self._model.set_link(number, is_up, now_ns)
+        rate_bps = self._rates_bps[number]
+        passed = intact = 1.0
+        for fault in self._lasting:
+            if fault.port != number:
+                continue
+            if fault.kind == "degrade" and fault.rate_bps is not None:
+                rate_bps = min(rate_bps or fault.rate_bps, fault.rate_bps)
+            elif fault.kind == "loss" and fault.probability is not None:
+                passed *= 1.0 - fault.probability
+            elif fault.kind == "corruption" and fault.probability is not None:
+                intact *= 1.0 - fault.probability
+        if rate_bps != port.rate_bps:
+            self._model.set_rate(number, rate_bps, now_ns)
+        # A packet that is lost is not corrupted any more.
+        self._model.set_errors(
+            number, loss=1.0 - passed, corruption=passed * (1.0 - intact)
+        )
+
+
+def _is_down(fault: LinkFault, now_ns: int) -> bool:
+    if fault.kind == "flap":
+        half_ns = (fault.period_ns or 2) // 2
+        return (now_ns - fault.at_ns) // half_ns % 2 == 0
+    return fault.kind == "down"

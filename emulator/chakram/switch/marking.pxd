@@ -1,0 +1,25 @@
+# C types of marking.py, for the compiled form.
+
+cimport cython
+
+from chakram.switch.draws cimport draw
+
+
+@cython.final
+cdef class Marker:
+    cdef long long _kmin_bytes
+    cdef long long _kmax_bytes
+    cdef long long _share
+    cdef int _shift
+    cdef unsigned long long _seed
+    cdef unsigned long long _stream
+    cdef unsigned long long _number
+    cdef long long _average_scaled
+    cdef readonly bint at_dequeue
+    cdef readonly long long average_bytes
+
+    @cython.locals(
+        average_bytes="long long", width="long long", share="long long",
+        drawn="long long",
+    )
+    cpdef bint chooses(self, long long queue_bytes) except -1

@@ -1,0 +1,707 @@
+# cython: annotation_typing=False, language_level=3, boundscheck=False
+# cython: wraparound=False, initializedcheck=False, cdivision=True
+"""All switches of a fabric: they queue, mark, pause, hash and fail, in anybody's time.
+
+The model does no I/O, reads no clock and draws nothing.  Its owner brings packets to
+ports (``send`` at a host, ``receive`` where a link ends), takes them out when a wire is
+free (``transmit``), carries pause frames (``next_signal``, ``pause``) and calls
+``advance`` when ``next_ns`` says so.  What the model drops by itself, the owner gets
+from ``take_dropped``; slots are the owner's to give back.
+
+Memory that a packet occupies is free once the packet begins to leave.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from chakram.switch.buffer import FITS, REFUSED, Account, Pool
+from chakram.switch.draws import draw, share_of_draws
+from chakram.switch.forwarding import Forwarding
+from chakram.switch.marking import Marker
+from chakram.switch.outcomes import (
+    CORRUPTED,
+    DELIVERED,
+    EGRESS_LIMIT,
+    HEADROOM_FULL,
+    INGRESS_LIMIT,
+    LINK_DOWN,
+    LINK_LOSS,
+    NO_ROUTE,
+    QUEUED,
+    WATCHDOG,
+    WRED,
+)
+from chakram.switch.packets import (
+    CE,
+    CHOSEN,
+    CLASS,
+    DESTINATION,
+    DSCP,
+    ECN,
+    EGRESS,
+    FATE,
+    FLOW,
+    HOP,
+    INGRESS,
+    NOT_ECT,
+    SIZE,
+    Packets,
+)
+from chakram.switch.port import NEVER, Port
+from chakram.switch.settings import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chakram.switch.settings import (
+        PortSettings,
+        SwitchSettings,
+        WatchdogAction,
+        WatchdogSettings,
+    )
+    from chakram.switch.specs import HostSpec, PortSpec, SwitchSpec
+
+__all__ = ["Signal", "SwitchModel"]
+
+_QUEUED, _DELIVERED = QUEUED, DELIVERED
+_INGRESS_LIMIT, _HEADROOM_FULL, _EGRESS_LIMIT = (
+    INGRESS_LIMIT,
+    HEADROOM_FULL,
+    EGRESS_LIMIT,
+)
+_WRED, _NO_ROUTE, _LINK_DOWN, _WATCHDOG = WRED, NO_ROUTE, LINK_DOWN, WATCHDOG
+_LINK_LOSS, _CORRUPTED = LINK_LOSS, CORRUPTED
+_CE, _NOT_ECT = CE, NOT_ECT
+_SIZE, _DSCP, _FLOW, _DESTINATION, _HOP = SIZE, DSCP, FLOW, DESTINATION, HOP
+_ECN, _INGRESS, _CLASS, _EGRESS = ECN, INGRESS, CLASS, EGRESS
+_FATE, _CHOSEN = FATE, CHOSEN
+_CLASSES = CLASSES
+_NEVER = NEVER
+_FITS, _REFUSED = FITS, REFUSED
+
+_BITS_PER_QUANTUM = 512
+_S_NS = 10**9
+# Streams of draws: those of marks come first, one for each class of a port.
+_WIRE_STREAM = 1 << 40
+_HASHED_SEED = (1 << 64) - 1
+# What timers are for.
+_EXPIRE, _REFRESH, _POLL = range(3)
+
+
+class Signal(NamedTuple):
+    """A pause frame on its way.
+
+    Attributes:
+        port: By which it leaves.
+        klass: That it is about.
+        duration_ns: How long it pauses; 0: it ends a pause.
+        time_ns: When its last bit has left and its receiver has reacted, but for the
+            delay of the link.
+    """
+
+    port: int
+    klass: int
+    duration_ns: int
+    time_ns: int
+
+
+class SwitchModel:
+    """The switches of a fabric, and the ports of its hosts.
+
+    Nodes are numbered: switches in their order, then hosts in theirs.  So are ports:
+    those of the switches, switch by switch, then those of the hosts.
+
+    Args:
+        switches: Of the fabric.
+        hosts: Likewise; none where hosts are elsewhere.
+        next_hops: See ``Forwarding``.
+        seed: For marks and random choices.
+
+    Attributes:
+        packets: Where slots come from.
+        pools: Memory of all nodes.
+        forwarding: Says where packets go.
+        entered: Packets that have come in, at hosts or by links from elsewhere.
+        left: Packets that have reached a host, or a link to elsewhere.
+        dropped: Packets that were dropped.
+
+    Raises:
+        ValueError: If the numbers of peers do not fit together.
+    """
+
+    __slots__ = (
+        "_changes",
+        "_dropped",
+        "_hosts",
+        "_names",
+        "_number",
+        "_ports",
+        "_seed",
+        "_signals",
+        "_timers",
+        "dropped",
+        "entered",
+        "forwarding",
+        "left",
+        "packets",
+        "pools",
+    )
+
+    def __init__(
+        self,
+        *,
+        switches: Sequence[SwitchSpec],
+        hosts: Sequence[HostSpec] = (),
+        next_hops: Callable[[int, int], Sequence[int]],
+        seed: int,
+    ) -> None:
+        self.packets = Packets()
+        self._seed = seed & _HASHED_SEED
+        self._ports: list[Port] = []
+        self.pools: list[Pool] = []
+        self._names = [each.name for each in switches]
+        for node, switch in enumerate(switches):
+            pools = {each.name: Pool(each) for each in switch.settings.pools}
+            self.pools += pools.values()
+            for spec, settings in zip(switch.ports, switch.settings.ports, strict=True):
+                port = self._add_port(node, spec, switch.settings, settings, False)
+                port.ingress = [
+                    Account(each, pools[each.pool]) for each in settings.ingress
+                ]
+                port.egress = [
+                    Account(each, pools[each.pool]) for each in settings.egress
+                ]
+        self._hosts = len(self._ports)
+        for number, host in enumerate(hosts):
+            pools = {each.name: Pool(each) for each in host.settings.pools}
+            self.pools += pools.values()
+            settings = host.settings.ports[0]
+            port = self._add_port(
+                len(switches) + number, host.port, host.settings, settings, True
+            )
+            port.egress = [Account(each, pools[each.pool]) for each in settings.egress]
+        for port in self._ports:
+            if port.peer >= 0 and (
+                port.peer >= len(self._ports)
+                or self._ports[port.peer].peer != port.number
+            ):
+                raise ValueError(f"{port.name}: port {port.peer} is not its peer")
+        self.forwarding = Forwarding(
+            ports=self._ports,
+            next_hops=next_hops,
+            balancing=[each.settings.balancing for each in switches],
+            seed=seed,
+        )
+        self._signals: deque[Signal] = deque()
+        self._dropped: list[int] = []
+        self._changes: list[int] = []
+        self._timers: list[tuple[int, int, int, int, int, int]] = []
+        self._number = 0
+        self.entered = 0
+        self.left = 0
+        self.dropped = 0
+
+    def _add_port(
+        self,
+        node: int,
+        spec: PortSpec,
+        switch: SwitchSettings,
+        settings: PortSettings,
+        is_host: bool,
+    ) -> Port:
+        number = len(self._ports)
+        port = Port(
+            number=number,
+            node=node,
+            name=spec.name,
+            rate_bps=spec.rate_bps or 0,
+            peer=-1 if spec.peer is None else spec.peer,
+            is_host=is_host,
+            packets=self.packets,
+            weights=settings.weights,
+            nearest=switch.time_per_packet == "nearest",
+        )
+        port.cuts_through = switch.cut_through
+        port.cell_bytes = switch.cell_bytes
+        port.class_of_dscp = list(switch.class_of_dscp)
+        port.markers = [
+            None
+            if each is None
+            else Marker(each, seed=self._seed, stream=number * _CLASSES + klass)
+            for klass, each in enumerate(settings.wred)
+        ]
+        pause = settings.pause
+        port.pause_classes = sum(1 << each for each in pause.classes)
+        if pause.quanta is not None and spec.rate_bps:
+            port.quanta_ns = pause.quanta * _BITS_PER_QUANTUM * _S_NS // spec.rate_bps
+        port.frame_bytes = pause.frame_bytes
+        port.response_ns = pause.response_ns
+        port.watchdog = settings.watchdog
+        self._ports.append(port)
+        return port
+
+    # What its owner looks at.
+
+    def port(self, number: int) -> Port:
+        """Return a port, to look at."""
+        return self._ports[number]
+
+    def ports(self) -> tuple[Port, ...]:
+        """Return all ports."""
+        return tuple(self._ports)
+
+    def ingress_of(self, slot: int) -> int:
+        """Return the port that a packet has come in by; -1: it was made here."""
+        return self.packets.get(slot, _INGRESS)
+
+    def port_ready_ns(self, number: int) -> int:
+        """Return when a port may begin to send a packet; ``NEVER``: it has none."""
+        port = self._ports[number]
+        if not port.is_up or port.ready() == 0:
+            return _NEVER
+        return port.free_ns
+
+    def host_port(self, host: int) -> int:
+        """Return the number of the port of a host."""
+        return self._hosts + host
+
+    # Packets.
+
+    def send(self, number: int, slot: int, now_ns: int) -> int:
+        """Put a packet into the queue of a host; return ``QUEUED`` or why not."""
+        port = self._ports[number]
+        self.entered += 1
+        packets = self.packets
+        packets.cells[slot + _INGRESS] = -1
+        klass = port.class_of_dscp[packets.cells[slot + _DSCP]]
+        return self._enqueue(None, port, slot, klass, now_ns)
+
+    def receive(self, number: int, slot: int, now_ns: int) -> int:
+        """Take a packet that has come in by port *number*.
+
+        Returns:
+            ``QUEUED``, and its field ``EGRESS`` is the port where; ``DELIVERED`` at a
+            host; or the reason why it was dropped.
+        """
+        port = self._ports[number]
+        packets = self.packets
+        fate = packets.cells[slot + _FATE]
+        if fate != 0:
+            return self._lose_on_wire(port, slot, fate)
+        klass = port.class_of_dscp[packets.cells[slot + _DSCP]]
+        port.received_packets[klass] += 1
+        port.received_bytes[klass] += packets.cells[slot + _SIZE]
+        if port.is_host:
+            self.left += 1
+            return _DELIVERED
+        if port.peer < 0:
+            self.entered += 1
+        if port.stormed >> klass & 1 and port.forced >> klass & 1 == 0:
+            return self._drop(port, slot, klass, _WATCHDOG)
+        egress = packets.cells[slot + _CHOSEN] - 1
+        if egress < 0:
+            egress = self.forwarding.egress(
+                packets.cells[slot + _FLOW],
+                packets.cells[slot + _HOP],
+                port.node,
+                packets.cells[slot + _DESTINATION],
+            )
+            if egress < 0:
+                return self._drop(port, slot, klass, _NO_ROUTE)
+        packets.cells[slot + _CHOSEN] = 0
+        packets.cells[slot + _INGRESS] = number
+        packets.cells[slot + _HOP] += 1
+        return self._enqueue(port, self._ports[egress], slot, klass, now_ns)
+
+    def cuts_through(self, number: int, slot: int, now_ns: int) -> bool:
+        """Tell whether a packet whose head has come in may leave before its end has.
+
+        Its owner asks when the head has come; if so it calls ``receive`` at once, else
+        once all of the packet is there.
+        """
+        port = self._ports[number]
+        if port.is_host or not port.cuts_through:
+            return False
+        packets = self.packets
+        if packets.cells[slot + _FATE] != 0:
+            return False
+        egress = self.forwarding.egress(
+            packets.cells[slot + _FLOW],
+            packets.cells[slot + _HOP],
+            port.node,
+            packets.cells[slot + _DESTINATION],
+        )
+        if egress < 0:
+            return False
+        packets.cells[slot + _CHOSEN] = egress + 1
+        out = self._ports[egress]
+        klass = port.class_of_dscp[packets.cells[slot + _DSCP]]
+        if not out.is_up or out.waiting != 0 or out.free_ns > now_ns:
+            return False
+        if (out.paused & ~out.forced) >> klass & 1:
+            return False
+        if port.rate_bps == 0:
+            return True
+        return 0 < out.rate_bps <= port.rate_bps
+
+    def transmit(self, number: int, now_ns: int) -> int:
+        """Begin to send the next packet of a port; return its slot, -1: none may leave.
+
+        Its last bit has left once ``sent_ns`` says so.
+        """
+        port = self._ports[number]
+        if not port.is_up or port.free_ns > now_ns:
+            return -1
+        klass = port.pick()
+        if klass < 0:
+            return -1
+        slot = port.pop(klass)
+        packets = self.packets
+        size_bytes = packets.cells[slot + _SIZE]
+        self._release(port, slot, klass, size_bytes, now_ns)
+        marker = port.markers[klass]
+        if (
+            marker is not None
+            and marker.at_dequeue
+            and packets.cells[slot + _ECN] != _NOT_ECT
+            and marker.chooses(port.queue_bytes[klass])
+        ):
+            packets.cells[slot + _ECN] = _CE
+            port.marked_packets[klass] += 1
+        port.sent_packets[klass] += 1
+        port.sent_bytes[klass] += size_bytes
+        port.occupy(size_bytes, now_ns)
+        if port.is_lossy_wire:
+            self._try_wire(port, slot)
+        if port.peer < 0:
+            self.left += 1
+        return slot
+
+    def sent_ns(self, number: int) -> int:
+        """Return when the last bit of what a port sends has left it."""
+        port = self._ports[number]
+        return port.free_ns + 1 if port.rest else port.free_ns
+
+    def lose(self, slot: int) -> None:
+        """Count a packet that was on a wire when its link went down as dropped."""
+        packets = self.packets
+        port = self._ports[packets.cells[slot + _EGRESS]]
+        self._drop(port, slot, packets.cells[slot + _CLASS], _LINK_DOWN)
+
+    def take_dropped(self) -> list[int]:
+        """Return the packets that were in queues and are not sent any more."""
+        dropped = self._dropped
+        self._dropped = []
+        return dropped
+
+    def _enqueue(
+        self, port: Port | None, out: Port, slot: int, klass: int, now_ns: int
+    ) -> int:
+        """Put a packet that came in by *port*, or was made here, into a queue."""
+        packets = self.packets
+        packets.cells[slot + _CLASS] = klass
+        packets.cells[slot + _EGRESS] = out.number
+        if not out.is_up:
+            return self._drop(out, slot, klass, _LINK_DOWN)
+        if out.stormed >> klass & 1 and out.forced >> klass & 1 == 0:
+            return self._drop(out, slot, klass, _WATCHDOG)
+        size_bytes = packets.cells[slot + _SIZE]
+        marker = out.markers[klass]
+        is_chosen = False
+        if marker is not None:
+            if packets.cells[slot + _ECN] == _NOT_ECT:
+                if marker.chooses(out.queue_bytes[klass]):
+                    out.wred_drops[klass] += 1
+                    return self._drop(out, slot, klass, _WRED)
+            elif not marker.at_dequeue:
+                is_chosen = marker.chooses(out.queue_bytes[klass])
+        occupied = out.occupied(size_bytes)
+        into = _FITS
+        if port is not None:
+            incoming = port.ingress[klass]
+            into = incoming.room_for(occupied)
+            if into == _REFUSED:
+                has_headroom = port.pause_classes >> klass & 1
+                return self._drop(
+                    port,
+                    slot,
+                    klass,
+                    _HEADROOM_FULL if has_headroom else _INGRESS_LIMIT,
+                )
+        outgoing = out.egress[klass]
+        place = outgoing.room_for(occupied)
+        if place == _REFUSED:
+            return self._drop(out, slot, klass, _EGRESS_LIMIT)
+        outgoing.charge(occupied, place)
+        if is_chosen:
+            packets.cells[slot + _ECN] = _CE
+            out.marked_packets[klass] += 1
+        out.push(klass, slot, size_bytes)
+        if port is not None:
+            incoming = port.ingress[klass]
+            incoming.charge(occupied, into)
+            bit = 1 << klass
+            if (
+                port.pause_classes & bit
+                and not port.xoff & bit
+                and incoming.wants_pause()
+            ):
+                self._pause_peer(port, klass, now_ns)
+        return _QUEUED
+
+    def _release(
+        self, out: Port, slot: int, klass: int, size_bytes: int, now_ns: int
+    ) -> None:
+        """Free the memory of a packet that leaves a queue."""
+        occupied = out.occupied(size_bytes)
+        account = out.egress[klass]
+        account.release(occupied)
+        number = self.packets.cells[slot + _INGRESS]
+        if number < 0:
+            return
+        port = self._ports[number]
+        account = port.ingress[klass]
+        account.release(occupied)
+        if port.xoff >> klass & 1 and account.allows_resume():
+            self._resume_peer(port, klass, now_ns)
+
+    def _drop(self, port: Port, slot: int, klass: int, reason: int) -> int:
+        """Count a packet as dropped at a port; return the reason."""
+        port.drop_packets[klass] += 1
+        port.drop_bytes[klass] += self.packets.cells[slot + _SIZE]
+        port.drops_by_reason[reason] += 1
+        self.dropped += 1
+        return reason
+
+    def _flush(self, port: Port, klass: int, reason: int, now_ns: int) -> None:
+        """Drop what waits in a queue."""
+        packets = self.packets
+        while port.heads[klass] >= 0:
+            slot = port.pop(klass)
+            self._release(port, slot, klass, packets.cells[slot + _SIZE], now_ns)
+            self._drop(port, slot, klass, reason)
+            self._dropped.append(slot)
+
+    # Wires.
+
+    def _try_wire(self, port: Port, slot: int) -> None:
+        """Decide what becomes of a packet on a wire with errors."""
+        drawn = draw(self._seed, _WIRE_STREAM + port.number, port.wire_number)
+        port.wire_number += 1
+        if drawn < port.lost_share:
+            self.packets.cells[slot + _FATE] = _LINK_LOSS
+        elif drawn < port.lost_share + port.corrupted_share:
+            self.packets.cells[slot + _FATE] = _CORRUPTED
+
+    def _lose_on_wire(self, port: Port, slot: int, fate: int) -> int:
+        """Count what a fault of the wire has done, where that is seen."""
+        packets = self.packets
+        if fate == _LINK_LOSS:
+            port = self._ports[packets.cells[slot + _EGRESS]]
+        return self._drop(port, slot, packets.cells[slot + _CLASS], fate)
+
+    # Pauses.
+
+    def pause(self, number: int, klass: int, duration_ns: int, now_ns: int) -> None:
+        """Take a pause frame that has come in by a port.
+
+        Args:
+            number: Of the port.
+            klass: That is paused.
+            duration_ns: How long; 0: it goes on, ``NEVER``: until it is told to.
+            now_ns: When the port obeys.
+        """
+        port = self._ports[number]
+        if not port.is_up:
+            return
+        port.pfc_received[klass] += 1
+        if duration_ns == 0:
+            port.be_resumed(klass, now_ns)
+            return
+        until_ns = _NEVER
+        if duration_ns < _NEVER - now_ns:
+            until_ns = now_ns + duration_ns
+            self._set_timer(until_ns, _EXPIRE, number, klass, 0)
+        port.be_paused(klass, until_ns, now_ns)
+        watchdog = port.watchdog
+        if watchdog is not None and not port.is_polled:
+            port.is_polled = True
+            port.polled_packets = list(port.sent_packets)
+            self._set_timer(now_ns + watchdog.poll_ns, _POLL, number, 0, 0)
+
+    def next_signal(self) -> Signal | None:
+        """Return the next pause frame that a port sends, or None."""
+        return self._signals.popleft() if self._signals else None
+
+    def has_signals(self) -> bool:
+        """Tell whether there is one."""
+        return len(self._signals) > 0
+
+    def _pause_peer(self, port: Port, klass: int, now_ns: int) -> None:
+        port.xoff |= 1 << klass
+        port.xoff_epochs[klass] += 1
+        self._send_pause(port, klass, now_ns)
+
+    def _resume_peer(self, port: Port, klass: int, now_ns: int) -> None:
+        port.xoff &= ~(1 << klass)
+        port.xoff_epochs[klass] += 1
+        self._send_signal(port, klass, 0, now_ns)
+
+    def _send_pause(self, port: Port, klass: int, now_ns: int) -> None:
+        """Send a pause frame, and another one before its time is over."""
+        self._send_signal(port, klass, port.quanta_ns, now_ns)
+        if port.quanta_ns != _NEVER:
+            # Half of it is left for the frame to wait for a packet, and to arrive.
+            self._set_timer(
+                now_ns + port.quanta_ns // 2,
+                _REFRESH,
+                port.number,
+                klass,
+                port.xoff_epochs[klass],
+            )
+
+    def _send_signal(
+        self, port: Port, klass: int, duration_ns: int, now_ns: int
+    ) -> None:
+        if port.is_up:
+            port.pfc_sent[klass] += 1
+            sent_ns = port.occupy(port.frame_bytes, now_ns)
+            self._signals.append(
+                Signal(port.number, klass, duration_ns, sent_ns + port.response_ns)
+            )
+
+    # The clock.
+
+    def next_ns(self) -> int:
+        """Return when ``advance`` has something to do; ``NEVER``: not yet."""
+        return self._timers[0][0] if self._timers else _NEVER
+
+    def advance(self, now_ns: int) -> list[int]:
+        """Act on what is due; return the ports that may have something to send now."""
+        ports: list[int] = []
+        while self._timers and self._timers[0][0] <= now_ns:
+            time_ns, _, kind, number, klass, epoch = heappop(self._timers)
+            port = self._ports[number]
+            if kind == _EXPIRE:
+                if port.paused >> klass & 1 and port.paused_until_ns[klass] <= time_ns:
+                    port.be_resumed(klass, time_ns)
+            elif kind == _POLL:
+                if port.watchdog is not None:
+                    self._poll(port, port.watchdog, now_ns)
+            elif port.xoff >> klass & 1 and port.xoff_epochs[klass] == epoch:
+                self._send_pause(port, klass, now_ns)
+            ports.append(number)
+        return ports
+
+    def _set_timer(
+        self, time_ns: int, kind: int, number: int, klass: int, epoch: int
+    ) -> None:
+        self._number += 1
+        heappush(self._timers, (time_ns, self._number, kind, number, klass, epoch))
+
+    def _poll(self, port: Port, watchdog: WatchdogSettings, now_ns: int) -> None:
+        """Look for queues that stand still, and for those that are as before."""
+        for klass in range(_CLASSES):
+            bit = 1 << klass
+            if port.stormed & bit:
+                if now_ns - port.pause_ns[klass] >= watchdog.restoration_ns:
+                    port.stormed &= ~bit
+                    port.forced &= ~bit
+                    port.restored[klass] += 1
+                    port.be_resumed(klass, now_ns)
+                continue
+            is_stuck = (
+                port.paused & bit
+                and port.queue_packets[klass] > 0
+                and port.sent_packets[klass] == port.polled_packets[klass]
+            )
+            port.stuck_ns[klass] = (
+                port.stuck_ns[klass] + watchdog.poll_ns if is_stuck else 0
+            )
+            if port.stuck_ns[klass] >= watchdog.detection_ns:
+                self._begin_storm(port, klass, watchdog.action, now_ns)
+        port.polled_packets = list(port.sent_packets)
+        if port.paused or port.stormed:
+            self._set_timer(now_ns + watchdog.poll_ns, _POLL, port.number, 0, 0)
+        else:
+            port.is_polled = False
+
+    def _begin_storm(
+        self, port: Port, klass: int, action: WatchdogAction, now_ns: int
+    ) -> None:
+        port.stuck_ns[klass] = 0
+        port.storms[klass] += 1
+        if action == "alert":
+            return
+        port.stormed |= 1 << klass
+        if action == "forward":
+            port.forced |= 1 << klass
+        else:
+            self._flush(port, klass, _WATCHDOG, now_ns)
+
+    # What faults do.
+
+    def set_link(self, number: int, is_up: bool, now_ns: int) -> None:
+        """Let the link of a port go down, or come up: both of its ends.
+
+        What waits at either end is dropped.  What is under way is the owner's to
+        ``lose``: ``take_link_changes`` names the ports.
+        """
+        port = self._ports[number]
+        ends = [port] if port.peer < 0 else [port, self._ports[port.peer]]
+        if port.is_up == is_up:
+            return
+        for end in ends:
+            if not is_up:
+                for klass in range(_CLASSES):
+                    self._flush(end, klass, _LINK_DOWN, now_ns)
+                    end.be_resumed(klass, now_ns)
+                    end.xoff_epochs[klass] += 1
+                end.xoff = 0
+                end.stormed = 0
+                end.forced = 0
+            end.is_up = is_up
+            end.free_ns = now_ns
+            end.rest = 0
+            self._changes.append(end.number)
+        self.forwarding.links_changed()
+
+    def set_rate(self, number: int, rate_bps: int, now_ns: int) -> None:
+        """Let what a port sends from now on have another rate; 0: no limit."""
+        port = self._ports[number]
+        if rate_bps < 0:
+            raise ValueError(f"a rate of {rate_bps} bit/s is negative")
+        if now_ns > port.free_ns:
+            port.free_ns = now_ns
+        elif port.rest:
+            port.free_ns += 1
+        port.rest = 0
+        port.rate_bps = rate_bps
+
+    def set_errors(self, number: int, *, loss: float, corruption: float) -> None:
+        """Let shares of what a port sends be lost, or arrive with flipped bits."""
+        self._set_shares(number, share_of_draws(loss), share_of_draws(corruption))
+
+    def _set_shares(self, number: int, lost: int, corrupted: int) -> None:
+        port = self._ports[number]
+        port.lost_share = lost
+        port.corrupted_share = corrupted
+        port.is_lossy_wire = lost > 0 or corrupted > 0
+
+    def take_link_changes(self) -> list[int]:
+        """Return the ports whose link has gone down or come up since the last call."""
+        changes = self._changes
+        self._changes = []
+        return changes
+
+    def waiting(self) -> int:
+        """Return how many packets are in queues."""
+        total = 0
+        for number in range(len(self._ports)):
+            port = self._ports[number]
+            for klass in range(_CLASSES):
+                total += port.queue_packets[klass]
+        return total

@@ -1,0 +1,135 @@
+# cython: annotation_typing=False, language_level=3, boundscheck=False
+# cython: wraparound=False, initializedcheck=False
+"""Packets as the switch model sees them: integers in one array.
+
+A *slot* is the place of a packet's first integer; what follows are its fields, each
+named by an offset from the slot.  What the bytes of a packet are, or which burst it
+belongs to, only the owner of the slot knows: the model never sees a header.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+__all__ = [
+    "CE",
+    "CHOSEN",
+    "CLASS",
+    "DESTINATION",
+    "DSCP",
+    "ECN",
+    "ECT",
+    "EGRESS",
+    "FATE",
+    "FLOW",
+    "HOP",
+    "INGRESS",
+    "NEXT",
+    "NOT_ECT",
+    "OWNER",
+    "POSITION",
+    "SIZE",
+    "TIME",
+    "Packets",
+]
+
+SIZE = 0
+"""Bytes, from Ethernet header to ICRC."""
+DSCP = 1
+FLOW = 2
+"""Which flow it is of, see ``Forwarding``."""
+DESTINATION = 3
+"""Node that it is for."""
+HOP = 4
+"""How many switches it has passed."""
+ECN = 5
+"""``NOT_ECT``, ``ECT`` or ``CE``."""
+INGRESS = 6
+"""Port that it has come in by, and that accounts for it; -1: none does."""
+CLASS = 7
+"""Traffic class at the switch that it is in."""
+EGRESS = 8
+"""Port that it leaves by."""
+NEXT = 9
+"""Slot behind it in a queue; -1: none."""
+TIME = 10
+"""For the owner: when it arrives."""
+OWNER = 11
+"""For the owner: which burst it belongs to."""
+POSITION = 12
+"""For the owner: and where in it."""
+FATE = 13
+"""What a fault of the wire does to it: a drop reason; 0: nothing."""
+CHOSEN = 14
+"""One more than the port that it is to leave by, if that is decided already."""
+
+NOT_ECT, ECT, CE = 0, 1, 3
+
+_FIELDS = 16
+_NEXT = NEXT
+_NONE = -1
+
+
+class Packets:
+    """The packets of all switches of a fabric.
+
+    Attributes:
+        cells: Their fields; another array after a call of ``take``.
+        in_use: How many slots are taken.
+    """
+
+    __slots__ = ("_free", "cells", "in_use")
+
+    def __init__(self, capacity: int = 256) -> None:
+        if capacity < 1:
+            raise ValueError(f"a capacity of {capacity} packets is not positive")
+        self.cells = array("q", bytes(8 * _FIELDS * capacity))
+        self.in_use = 0
+        self._free = _NONE
+        self._chain(0, capacity)
+
+    def _chain(self, first: int, end: int) -> None:
+        """Put the slots number *first* to *end* - 1 into the list of free ones."""
+        cells = self.cells
+        for number in range(end - 1, first - 1, -1):
+            cells[number * _FIELDS + _NEXT] = self._free
+            self._free = number * _FIELDS
+
+    def capacity(self) -> int:
+        """Return how many packets there is room for without growing."""
+        return len(self.cells) // _FIELDS
+
+    def take(self) -> int:
+        """Return the slot of a new packet, all of whose fields are 0."""
+        if self._free < 0:
+            self._grow()
+        slot = self._free
+        cells = self.cells
+        self._free = cells[slot + _NEXT]
+        for field in range(_FIELDS):
+            cells[slot + field] = 0
+        self.in_use += 1
+        return slot
+
+    def give_back(self, slot: int) -> None:
+        """Let go of a packet."""
+        self.cells[slot + _NEXT] = self._free
+        self._free = slot
+        self.in_use -= 1
+
+    def get(self, slot: int, field: int) -> int:
+        """Return a field of a packet."""
+        return self.cells[slot + field]
+
+    def put(self, slot: int, field: int, value: int) -> None:
+        """Set a field of a packet."""
+        self.cells[slot + field] = value
+
+    def _grow(self) -> None:
+        old = self.cells
+        count = len(old)
+        cells = array("q", bytes(8 * 2 * count))
+        for at in range(count):
+            cells[at] = old[at]
+        self.cells = cells
+        self._chain(count // _FIELDS, 2 * count // _FIELDS)

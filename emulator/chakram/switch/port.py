@@ -1,0 +1,393 @@
+# cython: annotation_typing=False, language_level=3, boundscheck=False
+# cython: wraparound=False, initializedcheck=False, cdivision=True
+"""One port: its eight queues, whose turn it is, what is paused and what was counted.
+
+A port is the end of a link at which packets leave for that link: of a switch, or of a
+host, whose packets wait here like those of a switch and are paused like them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.switch.packets import NEXT, SIZE
+from chakram.switch.settings import CLASSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.switch.buffer import Account
+    from chakram.switch.marking import Marker
+    from chakram.switch.packets import Packets
+    from chakram.switch.settings import WatchdogSettings
+
+__all__ = ["NEVER", "REASONS", "Port"]
+
+NEVER = (1 << 63) - 1
+"""The time of what has no time."""
+
+REASONS = 16
+"""Outcomes of a packet that a port counts."""
+
+_NEVER = NEVER
+_CLASSES = CLASSES
+_NEXT, _SIZE = NEXT, SIZE
+_NONE = -1
+_BIT_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
+_QUANTUM_BYTES = 4096
+
+
+class Port:
+    """One port; the model drives it.
+
+    Args:
+        number: In the whole fabric.
+        node: Number of the switch or host that it is of.
+        name: For reports.
+        rate_bps: 0: no limit.
+        peer: Number of the port at the other end of the link; -1: not known.
+        is_host: Whether it is of a host.
+        packets: Of the whole fabric.
+        weights: Shares of its classes; 0: strict priority.
+        nearest: Whether times on the wire are rounded to whole nanoseconds.
+    """
+
+    __slots__ = (
+        "_strict",
+        "_turn",
+        "_turn_is_new",
+        "cell_bytes",
+        "class_of_dscp",
+        "corrupted_share",
+        "cuts_through",
+        "deficits",
+        "drop_bytes",
+        "drop_packets",
+        "drops_by_reason",
+        "egress",
+        "forced",
+        "frame_bytes",
+        "free_ns",
+        "heads",
+        "ingress",
+        "is_host",
+        "is_lossy_wire",
+        "is_polled",
+        "is_up",
+        "lost_share",
+        "marked_packets",
+        "markers",
+        "name",
+        "nearest",
+        "node",
+        "number",
+        "packets",
+        "pause_classes",
+        "pause_ns",
+        "paused",
+        "paused_ns",
+        "paused_since_ns",
+        "paused_until_ns",
+        "peak_bytes",
+        "peer",
+        "pfc_received",
+        "pfc_sent",
+        "polled_packets",
+        "quanta_ns",
+        "quantums",
+        "queue_bytes",
+        "queue_packets",
+        "queued_bytes",
+        "rate_bps",
+        "received_bytes",
+        "received_packets",
+        "response_ns",
+        "rest",
+        "restored",
+        "sent_bytes",
+        "sent_packets",
+        "stormed",
+        "storms",
+        "stuck_ns",
+        "tails",
+        "waiting",
+        "watchdog",
+        "wire_number",
+        "wred_drops",
+        "xoff",
+        "xoff_epochs",
+    )
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        node: int,
+        name: str,
+        rate_bps: int,
+        peer: int,
+        is_host: bool,
+        packets: Packets,
+        weights: Sequence[int],
+        nearest: bool = False,
+    ) -> None:
+        self.number = number
+        self.node = node
+        self.name = name
+        self.rate_bps = rate_bps
+        self.peer = peer
+        self.is_host = is_host
+        self.is_up = True
+        self.packets = packets
+        self.nearest = nearest
+        self.cuts_through = False
+        self.cell_bytes = 1
+        self.class_of_dscp = [0] * 64
+        # The wire: when it is free, in whole nanoseconds and rate_bps-ths of one.
+        self.free_ns = 0
+        self.rest = 0
+        self.is_lossy_wire = False
+        self.lost_share = 0
+        self.corrupted_share = 0
+        self.wire_number = 0
+        # The queues.
+        self.heads = [-1] * 8
+        self.tails = [-1] * 8
+        self.queue_bytes = [0] * 8
+        self.queue_packets = [0] * 8
+        self.queued_bytes = 0
+        self.waiting = 0
+        self.ingress: list[Account] = []
+        self.egress: list[Account] = []
+        self.markers: list[Marker | None] = [None] * _CLASSES
+        # Whose turn it is.
+        self._strict = 0
+        self._turn = 0
+        self._turn_is_new = True
+        self.deficits = [0] * 8
+        self.quantums = [0] * 8
+        self._set_weights(weights)
+        # Pauses: what the peer has paused here, and what this port pauses there.
+        self.pause_classes = 0
+        self.quanta_ns = NEVER
+        self.frame_bytes = 60
+        self.response_ns = 0
+        self.paused = 0
+        self.paused_since_ns = [0] * 8
+        self.paused_until_ns = [0] * 8
+        self.pause_ns = [-1] * 8
+        self.paused_ns = [0] * 8
+        self.xoff = 0
+        self.xoff_epochs = [0] * 8
+        # The watchdog.
+        self.watchdog: WatchdogSettings | None = None
+        self.is_polled = False
+        self.polled_packets = [0] * 8
+        self.stuck_ns = [0] * 8
+        self.stormed = 0
+        self.forced = 0
+        # Counters.
+        self.received_packets = [0] * 8
+        self.received_bytes = [0] * 8
+        self.sent_packets = [0] * 8
+        self.sent_bytes = [0] * 8
+        self.drop_packets = [0] * 8
+        self.drop_bytes = [0] * 8
+        self.drops_by_reason = [0] * 16
+        self.marked_packets = [0] * 8
+        self.wred_drops = [0] * 8
+        self.pfc_received = [0] * 8
+        self.pfc_sent = [0] * 8
+        self.peak_bytes = [0] * 8
+        self.storms = [0] * 8
+        self.restored = [0] * 8
+
+    def _set_weights(self, weights: Sequence[int]) -> None:
+        least = min((weight for weight in weights if weight), default=1)
+        for number, weight in enumerate(weights):
+            if weight == 0:
+                self._strict |= 1 << number
+            # No turn is shorter than a packet of the usual size, and none longer than
+            # the weights make it.
+            self.quantums[number] = weight * _QUANTUM_BYTES // least
+
+    # Queues.
+
+    def push(self, klass: int, slot: int, size_bytes: int) -> None:
+        """Put a packet at the end of a queue."""
+        self.packets.cells[slot + _NEXT] = _NONE
+        tail = self.tails[klass]
+        if tail >= 0:
+            self.packets.cells[tail + _NEXT] = slot
+        else:
+            self.heads[klass] = slot
+            self.waiting |= 1 << klass
+        self.tails[klass] = slot
+        self.queue_packets[klass] += 1
+        self.queue_bytes[klass] += size_bytes
+        self.queued_bytes += size_bytes
+        if self.queue_bytes[klass] > self.peak_bytes[klass]:
+            self.peak_bytes[klass] = self.queue_bytes[klass]
+
+    def pop(self, klass: int) -> int:
+        """Take the first packet out of a queue that has one."""
+        slot = self.heads[klass]
+        size_bytes = self.packets.cells[slot + _SIZE]
+        after = self.packets.cells[slot + _NEXT]
+        self.heads[klass] = after
+        if after < 0:
+            self.tails[klass] = _NONE
+            self.waiting &= ~(1 << klass)
+        self.queue_packets[klass] -= 1
+        self.queue_bytes[klass] -= size_bytes
+        self.queued_bytes -= size_bytes
+        return slot
+
+    def ready(self) -> int:
+        """Return the classes, a bit each, that have a packet and are not paused."""
+        return self.waiting & ~(self.paused & ~self.forced)
+
+    def pick(self) -> int:
+        """Return the class that sends next, and count on it; -1: none may."""
+        ready = self.waiting & ~(self.paused & ~self.forced)
+        if ready == 0:
+            return _NONE
+        strict = ready & self._strict
+        if strict:
+            klass = _CLASSES - 1
+            while not strict >> klass & 1:
+                klass -= 1
+            return klass
+        klass = self._turn
+        if ready == 1 << klass:
+            # Nobody to share with: nobody saves up, and nobody owes.
+            self.deficits[klass] = 0
+            self._turn_is_new = True
+            return klass
+        while True:
+            if ready >> klass & 1:
+                if self._turn_is_new:
+                    self.deficits[klass] += self.quantums[klass]
+                    self._turn_is_new = False
+                size_bytes = self.packets.cells[self.heads[klass] + _SIZE]
+                if self.deficits[klass] >= size_bytes:
+                    self.deficits[klass] -= size_bytes
+                    self._turn = klass
+                    return klass
+            elif not self.waiting >> klass & 1:
+                self.deficits[klass] = 0
+            klass = (klass + 1) % _CLASSES
+            self._turn_is_new = True
+
+    def occupied(self, size_bytes: int) -> int:
+        """Return what a packet of so many bytes occupies of memory."""
+        if self.cell_bytes == 1:
+            return size_bytes
+        cells = (size_bytes + self.cell_bytes - 1) // self.cell_bytes
+        return cells * self.cell_bytes
+
+    # The wire.
+
+    def occupy(self, size_bytes: int, now_ns: int) -> int:
+        """Let the wire carry so much as soon as it is free; return when that is out."""
+        if now_ns > self.free_ns:
+            self.free_ns = now_ns
+            self.rest = 0
+        rate_bps = self.rate_bps
+        if rate_bps == 0:
+            return self.free_ns
+        if self.nearest:
+            self.free_ns += (size_bytes * _BIT_NS + rate_bps // 2) // rate_bps
+            return self.free_ns
+        # At 400 Gbit/s an ACK takes 1.24 ns: rounding each one would be a tenth.
+        work = size_bytes * _BIT_NS + self.rest
+        self.free_ns += work // rate_bps
+        self.rest = work % rate_bps
+        return self.free_ns + 1 if self.rest else self.free_ns
+
+    # Pauses.
+
+    def be_paused(self, klass: int, until_ns: int, now_ns: int) -> None:
+        """Let a class rest."""
+        bit = 1 << klass
+        self.pause_ns[klass] = now_ns
+        if not self.paused & bit:
+            self.paused |= bit
+            self.paused_since_ns[klass] = now_ns
+        self.paused_until_ns[klass] = until_ns
+
+    def be_resumed(self, klass: int, now_ns: int) -> None:
+        """Let a class go on."""
+        bit = 1 << klass
+        if self.paused & bit:
+            self.paused &= ~bit
+            self.paused_ns[klass] += now_ns - self.paused_since_ns[klass]
+
+    def is_paused(self, klass: int) -> bool:
+        """Tell whether a class rests."""
+        return bool(self.paused >> klass & 1)
+
+    def clear_peaks(self) -> None:
+        """Let the peaks of queues begin with what is there now."""
+        for klass in range(_CLASSES):
+            self.peak_bytes[klass] = self.queue_bytes[klass]
+
+    def counted(self, now_ns: int) -> dict[str, list[int]]:
+        """Return the counters, by what they count, each by class."""
+        paused_ns = list(self.paused_ns)
+        for klass in range(_CLASSES):
+            if self.paused >> klass & 1:
+                paused_ns[klass] += now_ns - self.paused_since_ns[klass]
+        return {
+            "received_packets": list(self.received_packets),
+            "received_bytes": list(self.received_bytes),
+            "sent_packets": list(self.sent_packets),
+            "sent_bytes": list(self.sent_bytes),
+            "drop_packets": list(self.drop_packets),
+            "drop_bytes": list(self.drop_bytes),
+            "drops_by_reason": list(self.drops_by_reason),
+            "marked_packets": list(self.marked_packets),
+            "wred_drops": list(self.wred_drops),
+            "pfc_received": list(self.pfc_received),
+            "pfc_sent": list(self.pfc_sent),
+            "paused_ns": paused_ns,
+            "queue_bytes": list(self.queue_bytes),
+            "queue_packets": list(self.queue_packets),
+            "peak_bytes": list(self.peak_bytes),
+            "storms": list(self.storms),
+            "restored": list(self.restored),
+        }
+
+    def slots(self, klass: int) -> list[int]:
+        """Return the packets of a queue, first to last."""
+        found: list[int] = []
+        slot = self.heads[klass]
+        while slot >= 0:
+            found.append(slot)
+            slot = self.packets.cells[slot + _NEXT]
+        return found
+
+    def check(self, now_ns: int) -> list[str]:
+        """Return what is wrong with it by itself."""
+        wrong: list[str] = []
+        total = 0
+        for klass in range(_CLASSES):
+            slots = self.slots(klass)
+            size_bytes = sum(self.packets.get(slot, _SIZE) for slot in slots)
+            total += size_bytes
+            if (len(slots), size_bytes) != (
+                self.queue_packets[klass],
+                self.queue_bytes[klass],
+            ):
+                wrong.append(
+                    f"{self.name} class {klass}: {len(slots)} packets of {size_bytes} "
+                    f"bytes wait, but {self.queue_packets[klass]} of "
+                    f"{self.queue_bytes[klass]} are counted"
+                )
+            if bool(slots) != bool(self.waiting >> klass & 1):
+                wrong.append(f"{self.name} class {klass}: waits, or not, unknown")
+            if self.paused >> klass & 1 and self.paused_until_ns[klass] < now_ns:
+                wrong.append(f"{self.name} class {klass}: its pause does not end")
+        if total != self.queued_bytes:
+            wrong.append(f"{self.name}: {total} bytes wait, not {self.queued_bytes}")
+        return wrong

@@ -1,0 +1,430 @@
+"""Reads the configuration of a SONiC switch: ``config_db.json``.
+
+What it says of buffers, WRED, queues, DSCPs, priority flow control and its watchdog
+becomes settings of the model; the rest is not looked at.  The model has one number for
+the traffic class, the queue, the priority group and the priority of a lossless class,
+as SONiC's own templates do; a configuration that maps them otherwise is refused.
+
+Source: the schema of SONiC's CONFIG_DB (sonic-swss, ``doc/swss-schema.md``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chakram.errors import ConfigError
+from chakram.switch.profiles import headroom_bytes
+from chakram.switch.settings import (
+    CLASSES,
+    NO_LIMIT_BYTES,
+    BufferLimit,
+    PauseSettings,
+    PoolSettings,
+    PortSettings,
+    SwitchSettings,
+    WatchdogSettings,
+    WredSettings,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chakram.switch.profiles import LinkEnd
+
+__all__ = ["port_names", "read_sonic"]
+
+_FREE = "no limit"
+_MTU = 9216
+_MS_NS = 10**6
+_MAX_PORTS = 1024
+_PROBABILITY = 100  # of WRED, in percent
+
+
+def port_names(tables: Mapping[str, Any], *, where: str) -> list[str]:
+    """Return the ports of a switch by name, in the order of their lanes.
+
+    Args:
+        tables: The parsed file.
+        where: Its name, for errors.
+
+    Raises:
+        ConfigError: If there is none.
+    """
+    ports = _table(tables, "PORT", where)
+
+    def lane(name: str) -> tuple[int, str]:
+        lanes = str(_row(ports, name, f"{where}: PORT").get("lanes", ""))
+        first = lanes.split(",")[0].strip()
+        return (int(first) if first.isdecimal() else _MAX_PORTS, name)
+
+    names = sorted(ports, key=lane)
+    if not names:
+        raise ConfigError(where, "has no PORT", "give a config_db.json of a switch")
+    if len(names) > _MAX_PORTS:
+        raise ConfigError(
+            f"{where}: PORT", f"has {len(names)} entries", f"at most {_MAX_PORTS}"
+        )
+    return names
+
+
+def read_sonic(
+    tables: Mapping[str, Any], ends: Sequence[LinkEnd], *, where: str
+) -> SwitchSettings:
+    """Return the settings of a switch whose first ports have these links.
+
+    Args:
+        tables: The parsed file.
+        ends: Of the links, in the order of `port_names`.
+        where: Name of the file, for errors.
+
+    Raises:
+        ConfigError: If something refers to what is not there, is out of range, or says
+            what the model does not know.
+    """
+    names = port_names(tables, where=where)
+    if len(names) < len(ends):
+        raise ConfigError(
+            f"{where}: PORT",
+            f"has {len(names)} entries for {len(ends)} links of the switch",
+            "use a configuration of a switch with as many ports",
+        )
+    reader = _Reader(tables, where)
+    ports = tuple(
+        reader.port(name, end)
+        for name, end in zip(names[: len(ends)], ends, strict=True)
+    )
+    return SwitchSettings(
+        pools=reader.pools(), ports=ports, class_of_dscp=reader.class_of_dscp(names[0])
+    )
+
+
+class _Reader:
+    """The tables of one file."""
+
+    def __init__(self, tables: Mapping[str, Any], where: str) -> None:
+        self._tables = tables
+        self._where = where
+        self._pools = {
+            name: PoolSettings(
+                name=name,
+                shared_bytes=self._number(row, "size", at, NO_LIMIT_BYTES),
+                headroom_bytes=self._number(row, "xoff", at, 0) or None,
+            )
+            for name, row, at in self._rows("BUFFER_POOL")
+        }
+        if _FREE in self._pools:
+            raise ConfigError(
+                f"{where}: BUFFER_POOL",
+                f"names a pool {_FREE!r}",
+                "choose another name",
+            )
+
+    def pools(self) -> tuple[PoolSettings, ...]:
+        return (*self._pools.values(), PoolSettings(name=_FREE))
+
+    def class_of_dscp(self, port: str) -> tuple[int, ...]:
+        """Return the class of each DSCP: its traffic class, and that one's queue."""
+        to_class = self._map(port, "dscp_to_tc_map", "DSCP_TO_TC_MAP", 64)
+        to_queue = self._map(port, "tc_to_queue_map", "TC_TO_QUEUE_MAP", CLASSES)
+        return tuple(
+            to_queue.get(each, each)
+            for each in (to_class.get(dscp, 0) for dscp in range(64))
+        )
+
+    def port(self, name: str, end: LinkEnd) -> PortSettings:
+        paused = self._paused(name)
+        self._check_priorities(name, paused)
+        ingress = self._limits("BUFFER_PG", name)
+        egress = self._limits("BUFFER_QUEUE", name)
+        free = BufferLimit(pool=_FREE)
+        incoming: list[BufferLimit] = []
+        for klass in range(CLASSES):
+            limit = ingress.get(klass, free)
+            if klass in paused and not limit.headroom_bytes:
+                limit = self._with_headroom(limit, end)
+            incoming.append(limit)
+        return PortSettings(
+            ingress=tuple(incoming),
+            egress=tuple(egress.get(klass, free) for klass in range(CLASSES)),
+            weights=self._weights(name),
+            wred=self._wred(name),
+            pause=PauseSettings(classes=paused),
+            watchdog=self._watchdog(name) if paused else None,
+        )
+
+    def _with_headroom(self, limit: BufferLimit, end: LinkEnd) -> BufferLimit:
+        """Return a limit with the headroom that its link needs.
+
+        A switch that computes buffers itself leaves it out of the file; one that shares
+        headroom lets a class have all of it.
+        """
+        pool = self._pools.get(limit.pool)
+        shared = pool.headroom_bytes if pool is not None else None
+        return BufferLimit(
+            pool=limit.pool,
+            reserved_bytes=limit.reserved_bytes,
+            alpha_shift=limit.alpha_shift,
+            static_bytes=limit.static_bytes,
+            headroom_bytes=shared or headroom_bytes(end, mtu=_MTU),
+            xon_bytes=limit.xon_bytes,
+            xon_offset_bytes=limit.xon_offset_bytes,
+        )
+
+    def _paused(self, port: str) -> tuple[int, ...]:
+        row, at = self._qos(port)
+        text = str(row.get("pfc_enable", "")).strip()
+        return tuple(
+            sorted(
+                self._class(each.strip(), f"{at}.pfc_enable")
+                for each in text.split(",")
+                if each.strip()
+            )
+        )
+
+    def _check_priorities(self, port: str, paused: tuple[int, ...]) -> None:
+        """Refuse maps that give a lossless class other numbers elsewhere."""
+        for key, table in (
+            ("tc_to_queue_map", "TC_TO_QUEUE_MAP"),
+            ("tc_to_pg_map", "TC_TO_PRIORITY_GROUP_MAP"),
+            ("pfc_to_pg_map", "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"),
+            ("pfc_to_queue_map", "MAP_PFC_PRIORITY_TO_QUEUE"),
+        ):
+            mapping = self._map(port, key, table, CLASSES)
+            for klass in paused:
+                if mapping.get(klass, klass) != klass:
+                    raise ConfigError(
+                        f"{self._where}: {table}",
+                        f"maps the lossless class {klass} to {mapping[klass]}",
+                        "the model has one number for both: map it to itself",
+                    )
+
+    def _limits(self, table: str, port: str) -> dict[int, BufferLimit]:
+        found: dict[int, BufferLimit] = {}
+        for name, row, at in self._rows(table):
+            ports, _, classes = name.partition("|")
+            if port not in ports.split(","):
+                continue
+            profile = _reference(row.get("profile"))
+            if profile is None or profile == "NULL":
+                continue
+            limit = self._limit(profile, at)
+            for klass in self._range(classes, at):
+                found[klass] = limit
+        return found
+
+    def _limit(self, profile: str, at: str) -> BufferLimit:
+        row, place = self._named("BUFFER_PROFILE", profile, f"{at}.profile")
+        pool = _reference(row.get("pool"))
+        if pool not in self._pools:
+            raise ConfigError(
+                f"{place}.pool", f"there is no pool {pool!r}", "see BUFFER_POOL"
+            )
+        alpha: int | None = None
+        if "dynamic_th" in row:
+            alpha = self._number(row, "dynamic_th", place, 0, lowest=-16, highest=16)
+        size = self._number(row, "size", place, 0)
+        xoff = self._number(row, "xoff", place, 0)
+        xon = self._number(row, "xon", place, 0)
+        # The size of a lossless profile is that of what it reserves and its headroom.
+        reserved = xon if xoff else size
+        return BufferLimit(
+            pool=pool,
+            reserved_bytes=reserved,
+            alpha_shift=alpha,
+            static_bytes=self._number(row, "static_th", place, NO_LIMIT_BYTES),
+            headroom_bytes=xoff,
+            xon_bytes=xon,
+            xon_offset_bytes=self._number(row, "xon_offset", place, 0),
+        )
+
+    def _weights(self, port: str) -> tuple[int, ...]:
+        weights = [1] * CLASSES
+        for klass, row, at in self._queue_rows(port):
+            name = _reference(row.get("scheduler"))
+            if name is None:
+                continue
+            scheduler, place = self._named("SCHEDULER", name, f"{at}.scheduler")
+            kind = str(scheduler.get("type", "DWRR")).upper()
+            if kind not in ("DWRR", "WRR", "STRICT"):
+                raise ConfigError(
+                    f"{place}.type", f"{kind!r} is not known", "DWRR, WRR or STRICT"
+                )
+            weights[klass] = (
+                0
+                if kind == "STRICT"
+                else self._number(scheduler, "weight", place, 1, lowest=1, highest=1000)
+            )
+        return tuple(weights)
+
+    def _wred(self, port: str) -> tuple[WredSettings | None, ...]:
+        found: list[WredSettings | None] = [None] * CLASSES
+        for klass, row, at in self._queue_rows(port):
+            name = _reference(row.get("wred_profile"))
+            if name is None:
+                continue
+            profile, place = self._named("WRED_PROFILE", name, f"{at}.wred_profile")
+            if str(profile.get("wred_green_enable", "true")).lower() != "true":
+                continue
+            if "green_min_threshold" not in profile:
+                continue
+            lowest = self._number(profile, "green_min_threshold", place, 0)
+            highest = self._number(profile, "green_max_threshold", place, lowest)
+            chance = self._number(
+                profile,
+                "green_drop_probability",
+                place,
+                _PROBABILITY,
+                highest=_PROBABILITY,
+            )
+            try:
+                found[klass] = WredSettings(
+                    kmin_bytes=lowest,
+                    kmax_bytes=highest,
+                    probability=chance / _PROBABILITY,
+                )
+            except ValueError as error:
+                raise ConfigError(place, str(error), "see its thresholds") from None
+        return tuple(found)
+
+    def _watchdog(self, port: str) -> WatchdogSettings | None:
+        rows = _table(self._tables, "PFC_WD", self._where)
+        if port not in rows:
+            return None
+        at = f"{self._where}: PFC_WD.{port}"
+        row = _row(rows, port, f"{self._where}: PFC_WD")
+        detection = self._number(row, "detection_time", at, 0)
+        if not detection:
+            return None
+        action = str(row.get("action", "drop")).lower()
+        if action not in ("drop", "forward", "alert"):
+            raise ConfigError(
+                f"{at}.action", f"{action!r} is not known", "drop, forward or alert"
+            )
+        common = (
+            _row(rows, "GLOBAL", f"{self._where}: PFC_WD") if "GLOBAL" in rows else {}
+        )
+        poll = self._number(
+            common, "POLL_INTERVAL", f"{self._where}: PFC_WD.GLOBAL", 100, lowest=1
+        )
+        restoration = self._number(row, "restoration_time", at, 2 * detection, lowest=1)
+        return WatchdogSettings(
+            detection_ns=detection * _MS_NS,
+            restoration_ns=restoration * _MS_NS,
+            action=action,  # type: ignore[arg-type]
+            poll_ns=poll * _MS_NS,
+        )
+
+    def _queue_rows(self, port: str) -> list[tuple[int, Mapping[str, Any], str]]:
+        found: list[tuple[int, Mapping[str, Any], str]] = []
+        for name, row, at in self._rows("QUEUE"):
+            ports, _, classes = name.partition("|")
+            if port in ports.split(","):
+                found += [(klass, row, at) for klass in self._range(classes, at)]
+        return found
+
+    def _qos(self, port: str) -> tuple[Mapping[str, Any], str]:
+        rows = _table(self._tables, "PORT_QOS_MAP", self._where)
+        at = f"{self._where}: PORT_QOS_MAP"
+        for name in rows:
+            if port in name.split(","):
+                return _row(rows, name, at), f"{at}.{name}"
+        if "global" in rows:
+            return _row(rows, "global", at), f"{at}.global"
+        return {}, at
+
+    def _map(self, port: str, key: str, table: str, values: int) -> dict[int, int]:
+        """Return a map of a port, or the only one that there is."""
+        rows = _table(self._tables, table, self._where)
+        row, _ = self._qos(port)
+        name = _reference(row.get(key))
+        if name is None:
+            if len(rows) != 1:
+                return {}
+            name = next(iter(rows))
+        mapping, at = self._named(table, name, f"{self._where}: PORT_QOS_MAP.{key}")
+        found: dict[int, int] = {}
+        for key_text, value in mapping.items():
+            text = str(key_text)
+            if not text.isdecimal() or int(text) >= values:
+                raise ConfigError(
+                    f"{at}.{text}", "is not a number of the map", f"0 to {values - 1}"
+                )
+            found[int(text)] = self._class(str(value), f"{at}.{text}")
+        return found
+
+    def _rows(self, table: str) -> list[tuple[str, Mapping[str, Any], str]]:
+        rows = _table(self._tables, table, self._where)
+        at = f"{self._where}: {table}"
+        return [(name, _row(rows, name, at), f"{at}.{name}") for name in rows]
+
+    def _named(self, table: str, name: str, at: str) -> tuple[Mapping[str, Any], str]:
+        rows = _table(self._tables, table, self._where)
+        if name not in rows:
+            raise ConfigError(at, f"refers to {table} {name!r}", "which is not there")
+        return _row(
+            rows, name, f"{self._where}: {table}"
+        ), f"{self._where}: {table}.{name}"
+
+    def _range(self, text: str, at: str) -> range:
+        first, dash, last = text.partition("-")
+        low = self._class(first, at)
+        high = self._class(last, at) if dash else low
+        if high < low:
+            raise ConfigError(at, f"{text!r} is no range of queues", "for example 3-4")
+        return range(low, high + 1)
+
+    def _class(self, text: str, at: str) -> int:
+        if text.isdecimal() and int(text) < CLASSES:
+            return int(text)
+        raise ConfigError(at, f"{text!r} is not a class", f"0 to {CLASSES - 1}")
+
+    def _number(
+        self,
+        row: Mapping[str, Any],
+        key: str,
+        at: str,
+        default: int,
+        *,
+        lowest: int = 0,
+        highest: int = NO_LIMIT_BYTES,
+    ) -> int:
+        """Return a number, which SONiC writes as a text."""
+        if key not in row:
+            return default
+        text = str(row[key]).strip()
+        digits = text[1:] if text.startswith("-") else text
+        if (
+            len(digits) > 20
+            or not (digits.isascii() and digits.isdecimal())
+            or not lowest <= int(text) <= highest
+        ):
+            raise ConfigError(
+                f"{at}.{key}",
+                f"{text[:40]!r} is not a number of {lowest}..{highest}",
+                "a whole number",
+            )
+        return int(text)
+
+
+def _reference(value: object) -> str | None:
+    """Return a name; older files write it as ``[TABLE|name]``."""
+    if value is None:
+        return None
+    text = str(value).strip()
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1].rpartition("|")[2]
+    return text
+
+
+def _table(tables: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where}: {name}", "is not a table", "an object of rows")
+    return table
+
+
+def _row(rows: Mapping[str, Any], name: str, at: str) -> Mapping[str, Any]:
+    row = rows.get(name, {})
+    if not isinstance(row, dict):
+        raise ConfigError(f"{at}.{name}", "is not a row", "an object of fields")
+    return row

@@ -1,0 +1,241 @@
+"""The switch model: profiles, counters, dependencies, cut-through, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chakram.switch.counters import clear_watermarks, port_counters
+from chakram.switch.dependencies import buffer_cycle, deadlock
+from chakram.switch.faults import LinkFault
+from chakram.switch.model import SwitchModel
+from chakram.switch.packets import CHOSEN, DESTINATION, DSCP, FLOW, SIZE
+from chakram.switch.port import NEVER
+from chakram.switch.profiles import LinkEnd, fifo, headroom_bytes, ns3, sonic
+from chakram.switch.settings import (
+    BufferLimit,
+    PauseSettings,
+    PoolSettings,
+    SwitchSettings,
+    WatchdogSettings,
+    WredSettings,
+)
+from chakram.switch.specs import PortSpec, SwitchSpec
+from tests.property.modelled_switches import DELAY_NS, GBIT, flow_to, ring, star
+
+FAST = LinkEnd(rate_bps=400 * GBIT, delay_ns=500)
+
+
+def test_ns3_has_the_limits_that_its_model_has() -> None:
+    settings = ns3([FAST] * 10, buffer_bytes=32 * 2**20)
+    limit = settings.ports[0].ingress[3]
+    assert limit.headroom_bytes == 75_000
+    assert limit.reserved_bytes == 4_096
+    assert limit.alpha_shift == -3
+    assert settings.pools[0].shared_bytes == 32 * 2**20 - 10 * (75_000 + 4_096)
+    assert settings.ports[0].pause.quanta is None
+
+
+def test_ns3_gives_ports_faster_than_hosts_more() -> None:
+    faster = LinkEnd(rate_bps=1600 * GBIT, delay_ns=500)
+    settings = ns3([FAST, faster])
+    shifts = [port.ingress[3].alpha_shift for port in settings.ports]
+    assert shifts == [-3, -1]
+
+
+def test_headroom_holds_what_is_under_way() -> None:
+    # Two packets, 25,000 bytes on the link each way, 2,560 for the answer, two frames.
+    assert (
+        headroom_bytes(FAST, mtu=9216) == -(-(18_432 + 50_000 + 2_680) // 1024) * 1024
+    )
+    assert headroom_bytes(FAST, mtu=9216, cell_bytes=254) > headroom_bytes(
+        FAST, mtu=9216
+    )
+
+
+@pytest.mark.parametrize("profile", [ns3, sonic])
+def test_a_buffer_without_room_is_refused(profile: object) -> None:
+    with pytest.raises(ValueError, match="has no room beside the headroom"):
+        profile([FAST] * 8, buffer_bytes=100_000)  # type: ignore[operator]
+
+
+def test_counters_have_the_names_of_sonic() -> None:
+    wires = star(2, lambda ends: sonic(ends, mtu=1100, buffer_bytes=10**6))
+    wires.model.pause(0, 3, NEVER, 0)
+    for _ in range(3):
+        wires.send(1, 1, 0)
+    wires.run(10_000)
+    counters = port_counters(wires.model.port(0), wires.now_ns)
+    assert counters["SAI_PORT_STAT_PFC_3_RX_PKTS"] == 1
+    assert counters["SAI_QUEUE_STAT_CURR_OCCUPANCY_BYTES:3"] == 3_000
+    assert counters["SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES:3"] == 3_000
+    assert counters["paused_ns:3"] == 10_000
+    incoming = port_counters(wires.model.port(1), wires.now_ns)
+    assert incoming["SAI_PORT_STAT_IF_IN_OCTETS"] == 3_000
+    assert incoming["SAI_INGRESS_PRIORITY_GROUP_STAT_SHARED_WATERMARK_BYTES:3"] == 3_000
+    wires.obey(0, 3, 0)
+    wires.run()
+    counters = port_counters(wires.model.port(0), wires.now_ns)
+    assert counters["SAI_QUEUE_STAT_PACKETS:3"] == 3
+    assert counters["SAI_QUEUE_STAT_WATERMARK_BYTES:3"] == 3_000
+    clear_watermarks(wires.model.port(0))
+    counters = port_counters(wires.model.port(0), wires.now_ns)
+    assert counters["SAI_QUEUE_STAT_WATERMARK_BYTES:3"] == 0
+    assert counters["SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES:3"] == 0
+
+
+def lossless(ends: list[LinkEnd]) -> SwitchSettings:
+    return sonic(ends, mtu=1100, buffer_bytes=120_000, classes=(3,))
+
+
+def test_a_ring_whose_traffic_goes_round_is_a_cycle_and_is_named() -> None:
+    wires, hops = ring(4, lossless)  # type: ignore[arg-type]
+    named = buffer_cycle(wires.model, next_hops=hops, destinations=range(4, 8))
+    assert sorted(named) == ["s0:next", "s1:next", "s2:next", "s3:next"]
+    followers = [*named[1:], named[0]]
+    for name, after in zip(named, followers, strict=True):
+        assert (int(name[1]) + 1) % 4 == int(after[1])
+
+
+def test_a_line_has_no_cycle() -> None:
+    wires, hops = ring(4, lossless, clockwise=False)  # type: ignore[arg-type]
+    assert buffer_cycle(wires.model, next_hops=hops, destinations=range(4, 8)) == ()
+
+
+def test_a_deadlock_is_found_and_named() -> None:
+    wires, _ = ring(3, lossless)  # type: ignore[arg-type]
+    flows = [flow_to(wires, host, (host + 2) % 3) for host in range(3)]
+    assert deadlock(wires.model, 3) == ()
+    for _ in range(400):
+        for host in range(3):
+            wires.send(host, 3 + (host + 2) % 3, flows[host])
+    wires.run(5_000_000)
+    named = deadlock(wires.model, 3)
+    assert sorted(named) == ["s0:next", "s1:next", "s2:next"]
+    assert wires.check() == []
+    assert len(wires.arrived) < wires.sent
+
+
+def test_a_packet_cuts_through_onto_an_idle_egress_no_faster() -> None:
+    wires = star(
+        3, lambda ends: replace(fifo(ends, queue_bytes=[None] * 3), cut_through=True)
+    )
+    model = wires.model
+    slot = model.packets.take()
+    for name, value in ((SIZE, 1000), (DSCP, 26), (FLOW, 0), (DESTINATION, 1)):
+        model.packets.put(slot, name, value)
+    assert model.cuts_through(1, slot, 0)
+    assert model.packets.get(slot, CHOSEN) == 1
+    model.set_rate(0, 20 * GBIT, 0)
+    assert not model.cuts_through(1, slot, 0)
+    model.set_rate(0, 5 * GBIT, 0)
+    assert model.cuts_through(1, slot, 0)
+    model.pause(0, 0, NEVER, 0)
+    assert not model.cuts_through(1, slot, 0)
+    model.pause(0, 0, 0, 0)
+    wires.send(2, 1, 0)
+    wires.run(800 + DELAY_NS + 1)
+    assert not model.cuts_through(1, slot, wires.now_ns)
+
+
+def test_a_rate_that_changes_leaves_the_packet_on_the_wire_alone() -> None:
+    wires = star(2, lambda ends: fifo(ends, queue_bytes=[None] * 2))
+    for _ in range(3):
+        wires.send(1, 1, 0)
+    wires.run(400)
+    wires.model.set_rate(3, GBIT, wires.now_ns)
+    wires.run()
+    sent = [time_ns for port, _, time_ns in wires.departures if port == 3]
+    assert sent == [0, 800, 8_800]
+
+
+def test_cells_are_accounted_whole() -> None:
+    wires = star(
+        2, lambda ends: replace(fifo(ends, queue_bytes=[1_000] * 2), cell_bytes=256)
+    )
+    wires.model.pause(0, 0, NEVER, 0)
+    for _ in range(4):
+        wires.send(1, 1, 0, size=260)
+    wires.run()
+    # 512 bytes each: a second one would need 1,024.
+    assert wires.model.waiting() == 1
+    assert wires.check() == []
+
+
+def test_shared_headroom_is_the_limit_of_all() -> None:
+    settings = SwitchSettings(
+        pools=(
+            PoolSettings(name="memory", shared_bytes=0, headroom_bytes=3_000),
+            PoolSettings(name="free"),
+        ),
+        ports=(
+            replace(
+                fifo([FAST], queue_bytes=[None]).ports[0],
+                ingress=(BufferLimit(pool="memory", headroom_bytes=2_000),) * 8,
+                egress=(BufferLimit(pool="free"),) * 8,
+                pause=PauseSettings(classes=(0,), quanta=None),
+            ),
+        )
+        * 3,
+        class_of_dscp=(0,) * 64,
+    )
+    wires = star(3, lambda _ends: settings)
+    wires.model.pause(0, 0, NEVER, 0)
+    for sender in (1, 2):
+        for _ in range(4):
+            wires.send(sender, 1, 0, dscp=26)
+    wires.run()
+    assert wires.check() == []
+    assert wires.model.pools[0].headroom_used_bytes == 3_000
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: BufferLimit(pool="p", alpha_shift=17), "out of range"),
+        (lambda: BufferLimit(pool="p", headroom_bytes=-1), "headroom_bytes of -1"),
+        (lambda: WredSettings(kmin_bytes=2, kmax_bytes=1, probability=1.0), "no range"),
+        (
+            lambda: WredSettings(kmin_bytes=1, kmax_bytes=1, probability=2.0),
+            "not a probability",
+        ),
+        (lambda: PauseSettings(classes=(8,)), "not all in 0..7"),
+        (lambda: PauseSettings(quanta=70_000), "not in 1..65535"),
+        (lambda: WatchdogSettings(detection_ns=0, restoration_ns=1), "positive"),
+        (
+            lambda: LinkFault(kind="loss", port=0, at_ns=0, until_ns=1),
+            "needs probability",
+        ),
+        (lambda: LinkFault(kind="down", port=0, at_ns=5, until_ns=5), "no time"),
+        (lambda: replace(fifo([FAST], queue_bytes=[1]), pools=()), "no pool"),
+        (
+            lambda: SwitchSpec(
+                name="s", settings=fifo([FAST], queue_bytes=[1]), ports=()
+            ),
+            "settings of 1 ports for 0",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make: object, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        make()  # type: ignore[operator]
+
+
+def test_peers_must_be_mutual() -> None:
+    settings = fifo([FAST, FAST], queue_bytes=[None] * 2)
+    with pytest.raises(ValueError, match="port 1 is not its peer"):
+        SwitchModel(
+            switches=[
+                SwitchSpec(
+                    name="s0",
+                    settings=settings,
+                    ports=(
+                        PortSpec(name="a", rate_bps=GBIT, peer=1),
+                        PortSpec(name="b", rate_bps=GBIT),
+                    ),
+                )
+            ],
+            next_hops=lambda _node, _destination: [0],
+            seed=1,
+        )
