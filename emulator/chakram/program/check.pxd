@@ -12,10 +12,10 @@ cdef long long _MOST_NS
 
 
 @cython.locals(found="long long", at="Py_ssize_t")
-cdef long long _largest(const unsigned int[::1] column) except -2
+cpdef long long largest(const unsigned int[::1] column) except -2
 
 @cython.locals(begin="long long", end="long long", at="Py_ssize_t")
-cdef bint _are_ends(const unsigned int[::1] column, long long total,
+cpdef bint are_ends(const unsigned int[::1] column, long long total,
                     long long longest) except -1
 
 @cython.locals(begin="Py_ssize_t", row="Py_ssize_t", edge="Py_ssize_t")
@@ -30,12 +30,6 @@ cdef _fill_edges(const unsigned int[::1] dependencies, const unsigned int[::1] e
 cdef _fill_nodes(const unsigned char[::1] kinds, const unsigned int[::1] targets,
                  const unsigned int[::1] numbers, const int[::1] bases,
                  int[::1] nodes, int first)
-
-@cython.locals(count="Py_ssize_t", edge="Py_ssize_t", nready="Py_ssize_t",
-               node="int", other="int")
-cdef _end_all(const int[::1] after, const int[::1] released,
-              const long long[::1] starts, int[::1] waits, int[::1] ready,
-              unsigned char[::1] ended)
 
 
 cdef class ColumnsCheck:

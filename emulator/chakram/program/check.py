@@ -22,7 +22,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import mismatch
 from chakram.collectives.uneven import matrix_bytes, passed_bytes, passed_pairs
 from chakram.program.columns import COLLECTIVE, COMPUTE, SEND
-from chakram.trace.column_index import grouped
+from chakram.trace.column_index import grouped, topological_order
 from chakram.trace.short_columns import NO_VALUE
 from chakram.units import LARGEST_SIZE_BYTES, LONGEST_TIME_NS
 
@@ -41,7 +41,6 @@ __all__ = [
     "ProgramChecks",
     "are_ends",
     "check_job",
-    "check_program",
     "largest",
 ]
 
@@ -54,18 +53,6 @@ _MOST_NS = LONGEST_TIME_NS
 
 def largest(column: Column) -> int:
     """Return the largest of unsigned 32-bit numbers, -1 if there are none."""
-    return _largest(column)
-
-
-def are_ends(column: Column, total: int, longest: int) -> bool:
-    """Say whether 32-bit numbers are ends of parts that have *total* entries in all.
-
-    No part may have more than *longest* of them.
-    """
-    return _are_ends(column, total, longest)
-
-
-def _largest(column: Column) -> int:
     found = _NOTHING
     for at in range(len(column)):
         if column[at] > found:
@@ -73,7 +60,11 @@ def _largest(column: Column) -> int:
     return found
 
 
-def _are_ends(column: Column, total: int, longest: int) -> bool:
+def are_ends(column: Column, total: int, longest: int) -> bool:
+    """Say whether 32-bit numbers are ends of parts that have *total* entries in all.
+
+    No part may have more than *longest* of them.
+    """
     begin = 0
     for at in range(len(column)):
         end = column[at]
@@ -253,7 +244,7 @@ def _has_cycle(dependencies: Column, ends: Column) -> bool:
     after = array("i", bytes(4 * len(dependencies)))
     before = array("i", bytes(4 * len(dependencies)))
     _fill_edges(dependencies, ends, array("i", range(len(ends))), before, after, 0)
-    return 0 in _ended(before, after, len(ends))
+    return any(_missing(before, after, len(ends)))
 
 
 def _looks_back(dependencies: Column, ends: Column) -> bool:
@@ -300,42 +291,10 @@ def _fill_nodes(
             nodes[row] = first + row
 
 
-def _ended(before: Column, after: Column, count: int) -> bytearray:
-    """Return by node whether all that it waits for ends."""
-    ended = bytearray(count)
-    released, starts = grouped(before, after, count)
-    waits = array("i", bytes(4 * count))
-    ready = array("i", bytes(4 * count))
-    _end_all(after, released, starts, waits, ready, ended)
-    return ended
-
-
-def _end_all(
-    after: Column,
-    released: Column,
-    starts: Column,
-    waits: Column,
-    ready: Column,
-    ended: bytearray,
-) -> None:
-    count = len(waits)
-    for edge in range(len(after)):
-        waits[after[edge]] += 1
-    nready = 0
-    for node in range(count):
-        if not waits[node]:
-            ready[nready] = node
-            nready += 1
-    while nready:
-        nready -= 1
-        node = ready[nready]
-        ended[node] = 1
-        for edge in range(starts[node], starts[node + 1]):
-            other = released[edge]
-            waits[other] -= 1
-            if not waits[other]:
-                ready[nready] = other
-                nready += 1
+def _missing(before: Column, after: Column, count: int) -> Column:
+    """Return by node how many of those that it waits for never end."""
+    nodes = array("Q", range(count))
+    return topological_order(nodes, *grouped(after, before, count))[1]
 
 
 class ProgramChecks:
@@ -376,11 +335,6 @@ class ProgramChecks:
         if check.has_cycle:
             problems.append(f"{whose}: dependencies form a cycle")
         return problems
-
-
-def check_program(program: RankProgram) -> list[str]:
-    """Return what is wrong with a program; an empty list if nothing is."""
-    return ProgramChecks().problems(program)
 
 
 def _wrong_groups(
@@ -640,13 +594,13 @@ def _check_end(
         ):
             before.append(nodes_of[source][send])
             after.append(nodes_of[destination][receive])
-    ended = _ended(before, after, count)
-    if 0 not in ended:
+    missing = _missing(before, after, count)
+    if not any(missing):
         return []
     return [
         f"rank {program.rank}: {program.columns.name(row)!r} (operation {row}) never "
         "ends"
         for program, nodes in zip(programs, nodes_of, strict=True)
         for row, node in enumerate(nodes)
-        if not ended[node]
+        if missing[node]
     ]

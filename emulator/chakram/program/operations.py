@@ -9,7 +9,7 @@ writes programs by hand.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.collectives.splits import Splits
 from chakram.program.column_writer import ColumnWriter
@@ -36,22 +36,31 @@ POINT_TO_POINT = "p2p"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveOperation:
-    """One collective of a process group.
+class _Operation:
+    """What all operations have.
 
-    ``number`` is k: with job, iteration and group it is the identity of the
-    collective on every member.  ``input_bytes`` is what this run moves (see
-    ``chakram.collectives.ops``), ``trace_bytes`` the same before ``size_scale``.
-    ``root`` is a position in the group.  ``dependencies`` are indices of operations.
-    ``splits`` are this rank's bytes of an all_to_all_v, as this run moves them, and
-    ``passed_bytes`` what it passes on for others (``chakram.collectives.uneven``);
-    nothing else has any. ``start_ns`` is when it started when the trace was recorded,
-    from the first start of its rank; None where nobody asked for it.
+    ``dependencies`` are indices of operations.  ``start_ns`` is when it started when
+    the trace was recorded, from the first start of its rank; None where nobody asked.
     """
 
     node_id: int | None
     name: str
     dependencies: tuple[int, ...]
+    start_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveOperation(_Operation):
+    """One collective of a process group.
+
+    ``number`` is k: with job, iteration and group it is the identity of the
+    collective on every member.  ``input_bytes`` is what this run moves (see
+    ``chakram.collectives.ops``), ``trace_bytes`` the same before ``size_scale``.
+    ``root`` is a position in the group.  ``splits`` are this rank's bytes of an
+    all_to_all_v, as this run moves them, and ``passed_bytes`` what it passes on for
+    others (``chakram.collectives.uneven``); nothing else has any.
+    """
+
     group: str
     number: int
     op: CollectiveOp
@@ -61,56 +70,43 @@ class CollectiveOperation:
     root: int = 0
     splits: Splits | None = None
     passed_bytes: tuple[int, ...] = ()
-    start_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendOperation:
+class SendOperation(_Operation):
     """One point-to-point message to rank ``peer``.
 
     ``number`` counts the messages from this rank to that peer in one iteration; it
     tells them apart at the receiver in whatever order they become ready.
     """
 
-    node_id: int | None
-    name: str
-    dependencies: tuple[int, ...]
     peer: int
     number: int
     tag: int
     size_bytes: int
     trace_bytes: int
-    start_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiveOperation:
+class ReceiveOperation(_Operation):
     """The other side of a ``SendOperation`` of rank ``peer``, with its number."""
 
-    node_id: int | None
-    name: str
-    dependencies: tuple[int, ...]
     peer: int
     number: int
     tag: int
     size_bytes: int
     trace_bytes: int
-    start_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeOperation:
+class ComputeOperation(_Operation):
     """A delay.  Those of one ``stream`` (None: the rank's own) do not overlap.
 
     A duration of 0 ends at once and takes no slot.
     """
 
-    node_id: int | None
-    name: str
-    dependencies: tuple[int, ...]
     duration_ns: int
     stream: int | None = None
-    start_ns: int | None = None
 
 
 Operation = CollectiveOperation | SendOperation | ReceiveOperation | ComputeOperation
@@ -156,49 +152,35 @@ class RankProgram:
     def operation(self, row: int) -> Operation:
         """Return one operation as an object."""
         columns = self.columns
-        node_id, name = columns.node_id(row), columns.name(row)
-        dependencies = tuple(columns.dependencies_of(row))
-        start_ns, kind = columns.start_ns(row), columns.kinds[row]
         amount, detail = columns.amounts[row], columns.details[row]
+        kind, target = columns.kinds[row], columns.targets[row]
+        common: dict[str, Any] = {
+            "node_id": columns.node_id(row),
+            "name": columns.name(row),
+            "dependencies": tuple(columns.dependencies_of(row)),
+            "start_ns": columns.start_ns(row),
+        }
         if kind == COMPUTE:
-            return ComputeOperation(
-                node_id=node_id,
-                name=name,
-                dependencies=dependencies,
-                duration_ns=amount,
-                stream=None if detail == NO_VALUE else detail,
-                start_ns=start_ns,
-            )
+            stream = None if detail == NO_VALUE else detail
+            return ComputeOperation(duration_ns=amount, stream=stream, **common)
+        common["number"] = columns.numbers[row]
+        common["trace_bytes"] = columns.trace_bytes[row]
         if kind == COLLECTIVE:
             op, algorithm = columns.all_algorithms[columns.algorithms[row]]
             place = columns.split(row)
-            own = (None, ()) if place is None else self.splits[place]
+            splits, passed = (None, ()) if place is None else self.splits[place]
             return CollectiveOperation(
-                node_id=node_id,
-                name=name,
-                dependencies=dependencies,
-                group=self.groups[columns.targets[row]].name,
-                number=columns.numbers[row],
+                group=self.groups[target].name,
                 op=op,
                 algorithm=algorithm,
                 input_bytes=amount,
-                trace_bytes=columns.trace_bytes[row],
                 root=detail,
-                splits=own[0],
-                passed_bytes=own[1],
-                start_ns=start_ns,
+                splits=splits,
+                passed_bytes=passed,
+                **common,
             )
-        of_kind = SendOperation if kind == SEND else ReceiveOperation
-        return of_kind(
-            node_id=node_id,
-            name=name,
-            dependencies=dependencies,
-            peer=self.peers[columns.targets[row]],
-            number=columns.numbers[row],
-            tag=detail,
-            size_bytes=amount,
-            trace_bytes=columns.trace_bytes[row],
-            start_ns=start_ns,
+        return (SendOperation if kind == SEND else ReceiveOperation)(
+            peer=self.peers[target], tag=detail, size_bytes=amount, **common
         )
 
 

@@ -15,7 +15,7 @@ from chakram.preflight.flows import JOB, Figures, measurement, read_flows
 from chakram.preflight.outcome import Measured, expected_bps, report_of
 from chakram.preflight.rounds import all_rounds, shifted
 from chakram.preflight.settings import PreflightSettings
-from chakram.program.check import check_program
+from chakram.program.check import ProgramChecks
 from tests.unit.preflight.ports import MBIT, TRANSPORT, ports
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def simulated(
 ) -> tuple[dict[tuple[int, int], Figures], dict[tuple[int, int], Figures]]:
     """Return what is measured over a star whose host *slow* has a tenth of the rate."""
     for program in programs.programs:
-        assert check_program(program) == []
+        assert ProgramChecks().problems(program) == []
     star = single_switch(COUNT, 100 * MBIT, host_delay_ns=DELAY_NS)
     links = tuple(
         replace(link, rate_bps=10 * MBIT)

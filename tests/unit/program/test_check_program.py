@@ -9,7 +9,7 @@ import pytest
 from chakram.collectives.groups import ProcessGroup
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
-from chakram.program.check import check_program
+from chakram.program.check import ProgramChecks
 from chakram.program.operations import (
     CollectiveOperation,
     ComputeOperation,
@@ -64,7 +64,9 @@ def wait(*dependencies: int, duration_ns: int = 1) -> ComputeOperation:
 
 
 def problems(*operations) -> list[str]:
-    return check_program(program_of(operations, job="j", rank=0, groups=GROUPS))
+    return ProgramChecks().problems(
+        program_of(operations, job="j", rank=0, groups=GROUPS)
+    )
 
 
 def test_a_sound_program_has_no_problems() -> None:
@@ -119,13 +121,16 @@ def test_places_that_are_not_there_are_found() -> None:
         rank=0,
         groups=GROUPS,
     )
-    assert check_program(sound) == []
+    assert ProgramChecks().problems(sound) == []
     for fields, wanted in (
         ({"groups": ()}, "operation 0: unknown process group: 0 of 0"),
         ({"peers": ()}, "operation 1: peer 0 of 0"),
         ({"splits": ()}, "operation 2: splits 0, not 0, of 0"),
     ):
-        assert any(wanted in text for text in check_program(replace(sound, **fields)))
+        assert any(
+            wanted in text
+            for text in ProgramChecks().problems(replace(sound, **fields))
+        )
 
 
 def test_operations_of_groups_that_are_not_there_make_no_program() -> None:

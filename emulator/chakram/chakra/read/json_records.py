@@ -83,7 +83,7 @@ def jsonizer_records(
     first = True
     for offset, message in JsonScanner(chunks, source=source).values():
         where = f"{source}: offset {offset}"
-        members = _members(message, where)
+        members = members_of(message, where)
         if old := _OLD_KEYS & members.keys():
             raise UnsupportedTrace(
                 where,
@@ -105,10 +105,10 @@ def feeder_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, 
     scanner = JsonScanner(chunks, source=source)
     for offset, node in scanner.elements("workload_graph"):
         where = f"{source}: offset {offset}"
-        members = _members(node, where)
+        members = members_of(node, where)
         yield (
             offset,
-            _encode(
+            encode(
                 where,
                 node_id=_required(members, "Id", where),
                 name=members.get("Name", ""),
@@ -131,7 +131,7 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
     scanner = JsonScanner(chunks, source=source)
     for offset, node in scanner.elements("nodes"):
         where = f"{source}: offset {offset}"
-        members = _members(node, where)
+        members = members_of(node, where)
         word = _required(members, "node_type", where)
         if not isinstance(word, str) or word not in _STAGE_TYPES:
             raise GarbageTrace(
@@ -144,7 +144,7 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
             attributes["comm_type"] = _stage_collective(members["comm_type"], where)
         yield (
             offset,
-            _encode(
+            encode(
                 where,
                 node_id=_required(members, "id", where),
                 name=members.get("name", ""),
@@ -157,7 +157,12 @@ def stage_records(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, b
         )
 
 
-def _members(value: Any, where: str) -> dict[str, Any]:
+def members_of(value: Any, where: str) -> dict[str, Any]:
+    """Return the members of a node.
+
+    Raises:
+        GarbageTrace: At *where*, if it is none.
+    """
     if not isinstance(value, dict):
         raise GarbageTrace(
             where, f"there is {value!r:.40} instead of a node", "is the file complete?"
@@ -207,7 +212,7 @@ def _whole(number: Any) -> Any:
     return int(number) if isinstance(number, float) and abs(number) < 2**63 else number
 
 
-def _encode(where: str, **fields: Any) -> bytes:
+def encode(where: str, **fields: Any) -> bytes:
     """Return the record of a node.
 
     Raises:

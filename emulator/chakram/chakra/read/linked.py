@@ -25,9 +25,9 @@ from chakram.chakra.et_messages import (
     Metadata,
     NodeType,
     encode_metadata,
-    encode_node,
 )
 from chakram.chakra.read.groups import RECORD, is_process_group_init
+from chakram.chakra.read.json_records import encode, members_of
 from chakram.chakra.read.json_scan import JsonScanner
 from chakram.errors import GarbageTrace
 
@@ -129,7 +129,6 @@ def _order(root: _Node) -> None:
 def _record(
     node: _Node, nodes: Mapping[int, _Node], dropped: set[int], source: str
 ) -> bytes:
-    where = f"{source}: offset {node.offset}"
     node_type = NodeType.COMP
     attributes = {"is_cpu_op": not node.on_gpu, **node.attributes}
     if not node.on_gpu and is_process_group_init(node.name):
@@ -141,24 +140,18 @@ def _record(
             if comm_type is not None:
                 attributes["comm_type"] = int(comm_type)
         attributes["comm_size"] = node.size_bytes
-    try:
-        return encode_node(
-            node_id=node.node_id,
-            name=node.name,
-            node_type=node_type,
-            data_deps=[
-                each for each in dict.fromkeys(node.data) if each not in dropped
-            ],
-            ctrl_deps=[node.parent],
-            start_time_micros=node.start_us,
-            duration_micros=node.duration_us,
-            attributes=attributes,
-            input_values=node.input_values,
-        )
-    except (TypeError, ValueError) as error:
-        raise GarbageTrace(
-            where, f"a node has a wrong value: {str(error)[:120]}", "is it damaged?"
-        ) from error
+    return encode(
+        f"{source}: offset {node.offset}",
+        node_id=node.node_id,
+        name=node.name,
+        node_type=node_type,
+        data_deps=[each for each in dict.fromkeys(node.data) if each not in dropped],
+        ctrl_deps=[node.parent],
+        start_time_micros=node.start_us,
+        duration_micros=node.duration_us,
+        attributes=attributes,
+        input_values=node.input_values,
+    )
 
 
 def _send_receive(
@@ -175,11 +168,8 @@ def _send_receive(
     return NodeType.COMM_COLL, None
 
 
-def _node(raw: Any, offset: int, where: str) -> _Node:
-    if not isinstance(raw, dict):
-        raise GarbageTrace(
-            where, f"there is {raw!r:.40} instead of a node", "is the file complete?"
-        )
+def _node(value: Any, offset: int, where: str) -> _Node:
+    raw = members_of(value, where)
     inputs = raw.get("inputs")
     values = inputs.get("values") if isinstance(inputs, dict) else inputs
     name = raw.get("name")

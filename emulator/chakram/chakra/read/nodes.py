@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from chakram.chakra.et_messages import NodeType, attribute_values
+from chakram.chakra.et_messages import CollectiveType, NodeType, attribute_values
 from chakram.chakra.read.groups import ALL_RANKS_NAMES, inline_group, normal_name
 from chakram.chakra.read.involved import all_involved, part_of_group
 from chakram.chakra.read.options import WarningKind
@@ -24,18 +24,9 @@ if TYPE_CHECKING:
     from chakram.chakra.et_messages import AttributeValue, Node
     from chakram.chakra.read.involved import GroupPart
 
+# REDUCE_SCATTER_BLOCK has equal parts, as has every reduce-scatter here.
 COLLECTIVE_OPS: Final[Mapping[int, CollectiveOp]] = {
-    0: CollectiveOp.ALL_REDUCE,
-    1: CollectiveOp.REDUCE,
-    2: CollectiveOp.ALL_GATHER,
-    3: CollectiveOp.GATHER,
-    4: CollectiveOp.SCATTER,
-    5: CollectiveOp.BROADCAST,
-    6: CollectiveOp.ALL_TO_ALL,
-    7: CollectiveOp.REDUCE_SCATTER,
-    # REDUCE_SCATTER_BLOCK has equal parts, as has every reduce-scatter here.
-    8: CollectiveOp.REDUCE_SCATTER,
-    9: CollectiveOp.BARRIER,
+    each: CollectiveOp[each.name.removesuffix("_BLOCK")] for each in CollectiveType
 }
 
 Oddity: TypeAlias = tuple[WarningKind, str]

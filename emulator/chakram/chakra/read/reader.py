@@ -23,7 +23,7 @@ from chakram.chakra.read.json_records import (
 from chakram.chakra.read.linked import linked_records
 from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.pytorch.kineto import Profile, read_profile
-from chakram.chakra.read.pytorch.reader import read_host_trace
+from chakram.chakra.read.pytorch.reader import HostTrace
 from chakram.chakra.read.pytorch.unnamed import infer_groups
 from chakram.errors import GarbageTrace, TruncatedTrace, UnsupportedTrace
 
@@ -144,7 +144,7 @@ def open_stream(
     form, chunks = _recognised(_plain(_chunks(stream), source))
     if form is Form.PYTORCH_HOST:
         profile = None if profile_of is None else profile_of(rank)
-        host = read_host_trace(
+        host = HostTrace(
             _hashed(chunks, digest),
             rank=rank,
             source=source,

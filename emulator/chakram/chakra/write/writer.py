@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.et_messages import (
     SCHEMA_VERSION,
+    CollectiveType,
     Metadata,
     NodeType,
     encode_metadata,
@@ -17,7 +18,6 @@ from chakram.chakra.read.nodes import LABEL_TIME, RECEIVED_SPLITS, SENT_SPLITS
 from chakram.chakra.shown_names import shown_name
 from chakram.chakra.write.new_set import GROUP_FILE, new_trace_set
 from chakram.collectives.groups import WORLD
-from chakram.collectives.ops import CollectiveOp
 from chakram.trace.node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
@@ -39,18 +39,6 @@ _NODE_TYPES: Final[Mapping[NodeKind, NodeType]] = {
     NodeKind.RECEIVE: NodeType.COMM_RECV,
     # ASTRA-sim aborts at a metadata node; a computation of nothing ends at once, too.
     NodeKind.PASS: NodeType.COMP,
-}
-_COMM_TYPES: Final[Mapping[CollectiveOp, int]] = {
-    CollectiveOp.ALL_REDUCE: 0,
-    CollectiveOp.REDUCE: 1,
-    CollectiveOp.ALL_GATHER: 2,
-    CollectiveOp.GATHER: 3,
-    CollectiveOp.SCATTER: 4,
-    CollectiveOp.BROADCAST: 5,
-    CollectiveOp.ALL_TO_ALL: 6,
-    CollectiveOp.ALL_TO_ALL_V: 6,
-    CollectiveOp.REDUCE_SCATTER: 7,
-    CollectiveOp.BARRIER: 9,
 }
 
 
@@ -113,10 +101,10 @@ def _attributes(node: TraceNode) -> dict[str, AttributeValue]:
     elif node.kind is NodeKind.RECEIVE:
         values["comm_src"] = node.peer
     elif node.kind is NodeKind.COLLECTIVE:
-        number = None if node.op is None else _COMM_TYPES.get(node.op)
-        if number is None:
+        name = "" if node.op is None else node.op.name.removesuffix("_V")
+        if name not in CollectiveType.__members__:
             raise ValueError(f"node {node.node_id}: the schema has no {node.op}")
-        values["comm_type"] = number
+        values["comm_type"] = int(CollectiveType[name])
         if node.splits is not None:
             values[SENT_SPLITS], values[RECEIVED_SPLITS] = node.splits
     on_cpu = node.stream == CPU_STREAM

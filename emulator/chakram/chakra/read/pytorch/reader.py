@@ -7,14 +7,13 @@ communication, and the profile, not the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.et_messages import Metadata
 from chakram.chakra.read.decode import RankTrace
 from chakram.chakra.read.groups import RECORD, InitialGroup, initial_groups
 from chakram.chakra.read.json_scan import JsonScanner
-from chakram.chakra.read.options import ReadOptions, TraceWarning, WarningKind
+from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.producers import Producer
 from chakram.chakra.read.pytorch.graph import HostGraph, Work
 from chakram.chakra.read.pytorch.groups import GroupFinder, Transfer
@@ -32,43 +31,20 @@ from chakram.chakra.read.pytorch.operations import (
     from_record,
 )
 from chakram.chakra.read.pytorch.waits import waits_shown
+from chakram.chakra.read.warnings import WarningLog
 from chakram.errors import TraceError, UnsupportedTrace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from chakram.chakra.read.pytorch.kineto import Profile
-    from chakram.chakra.read.pytorch.unnamed import RankOperations
     from chakram.trace.graph import TraceGraph
 
 _LONGEST_NAME = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HostTrace:
-    """What one file holds, before the groups of all its operations are known.
-
-    Attributes:
-        unnamed: The operations whose groups have to be inferred, with those of other
-            ranks; None: there are none.
-        finish: Gives the trace, from the names of the groups of *unnamed*.  To be
-            called once.
-    """
-
-    unnamed: RankOperations | None
-    finish: Callable[[Sequence[str]], RankTrace]
-
-
-def read_host_trace(
-    chunks: Iterable[bytes],
-    *,
-    rank: int,
-    source: str,
-    options: ReadOptions,
-    zero_is_a_group: bool = False,
-    profile: Profile | None = None,
-) -> HostTrace:
-    """Return the trace of one rank, whose operations may still lack their groups.
+    """The trace of one rank, whose operations may still lack their groups.
 
     Args:
         chunks: The bytes of the file.
@@ -79,22 +55,17 @@ def read_host_trace(
         zero_is_a_group: Whether a group file defines a group ``0``.
         profile: What the profile of that rank says; without it nothing takes time.
 
+    Attributes:
+        unnamed: The operations whose groups have to be inferred, with those of other
+            ranks; None: there are none.
+
     Raises:
         TraceError: If the file is damaged, or contradicts itself.
     """
-    reader = _Reader(
-        rank=rank,
-        source=source,
-        options=options,
-        zero_is_a_group=zero_is_a_group,
-        profile=profile,
-    )
-    return reader.read(chunks)
 
-
-class _Reader:
     def __init__(
         self,
+        chunks: Iterable[bytes],
         *,
         rank: int,
         source: str,
@@ -105,7 +76,6 @@ class _Reader:
         self._rank = rank
         self._source = source
         self._options = options
-        self._zero_is_a_group = zero_is_a_group
         self._profile = profile
         self._records: list[HostNode] = []
         self._dispatched: list[HostNode] = []
@@ -113,9 +83,20 @@ class _Reader:
         self._first_label: str | None = None
         self._work: list[Work] = []
         self._initial: list[InitialGroup] = []
-        self._warnings: dict[WarningKind, TraceWarning] = {}
+        self._noticed = WarningLog(rank=rank, uncorrected=())
+        self._schema = self._read(chunks)
+        self._groups = GroupFinder(
+            rank=rank,
+            initial=self._initial,
+            unnamed_groups=options.unnamed_groups,
+            zero_is_a_group=zero_is_a_group,
+            profile=profile,
+        )
+        self._transfers = self._found_transfers()
+        self.unnamed = self._groups.open_operations(self._transfers)
 
-    def read(self, chunks: Iterable[bytes]) -> HostTrace:
+    def _read(self, chunks: Iterable[bytes]) -> str:
+        """Sort all nodes in; return the schema."""
         scanner = JsonScanner(chunks, source=self._source)
         for number, (offset, raw) in enumerate(scanner.elements("nodes")):
             if number == self._options.node_limit:
@@ -132,37 +113,23 @@ class _Reader:
                 f"this is a PyTorch execution trace of schema {schema!r}",
                 "1.0.1 to 1.1.1 are read",
             )
-        groups = GroupFinder(
-            rank=self._rank,
-            initial=self._initial,
-            unnamed_groups=self._options.unnamed_groups,
-            zero_is_a_group=self._zero_is_a_group,
-            profile=self._profile,
-        )
         self._check_process(scanner.members.get("pid"))
-        transfers = self._transfers()
+        return schema
 
-        def finish(inferred: Sequence[str]) -> RankTrace:
-            return self._finished(schema, groups, transfers, inferred)
-
-        return HostTrace(unnamed=groups.open_operations(transfers), finish=finish)
-
-    def _finished(
-        self,
-        schema: str,
-        groups: GroupFinder,
-        transfers: Sequence[Transfer],
-        inferred: Sequence[str],
-    ) -> RankTrace:
+    def finish(self, inferred: Sequence[str]) -> RankTrace:
+        """Return the trace, from the names of the groups of *unnamed*; once only."""
+        groups, transfers = self._groups, self._transfers
         graph = self._build(transfers, groups, inferred)
         self._say_what_takes_no_time()
         for kind, where, found in groups.warnings:
-            self._warn(kind, where, found)
+            self._noticed.warn(kind, where, found)
         if not len(graph):
-            self._warn(WarningKind.NO_NODES, self._source, "the rank has nothing to do")
+            self._noticed.warn(
+                WarningKind.NO_NODES, self._source, "the rank has nothing to do"
+            )
         return RankTrace(
             graph=graph,
-            metadata=Metadata(attributes={"schema": schema}),
+            metadata=Metadata(attributes={"schema": self._schema}),
             producer=Producer.PYTORCH_HOST,
             groups=groups.members,
             purposes={each.name: each.purpose for each in self._initial},
@@ -173,7 +140,7 @@ class _Reader:
                 ),
                 default=0,
             ),
-            warnings=tuple(self._warnings.values()),
+            warnings=self._noticed.warnings(),
         )
 
     def _take(self, offset: int, raw: Any) -> None:
@@ -237,7 +204,7 @@ class _Reader:
                 "a profile must have the number of its rank in its name",
             )
 
-    def _transfers(self) -> list[Transfer]:
+    def _found_transfers(self) -> list[Transfer]:
         """Return what is transferred and waited for, one item each, in order of ids."""
         found: list[tuple[HostNode, Communication, tuple[int, ...]]] = []
         callers = {node.node_id: node for node in self._dispatched}
@@ -331,7 +298,7 @@ class _Reader:
         nodes = {each.node.node_id: each.node for each in transfers}
         for ended in waits.values():
             for each in ended:
-                self._warn(
+                self._noticed.warn(
                     WarningKind.WAIT_INFERRED,
                     nodes[each].where,
                     "is asynchronous and nothing records a wait for it; by the profile "
@@ -342,14 +309,14 @@ class _Reader:
     def _say_what_takes_no_time(self) -> None:
         profile = self._profile
         if profile is None:
-            self._warn(
+            self._noticed.warn(
                 WarningKind.NO_TIMES,
                 self._source,
                 "a host trace has no times, so computation takes none; the profile of "
                 "the run has them (kineto)",
             )
         elif not profile.has_ids:
-            self._warn(
+            self._noticed.warn(
                 WarningKind.NO_TIMES,
                 profile.source,
                 "its events have no 'Record function id', so computation takes no "
@@ -357,16 +324,8 @@ class _Reader:
             )
 
     def _unknown(self, node: HostNode) -> None:
-        self._warn(
+        self._noticed.warn(
             WarningKind.UNKNOWN_COMMUNICATION,
             node.where,
             "is communication of a kind that is not known; it is left out",
-        )
-
-    def _warn(self, kind: WarningKind, where: str, found: str) -> None:
-        first = self._warnings.get(kind)
-        self._warnings[kind] = (
-            TraceWarning(kind=kind, rank=self._rank, where=where, found=found)
-            if first is None
-            else replace(first, count=first.count + 1)
         )
