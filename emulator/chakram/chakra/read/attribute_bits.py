@@ -1,25 +1,35 @@
-"""Attributes of nodes that count, one bit each."""
+"""Attributes of nodes that count, by number; a bit each says that one is there."""
 
 from __future__ import annotations
 
-HAS_OPS = 1
-HAS_TENSOR = 2
-HAS_STREAM = 4
-HAS_TYPE = 8
-HAS_SIZE = 16
-HAS_SOURCE = 32
-HAS_DESTINATION = 64
-HAS_TAG = 128
-HAS_GROUP = 256
-HAS_GROUP_NUMBER = 512
-HAS_ON_CPU = 1024
-HAS_RANKS = 2048
-HAS_ROOT = 4096
-HAS_SPLITS = 8192
-HAS_GROUP_SIZE = 16384
-HAS_GROUP_COUNT = 32768
-HAS_INVOLVED = 65536
-HAS_LABEL = 131072
+ATTRIBUTES = (
+    # What has to be an integer.
+    b"num_ops",
+    b"tensor_size",
+    b"stream",
+    b"comm_type",
+    b"comm_size",
+    b"comm_src",
+    b"comm_dst",
+    b"comm_tag",
+    b"comm_group",
+    b"is_cpu_op",
+    b"pg_name",
+    b"involved_dim",
+    # Of these two only counts that they are there, and not twice.
+    b"group_size",
+    b"group_count",
+    # With any of these a node is not plain.
+    b"ranks",
+    b"root",
+    b"in_split_sizes",
+    b"out_split_sizes",
+    b"label_duration_micros",
+)
+OPS, TENSOR, STREAM, TYPE, SIZE, SOURCE, DESTINATION, TAG = range(8)
+GROUP_NUMBER, ON_CPU, GROUP, INVOLVED = range(8, 12)
+FIRST_ODD = ATTRIBUTES.index(b"ranks")
 
-OF_COMPUTE = HAS_OPS | HAS_TENSOR | HAS_STREAM | HAS_ON_CPU | HAS_LABEL
-OF_COMMUNICATION = 0x1FFFF & ~HAS_OPS
+_LABEL = len(ATTRIBUTES) - 1
+OF_COMPUTE = 1 << OPS | 1 << TENSOR | 1 << STREAM | 1 << ON_CPU | 1 << _LABEL
+OF_COMMUNICATION = (1 << _LABEL) - 1 & ~(1 << OPS)

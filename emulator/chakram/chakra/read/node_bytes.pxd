@@ -2,24 +2,9 @@
 
 cimport cython
 
-cdef int HAS_OPS
-cdef int HAS_TENSOR
-cdef int HAS_STREAM
-cdef int HAS_TYPE
-cdef int HAS_SIZE
-cdef int HAS_SOURCE
-cdef int HAS_DESTINATION
-cdef int HAS_TAG
-cdef int HAS_GROUP
-cdef int HAS_GROUP_NUMBER
-cdef int HAS_ON_CPU
-cdef int HAS_RANKS
-cdef int HAS_ROOT
-cdef int HAS_SPLITS
-cdef int HAS_GROUP_SIZE
-cdef int HAS_GROUP_COUNT
-cdef int HAS_INVOLVED
-cdef int HAS_LABEL
+cdef int FIRST_ODD, GROUP, GROUP_NUMBER, INVOLVED, ON_CPU
+cdef int _COUNT
+cdef int _WIDTH
 cdef int _EDGES
 cdef long long _NO_VALUE
 cdef int _NOWHERE
@@ -58,17 +43,10 @@ cdef class NodeBytes:
     cdef Py_ssize_t _group_end
     cdef int _seen
     cdef int _odd
-    cdef long long _ops_count
-    cdef long long _tensor_size
-    cdef long long _stream
-    cdef long long _stated_stream
-    cdef long long _on_cpu
-    cdef long long _comm_type
-    cdef long long _comm_size
-    cdef long long _source
-    cdef long long _destination
-    cdef long long _tag
-    cdef long long _group_id
+    # By number of an attribute: its value, and the length of its name; all the names.
+    cdef long long[::1] _numbers
+    cdef const unsigned char[::1] _lengths
+    cdef const unsigned char[::1] _names_of
 
     @cython.locals(tag="unsigned long long", field="unsigned long long",
                    wire_type="int", value="unsigned long long", at="Py_ssize_t",
@@ -88,7 +66,7 @@ cdef class NodeBytes:
                    value_end="Py_ssize_t", arm="int", number="unsigned long long",
                    tag="unsigned long long", field="int", wire_type="int",
                    length="unsigned long long", at="Py_ssize_t",
-                   left="unsigned long long", end="Py_ssize_t", bit="int")
+                   left="unsigned long long", end="Py_ssize_t", which="int", bit="int")
     @cython.final
     cdef bint _read_attribute(self, const unsigned char* data, Py_ssize_t start,
                               Py_ssize_t stop) noexcept
@@ -101,8 +79,12 @@ cdef class NodeBytes:
                          int arm) noexcept
     @cython.locals(number="long long")
     @cython.final
-    cdef void _set_number(self, int bit, int arm,
+    cdef void _set_number(self, int which, int arm,
                           unsigned long long stored) noexcept
+    @cython.locals(which="int", place="int", begin="int")
+    @cython.final
+    cdef int _which(self, const unsigned char* data, Py_ssize_t at,
+                    Py_ssize_t length) noexcept
     @cython.locals(at="Py_ssize_t", value="unsigned long long", shift="int",
                    byte="unsigned long long")
     @cython.final
@@ -119,7 +101,3 @@ cdef bint _all_true(const unsigned char* data, Py_ssize_t start,
                     Py_ssize_t end) noexcept
 
 cdef int _wire_type_of(int arm) noexcept
-
-@cython.locals(bit="int", name="const unsigned char*", place="int")
-cdef int _attribute_bit(const unsigned char* data, Py_ssize_t at,
-                        Py_ssize_t length) noexcept

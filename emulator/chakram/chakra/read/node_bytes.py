@@ -13,24 +13,12 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.et_messages import NodeType
 from chakram.chakra.read.attribute_bits import (
-    HAS_DESTINATION,
-    HAS_GROUP,
-    HAS_GROUP_COUNT,
-    HAS_GROUP_NUMBER,
-    HAS_GROUP_SIZE,
-    HAS_INVOLVED,
-    HAS_LABEL,
-    HAS_ON_CPU,
-    HAS_OPS,
-    HAS_RANKS,
-    HAS_ROOT,
-    HAS_SIZE,
-    HAS_SOURCE,
-    HAS_SPLITS,
-    HAS_STREAM,
-    HAS_TAG,
-    HAS_TENSOR,
-    HAS_TYPE,
+    ATTRIBUTES,
+    FIRST_ODD,
+    GROUP,
+    GROUP_NUMBER,
+    INVOLVED,
+    ON_CPU,
 )
 from chakram.trace.short_columns import NO_VALUE
 
@@ -53,6 +41,9 @@ _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 
 _LAST_TYPE = int(NodeType.DATA_OP)
 
+_COUNT = len(ATTRIBUTES)
+_WIDTH = max(map(len, ATTRIBUTES))
+
 # Arms of an attribute's value.
 _INT32, _INT64, _UINT32, _UINT64, _BOOL, _STRING, _BYTES = 7, 9, 11, 13, 27, 29, 31
 _BOOL_LIST = 28
@@ -70,10 +61,9 @@ class NodeBytes:
         self._edges = 0
         self._control_edges = 0
         # What a node does not have is never looked at, but it must be there.
-        self._ops_count = self._tensor_size = self._stream = 0
-        self._comm_type = self._comm_size = self._tag = self._group_id = 0
-        self._source = self._destination = 0
-        self._on_cpu = self._stated_stream = 0
+        self._numbers = array("q", _ZEROS[: 8 * _COUNT])
+        self._lengths = bytes(map(len, ATTRIBUTES))
+        self._names_of = b"".join(name.ljust(_WIDTH) for name in ATTRIBUTES)
 
     def _read(self, data: Bytes, start: int, end: int) -> bool:
         """Read the fields of a node; return False if they are not plain."""
@@ -212,26 +202,26 @@ class NodeBytes:
             self._at = end
         if not arm:
             return True
-        bit = _attribute_bit(data, name_at, name_end - name_at)
-        if not bit:
+        which = self._which(data, name_at, name_end - name_at)
+        if which < 0:
             return True
+        bit = 1 << which
         if self._seen & bit:
             # It occurs twice: the long way tells whether both values are the same.
             return False
         self._seen |= bit
-        if bit == HAS_GROUP:
+        if which == GROUP:
             if arm != _STRING:
                 self._odd |= bit
             self._group_at, self._group_end = value_at, value_end
-        elif bit in (HAS_RANKS, HAS_ROOT, HAS_SPLITS, HAS_LABEL):
-            self._odd |= bit
-        elif bit == HAS_INVOLVED:
+        elif which == INVOLVED:
             # All dimensions are all ranks of the group, as without it.
             if arm != _BOOL_LIST or not _all_true(data, value_at, value_end):
                 self._odd |= bit
-        elif bit not in (HAS_GROUP_SIZE, HAS_GROUP_COUNT):
-            # Of these two only counts that they are there, and not twice.
-            self._set_number(bit, arm, number)
+        elif which <= ON_CPU:
+            self._set_number(which, arm, number)
+        elif which >= FIRST_ODD:
+            self._odd |= bit
         return True
 
     def _read_list(self, data: Bytes, stop: int, arm: int) -> bool:
@@ -264,9 +254,9 @@ class NodeBytes:
             self._at = end
         return True
 
-    def _set_number(self, bit: int, arm: int, stored: int) -> None:
+    def _set_number(self, which: int, arm: int, stored: int) -> None:
         """Take an attribute that has to be an integer."""
-        number = 0
+        number = _NO_VALUE
         if arm == _INT64 or (arm == _UINT64 and stored <= _INT64_MAX):
             number = stored if stored <= _INT64_MAX else -1 - (_WORD_MASK - stored)
         elif arm in (_INT32, _UINT32):
@@ -274,33 +264,25 @@ class NodeBytes:
             number = stored & 0xFFFFFFFF
             if arm == _INT32 and number > 0x7FFFFFFF:
                 number -= 0x100000000
-        elif arm == _BOOL and bit != HAS_GROUP_NUMBER:
+        elif arm == _BOOL and which != GROUP_NUMBER:
             number = 1 if stored else 0
-        else:
-            self._odd |= bit
-            return
         if number == _NO_VALUE:
-            self._odd |= bit
-        elif bit == HAS_OPS:
-            self._ops_count = number
-        elif bit == HAS_TENSOR:
-            self._tensor_size = number
-        elif bit == HAS_STREAM:
-            self._stream = self._stated_stream = number
-        elif bit == HAS_TYPE:
-            self._comm_type = number
-        elif bit == HAS_SIZE:
-            self._comm_size = number
-        elif bit == HAS_SOURCE:
-            self._source = number
-        elif bit == HAS_DESTINATION:
-            self._destination = number
-        elif bit == HAS_TAG:
-            self._tag = number
-        elif bit == HAS_GROUP_NUMBER:
-            self._group_id = number
-        elif bit == HAS_ON_CPU:
-            self._on_cpu = number
+            self._odd |= 1 << which
+        else:
+            self._numbers[which] = number
+
+    def _which(self, data: Bytes, at: int, length: int) -> int:
+        """Return the number of an attribute that counts, -1 of all others."""
+        for which in range(_COUNT):
+            if self._lengths[which] == length:
+                place = 0
+                begin = which * _WIDTH
+                while place < length and data[at + place] == self._names_of[begin]:
+                    place += 1
+                    begin += 1
+                if place == length:
+                    return which
+        return _NOWHERE
 
     def _varint(self, data: Bytes, end: int) -> int:
         """Read a number and move behind it; to nowhere if it does not end."""
@@ -355,58 +337,3 @@ def _wire_type_of(arm: int) -> int:
     if arm == 5 or arm == 19 or arm == 23:
         return _FIXED32
     return _VARINT
-
-
-def _attribute_bit(data: Bytes, at: int, length: int) -> int:
-    """Return the bit of an attribute that counts, 0 of all others."""
-    bit = 0
-    name = b""
-    if length == 4:
-        bit, name = HAS_ROOT, b"root"
-    elif length == 5:
-        bit, name = HAS_RANKS, b"ranks"
-    elif length == 6:
-        bit, name = HAS_STREAM, b"stream"
-    elif length == 7:
-        if data[at] == 110:  # n
-            bit, name = HAS_OPS, b"num_ops"
-        else:
-            bit, name = HAS_GROUP, b"pg_name"
-    elif length == 8:
-        if data[at + 5] == 115:  # s
-            bit, name = HAS_SOURCE, b"comm_src"
-        elif data[at + 5] == 100:  # d
-            bit, name = HAS_DESTINATION, b"comm_dst"
-        else:
-            bit, name = HAS_TAG, b"comm_tag"
-    elif length == 9:
-        if data[at] == 105:  # i
-            bit, name = HAS_ON_CPU, b"is_cpu_op"
-        elif data[at + 5] == 115:  # s
-            bit, name = HAS_SIZE, b"comm_size"
-        else:
-            bit, name = HAS_TYPE, b"comm_type"
-    elif length == 10:
-        if data[at] == 99:  # c
-            bit, name = HAS_GROUP_NUMBER, b"comm_group"
-        else:
-            bit, name = HAS_GROUP_SIZE, b"group_size"
-    elif length == 11:
-        if data[at] == 116:  # t
-            bit, name = HAS_TENSOR, b"tensor_size"
-        else:
-            bit, name = HAS_GROUP_COUNT, b"group_count"
-    elif length == 12:
-        bit, name = HAS_INVOLVED, b"involved_dim"
-    elif length == 14:
-        bit, name = HAS_SPLITS, b"in_split_sizes"
-    elif length == 15:
-        bit, name = HAS_SPLITS, b"out_split_sizes"
-    elif length == 21:
-        bit, name = HAS_LABEL, b"label_duration_micros"
-    else:
-        return 0
-    for place in range(length):
-        if data[at + place] != name[place]:
-            return 0
-    return bit

@@ -5,17 +5,8 @@ cimport cython
 from chakram.chakra.read.node_bytes cimport NodeBytes
 from chakram.trace.column_index cimport NameTable, NodeIndex
 
-cdef int HAS_OPS
-cdef int HAS_TENSOR
-cdef int HAS_STREAM
-cdef int HAS_TYPE
-cdef int HAS_SIZE
-cdef int HAS_SOURCE
-cdef int HAS_DESTINATION
-cdef int HAS_TAG
-cdef int HAS_GROUP
-cdef int HAS_GROUP_NUMBER
-cdef int HAS_ON_CPU
+cdef int OPS, TENSOR, STREAM, TYPE, SIZE, SOURCE, DESTINATION, TAG
+cdef int GROUP, GROUP_NUMBER, ON_CPU
 cdef int OF_COMPUTE
 cdef int OF_COMMUNICATION
 cdef int _ROWS
@@ -89,7 +80,11 @@ cdef class PlainNodes(NodeBytes):
     cdef long long[::1] _data_ends
     cdef long long[::1] _control_ends
     # What the node at hand means.
-    cdef long long _tensor_size_of_message
+    cdef long long _ops_count
+    cdef long long _tensor_size
+    cdef long long _stream
+    cdef long long _comm_size
+    cdef long long _tag
     cdef int _kind
     cdef int _op
     cdef long long _peer
@@ -108,13 +103,14 @@ cdef class PlainNodes(NodeBytes):
     cdef Py_ssize_t _own_name_at(self, const unsigned char* data) except -1
     cdef _note_kernel(self)
     cdef _flush(self)
-    @cython.locals(node_type="int", seen="int")
+    @cython.locals(node_type="int", tensor_size="long long", known="bint")
     cdef bint _mean(self, const unsigned char* data) except -1
     cdef bint _is_record(self, const unsigned char* data) except -1
-    @cython.locals(needed="int")
+    cdef bint _has(self, int which) noexcept
+    cdef long long _number(self, int which, long long otherwise) noexcept
+    @cython.locals(kind="long long")
     cdef bint _mean_collective(self) noexcept
-    @cython.locals(seen="int", own="long long", own_bit="int", other="long long",
-                   other_bit="int")
+    @cython.locals(own="int", other="int")
     cdef bint _mean_message(self) noexcept
     @cython.locals(key="bytes")
     cdef int _group_number(self, const unsigned char* data) except -2

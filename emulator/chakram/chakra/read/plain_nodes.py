@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING
 
 from chakram.chakra.et_messages import NodeType
 from chakram.chakra.read.attribute_bits import (
-    HAS_DESTINATION,
-    HAS_GROUP,
-    HAS_GROUP_NUMBER,
-    HAS_ON_CPU,
-    HAS_OPS,
-    HAS_SIZE,
-    HAS_SOURCE,
-    HAS_STREAM,
-    HAS_TAG,
-    HAS_TENSOR,
-    HAS_TYPE,
+    DESTINATION,
+    GROUP,
+    GROUP_NUMBER,
     OF_COMMUNICATION,
     OF_COMPUTE,
+    ON_CPU,
+    OPS,
+    SIZE,
+    SOURCE,
+    STREAM,
+    TAG,
+    TENSOR,
+    TYPE,
 )
 from chakram.chakra.read.groups import RECORD
 from chakram.chakra.read.node_bytes import EDGES, NodeBytes
@@ -195,8 +195,8 @@ class PlainNodes(NodeBytes):
         if not (self._read(data, start, end) and self._mean(data)):
             self._edges, self._control_edges = edges, control_edges
             return False
-        is_kernel = self._notes_kernels and self._seen & HAS_ON_CPU
-        if is_kernel and self._odd & (HAS_ON_CPU | HAS_STREAM):
+        is_kernel = self._notes_kernels and self._has(ON_CPU)
+        if is_kernel and self._odd & (1 << ON_CPU | 1 << STREAM):
             self._edges, self._control_edges = edges, control_edges
             return False
         # Last: what has a position in the index must have a row.
@@ -233,7 +233,7 @@ class PlainNodes(NodeBytes):
         self._data_ends[row] = self._data_base + self._edges
         self._control_ends[row] = self._control_base + self._control_edges
         self._rows = row + 1
-        if is_kernel and not self._on_cpu:
+        if is_kernel and not self._numbers[ON_CPU]:
             self._note_kernel()
         for edge in range(control_edges, self._control_edges):
             if self._control[edge] == self._node_id:
@@ -254,7 +254,7 @@ class PlainNodes(NodeBytes):
 
     def _note_kernel(self) -> None:
         # What ends at once has no stream in the graph, but may name one.
-        stream = self._stated_stream if self._seen & HAS_STREAM else None
+        stream = self._numbers[STREAM] if self._has(STREAM) else None
         # Called only where there is one; a check for each node would cost.
         self._on_kernel(len(self._index) - 1, stream)  # type: ignore[misc]
 
@@ -306,9 +306,9 @@ class PlainNodes(NodeBytes):
         """Turn the fields into columns; return False if they are not plain."""
         if self._duration > self._largest_time or self._start > self._largest_time:
             return False
-        node_type, seen = self._node_type, self._seen
-        if not seen & HAS_STREAM:
-            self._stream = _NO_VALUE
+        node_type = self._node_type
+        self._stream = self._number(STREAM, _NO_VALUE)
+        tensor_size = self._number(TENSOR, 0)
         if node_type in (_COMP, _LOAD, _STORE):
             self._kind = _COMPUTE if node_type == _COMP else _MEMORY
             if self._odd & OF_COMPUTE:
@@ -317,87 +317,72 @@ class PlainNodes(NodeBytes):
                 data
             ):
                 return False
-            if seen & HAS_ON_CPU and self._on_cpu:
+            if self._number(ON_CPU, 0):
                 self._stream = _CPU_STREAM
             elif self._stream < 0:
                 self._stream = _NO_VALUE
-            if not seen & HAS_OPS:
-                self._ops_count = 0
-            if not seen & HAS_TENSOR:
-                self._tensor_size = 0
-            return self._ops_count >= 0 and 0 <= self._tensor_size <= self._largest_size
-        self._ops_count = self._tensor_size_of_message = 0
+            self._ops_count = self._number(OPS, 0)
+            self._tensor_size = tensor_size
+            return self._ops_count >= 0 and 0 <= tensor_size <= self._largest_size
+        self._ops_count = self._tensor_size = 0
         if node_type in (_INVALID, _STORAGE, _DATA_OP):
             self._kind = _PASS
             self._stream = _NO_VALUE
-            self._tensor_size = 0
             return True
         if (
             node_type not in (_COLL, _SEND_NODE, _RECV_NODE)
             or self._odd & OF_COMMUNICATION
         ):
             return False
-        if seen & HAS_TENSOR:
-            self._tensor_size_of_message = self._tensor_size
-        self._tensor_size = 0
         self._peer = _NO_VALUE
-        if node_type == _COLL:
-            if not self._mean_collective():
-                return False
-        elif not self._mean_message():
+        known = self._mean_collective() if node_type == _COLL else self._mean_message()
+        if not known or not 0 <= self._comm_size <= self._largest_size:
             return False
         self._group = self._group_number(data)
         return True
+
+    def _has(self, which: int) -> bool:
+        """Say whether the node has an attribute."""
+        return self._seen >> which & 1 > 0
+
+    def _number(self, which: int, otherwise: int) -> int:
+        """Return an attribute that is a number, or what stands for it."""
+        return self._numbers[which] if self._seen >> which & 1 else otherwise
 
     def _is_record(self, data: Bytes) -> bool:
         """Say whether it is a ``record_param_comms``, which may state a group."""
         return bytes(data[self._name_at : self._name_end]) == _RECORD
 
     def _mean_collective(self) -> bool:
-        needed = HAS_TYPE | HAS_SIZE
-        if self._seen & needed != needed:
-            return False
-        if not 0 <= self._comm_type < len(self._op_of):
-            return False
-        if not 0 <= self._comm_size <= self._largest_size:
+        kind = self._number(TYPE, _NOWHERE)
+        if not (self._has(SIZE) and 0 <= kind < len(self._op_of)):
             return False
         self._kind = _COLLECTIVE
-        self._op = self._op_of[self._comm_type]
+        self._op = self._op_of[kind]
+        self._comm_size = self._numbers[SIZE]
         self._tag = _NO_VALUE
         return True
 
     def _mean_message(self) -> bool:
-        seen = self._seen
-        if self._node_type == _SEND_NODE:
-            self._kind = _SEND
-            own, own_bit = self._source, HAS_SOURCE
-            other, other_bit = self._destination, HAS_DESTINATION
-        else:
+        own, other = SOURCE, DESTINATION
+        self._kind = _SEND
+        if self._node_type == _RECV_NODE:
+            own, other = DESTINATION, SOURCE
             self._kind = _RECEIVE
-            own, own_bit = self._destination, HAS_DESTINATION
-            other, other_bit = self._source, HAS_SOURCE
-        if seen & own_bit and own != self._rank:
-            return False
-        if not seen & other_bit or other < 0:
-            return False
-        if not seen & HAS_SIZE:
-            if not seen & HAS_TENSOR:
-                return False
-            self._comm_size = self._tensor_size_of_message
-        if not 0 <= self._comm_size <= self._largest_size:
+        if self._number(own, self._rank) != self._rank:
             return False
         self._op = _NOWHERE
-        self._peer = other
-        if not seen & HAS_TAG:
-            self._tag = _NO_VALUE
-        return True
+        self._peer = self._number(other, _NOWHERE)
+        self._comm_size = self._number(SIZE, self._number(TENSOR, _NOWHERE))
+        self._tag = self._number(TAG, _NO_VALUE)
+        return self._peer >= 0
 
     def _group_number(self, data: Bytes) -> int:
         """Return the number that the builder has for the node's process group."""
-        if self._seen & HAS_GROUP:
+        if self._has(GROUP):
             key = bytes(data[self._group_at : self._group_end])
-        elif self._seen & HAS_GROUP_NUMBER:
-            key = str(self._group_id).encode()
+        elif self._has(GROUP_NUMBER):
+            key = str(self._numbers[GROUP_NUMBER]).encode()
         else:
             key = b""
         number = self._group_numbers.get(key)
