@@ -1,8 +1,9 @@
 """Generate the Python code of every .proto of the project, beside it.
 
-Run it after a change of a .proto (``make proto``); the outcome is committed, so that
-an installation needs no compiler of protocols.  A test generates into a temporary
-folder and compares.
+Run it after a change of a .proto, or of what people may set (``make proto``): messages
+of which each field is declared in Python (``chakram.knobs``) are written from there
+first. The outcome is committed, so that an installation needs no compiler of protocols.
+A test generates into a temporary folder and compares.
 """
 
 from __future__ import annotations
@@ -15,8 +16,48 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
+from chakram.fields import Within
+from chakram.knobs import KnobField, knobs_of
+from chakram.plan.faults import PacketFault
+from chakram.plan.transport import TransportPlan
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_ROOT = ROOT / "emulator"
+
+
+DECLARED = {"chakram/control/chakram.proto": (TransportPlan, PacketFault)}
+"""Messages that follow from declarations, by the file that they are in."""
+
+ROWS = {"congestion_parameters": "Parameter"}
+"""Messages of the tuples that stand in repeated fields, by the name of the field."""
+
+
+def proto_type(each: KnobField) -> str:
+    """Return the type of a field in a message."""
+    kind, within = each.declared.kind, each.declared.bound(Within)
+    if each.name in ROWS:
+        return f"repeated {ROWS[each.name]}"
+    if kind is int:
+        # As proto3 packs them, the two are alike for numbers that both have.
+        name = "uint32" if within is None or within.most < 2**32 else "int64"
+    else:
+        name = {bool: "bool", float: "double"}.get(kind, "string")
+    return f"optional {name}" if each.declared.may_be_none else name
+
+
+def with_declared(proto: str, text: str) -> str:
+    """Return the text of a .proto with its declared messages as they are now."""
+    for kind in DECLARED.get(proto, ()):
+        lines = [
+            f"  {proto_type(each)} {each.name} = {each.knob.number};\n"
+            for each in sorted(knobs_of(kind), key=lambda each: each.knob.number)
+        ]
+        before, head, after = text.partition(f"message {kind.__name__} {{\n")
+        _, end, after = after.partition("}\n")
+        if not end:
+            raise ValueError(f"{proto}: there is no message {kind.__name__}")
+        text = "".join([before, head, *lines, end, after])
+    return text
 
 
 def proto_files() -> list[Path]:
@@ -51,6 +92,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=SOURCE_ROOT)
     out = parser.parse_args().out
     for proto in proto_files():
+        path = SOURCE_ROOT / proto
+        text = path.read_text("utf-8")
+        if (now := with_declared(str(proto), text)) != text:
+            if out != SOURCE_ROOT:
+                raise SystemExit(f"{proto} is not what is declared: run make proto")
+            path.write_text(now, "utf-8")
         generate(proto, out)
 
 

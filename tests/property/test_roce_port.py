@@ -38,7 +38,7 @@ def busy_port(
                 100 + qpn,
                 path_mtu=path_mtu,
                 window_bytes=10**12,
-                retransmit_timeout_ns=NEVER,
+                retransmit_timeout_ns=0,
             )
         )
         port.post_send(qpn, 0, size_bytes, 0)
@@ -160,7 +160,7 @@ def test_a_queue_pair_never_exceeds_its_rate(
             burst_ns=burst_ns,
             burst_bound_ns=burst_bound_ns,
             window_bytes=10**9,
-            retransmit_timeout_ns=NEVER,
+            retransmit_timeout_ns=0,
         )
     )
     port.post_send(0x11, 0, size_bytes, 0)
@@ -200,7 +200,7 @@ def test_a_queue_pair_saves_nothing_up_while_it_has_nothing_to_send(
             congestion_control=FixedRate(rate_bps=rate_bps),
             burst_bound_ns=1_000_000,
             window_bytes=window_bytes,
-            retransmit_timeout_ns=NEVER,
+            retransmit_timeout_ns=0,
         )
     )
     right.add_queue_pair(make_queue_pair(0x12, 0x11))
@@ -248,7 +248,7 @@ def test_no_data_leaves_while_an_answer_is_due(
                 window_bytes=10**9,
                 ack_interval_packets=1,
                 cnp_interval_ns=0,
-                retransmit_timeout_ns=NEVER,
+                retransmit_timeout_ns=0,
             )
             for end in (1, 0)
         ]

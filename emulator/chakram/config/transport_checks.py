@@ -50,10 +50,11 @@ def check_transport(transport: Transport, fabric: FabricKind) -> Iterator[Mistak
     if transport.source_ports != "flow_label":
         yield from _check_source_ports(transport.source_ports, fabric.udp_port)
     most = largest_burst(path_mtu, family)
-    if transport.burst is not None and transport.burst > most:
+    burst = transport.max_burst_packets
+    if burst is not None and burst > most:
         yield Mistake(
             location=("transport", "burst"),
-            found=f"{transport.burst} packets of path MTU {path_mtu} do not fit "
+            found=f"{burst} packets of path MTU {path_mtu} do not fit "
             f"into one send over {_NAMES[family]}",
             hint=f"at most {most} do; or leave it out",
         )
@@ -67,7 +68,7 @@ def check_transport_itself(transport: Transport) -> list[Mistake]:
         "retransmit_timeout",
     }
     never = transport.local_ack_timeout == 0
-    pieces = transport.queue_pairs.message_size_bytes is not None
+    pieces = transport.queue_pairs.message_bytes is not None
     doubts: tuple[tuple[bool, Location, str, str], ...] = (
         (
             bool(named_twice),

@@ -1364,6 +1364,8 @@ Global___ProcessGroup: _TypeAlias = ProcessGroup  # noqa: Y015
 
 @_typing.final
 class TransportPlan(_message.Message):
+    """Generated from its declaration in chakram.plan.transport (make proto)."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_MTU_FIELD_NUMBER: _builtins.int
@@ -1521,6 +1523,8 @@ Global___RunSettings: _TypeAlias = RunSettings  # noqa: Y015
 
 @_typing.final
 class PacketFault(_message.Message):
+    """Generated from its declaration in chakram.plan.faults (make proto)."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTION_FIELD_NUMBER: _builtins.int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.config.congestion import congestion_arguments
+from chakram.config.knobs import written
 from chakram.config.packet_fault_checks import check_packet_faults
 from chakram.config.transport import largest_path_mtu
 from chakram.controller.plug_ins import with_plug_ins
@@ -51,8 +52,6 @@ __all__ = [
 ]
 
 
-_ECN_BITS = {"off": 0, "ect1": 1, "ect0": 2}
-
 _USUAL_SAMPLE = 64
 """Of so many packets received one is looked at, where a sample is."""
 
@@ -77,7 +76,7 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
     )
 
     def usual_burst(rate_bps: int | None) -> int:
-        return transport.burst or burst_packets(
+        return transport.max_burst_packets or burst_packets(
             rate_bps=rate_bps,
             path_mtu=path_mtu,
             window_bytes=transport.window_bytes,
@@ -92,31 +91,21 @@ def transport_plan(experiment: Experiment) -> TransportPlan:
     # not stretched.
     burst = usual_burst(fabric.port_rate_bps)
     undilated_burst = usual_burst(experiment.written.fabric.port_rate_bps)
-    adaptive = transport.adaptive_retransmission
+    derived: dict[str, Any] = {
+        "path_mtu": path_mtu,
+        "window_bytes": window_bytes(burst_packets=undilated_burst, path_mtu=path_mtu),
+        "ack_interval_packets": burst
+        if control.wants_round_trips
+        else ack_interval_packets(burst),
+        "max_burst_packets": burst,
+    }
+    said = written(transport, TransportPlan)
+    said["retransmit_timeout_ns"] = _timeout_ns(transport)
     return TransportPlan(
-        path_mtu=path_mtu,
-        window_bytes=transport.window_bytes
-        or window_bytes(burst_packets=undilated_burst, path_mtu=path_mtu),
+        **(derived | said),
         congestion_control=congestion.name,
         congestion_parameters=arguments,
-        verb=transport.verb,
-        dscp_data=transport.dscp.data,
-        dscp_ack=transport.dscp.ack,
-        dscp_cnp=transport.dscp.cnp,
-        ecn=_ECN_BITS[transport.ecn],
-        ack_interval_packets=transport.ack_interval
-        or (burst if control.wants_round_trips else ack_interval_packets(burst)),
-        retransmit_timeout_ns=_timeout_ns(transport),
-        retry_limit=transport.retry_limit,
-        rnr_retry_limit=transport.rnr_retry_limit,
-        rnr_timer=transport.rnr_timer,
-        adaptive_low_ns=0 if adaptive is None else adaptive.low_ns,
-        adaptive_tries=1 if adaptive is None else adaptive.tries,
-        split=transport.queue_pairs.split,
-        message_bytes=transport.queue_pairs.message_size_bytes or 0,
-        icrc=transport.icrc,
         verify_every=_verify_every(transport),
-        max_burst_packets=burst,
     )
 
 
@@ -133,8 +122,9 @@ def _verify_every(transport: Transport) -> int:
 def _timeout_ns(transport: Transport) -> int:
     """Return how long an acknowledgement is waited for; 0: for ever."""
     exponent = transport.local_ack_timeout
+    timeout_ns: int = transport.retransmit_timeout_ns
     if exponent is None:
-        return transport.retransmit_timeout_ns
+        return timeout_ns
     return local_ack_timeout_ns(exponent) if exponent else 0
 
 

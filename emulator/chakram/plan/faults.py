@@ -133,7 +133,7 @@ class PacketFault:
     ] = None
     nth: Annotated[
         int,
-        Within(0, 2**53 - 1),
+        Within(0, 2**53),
         Knob(
             7,
             "The packet that it happens to, counted from 1 at each port.",
@@ -142,10 +142,10 @@ class PacketFault:
             example=3,
         ),
     ] = 0
-    count: Annotated[int, Within(1, 2**53 - 1), Knob(8, "How many in a row.")] = 1
+    count: Annotated[int, Within(1, 2**53), Knob(8, "How many in a row.")] = 1
     every: Annotated[
         int,
-        Within(0, 2**53 - 1),
+        Within(0, 2**53),
         Knob(
             9,
             "And again, each time after so many packets.",

@@ -13,12 +13,15 @@ from chakram.fields import AtMost, Name, OneOf, Size, TimeNs, Within, check_fiel
 from chakram.knobs import Knob
 from chakram.units import LARGEST_SIZE_BYTES
 
-__all__ = ["LONGEST_TIMEOUT_NS", "PATH_MTUS", "TransportPlan"]
+__all__ = ["ICRC_MODES", "PATH_MTUS", "TransportPlan"]
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 """The path MTUs that InfiniBand knows."""
 
-LONGEST_TIMEOUT_NS = 1 << 53
+ICRC_MODES = ("table", "full", "off")
+"""How senders make the ICRC: by table, over every byte of every packet, or zeros."""
+
+_LONGEST_TIMEOUT_NS = 1 << 53
 
 Dscp = Annotated[int, Within(0, 63)]
 
@@ -84,7 +87,7 @@ class TransportPlan:
     ] = 2
     ack_interval_packets: Annotated[
         int,
-        Within(1, 2**16),
+        Within(1, 2**31 - 1),
         Knob(
             9,
             "Packets after which an acknowledgement is asked for; without it two "
@@ -97,7 +100,7 @@ class TransportPlan:
     ] = 4
     retransmit_timeout_ns: Annotated[
         int,
-        Within(0, LONGEST_TIMEOUT_NS),
+        Within(0, _LONGEST_TIMEOUT_NS),
         Knob(
             10,
             "How long an acknowledgement is waited for before packets are sent again. "
@@ -109,11 +112,12 @@ class TransportPlan:
     """0: for ever."""
     retry_limit: Annotated[
         int,
-        Within(0, 1_000),
+        Within(0, 2**31 - 1),
         Knob(
             11,
             "Timeouts, or NAKs for one packet, in a row before a queue pair gives up, "
             "and the run with it.",
+            most=1_000,
         ),
     ] = 7
     rnr_retry_limit: Annotated[
@@ -172,7 +176,7 @@ class TransportPlan:
     ] = 0
     icrc: Annotated[
         str,
-        OneOf(("table", "full", "off")),
+        OneOf(ICRC_MODES),
         Knob(
             21,
             "How the ICRC is made: by table, over every byte, or not at all (zeros).",

@@ -20,6 +20,7 @@ from chakram.plan.probes import (
     ProbeTarget,
 )
 from chakram.plan.queue_pairs import SOURCE_PORT_BASE, SOURCE_PORT_POOL
+from chakram.plan.transport import PATH_MTUS
 from chakram.preflight.rounds import chosen_rounds
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from chakram.preflight.settings import PreflightSettings
 
 __all__ = ["SMALL_BYTES", "PathReport", "plan_probes", "probe_packets", "read_probes"]
-
-PATH_MTUS = (256, 512, 1024, 2048, 4096)
-"""Those of InfiniBand."""
 
 SMALL_BYTES = 128
 LARGEST_BYTES = 9216

@@ -6,8 +6,9 @@ import errno
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
+from chakram.plan.transport import PATH_MTUS
 from chakram.preflight.folding import Fact
-from chakram.preflight.probing import PATH_MTUS, SMALL_BYTES, headers_bytes
+from chakram.preflight.probing import SMALL_BYTES, headers_bytes
 from chakram.preflight.report import FAILED, UNPROVEN
 from chakram.units import format_rate
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from chakram.addresses import address_halves
@@ -9,7 +10,6 @@ from chakram.plan.faults import FaultAction, PacketFault
 from chakram.plan.notification_scopes import limiter_key, notification_scope
 from chakram.roce.congestion import CONTROLS, check_control_arguments, new_control
 from chakram.roce.congestion.parameters import CNP_PARAMETERS, check_arguments
-from chakram.roce.constants import NEVER, Verb
 from chakram.roce.faults import FaultRule, PacketFaults
 from chakram.roce.faulty_port import FaultyPort
 from chakram.roce.notification import CnpLimiter
@@ -17,7 +17,7 @@ from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import LONGEST_BURST_NS, QueuePair
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
     from chakram.plan.plan import (
@@ -36,7 +36,6 @@ __all__ = ["CongestionSettings", "burst_time_ns", "make_engine", "make_queue_pai
 
 _SHORTEST_BURST_NS = 15_000
 _OF_PORT = notification_scope("port")
-_VERBS = {"write": Verb.WRITE, "send": Verb.SEND}
 
 
 class CongestionSettings:
@@ -118,22 +117,19 @@ def make_engine(
             # What drops without being one of the listed faults has no place there.
             place = index if index < len(settings.faults) else None
             rules[fault.at_send].append(FaultRule(fault, qpns, index=place))
-    if not any(rules.values()):
-        return PortEngine(
-            rate_bps=port.rate_bps,
-            burst_bound_ns=transport.burst_bound_ns,
-            max_burst_packets=transport.max_burst_packets,
-            verifier=verifier,
-            line=line,
+    make: Callable[..., PortEngine] = PortEngine
+    if any(rules.values()):
+        make = partial(
+            FaultyPort,
+            at_receive=PacketFaults(rules[False], rng),
+            at_send=PacketFaults(rules[True], rng),
         )
-    return FaultyPort(
+    return make(
         rate_bps=port.rate_bps,
         burst_bound_ns=transport.burst_bound_ns,
         max_burst_packets=transport.max_burst_packets,
         verifier=verifier,
         line=line,
-        at_receive=PacketFaults(rules[False], rng),
-        at_send=PacketFaults(rules[True], rng),
     )
 
 
@@ -200,31 +196,13 @@ def make_queue_pair(
         ValueError: If one of them is out of range.
     """
     remote_address, remote_key = remote_memory
-    verb = _VERBS.get(transport.verb)
-    if verb is None:
-        raise ValueError(f"verb {transport.verb!r} is not one of {', '.join(_VERBS)}")
     queue_pair = QueuePair(
-        qpn=pair.qpn,
-        remote_qpn=pair.remote_qpn,
-        source_port=pair.source_port,
+        pair,
+        transport,
         destination=destination,
-        path_mtu=transport.path_mtu,
-        send_psn=pair.send_psn,
-        receive_psn=pair.receive_psn,
-        window_bytes=transport.window_bytes,
         congestion_control=settings.control(),
         cnp_limiter=settings.limiter(qpn=pair.qpn, destination=destination),
-        retransmit_timeout_ns=transport.retransmit_timeout_ns or NEVER,
-        retry_limit=transport.retry_limit,
-        rnr_retry_limit=transport.rnr_retry_limit,
-        rnr_timer=transport.rnr_timer,
-        adaptive_low_ns=transport.adaptive_low_ns,
-        adaptive_tries=transport.adaptive_tries,
-        ack_interval_packets=transport.ack_interval_packets,
         burst_ns=burst_ns,
-        # A queue pair's rate is as hard to keep on time as its port's.
-        burst_bound_ns=transport.burst_bound_ns,
-        verb=verb,
         overhead_bytes=overhead_bytes,
         remote_address=remote_address,
         remote_key=remote_key,

@@ -8,6 +8,13 @@ times, then comes the next, which is twice as high.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from chakram.roce.constants import NEVER
+
+if TYPE_CHECKING:
+    from chakram.plan.transport import TransportPlan
+
 __all__ = ["Backoff"]
 
 _RANGES = 4
@@ -23,18 +30,14 @@ class Backoff:
         "_tries",
     )
 
-    def __init__(self, *, timeout_ns: int, low_ns: int, tries: int, seed: int) -> None:
+    def __init__(self, settings: TransportPlan, *, seed: int) -> None:
         """Begin with no retry.
 
-        Args:
-            timeout_ns: Of every try; `NEVER`: one waits for ever.
-            low_ns: Where the first range begins, in its place; 0: no ranges.
-            tries: How often each range is tried.
-            seed: Spreads the timeouts of those who lose packets at the same time.
+        The *seed* spreads the timeouts of those who lose packets at the same time.
         """
-        self._timeout_ns = timeout_ns
-        self._low_ns = low_ns
-        self._tries = tries
+        self._timeout_ns = settings.retransmit_timeout_ns or NEVER
+        self._low_ns = settings.adaptive_low_ns
+        self._tries = settings.adaptive_tries
         self._jitter = (seed * 2_654_435_761 + 12_345) & 0x7FFFFFFF
 
     def timeout_ns(self, retries: int) -> int:

@@ -10,14 +10,12 @@ from enum import IntEnum
 
 __all__ = [
     "ICRC_BYTES",
-    "ICRC_MODES",
     "IPV4_OVERHEAD_BYTES",
     "IPV6_OVERHEAD_BYTES",
     "LARGEST_SEND_BYTES",
     "MAX_MESSAGE_BYTES",
     "NEVER",
     "NO_IMMEDIATE",
-    "PATH_MTUS",
     "RNR_RETRY_FOR_EVER",
     "UDP_PORT",
     "BurstKind",
@@ -29,7 +27,6 @@ NEVER = 2**63 - 1
 """The time of what has no time: no deadline, nothing to wait for."""
 
 UDP_PORT = 4791
-PATH_MTUS = (256, 512, 1024, 2048, 4096)
 MAX_MESSAGE_BYTES = 1 << 31
 """The largest message of an RC queue pair (IBA volume 1, 9.7.3)."""
 
@@ -40,8 +37,6 @@ RNR_RETRY_FOR_EVER = 7
 """The RNR retry limit that is none (IBA volume 1, 9.7.5.2.8)."""
 
 ICRC_BYTES = 4
-ICRC_MODES = ("table", "full", "off")
-"""How senders make the ICRC: by table, over every byte of every packet, or zeros."""
 
 NO_IMMEDIATE = -1
 """The id of a message that the receiver's user is not to hear of.

@@ -6,29 +6,26 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from chakram.fields import check_fields
 from chakram.results.statistics import QueuePairStatistics, gather
 from chakram.roce.arrivals import Arrivals
-from chakram.roce.backoff import Backoff
 from chakram.roce.burst import Burst
 from chakram.roce.constants import (
     IPV4_OVERHEAD_BYTES,
     NEVER,
-    PATH_MTUS,
-    RNR_RETRY_FOR_EVER,
     BurstKind,
-    Verb,
 )
-from chakram.roce.notification import CnpLimiter
-from chakram.roce.psn import PSN_MASK
 from chakram.roce.requester import Requester
 from chakram.roce.responder import Responder
-from chakram.roce.retries import Retries
 
 if TYPE_CHECKING:
+    from chakram.plan.plan import QueuePairPlan
+    from chakram.plan.transport import TransportPlan
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
     from chakram.roce.headers import Packet
     from chakram.roce.memory import MemoryRegion
+    from chakram.roce.notification import CnpLimiter
     from chakram.roce.turns import SendOrder
     from chakram.roce.verify import ArrivingFlow
 
@@ -41,7 +38,6 @@ _CNP = int(BurstKind.CNP)
 _ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
 _AETH_BYTES = 4
 _CNP_BYTES = 16
-_LONGEST_TIMEOUT_NS = 1 << 53
 LONGEST_BURST_NS = 1 << 23
 """Times a rate of some terabits per second it fits 64 bits."""
 
@@ -112,27 +108,12 @@ class QueuePair:
 
     def __init__(
         self,
+        pair: QueuePairPlan,
+        settings: TransportPlan,
         *,
-        qpn: int,
-        remote_qpn: int,
-        source_port: int,
         destination: int,
-        path_mtu: int,
-        send_psn: int,
-        receive_psn: int,
-        window_bytes: int,
         congestion_control: CongestionControl,
-        retransmit_timeout_ns: int,
-        retry_limit: int,
-        ack_interval_packets: int,
-        verb: Verb,
         burst_ns: int = 15_000,
-        burst_bound_ns: int = 15_000,
-        rnr_retry_limit: int = RNR_RETRY_FOR_EVER,
-        rnr_timer: int = 12,
-        adaptive_low_ns: int = 0,
-        adaptive_tries: int = 2,
-        cnp_interval_ns: int | None = None,
         cnp_limiter: CnpLimiter | None = None,
         overhead_bytes: int = IPV4_OVERHEAD_BYTES,
         remote_address: int = 0,
@@ -142,36 +123,13 @@ class QueuePair:
         """Make a queue pair that is ready to send and to receive.
 
         Args:
-            qpn: See the attributes of the class for these four.
-            remote_qpn: Likewise.
-            source_port: Likewise.
-            destination: Likewise.
-            path_mtu: Payload of a full packet, one of 256, 512 .. 4096 bytes.
-            send_psn: PSN of the first packet sent; the peer's *receive_psn*.
-            receive_psn: PSN of the first packet expected; the peer's *send_psn*.
-            window_bytes: Payload that may be unacknowledged. One packet always may.
+            pair: Its numbers: QPN and PSN of either end, source port.
+            settings: Those of all queue pairs.
+            destination: See the attributes of the class.
             congestion_control: Its own, not shared with other queue pairs.
-            retransmit_timeout_ns: How long to wait for an ACK that was asked for;
-                `NEVER`: for ever. See `local_ack_timeout_ns`.
-            retry_limit: How often to go back without progress before giving up.
-            ack_interval_packets: How many packets may go without asking for an ACK,
-                rounded up to whole bursts.
-            verb: How messages are sent.
             burst_ns: With a rate from congestion control, how much of that rate's time
                 one burst may take; one packet always may go.
-            burst_bound_ns: With such a rate, how late a burst may be and still catch
-                up.
-            rnr_retry_limit: How often to try again in a row when the peer is not ready
-                to receive; `RNR_RETRY_FOR_EVER`: always.
-            rnr_timer: Code of the time that the peer is asked to wait, see
-                `RNR_TIMER_NS`.
-            adaptive_low_ns: Where the first range of timeouts begins, in place of
-                *retransmit_timeout_ns*; 0: no ranges. See `Backoff`.
-            adaptive_tries: How often each range is tried.
-            cnp_interval_ns: Answer marked packets with CNPs, at most one in this time;
-                None: never.
-            cnp_limiter: One that other queue pairs share, in place of an interval of
-                its own.
+            cnp_limiter: When marked packets are answered with CNPs; None: never.
             overhead_bytes: `IPV4_OVERHEAD_BYTES` or `IPV6_OVERHEAD_BYTES`.
             remote_address: Where WRITEs go (a peer of ours does not look).
             remote_key: Key for that (likewise).
@@ -181,47 +139,21 @@ class QueuePair:
         Raises:
             ValueError: If one of them is out of range.
         """
+        check_fields(pair)
         for name, value, maximum in (
-            ("qpn", qpn, PSN_MASK),
-            ("remote_qpn", remote_qpn, PSN_MASK),
-            ("source_port", source_port, 0xFFFF),
-            ("send_psn", send_psn, PSN_MASK),
-            ("receive_psn", receive_psn, PSN_MASK),
             ("remote_address", remote_address, (1 << 64) - 1),
             ("remote_key", remote_key, (1 << 32) - 1),
-            ("retry_limit", retry_limit, 1 << 31),
-            ("rnr_retry_limit", rnr_retry_limit, RNR_RETRY_FOR_EVER),
-            ("rnr_timer", rnr_timer, 31),
-            ("adaptive_low_ns", adaptive_low_ns, _LONGEST_TIMEOUT_NS >> 4),
-            ("cnp_interval_ns", cnp_interval_ns or 0, _LONGEST_TIMEOUT_NS),
             ("burst_ns", burst_ns, LONGEST_BURST_NS),
-            ("burst_bound_ns", burst_bound_ns, LONGEST_BURST_NS),
         ):
             if not 0 <= value <= maximum:
-                raise ValueError(f"qpn {qpn}: {name} {value} is not in 0..{maximum}")
-        if path_mtu not in PATH_MTUS:
-            raise ValueError(
-                f"qpn {qpn}: path MTU {path_mtu} is not one of {PATH_MTUS}"
-            )
-        for name, value in (
-            ("window_bytes", window_bytes),
-            ("ack_interval_packets", ack_interval_packets),
-            ("adaptive_tries", adaptive_tries),
-            ("retransmit_timeout_ns", retransmit_timeout_ns),
-        ):
-            if value <= 0:
-                raise ValueError(f"qpn {qpn}: {name} {value} is not positive")
-        if _LONGEST_TIMEOUT_NS < retransmit_timeout_ns < NEVER:
-            raise ValueError(
-                f"qpn {qpn}: retransmit_timeout_ns {retransmit_timeout_ns} is too long"
-            )
-        if cnp_limiter is None and cnp_interval_ns is not None:
-            cnp_limiter = CnpLimiter(cnp_interval_ns)
-        self.qpn = qpn
-        self.remote_qpn = remote_qpn
-        self.source_port = source_port
+                raise ValueError(
+                    f"qpn {pair.qpn}: {name} {value} is not in 0..{maximum}"
+                )
+        self.qpn = pair.qpn
+        self.remote_qpn = pair.remote_qpn
+        self.source_port = pair.source_port
         self.destination = destination
-        self.path_mtu = path_mtu
+        self.path_mtu = settings.path_mtu
         self.overhead_bytes = overhead_bytes
         self._remote_address = remote_address
         self._remote_key = remote_key
@@ -229,38 +161,18 @@ class QueuePair:
         self._congestion_control = congestion_control
         self._events: deque[tuple[int, Event]] = deque()
         self.requester = Requester(
+            pair,
+            settings,
             events=self._events,
-            qpn=qpn,
-            path_mtu=path_mtu,
             overhead_bytes=overhead_bytes,
-            first_psn=send_psn,
-            window_bytes=window_bytes,
             congestion_control=congestion_control,
-            retries=Retries(
-                backoff=Backoff(
-                    timeout_ns=retransmit_timeout_ns,
-                    low_ns=adaptive_low_ns,
-                    tries=adaptive_tries,
-                    seed=qpn,
-                ),
-                limit=retry_limit,
-                rnr_limit=rnr_retry_limit,
-            ),
-            ack_interval_packets=ack_interval_packets,
             burst_ns=burst_ns,
-            burst_bound_ns=burst_bound_ns,
-            verb=int(verb),
         )
         self.responder = Responder(
-            events=self._events,
-            qpn=qpn,
-            path_mtu=path_mtu,
-            first_psn=receive_psn,
-            rnr_timer=rnr_timer,
-            cnp_limiter=cnp_limiter,
+            pair, settings, events=self._events, cnp_limiter=cnp_limiter
         )
         self.arrivals = Arrivals(
-            qpn=qpn,
+            qpn=pair.qpn,
             requester=self.requester,
             responder=self.responder,
             memory=memory,

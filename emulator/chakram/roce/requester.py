@@ -26,17 +26,18 @@ from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import RNR_TIMER_NS, NakCode
 from chakram.roce.pacing import Pace
 from chakram.roce.psn import MAX_OUTSTANDING_PACKETS
-from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
+from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT, Retries
 from chakram.roce.send_queue import SendQueue
 
 if TYPE_CHECKING:
     from collections import deque
 
+    from chakram.plan.plan import QueuePairPlan
+    from chakram.plan.transport import TransportPlan
     from chakram.roce.burst import Burst
     from chakram.roce.congestion.base import CongestionControl
     from chakram.roce.events import Event
     from chakram.roce.histogram import Histogram
-    from chakram.roce.retries import Retries
 
 __all__ = ["Requester"]
 
@@ -105,37 +106,33 @@ class Requester:
 
     def __init__(
         self,
+        pair: QueuePairPlan,
+        settings: TransportPlan,
         *,
         events: deque[tuple[int, Event]],
-        qpn: int,
-        path_mtu: int,
         overhead_bytes: int,
-        first_psn: int,
-        window_bytes: int,
         congestion_control: CongestionControl,
-        retries: Retries,
-        ack_interval_packets: int,
         burst_ns: int,
-        burst_bound_ns: int,
-        verb: int,
     ) -> None:
         self._events = events
-        self._qpn = qpn
-        self._path_mtu = path_mtu
+        self._qpn = pair.qpn
+        self._path_mtu = settings.path_mtu
         self._overhead_bytes = overhead_bytes
-        self._first_psn = first_psn
-        self._window_bytes = window_bytes
+        self._first_psn = pair.send_psn
+        self._window_bytes = settings.window_bytes
         self._congestion_control = congestion_control
-        self.retries = retries
-        self._ack_interval_packets = ack_interval_packets
+        self.retries = Retries(settings, seed=pair.qpn)
+        # Rounded up to whole bursts.
+        self._ack_interval_packets = settings.ack_interval_packets
         self._pace = Pace(
             congestion_control=congestion_control,
             burst_ns=burst_ns,
-            burst_bound_ns=burst_bound_ns,
-            packet_bytes=path_mtu + overhead_bytes,
+            # A queue pair's rate is as hard to keep on time as its port's.
+            burst_bound_ns=settings.burst_bound_ns,
+            packet_bytes=settings.path_mtu + overhead_bytes,
         )
-        self._verb = verb
-        self._queue = SendQueue(path_mtu)
+        self._verb = int(Verb[settings.verb.upper()])
+        self._queue = SendQueue(settings.path_mtu)
         self._unacknowledged = 0
         self._unacknowledged_byte = 0
         self._next = 0

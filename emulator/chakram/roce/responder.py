@@ -28,6 +28,8 @@ from chakram.roce.opcodes import ACK_CREDITS_UNUSED, RECEIVER_NOT_READY, NakCode
 if TYPE_CHECKING:
     from collections import deque
 
+    from chakram.plan.plan import QueuePairPlan
+    from chakram.plan.transport import TransportPlan
     from chakram.roce.burst import Burst
     from chakram.roce.events import Event
     from chakram.roce.notification import CnpLimiter
@@ -94,23 +96,18 @@ class Responder:
 
     def __init__(
         self,
+        pair: QueuePairPlan,
+        settings: TransportPlan,
         *,
         events: deque[tuple[int, Event]],
-        qpn: int,
-        path_mtu: int,
-        first_psn: int,
-        rnr_timer: int,
         cnp_limiter: CnpLimiter | None,
     ) -> None:
-        """Expect *first_psn*; without a *cnp_limiter* never send a CNP.
-
-        *rnr_timer* is the code of the time that `be_not_ready` asks for.
-        """
+        """Expect the first packet; without a *cnp_limiter* never send a CNP."""
         self._events = events
-        self._qpn = qpn
-        self._path_mtu = path_mtu
-        self._expected_psn = first_psn
-        self._rnr_timer = rnr_timer
+        self._qpn = pair.qpn
+        self._path_mtu = settings.path_mtu
+        self._expected_psn = pair.receive_psn
+        self._rnr_timer = settings.rnr_timer
         self._cnp_limiter = cnp_limiter
         # The message that has begun and not ended.
         self._in_message = False

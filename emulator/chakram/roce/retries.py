@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from chakram.roce.backoff import Backoff
 from chakram.roce.constants import NEVER, RNR_RETRY_FOR_EVER
 
 if TYPE_CHECKING:
-    from chakram.roce.backoff import Backoff
+    from chakram.plan.transport import TransportPlan
 
 __all__ = ["FOR_NAK", "FOR_RNR", "FOR_TIMEOUT", "Retries"]
 
@@ -35,7 +36,8 @@ class Retries:
         timeout_ns: When the ACK that was asked for is late; `NEVER`: none is awaited.
         hold_until_ns: Before that nothing may leave: the peer is not ready.
         limit: How often to go back without progress.
-        rnr_limit: How often to wait for a peer that is not ready, in a row.
+        rnr_limit: How often to wait for a peer that is not ready, in a row;
+            `RNR_RETRY_FOR_EVER` is no limit.
         reason: Why packets were last sent again.
         for_nak: Packets that were sent again for each of the reasons.
         for_timeout: Likewise.
@@ -56,13 +58,13 @@ class Retries:
         "timeout_ns",
     )
 
-    def __init__(self, *, backoff: Backoff, limit: int, rnr_limit: int) -> None:
-        """Begin with none; an *rnr_limit* of `RNR_RETRY_FOR_EVER` is no limit."""
-        self._backoff = backoff
+    def __init__(self, settings: TransportPlan, *, seed: int) -> None:
+        """Begin with none; see `Backoff` for the *seed*."""
+        self._backoff = Backoff(settings, seed=seed)
         self._count = 0
         self._rnr_count = 0
-        self.limit = limit
-        self.rnr_limit = rnr_limit
+        self.limit = settings.retry_limit
+        self.rnr_limit = settings.rnr_retry_limit
         self.timeout_ns = _NEVER
         self.hold_until_ns = 0
         self.reason = _FOR_NAK

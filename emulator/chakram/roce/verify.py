@@ -27,7 +27,8 @@ from array import array
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from chakram.roce.constants import ICRC_BYTES, PATH_MTUS, UDP_PORT
+from chakram.plan.transport import PATH_MTUS
+from chakram.roce.constants import ICRC_BYTES, UDP_PORT
 from chakram.roce.header_registers import SHARED_BTH_BYTES
 from chakram.roce.headers import BTH_BYTES
 from chakram.roce.icrc import (

@@ -17,10 +17,9 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from chakram.plan.transport import ICRC_MODES, PATH_MTUS
 from chakram.roce.constants import (
     ICRC_BYTES,
-    ICRC_MODES,
-    PATH_MTUS,
     UDP_PORT,
     BurstKind,
     Verb,

@@ -45,7 +45,7 @@ def pair_plan(
     remote_qpn: int,
     *,
     remote: PortPlan,
-    group: str = "",
+    group: str = "all",
     peer_rank: int = 0,
     source_port: int = 0xC000,
     send_psn: int = 0,

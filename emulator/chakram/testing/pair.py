@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from chakram.plan.plan import QueuePairPlan
+from chakram.plan.transport import TransportPlan
 from chakram.roce.congestion import CongestionControl
-from chakram.roce.constants import NEVER, RNR_RETRY_FOR_EVER, Verb
+from chakram.roce.constants import IPV4_OVERHEAD_BYTES, NEVER, UDP_PORT, Verb
+from chakram.roce.notification import CnpLimiter
 from chakram.roce.port import PortEngine
 from chakram.roce.queue_pair import QueuePair
 from chakram.testing.clock import VirtualClock
@@ -261,50 +264,53 @@ def make_queue_pair(
     qpn: int = 0x11,
     remote_qpn: int = 0x12,
     *,
-    path_mtu: int = 1024,
     send_psn: int = 0,
     receive_psn: int = 0,
-    window_bytes: int = 64 * 1024,
-    congestion_control: CongestionControl | None = None,
-    retransmit_timeout_ns: int = 1_000_000,
-    retry_limit: int = 7,
-    ack_interval_packets: int = 16,
-    verb: Verb = Verb.WRITE,
     source_port: int = 0xC000,
+    destination: int = 0,
+    congestion_control: CongestionControl | None = None,
     cnp_interval_ns: int | None = None,
     burst_ns: int = 15_000,
-    burst_bound_ns: int = 15_000,
-    rnr_retry_limit: int = RNR_RETRY_FOR_EVER,
-    rnr_timer: int = 12,
-    adaptive_low_ns: int = 0,
-    adaptive_tries: int = 2,
+    overhead_bytes: int = IPV4_OVERHEAD_BYTES,
     remote_address: int = 0,
     remote_key: int = 0,
     memory: MemoryRegion | None = None,
+    verb: Verb = Verb.WRITE,
+    **settings: Any,
 ) -> QueuePair:
-    """Return a queue pair with values that suit most tests."""
+    """Return a queue pair with values that suit most tests.
+
+    *settings* are those of ``TransportPlan``.
+    """
     return QueuePair(
-        qpn=qpn,
-        remote_qpn=remote_qpn,
-        source_port=source_port,
-        destination=0,
-        path_mtu=path_mtu,
-        send_psn=send_psn,
-        receive_psn=receive_psn,
-        window_bytes=window_bytes,
+        QueuePairPlan(
+            group="world",
+            channel=0,
+            peer_rank=1,
+            qpn=qpn,
+            remote_qpn=remote_qpn,
+            remote_port=1,
+            remote_address="192.0.2.1",
+            remote_udp_port=UDP_PORT,
+            source_port=source_port,
+            send_psn=send_psn,
+            receive_psn=receive_psn,
+        ),
+        TransportPlan(**(_USUAL | settings), verb=verb.name.lower()),
+        destination=destination,
         congestion_control=congestion_control or CongestionControl(),
-        retransmit_timeout_ns=retransmit_timeout_ns,
-        retry_limit=retry_limit,
-        ack_interval_packets=ack_interval_packets,
-        verb=verb,
-        cnp_interval_ns=cnp_interval_ns,
         burst_ns=burst_ns,
-        burst_bound_ns=burst_bound_ns,
-        rnr_retry_limit=rnr_retry_limit,
-        rnr_timer=rnr_timer,
-        adaptive_low_ns=adaptive_low_ns,
-        adaptive_tries=adaptive_tries,
+        cnp_limiter=None if cnp_interval_ns is None else CnpLimiter(cnp_interval_ns),
+        overhead_bytes=overhead_bytes,
         remote_address=remote_address,
         remote_key=remote_key,
         memory=memory,
     )
+
+
+_USUAL: dict[str, Any] = {
+    "path_mtu": 1024,
+    "retransmit_timeout_ns": 1_000_000,
+    "ack_interval_packets": 16,
+    "burst_bound_ns": 15_000,
+}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
-from chakram.roce.constants import PATH_MTUS, Verb
+from chakram.plan.transport import PATH_MTUS
+from chakram.roce.constants import Verb
 from chakram.roce.headers import (
     Aeth,
     AtomicAnswer,

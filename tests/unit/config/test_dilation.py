@@ -36,7 +36,7 @@ NO_TIME = {
 SOUNDS = re.compile(
     r"(_ns|_bps|_flops|_per_s|_rate|rate|_timeout|_timer|_period|_interval|_time|gap)$"
 )
-COUNTS = {("Transport", "ack_interval"): "packets"}
+COUNTS = {("Transport", "ack_interval_packets"): "packets"}
 
 
 def text_of(dilation: int, **more: str) -> str:
@@ -131,9 +131,9 @@ def test_all_of_an_experiment_that_takes_time_takes_longer() -> None:
     assert plan.congestion_parameters == (("rate_bps", 100_000_000),)
     assert transport.retransmit_timeout_ns == 10**9
     assert transport.adaptive_retransmission is not None
-    assert transport.adaptive_retransmission.low_ns == 10**8
+    assert transport.adaptive_retransmission.adaptive_low_ns == 10**8
     (fault,) = experiment.faults.packets
-    assert fault.by_ns == 5 * 10**6
+    assert fault.delay_ns == 5 * 10**6
     assert experiment.preflight.max_latency_ns == 20 * 10**6
     assert experiment.records.sample_bin_ns == 10**9
     # Bytes are not stretched, and neither is what people wait for.

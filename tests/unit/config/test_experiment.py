@@ -288,7 +288,7 @@ def test_queue_pairs_have_the_names_of_others_too() -> None:
     )
 
     assert ours.transport.queue_pairs == theirs.transport.queue_pairs
-    assert ours.transport.queue_pairs.message_size_bytes == 64 * 1024
+    assert ours.transport.queue_pairs.message_bytes == 64 * 1024
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_giving_up_names_the_packet() -> None:
 
 
 def test_without_a_timeout_it_waits_for_ever() -> None:
-    qp = requester(retransmit_timeout_ns=NEVER)
+    qp = requester(retransmit_timeout_ns=0)
     qp.post_send(1, 1, 0)
     sent(qp)
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
+from chakram.plan.transport import ICRC_MODES
 from chakram.roce.burst import Burst
-from chakram.roce.congestion import CongestionControl
-from chakram.roce.constants import ICRC_MODES, NO_IMMEDIATE, Verb
+from chakram.roce.constants import NO_IMMEDIATE, Verb
 from chakram.roce.contents import ContentsEncoder
 from chakram.roce.headers import decode_packet
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
-from chakram.roce.queue_pair import QueuePair
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split
 
@@ -66,20 +65,12 @@ def test_a_known_nak() -> None:
 
 
 def test_a_write_says_where_and_how_much() -> None:
-    qp = QueuePair(
-        qpn=0x11,
-        remote_qpn=0xABCDEF,
+    qp = make_queue_pair(
+        0x11,
+        0xABCDEF,
         source_port=0xC001,
-        destination=0,
-        path_mtu=1024,
         send_psn=0xFFFFFF,
-        receive_psn=0,
         window_bytes=10**6,
-        congestion_control=CongestionControl(),
-        retransmit_timeout_ns=1,
-        retry_limit=0,
-        ack_interval_packets=1,
-        verb=Verb.WRITE,
         remote_address=0x123456789ABCDEF0,
         remote_key=0xFEDCBA98,
     )
@@ -145,21 +136,7 @@ def test_each_destination_has_its_address_and_port() -> None:
     encoder.set_destination(1, "10.0.0.1", 4792)
     qps = []
     for destination in (0, 1):
-        qp = QueuePair(
-            qpn=1,
-            remote_qpn=2,
-            source_port=3,
-            destination=destination,
-            path_mtu=1024,
-            send_psn=0,
-            receive_psn=0,
-            window_bytes=1,
-            congestion_control=CongestionControl(),
-            retransmit_timeout_ns=1,
-            retry_limit=0,
-            ack_interval_packets=1,
-            verb=Verb.WRITE,
-        )
+        qp = make_queue_pair(1, 2, destination=destination)
         qp.post_send(0, 8, 0)
         qps.append(qp)
     packets = [bytes(encoder.encode(qp.next_burst(0, 1))[0]) for qp in qps]
