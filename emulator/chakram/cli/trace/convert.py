@@ -10,17 +10,11 @@ import typer
 
 from chakram.cli.options import Json, print_json
 from chakram.cli.trace.loading import (
-    BytesPerElement,
-    CommGroups,
-    Dependencies,
-    Dimensions,
-    DropMissing,
     Force,
-    Kineto,
+    Reading,
     TracePath,
-    UnnamedGroup,
-    load,
     reading_bar,
+    with_reading,
 )
 from chakram.errors import ConfigError
 from chakram.units import parse_size
@@ -69,6 +63,7 @@ def to_binary(
 
 
 @app.command("p2p")
+@with_reading("duration_unit", "uncorrected")
 def to_messages(
     path: TracePath,
     out: Annotated[
@@ -84,13 +79,8 @@ def to_messages(
     iterations: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="How often all of it is done.")
     ] = 1,
-    bytes_per_element: BytesPerElement = None,
-    comm_groups: CommGroups = None,
-    dependencies: Dependencies = "auto",
-    drop_missing_dependencies: DropMissing = False,
-    kineto: Kineto = None,
-    unnamed_group: UnnamedGroup = None,
-    dimensions: Dimensions = None,
+    *,
+    reading: Reading,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -101,16 +91,7 @@ def to_messages(
 
     refuse_existing(out, force=force)
     algorithms = dict(_algorithms(algorithm or ()))
-    traces = load(
-        path,
-        bytes_per_element,
-        comm_groups,
-        dependencies,
-        drop_missing_dependencies,
-        kineto=kineto,
-        unnamed_group=unnamed_group,
-        dimensions=dimensions,
-    )
+    traces = reading.load(path)
     require_replayable(traces.graphs, traces.groups, traces.least_ranks)
     lines = p2p_csv(
         traces.graphs, traces.groups, algorithms=algorithms, iterations=iterations

@@ -11,20 +11,12 @@ import typer
 
 from chakram.cli.options import Json, print_json
 from chakram.cli.trace.loading import (
-    BytesPerElement,
-    CommGroups,
-    Dependencies,
-    Dimensions,
-    DropMissing,
-    DurationUnit,
     Force,
-    Kineto,
+    Reading,
     TracePath,
-    Uncorrected,
-    UnnamedGroup,
-    load,
     reading_bar,
     warning_lines,
+    with_reading,
 )
 from chakram.errors import ConfigError
 
@@ -39,6 +31,7 @@ _RANKS_AT_MOST = 1_000_000
 _ROWS_SHOWN = 16
 
 
+@with_reading()
 def cut(
     path: TracePath,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
@@ -65,15 +58,8 @@ def cut(
     anonymise: Annotated[
         bool, typer.Option("--anonymise", help="Name nodes by kind and number.")
     ] = False,
-    bytes_per_element: BytesPerElement = None,
-    comm_groups: CommGroups = None,
-    dependencies: Dependencies = "auto",
-    drop_missing_dependencies: DropMissing = False,
-    duration_unit: DurationUnit = None,
-    uncorrected: Uncorrected = None,
-    kineto: Kineto = None,
-    unnamed_group: UnnamedGroup = None,
-    dimensions: Dimensions = None,
+    *,
+    reading: Reading,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -95,18 +81,7 @@ def cut(
             "nothing says what to keep",
             "--ranks, --iteration, --nodes, --communication-only or --anonymise",
         )
-    traces = load(
-        path,
-        bytes_per_element,
-        comm_groups,
-        dependencies,
-        drop_missing_dependencies,
-        duration_unit,
-        uncorrected,
-        kineto,
-        unnamed_group,
-        dimensions,
-    )
+    traces = reading.load(path)
     with reading_bar("cutting") as on_rank:
         written = write_cut(path, out, traces, options, force=force, on_rank=on_rank)
     if as_json:

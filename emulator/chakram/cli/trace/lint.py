@@ -8,20 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chakram.cli.options import Json, print_json
-from chakram.cli.trace.loading import (
-    BytesPerElement,
-    CommGroups,
-    Dependencies,
-    Dimensions,
-    DropMissing,
-    DurationUnit,
-    Kineto,
-    TracePath,
-    Uncorrected,
-    UnnamedGroup,
-    read_options,
-    reading_bar,
-)
+from chakram.cli.trace.loading import Reading, TracePath, with_reading
 from chakram.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,17 +24,10 @@ _WORDS = {"correction": "corrected"}
 """How lines of a severity begin, where not with its name."""
 
 
+@with_reading()
 def lint(
     path: TracePath,
-    bytes_per_element: BytesPerElement = None,
-    comm_groups: CommGroups = None,
-    dependencies: Dependencies = "auto",
-    drop_missing_dependencies: DropMissing = False,
-    duration_unit: DurationUnit = None,
-    uncorrected: Uncorrected = None,
-    kineto: Kineto = None,
-    unnamed_group: UnnamedGroup = None,
-    dimensions: Dimensions = None,
+    reading: Reading,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 2 for warnings, too.")
     ] = False,
@@ -60,23 +40,7 @@ def lint(
     from chakram.chakra.lint.report import lint_trace_set
     from chakram.chakra.lint.rules import Severity
 
-    options = read_options(
-        bytes_per_element,
-        dependencies,
-        drop_missing_dependencies,
-        duration_unit,
-        uncorrected,
-        unnamed_group,
-        dimensions,
-    )
-    with reading_bar("reading traces") as on_rank:
-        report = lint_trace_set(
-            path,
-            comm_groups=comm_groups,
-            kineto=kineto,
-            options=options,
-            on_rank=on_rank,
-        )
+    report = reading.read(path, lint_trace_set)
     problems = report.of(Severity.PROBLEM)
     warnings = report.of(Severity.WARNING)
     corrections = report.of(Severity.CORRECTION)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
@@ -20,21 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BytesPerElement",
-    "CommGroups",
-    "Dependencies",
-    "Dimensions",
-    "DropMissing",
-    "DurationUnit",
     "Force",
-    "Kineto",
+    "Reading",
     "TracePath",
-    "Uncorrected",
-    "UnnamedGroup",
-    "load",
-    "read_options",
     "reading_bar",
     "warning_lines",
+    "with_reading",
 ]
+
+_T = TypeVar("_T")
 
 TracePath = Annotated[
     Path,
@@ -97,54 +94,6 @@ Uncorrected = Annotated[
 ]
 
 
-def read_options(
-    bytes_per_element: int | None,
-    dependencies: str,
-    drop_missing_dependencies: bool,
-    duration_unit: str | None,
-    uncorrected: list[str] | None,
-    unnamed_group: list[str] | None,
-    dimensions: str | None = None,
-) -> ReadOptions:
-    """Return how the options of a verb say to read.
-
-    Raises:
-        ConfigError: If one of them has no such value.
-    """
-    from chakram.chakra.read.options import (
-        CORRECTIONS,
-        DependencyPolicy,
-        ReadOptions,
-        WarningKind,
-    )
-    from chakram.units import parse_time
-
-    for name in uncorrected or ():
-        if name not in CORRECTIONS:
-            raise ConfigError(
-                "--uncorrected",
-                f"{name!r} is no correction",
-                f"{', '.join(sorted(CORRECTIONS))} are",
-            )
-
-    if dependencies not in list(DependencyPolicy):
-        raise ConfigError(
-            "--dependencies",
-            f"{dependencies!r} is none of {', '.join(DependencyPolicy)}",
-        )
-    return ReadOptions(
-        bytes_per_element=bytes_per_element,
-        dependencies=DependencyPolicy(dependencies),
-        drop_missing_dependencies=drop_missing_dependencies,
-        duration_unit_ns=None
-        if duration_unit is None
-        else parse_time(duration_unit, where="--duration-unit"),
-        uncorrected=frozenset(map(WarningKind, uncorrected or ())),
-        unnamed_groups=_unnamed_groups(unnamed_group or ()),
-        dimensions=_sizes(dimensions),
-    )
-
-
 def _sizes(text: str | None) -> tuple[int, ...]:
     """Return the numbers of ranks along dimensions.
 
@@ -190,38 +139,113 @@ def _unnamed_groups(stated: Iterable[str]) -> dict[str, str]:
     return groups
 
 
-def load(
-    path: Path,
-    bytes_per_element: int | None,
-    comm_groups: Path | None,
-    dependencies: str,
-    drop_missing_dependencies: bool,
-    duration_unit: str | None = None,
-    uncorrected: list[str] | None = None,
-    kineto: Path | None = None,
-    unnamed_group: list[str] | None = None,
-    dimensions: str | None = None,
-) -> TraceSet:
-    """Return the trace set that the options of a verb name."""
-    from chakram.chakra.sets.trace_set import load_trace_set
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a verb is to read traces: an option for each field; see `with_reading`."""
 
-    options = read_options(
-        bytes_per_element,
-        dependencies,
-        drop_missing_dependencies,
-        duration_unit,
-        uncorrected,
-        unnamed_group,
-        dimensions,
-    )
-    with reading_bar("reading traces") as on_rank:
-        return load_trace_set(
-            path,
-            comm_groups=comm_groups,
-            kineto=kineto,
-            options=options,
-            on_rank=on_rank,
+    bytes_per_element: BytesPerElement = None
+    comm_groups: CommGroups = None
+    dependencies: Dependencies = "auto"
+    drop_missing_dependencies: DropMissing = False
+    duration_unit: DurationUnit = None
+    uncorrected: Uncorrected = None
+    kineto: Kineto = None
+    unnamed_group: UnnamedGroup = None
+    dimensions: Dimensions = None
+
+    def options(self) -> ReadOptions:
+        """Return how the options of a verb say to read.
+
+        Raises:
+            ConfigError: If one of them has no such value.
+        """
+        from chakram.chakra.read.options import (
+            CORRECTIONS,
+            DependencyPolicy,
+            ReadOptions,
+            WarningKind,
         )
+        from chakram.units import parse_time
+
+        for name in self.uncorrected or ():
+            if name not in CORRECTIONS:
+                raise ConfigError(
+                    "--uncorrected",
+                    f"{name!r} is no correction",
+                    f"{', '.join(sorted(CORRECTIONS))} are",
+                )
+
+        if self.dependencies not in list(DependencyPolicy):
+            raise ConfigError(
+                "--dependencies",
+                f"{self.dependencies!r} is none of {', '.join(DependencyPolicy)}",
+            )
+        return ReadOptions(
+            bytes_per_element=self.bytes_per_element,
+            dependencies=DependencyPolicy(self.dependencies),
+            drop_missing_dependencies=self.drop_missing_dependencies,
+            duration_unit_ns=None
+            if self.duration_unit is None
+            else parse_time(self.duration_unit, where="--duration-unit"),
+            uncorrected=frozenset(map(WarningKind, self.uncorrected or ())),
+            unnamed_groups=_unnamed_groups(self.unnamed_group or ()),
+            dimensions=_sizes(self.dimensions),
+        )
+
+    def load(self, path: Path) -> TraceSet:
+        """Return the trace set at *path*."""
+        from chakram.chakra.sets.trace_set import load_trace_set
+
+        return self.read(path, load_trace_set)
+
+    def read(self, path: Path, read: Callable[..., _T]) -> _T:
+        """Return what *read* makes of the trace set at *path*."""
+        options = self.options()
+        with reading_bar("reading traces") as on_rank:
+            return read(
+                path,
+                comm_groups=self.comm_groups,
+                kineto=self.kineto,
+                options=options,
+                on_rank=on_rank,
+            )
+
+
+def with_reading(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb the options of `Reading`, but for some, for its one parameter."""
+    hints = get_type_hints(Reading, include_extras=True)
+    options = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(Reading)
+        if each.name not in without
+    ]
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @wraps(verb)
+        def with_options(**given: Any) -> None:
+            reading = Reading(**{each.name: given.pop(each.name) for each in options})
+            verb(reading=reading, **given)
+
+        parameters: list[inspect.Parameter] = []
+        for each in inspect.signature(verb, eval_str=True).parameters.values():
+            if each.name == "reading":
+                parameters += options
+            else:
+                parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        # typer reads parameters from the signature, their types from the annotations.
+        signature = inspect.Signature(parameters)
+        with_options.__signature__ = signature  # type: ignore[attr-defined]
+        with_options.__annotations__ = {
+            each.name: each.annotation for each in parameters
+        }
+        return with_options
+
+    return decorate
 
 
 @contextmanager

@@ -9,19 +9,11 @@ import typer
 
 from chakram.cli.options import Json, print_json
 from chakram.cli.trace.loading import (
-    BytesPerElement,
-    CommGroups,
-    Dependencies,
-    Dimensions,
-    DropMissing,
-    DurationUnit,
     Force,
-    Kineto,
+    Reading,
     TracePath,
-    Uncorrected,
-    UnnamedGroup,
-    load,
     reading_bar,
+    with_reading,
 )
 
 if TYPE_CHECKING:
@@ -31,17 +23,10 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 
+@with_reading()
 def show(
     path: TracePath,
-    bytes_per_element: BytesPerElement = None,
-    comm_groups: CommGroups = None,
-    dependencies: Dependencies = "auto",
-    drop_missing_dependencies: DropMissing = False,
-    duration_unit: DurationUnit = None,
-    uncorrected: Uncorrected = None,
-    kineto: Kineto = None,
-    unnamed_group: UnnamedGroup = None,
-    dimensions: Dimensions = None,
+    reading: Reading,
     html: Annotated[
         Path | None,
         typer.Option(help="Write a page with plots, one file that needs no network."),
@@ -53,32 +38,22 @@ def show(
 
     Traffic is that of the algorithms which an experiment takes by default.
     """
-    traces = load(
-        path,
-        bytes_per_element,
-        comm_groups,
-        dependencies,
-        drop_missing_dependencies,
-        duration_unit,
-        uncorrected,
-        kineto,
-        unnamed_group,
-        dimensions,
-    )
+    traces = reading.load(path)
+    unit = reading.bytes_per_element
     summary = _summary(traces)
     if html is not None:
-        _write_page(html, traces, summary, bytes_per_element, force=force)
+        _write_page(html, traces, summary, unit, force=force)
     if as_json:
         from chakram.observe.report.trace_document import trace_document
 
         print_json(
             "trace",
-            trace_document(traces, summary, bytes_per_element=bytes_per_element),
+            trace_document(traces, summary, bytes_per_element=unit),
         )
         return
     from chakram.cli.trace.summary_tables import print_summary
 
-    print_summary(traces, summary, bytes_per_element=bytes_per_element)
+    print_summary(traces, summary, bytes_per_element=unit)
     if html is not None:
         print(f"wrote {html}")
 
