@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chakram.cli.options import read_experiment
 from chakram.controller import shell, simulation
-from chakram.observe.exporter import open_listener
+from chakram.controller.request import RunRequest
 from chakram.observe.run_results import open_run
 
 if TYPE_CHECKING:
@@ -63,16 +63,8 @@ def simulate_experiment(
         ChakramError: If the experiment is wrong, or does not come to its end; the run
             directory is there all the same if it began.
     """
-    settings, text = read_experiment(Path(experiment), _texts(overrides))
-    outcome = simulation.simulate_experiment(
-        settings,
-        experiment_text=text,
-        runs_directory=Path(runs or settings.runs),
-        progress=progress or _Silent(),
-        plan_file=None if plan is None else Path(plan),
-        alone=alone,
-    )
-    return _results(outcome)
+    request = _request(experiment, overrides, runs, plan, alone, progress)
+    return _results(simulation.simulate_experiment(request))
 
 
 def run_experiment(
@@ -103,25 +95,28 @@ def run_experiment(
     Raises:
         ChakramError: As for `simulate_experiment`.
     """
-    settings, text = read_experiment(Path(experiment), _texts(overrides))
-    listen = settings.metrics.listen
-    outcome = asyncio.run(
-        shell.run_experiment(
-            settings,
-            experiment_text=text,
-            runs_directory=Path(runs or settings.runs),
-            lab_name=settings.lab_name,
-            listener=None if listen is None else open_listener(listen),
-            progress=progress or _Silent(),
-            plan_file=None if plan is None else Path(plan),
-            alone=alone,
-        )
+    request = _request(experiment, overrides, runs, plan, alone, progress)
+    return _results(asyncio.run(shell.run_experiment(request)))
+
+
+def _request(
+    experiment: str | Path,
+    overrides: Mapping[str, str] | None,
+    runs: str | Path | None,
+    plan: str | Path | None,
+    alone: str | None,
+    progress: Progress | None,
+) -> RunRequest:
+    said = [f"{key}={value}" for key, value in (overrides or {}).items()]
+    settings, text = read_experiment(Path(experiment), said)
+    return RunRequest(
+        experiment=settings,
+        text=text,
+        runs_directory=Path(runs or settings.runs),
+        progress=progress or _Silent(),
+        plan_file=None if plan is None else Path(plan),
+        alone=alone,
     )
-    return _results(outcome)
-
-
-def _texts(overrides: Mapping[str, str] | None) -> list[str]:
-    return [f"{key}={value}" for key, value in (overrides or {}).items()]
 
 
 def _results(outcome: shell.RunOutcome) -> RunResults:

@@ -20,8 +20,6 @@ from chakram.cli.progress import ProgressReporter
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakram.config.experiment import Experiment
-    from chakram.controller.preflight_run import PreflightOutcome
     from chakram.preflight.report import PreflightReport
 
 __all__ = ["preflight", "show_preflight"]
@@ -45,8 +43,17 @@ def preflight(
     The exit code is 5 if something is not as the experiment needs it.
     """
     settings, text = read_experiment(experiment, overrides, lab=lab)
+    from chakram.controller.preflight_run import preflight_experiment
+    from chakram.controller.request import RunRequest
+
     with ProgressReporter(quiet=as_json) as progress:
-        outcome = asyncio.run(_run(settings, text, runs or settings.runs, progress))
+        request = RunRequest(
+            experiment=settings,
+            text=text,
+            runs_directory=runs or settings.runs,
+            progress=progress,
+        )
+        outcome = asyncio.run(preflight_experiment(request))
     show_preflight(
         outcome.report, outcome.folder, dilation=settings.dilation, as_json=as_json
     )
@@ -81,17 +88,3 @@ def show_preflight(
         )
     print_report(report)
     print(f"results: {folder}")
-
-
-async def _run(
-    settings: Experiment, text: str, folder: Path, progress: ProgressReporter
-) -> PreflightOutcome:
-    from chakram.controller.preflight_run import preflight_experiment
-
-    return await preflight_experiment(
-        settings,
-        experiment_text=text,
-        runs_directory=folder,
-        lab_name=settings.lab_name,
-        progress=progress,
-    )

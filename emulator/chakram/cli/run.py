@@ -22,9 +22,6 @@ from chakram.cli.outcome import show_outcome
 from chakram.cli.progress import ProgressReporter
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from chakram.config.experiment import Experiment
     from chakram.controller.shell import RunOutcome
 
 __all__ = ["run"]
@@ -56,40 +53,25 @@ def run(
 ) -> None:
     """Replay an experiment on its fabric."""
     settings, text = read_experiment(experiment, overrides, lab=lab, metrics=metrics)
-    folder = runs or settings.runs
 
     def run_one(job: str | None) -> RunOutcome:
+        from chakram.controller.request import RunRequest
+        from chakram.controller.shell import run_experiment
+
         with ProgressReporter(
             quiet=as_json, interval_ns=round(interval * 1e9)
         ) as progress:
-            return asyncio.run(_run(settings, text, folder, plan, progress, job))
+            request = RunRequest(
+                experiment=settings,
+                text=text,
+                runs_directory=runs or settings.runs,
+                progress=progress,
+                plan_file=plan,
+                alone=job,
+            )
+            return asyncio.run(run_experiment(request))
 
     if interference:
         run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)
     else:
         show_outcome(run_one(alone), as_json=as_json, wide=wide)
-
-
-async def _run(
-    settings: Experiment,
-    text: str,
-    folder: Path,
-    plan_file: Path | None,
-    progress: ProgressReporter,
-    alone: str | None,
-) -> RunOutcome:
-    from chakram.controller.shell import run_experiment
-    from chakram.observe.exporter import open_listener
-
-    # Before anything is built: a port that is taken is said at once.
-    listen = settings.metrics.listen
-    return await run_experiment(
-        settings,
-        experiment_text=text,
-        runs_directory=folder,
-        lab_name=settings.lab_name,
-        listener=None if listen is None else open_listener(listen),
-        progress=progress,
-        plan_file=plan_file,
-        alone=alone,
-    )

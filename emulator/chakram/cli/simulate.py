@@ -35,18 +35,20 @@ def simulate(
 ) -> None:
     """Replay an experiment in virtual time, without a network."""
     settings, text = read_experiment(experiment, overrides)
+    from chakram.controller.request import RunRequest
     from chakram.controller.simulation import simulate_experiment
 
     def run_one(job: str | None) -> RunOutcome:
         with ProgressReporter(quiet=as_json) as progress:
-            return simulate_experiment(
-                settings,
-                experiment_text=text,
+            request = RunRequest(
+                experiment=settings,
+                text=text,
                 runs_directory=runs or settings.runs,
                 progress=progress,
                 plan_file=plan,
                 alone=job,
             )
+            return simulate_experiment(request)
 
     if interference:
         run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)

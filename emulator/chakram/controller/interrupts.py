@@ -11,6 +11,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, Self
 
+from chakram.errors import RunInterrupted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -48,12 +50,19 @@ class Interrupts:
     While ``listener`` is set, the first signal is told to it; without one, or the
     second time, the task is cancelled, which takes down whatever it had built.
 
+    Args:
+        what: What is ended, for the error that says so.
+
     Attributes:
         name: The signal that came, None as long as none has.
         listener: Called with the name of the signal.
+
+    Raises:
+        RunInterrupted: At the end, if the task was cancelled by a signal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "run") -> None:
+        self._what = what
         self.name: str | None = None
         self.listener: Callable[[str], None] | None = None
         self._task: asyncio.Task[object] | None = None
@@ -67,11 +76,13 @@ class Interrupts:
             loop.add_signal_handler(number, self._come, number.name)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         loop = asyncio.get_running_loop()
         for number, handler in self._before.items():
             loop.remove_signal_handler(number)
             signal.signal(number, handler)  # type: ignore[arg-type] # from getsignal
+        if isinstance(error, asyncio.CancelledError) and self.name is not None:
+            raise RunInterrupted(self._what, f"interrupted by {self.name}") from None
 
     def _come(self, name: str) -> None:
         if name == signal.SIGHUP.name:

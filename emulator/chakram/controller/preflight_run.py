@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,11 +15,11 @@ from chakram.controller.interrupts import Interrupts
 from chakram.controller.job_loading import load_jobs
 from chakram.controller.planning import ports_needed
 from chakram.controller.preflight_session import Preflight
+from chakram.controller.request import new_run_id
 from chakram.errors import (
     AgentError,
     PlanError,
     PreflightFailed,
-    RunInterrupted,
 )
 from chakram.observe.preflight_files import PREFLIGHT, save_preflight
 from chakram.observe.run_directory import make_folder
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from chakram.config.experiment import Experiment
     from chakram.control.clock import ClockOffset
     from chakram.controller.observer import Progress
+    from chakram.controller.request import RunRequest
     from chakram.fabric.kinds.kind import AgentPlace, World
     from chakram.preflight.report import PreflightReport
 
@@ -54,68 +54,48 @@ def preflight_failed(report: PreflightReport) -> PreflightFailed | None:
     return PreflightFailed("preflight", f"failed, {count}: {listed}{more}")
 
 
-async def preflight_experiment(
-    experiment: Experiment,
-    *,
-    experiment_text: str,
-    runs_directory: Path,
-    lab_name: str,
-    progress: Progress,
-) -> PreflightOutcome:
+async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
     """Bring the fabric up, test every pair of its ports, tear down.
-
-    Args:
-        experiment: Its fabric and transport are what is tested.
-        experiment_text: Its file, word for word, for the record.
-        runs_directory: Folder of all run directories.
-        lab_name: Prefix of whatever is made on this machine.
-        progress: Told how far it is.
 
     Raises:
         ChakramError: If nothing could be tested.
         RunInterrupted: If the user ended it.
     """
+    experiment, progress = request.experiment, request.progress
     started = datetime.now(UTC)
-    run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    run_id = new_run_id(started)
     nports = await asyncio.to_thread(_ports_needed, experiment, progress)
     folder = make_folder(
-        runs_directory,
+        request.runs_directory,
         experiment.name,
         kind=PREFLIGHT,
         started=started,
-        experiment_text=experiment_text,
+        experiment_text=request.text,
     )
-    with Interrupts() as interrupts:
-        try:
-            async with AsyncExitStack() as stack:
-                progress.phase("building the fabric")
-                world = await stack.enter_async_context(
-                    experiment.fabric.open(
-                        seed=experiment.seed,
-                        nports=nports,
-                        lab_name=lab_name,
-                        logs=folder,
-                    )
-                )
-                if len(world.ports) < 2:
-                    raise PlanError("fabric", "has one port", "a pair needs two")
-                clients, clocks, absent = await _connect(experiment, world, stack)
-                report = await Preflight(
-                    experiment,
-                    ports=world.ports,
-                    clients=clients,
-                    clocks=clocks,
-                    progress=progress,
-                    interrupts=interrupts,
-                    run_id=run_id,
-                    absent=absent,
-                ).run()
-        except asyncio.CancelledError:
-            if interrupts.name is None:
-                raise
-            raise RunInterrupted(
-                "preflight", f"interrupted by {interrupts.name}"
-            ) from None
+    async with AsyncExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts("preflight"))
+        progress.phase("building the fabric")
+        world = await stack.enter_async_context(
+            experiment.fabric.open(
+                seed=experiment.seed,
+                nports=nports,
+                lab_name=experiment.lab_name,
+                logs=folder,
+            )
+        )
+        if len(world.ports) < 2:
+            raise PlanError("fabric", "has one port", "a pair needs two")
+        clients, clocks, absent = await _connect(experiment, world, stack)
+        report = await Preflight(
+            experiment,
+            ports=world.ports,
+            clients=clients,
+            clocks=clocks,
+            progress=progress,
+            interrupts=interrupts,
+            run_id=run_id,
+            absent=absent,
+        ).run()
     save_preflight(folder, report, run_id=run_id, dilation=experiment.dilation)
     return PreflightOutcome(folder=folder, report=report)
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.observer import Observer
-from chakram.controller.planning import build_plan, ports_needed, transport_plan
+from chakram.controller.planning import ports_needed, transport_plan
 from chakram.controller.predictions import (
     FEW_EVENTS,
     alone_events,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chakram.control.clock import ClockOffset
     from chakram.controller.interrupts import Interrupts
     from chakram.controller.job_loading import LoadedJob
-    from chakram.controller.observer import Progress
+    from chakram.controller.request import RunRequest
     from chakram.fabric.counters import LinkCounters
     from chakram.fabric.kinds.kind import World
     from chakram.fabric.topology import Topology
@@ -82,35 +82,29 @@ class Run:
 
     def __init__(
         self,
-        experiment: Experiment,
+        request: RunRequest,
         jobs: Sequence[LoadedJob],
         directory: RunDirectory,
-        run_id: str,
         metrics: MetricsState,
-        progress: Progress,
         interrupts: Interrupts,
         *,
         live: LiveRows | None,
-        alone: str | None,
         iterations: int,
     ) -> None:
-        self._alone = alone
+        self._request = request
+        self._alone = request.alone
+        self._experiment = request.experiment
+        self._progress = request.progress
         self._interrupts = interrupts
         # Somebody may look while the run goes on.
         self._live = live
-        self._experiment = experiment
         self._jobs = jobs
         self._directory = directory
-        self._run_id = run_id
-        self._psn_seed = psn_seed_of(experiment)
+        self._run_id = directory.manifest.run_id
+        self._psn_seed = psn_seed_of(request.experiment)
         self._metrics = metrics
-        self._progress = progress
         self._observer = Observer(
-            directory,
-            metrics,
-            progress,
-            iterations,
-            live,
+            directory, metrics, request.progress, iterations, live
         )
         self._world: World | None = None
         self._counters: tuple[
@@ -125,7 +119,7 @@ class Run:
         """Whether any traffic was to flow: else there is nothing to show."""
         return self._observer.began
 
-    async def execute(self, lab_name: str) -> None:
+    async def execute(self) -> None:
         """Do everything that needs the fabric; it is gone when this returns."""
         experiment = self._experiment
         self._progress.phase("building the fabric")
@@ -134,20 +128,17 @@ class Run:
                 experiment.fabric.open(
                     seed=experiment.seed,
                     nports=ports_needed(self._jobs),
-                    lab_name=lab_name,
+                    lab_name=experiment.lab_name,
                     logs=self._directory.path,
                 )
             )
             self._world = world
             if world.lab is not None and world.lab.lifetime == "up":
-                self._progress.note(f"lab {lab_name} is up: used as it stands")
-            plan = build_plan(
-                experiment,
-                self._jobs,
-                world.ports,
-                run_id=self._run_id,
-                alone=self._alone,
-                psn_seed=self._psn_seed,
+                self._progress.note(
+                    f"lab {experiment.lab_name} is up: used as it stands"
+                )
+            plan = self._request.plan(
+                self._jobs, world.ports, self._run_id, psn_seed=self._psn_seed
             )
             await self._predict(plan, world)
             agents = {agent.agent for agent in plan.agents}
@@ -370,7 +361,9 @@ class Run:
                 *self._uncounted,
                 *self.reference.notes,
                 *(
-                    injected_banners(injected, disturbed, faults, alone=self._alone)
+                    injected_banners(
+                        injected, disturbed, faults, alone=self._request.alone
+                    )
                     if self.began
                     else ()
                 ),
@@ -416,24 +409,18 @@ def link_records(
         if first is None or last is None:
             continue
         kind = "uplink" if link.name in uplinks else "host"
-        records.append(
-            LinkRecord(
-                link=link.name,
-                kind=kind,
-                direction="up",
-                bytes_before=first.tx_bytes,
-                bytes_after=last.tx_bytes,
-                drops=last.tx_drops - first.tx_drops,
+        for direction, before_bytes, after_bytes, drops in (
+            ("up", first.tx_bytes, last.tx_bytes, last.tx_drops - first.tx_drops),
+            ("down", first.rx_bytes, last.rx_bytes, last.rx_drops - first.rx_drops),
+        ):
+            records.append(
+                LinkRecord(
+                    link=link.name,
+                    kind=kind,
+                    direction=direction,
+                    bytes_before=before_bytes,
+                    bytes_after=after_bytes,
+                    drops=drops,
+                )
             )
-        )
-        records.append(
-            LinkRecord(
-                link=link.name,
-                kind=kind,
-                direction="down",
-                bytes_before=first.rx_bytes,
-                bytes_after=last.rx_bytes,
-                drops=last.rx_drops - first.rx_drops,
-            )
-        )
     return records

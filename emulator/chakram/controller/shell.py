@@ -3,36 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import Interrupts
-from chakram.controller.planning import (
-    build_plan,
-    planned_ports,
-    refuse_neighbours_on_one_port,
-    transport_plan,
-)
-from chakram.controller.reporting import manifest_of
+from chakram.controller.planning import planned_ports, refuse_neighbours_on_one_port
+from chakram.controller.request import new_run_id
 from chakram.controller.run import Run
-from chakram.controller.saved_plans import jobs_of
 from chakram.errors import ChakramError, RunInterrupted
-from chakram.observe.exporter import MetricsServer
+from chakram.observe.exporter import MetricsServer, open_listener
 from chakram.observe.live_rows import LiveRows
 from chakram.observe.metrics_state import MetricsState
-from chakram.observe.run_directory import RunDirectory
 from chakram.observe.run_results import open_run
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from chakram.config.experiment import Experiment
     from chakram.controller.observer import Progress
+    from chakram.controller.request import RunRequest
+    from chakram.observe.run_directory import RunDirectory
     from chakram.results.summary import Summary
 
 __all__ = ["RunOutcome", "run_experiment"]
@@ -55,28 +48,8 @@ class RunOutcome:
         return 0 if self.error is None else self.error.exit_code
 
 
-async def run_experiment(
-    experiment: Experiment,
-    *,
-    experiment_text: str,
-    runs_directory: Path,
-    lab_name: str,
-    listener: socket.socket | None,
-    progress: Progress,
-    plan_file: Path | None = None,
-    alone: str | None = None,
-) -> RunOutcome:
+async def run_experiment(request: RunRequest) -> RunOutcome:
     """Bring the fabric up, replay, collect, tear down.
-
-    Args:
-        experiment: What to run.
-        experiment_text: Its file, word for word, for the run directory.
-        runs_directory: Folder of all run directories.
-        lab_name: Prefix of whatever is made on this machine.
-        listener: Where metrics are served while the run goes; None: nowhere.
-        progress: Told how far it is.
-        plan_file: A saved plan to take programs from, instead of the traces.
-        alone: The one job that is run, where it is placed beside the others; None: all.
 
     Returns:
         The outcome, also of a run that ended early: what was recorded is kept.
@@ -85,81 +58,33 @@ async def run_experiment(
         ChakramError: If nothing was run: wrong input, no rights, no agent.
         RunInterrupted: If the user ended it before it had begun, or insisted.
     """
-    with Interrupts() as interrupts:
-        try:
-            return await _run(
-                experiment,
-                experiment_text,
-                runs_directory,
-                lab_name,
-                listener,
-                progress,
-                interrupts,
-                plan_file,
-                alone,
-            )
-        except asyncio.CancelledError:
-            if interrupts.name is None:
-                raise
-            raise RunInterrupted("run", f"interrupted by {interrupts.name}") from None
-        finally:
-            if listener is not None:
-                listener.close()
-
-
-async def _run(
-    experiment: Experiment,
-    experiment_text: str,
-    runs_directory: Path,
-    lab_name: str,
-    listener: socket.socket | None,
-    progress: Progress,
-    interrupts: Interrupts,
-    plan_file: Path | None,
-    alone: str | None,
-) -> RunOutcome:
-    progress.phase("reading traces" if plan_file is None else "reading the plan")
-    jobs = await asyncio.to_thread(jobs_of, experiment, plan_file)
-    started = datetime.now(UTC)
-    run_id = f"{started:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-    # What does not fit onto the fabric is said before anything is made for it.
-    plan = build_plan(
-        experiment,
-        jobs,
-        planned_ports(experiment, jobs),
-        run_id=run_id,
-        alone=alone,
-    )
-    if experiment.fabric.has_switches:
-        refuse_neighbours_on_one_port(plan)
-    directory = RunDirectory.create(
-        runs_directory,
-        manifest=manifest_of(
-            experiment,
-            jobs,
-            transport_plan(experiment),
-            run_id=run_id,
-            started=started,
-            alone=alone,
-        ),
-        started=started,
-        experiment_text=experiment_text,
-    )
-    metrics = _metrics_of(experiment, directory)
-    live = None if listener is None else LiveRows()
-    run = Run(
-        experiment,
-        jobs,
-        directory,
-        run_id,
-        metrics,
-        progress,
-        interrupts,
-        live=live,
-        alone=alone,
-        iterations=max(plan.iterations_of().values()),
-    )
+    experiment, progress = request.experiment, request.progress
     async with AsyncExitStack() as stack:
+        # Before anything is built: a port that is taken is said at once.
+        listener = live = None
+        if experiment.metrics.listen is not None:
+            listener = open_listener(experiment.metrics.listen)
+            stack.enter_context(closing(listener))
+            live = LiveRows()
+        interrupts = stack.enter_context(Interrupts())
+        jobs = await asyncio.to_thread(request.jobs)
+        started = datetime.now(UTC)
+        run_id = new_run_id(started)
+        # What does not fit onto the fabric is said before anything is made for it.
+        plan = request.plan(jobs, planned_ports(experiment, jobs), run_id)
+        if experiment.fabric.has_switches:
+            refuse_neighbours_on_one_port(plan)
+        directory = request.new_directory(jobs, run_id, started=started)
+        metrics = _metrics_of(experiment, directory)
+        run = Run(
+            request,
+            jobs,
+            directory,
+            metrics,
+            interrupts,
+            live=live,
+            iterations=max(plan.iterations_of().values()),
+        )
         if listener is not None and live is not None:
             server = MetricsServer(metrics, listener, live.pages())
             progress.note(f"metrics: {server.url}")
@@ -168,7 +93,7 @@ async def _run(
                 _serving(server, linger_ns, interrupts, progress)
             )
         try:
-            await run.execute(lab_name)
+            await run.execute()
         except asyncio.CancelledError:
             run.finish(RunInterrupted("run", "interrupted before it had ended"))
             raise
@@ -181,11 +106,7 @@ async def _run(
         summary = await asyncio.to_thread(open_run(directory.path).summary)
         if summary.keeping_up is not None:
             directory.update(keeping_up=asdict(summary.keeping_up))
-    return RunOutcome(
-        directory=directory.path,
-        summary=summary,
-        error=run.error,
-    )
+        return RunOutcome(directory=directory.path, summary=summary, error=run.error)
 
 
 @asynccontextmanager
