@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from chakram.controller.interrupts import Interrupts
+from chakram.errors import RunInterrupted
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -32,11 +33,13 @@ async def test_without_a_listener_the_task_is_cancelled(
     number: signal.Signals,
 ) -> None:
     async def work() -> None:
-        with Interrupts():
+        with Interrupts("preflight"):
             os.kill(os.getpid(), number)
             await asyncio.Event().wait()
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(
+        RunInterrupted, match=f"preflight: interrupted by {number.name}"
+    ):
         await asyncio.create_task(work())
 
 
@@ -52,6 +55,19 @@ async def test_the_second_signal_insists() -> None:
                 await asyncio.sleep(0.01)
             await asyncio.Event().wait()
 
-    with pytest.raises(asyncio.CancelledError):
+    with pytest.raises(RunInterrupted, match="run: interrupted by SIGTERM"):
         await asyncio.create_task(work())
     assert heard == ["SIGINT"]
+
+
+@pytest.mark.asyncio
+async def test_what_cancels_without_a_signal_stays_what_it_is() -> None:
+    async def work() -> None:
+        with Interrupts():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
