@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Mapping  # noqa: TC003 - pydantic reads the annotations
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from chakram.addresses import IPV4
 from chakram.errors import NoRunDirectory, RunDirectoryError
-from chakram.results.generator_health import GeneratorHealth, ShardHealth, TimeBounds
+from chakram.results.generator_health import GeneratorHealth  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 SCHEMA_VERSION = 1
@@ -188,64 +190,30 @@ def read_manifest(folder: Path) -> RunManifest:
             f"has schema version {version}, this Chakram reads {SCHEMA_VERSION}",
             "read it with a newer Chakram",
         )
-    values = _known(RunManifest, document)
-    if lacking := [name for name in _REQUIRED if name not in values]:
-        raise NoRunDirectory(
-            str(path),
+    try:
+        # What this version does not know is left out.
+        return _READER.validate_python(document)
+    except ValidationError as error:
+        raise NoRunDirectory(str(path), *_damage(error)) from error
+
+
+_READER = TypeAdapter(RunManifest)
+
+
+def _damage(error: ValidationError) -> tuple[str, str | None]:
+    """Return what is wrong with the contents of a manifest, and a hint."""
+    mistakes = error.errors()
+    lacking = [
+        str(each["loc"][0])
+        for each in mistakes
+        if each["type"] == "missing" and len(each["loc"]) == 1
+    ]
+    if lacking:
+        return (
             f"is damaged: it lacks {', '.join(lacking)}",
             "every run writes them; take another copy of the run",
         )
-    for name, convert in _CONVERTED.items():
-        try:
-            values[name] = convert(values.get(name, ()))
-        except (TypeError, ValueError, AttributeError) as error:
-            raise NoRunDirectory(
-                str(path), f"is damaged: {name!r} is not what a run writes there"
-            ) from error
-    try:
-        return RunManifest(**values)
-    except ValueError as error:
-        raise NoRunDirectory(str(path), f"is damaged: {error}") from error
-
-
-_REQUIRED = tuple(
-    item.name
-    for item in fields(RunManifest)
-    if item.default is MISSING and item.default_factory is MISSING
-)
-
-
-def _clocks(document: Mapping[str, Any]) -> dict[str, ClockReading]:
-    readings = dict(document).items()
-    return {agent: ClockReading(**reading) for agent, reading in readings}
-
-
-def _healths(document: Mapping[str, Any]) -> dict[str, GeneratorHealth]:
-    return {agent: _health(health) for agent, health in dict(document).items()}
-
-
-def _health(document: Mapping[str, Any]) -> GeneratorHealth:
-    """Return how an agent kept up; what this version does not know is left out."""
-    values = _known(GeneratorHealth, document)
-    for name in ("round_trip", "pacing_error", "generator_lag"):
-        values[name] = TimeBounds(**_known(TimeBounds, values.get(name, {})))
-    values["shards"] = tuple(
-        ShardHealth(**_known(ShardHealth, shard)) for shard in values.get("shards", ())
-    )
-    return GeneratorHealth(**values)
-
-
-def _known(kind: type[Any], document: Mapping[str, Any]) -> dict[str, Any]:
-    names = {item.name for item in fields(kind)}
-    return {name: value for name, value in document.items() if name in names}
-
-
-_CONVERTED: Mapping[str, Callable[[Any], Any]] = {
-    "banners": tuple,
-    "packet_faults": tuple,
-    "rows": dict,
-    "lock": dict,
-    "clocks": _clocks,
-    "generator": _healths,
-}
-"""What is read otherwise than it stands in JSON; () where it is left out."""
+    first = mistakes[0]
+    if not first["loc"]:
+        return f"is damaged: {first['ctx']['error']}", None
+    return f"is damaged: {first['loc'][0]!r} is not what a run writes there", None

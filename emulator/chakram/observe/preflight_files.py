@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
 from chakram.errors import NoRunDirectory, RunDirectoryError
 from chakram.observe.manifest import FAILED, SCHEMA_VERSION
@@ -95,14 +96,11 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
             )
         report = PreflightReport(
             ports=tuple(document["ports"]),
-            pairs=tuple(_pair(row) for row in document["pairs"]),
-            findings=tuple(
-                Finding(**row | {"pairs": tuple(map(tuple, row["pairs"]))})
-                for row in document["findings"]
+            pairs=_PAIRS.validate_python(
+                [row | {"classes": _classes_sent(row)} for row in document["pairs"]]
             ),
-            settings=PreflightSettings(
-                **_fields(PreflightSettings, document["settings"])
-            ),
+            findings=_FINDINGS.validate_python(document["findings"]),
+            settings=_SETTINGS.validate_python(document["settings"]),
         )
         # Reports of before it was noted have none.
         return report, int(document.get("dilation", 1))
@@ -118,24 +116,22 @@ def read_preflight(folder: Path) -> tuple[PreflightReport, int]:
         ) from error
 
 
-def _pair(row: Mapping[str, Any]) -> PairReport:
-    """Return the pair that ``preflight_document`` made a row of."""
-    classes = tuple(
+# What this version does not know of them is left out.
+_PAIRS = TypeAdapter(tuple[PairReport, ...])
+_FINDINGS = TypeAdapter(tuple[Finding, ...])
+_SETTINGS = TypeAdapter(PreflightSettings)
+
+
+def _classes_sent(row: Mapping[str, Any]) -> list[tuple[int, int, int]]:
+    """Return the classes of a pair that ``preflight_document`` made a row of."""
+    return [
         (
             each["dscp"] << 2 | each["ecn"],
             each["arrived_dscp"] << 2 | each["arrived_ecn"],
             each["packets"],
         )
         for each in row["classes"]
-    )
-    values = _fields(PairReport, row)
-    values |= {"paths_failed": tuple(row["paths_failed"]), "classes": classes}
-    return PairReport(**values)
-
-
-def _fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    names = {item.name for item in fields(kind)}
-    return {name: value for name, value in row.items() if name in names}
+    ]
 
 
 def preflight_summary(report: PreflightReport) -> dict[str, Any]:
