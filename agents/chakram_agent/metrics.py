@@ -77,22 +77,9 @@ class AgentMetrics(MetricsState):
         """Take the numbers as they are now, and those of queue pairs and ports."""
         if rows is not None:
             self._rows.take(rows)
-        loads = counters.loads
         self.set_agent_up(self._agent, True)
         self.set_counters(self._agent, counters.values)
-        self.set_load(
-            self._agent,
-            max_lag_ns=max((load.max_lag_ns for load in loads), default=0),
-            rounds=sum(load.rounds for load in loads),
-            late_rounds=sum(load.late_rounds for load in loads),
-            busy_ns=sum(load.busy_ns for load in loads),
-        )
-        self.set_queue_pairs(
-            self._agent,
-            total=sum(load.queue_pairs for load in loads),
-            limited=sum(load.queue_pairs_limited for load in loads),
-            failed=sum(load.queue_pairs_failed for load in loads),
-        )
+        self.set_loads(self._agent, counters.loads)
 
     def snapshot(self) -> Snapshot:
         """Return a copy of the numbers that an agent has."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.control.events import ShardLoad
 from chakram.observe.exporter import MetricsServer, open_listener
 from chakram.observe.metrics_state import MetricsState
 from chakram.results.counters import (
@@ -91,12 +92,15 @@ class GrowingRun:
             self._counters[fct_slot(op, fct_bucket(fct_ns))] += RANKS
             self._counters[fct_sum_slot(op)] += RANKS * fct_ns
         self.state.set_counters("local", list(self._counters))
-        self.state.set_load(
-            "local",
+        load = ShardLoad(
+            shard=0,
+            wall_ns=10**9,
+            cpu_ns=10**9,
             max_lag_ns=10**6,
             rounds=100 * self._iteration,
             late_rounds=self._iteration,
         )
+        self.state.set_loads("local", [load])
         nbytes = 10**6 * self._iteration
         self.state.set_link_bytes("leaf1-spine1", "up", nbytes)
 

@@ -9,12 +9,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Protocol
 
 from chakram.controller.state import Phase
-from chakram.results.counters import INJECTED, INVALID, fault_slot, slot
+from chakram.results.counters import fault_slot, slot
 from chakram.results.generator_health import GeneratorHealth, ShardHealth, agent_health
 from chakram.results.intervals import agent_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from chakram.control.events import CountersSnapshot
     from chakram.observe.live_rows import LiveRows
@@ -64,11 +64,6 @@ class Observer:
     Attributes:
         began: Whether traffic has started.
         banners: What agents said that belongs on top of the results.
-        samples_dropped: By agent, records that were lost on the way.
-        injected: By agent and fault, packets that ports disturbed on purpose.
-        invalid: By agent and reason, packets that were not taken.
-        verified: By agent, how many packets were looked at (``packets``), and what was
-            found.
     """
 
     def __init__(
@@ -81,10 +76,6 @@ class Observer:
     ) -> None:
         self.began = False
         self.banners: list[str] = []
-        self.samples_dropped: dict[str, int] = {}
-        self.injected: dict[str, dict[str, int]] = {}
-        self.invalid: dict[str, dict[str, int]] = {}
-        self.verified: dict[str, dict[str, int]] = {}
         self._counters: dict[str, Sequence[int]] = {}
         self._shards: dict[str, dict[int, ShardHealth]] = {}
         self._directory = directory
@@ -142,19 +133,7 @@ class Observer:
                 agent, sample, done=self._iterations, total=self._total
             )
         if snapshot.loads:
-            self._metrics.set_load(
-                agent,
-                max_lag_ns=max(load.max_lag_ns for load in snapshot.loads),
-                rounds=sum(load.rounds for load in snapshot.loads),
-                late_rounds=sum(load.late_rounds for load in snapshot.loads),
-                busy_ns=sum(load.busy_ns for load in snapshot.loads),
-            )
-            self._metrics.set_queue_pairs(
-                agent,
-                total=sum(load.queue_pairs for load in snapshot.loads),
-                limited=sum(load.queue_pairs_limited for load in snapshot.loads),
-                failed=sum(load.queue_pairs_failed for load in snapshot.loads),
-            )
+            self._metrics.set_loads(agent, snapshot.loads)
         self._counters[agent] = snapshot.values
         # A process that has ended is told of no more: its last words count.
         self._shards.setdefault(agent, {}).update(
@@ -164,18 +143,18 @@ class Observer:
             )
             for load in snapshot.loads
         )
-        self.samples_dropped[agent] = snapshot.values[slot("samples_dropped")]
-        self.injected[agent] = {
-            name: snapshot.values[slot(f"injected_{name}")] for name in INJECTED
+
+    def counted(self, slots: Mapping[str, str]) -> dict[str, int]:
+        """Return by name what all agents have counted, where they counted anything.
+
+        Args:
+            slots: By name, the counter.
+        """
+        totals = {
+            name: sum(values[slot(own)] for values in self._counters.values())
+            for name, own in slots.items()
         }
-        self.invalid[agent] = {
-            name: snapshot.values[slot(f"invalid_{name}")] for name in INVALID
-        }
-        self.verified[agent] = {
-            "packets": snapshot.values[slot("verified_packets")],
-            "icrc_errors": snapshot.values[slot("invalid_icrc")],
-            "wrong_payloads": snapshot.values[slot("wrong_payload_packets")],
-        }
+        return {name: total for name, total in totals.items() if total}
 
     def generator(self) -> dict[str, GeneratorHealth]:
         """Return by agent how it has kept up."""

@@ -16,7 +16,7 @@ from chakram.plan.job_alone import settings_alone
 from chakram.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from chakram.config.experiment import Experiment
@@ -35,7 +35,6 @@ __all__ = [
     "injected_banners",
     "invalid_banners",
     "manifest_of",
-    "sum_counts",
     "verification_banners",
 ]
 
@@ -154,15 +153,6 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
         for each in experiment.written.faults.packets
     ]
     return tuple(banners)
-
-
-def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums of counts by name, without those that are 0."""
-    totals: dict[str, int] = {}
-    for each in counts:
-        for name, count in each.items():
-            totals[name] = totals.get(name, 0) + count
-    return {name: count for name, count in totals.items() if count}
 
 
 def injected_banners(

@@ -28,7 +28,6 @@ from chakram.controller.reporting import (
     faults_disturbed,
     injected_banners,
     invalid_banners,
-    sum_counts,
     verification_banners,
 )
 from chakram.controller.session import Session
@@ -37,6 +36,7 @@ from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.preflight_files import preflight_summary, save_preflight
 from chakram.predict.routing import Ways
+from chakram.results.counters import INJECTED, INVALID
 from chakram.results.resolve import OperationTable
 from chakram.results.run_records import LinkRecord
 
@@ -66,6 +66,14 @@ __all__ = [
 _LINKS_INTERVAL_S = 2
 _PSN_SEED_BITS = 53
 """As many as every reader of JSON keeps."""
+_INJECTED = {name: f"injected_{name}" for name in INJECTED}
+_INVALID = {name: f"invalid_{name}" for name in INVALID}
+_VERIFIED = {
+    "packets": "verified_packets",
+    "icrc_errors": "invalid_icrc",
+    "wrong_payloads": "wrong_payload_packets",
+}
+"""Counters of all agents by the names that ``run.json`` has for them."""
 
 
 def psn_seed_of(experiment: Experiment) -> int:
@@ -320,14 +328,11 @@ class Run:
     def _verification(self) -> dict[str, object]:
         """Return how packets were looked at, and what was found."""
         transport = transport_plan(self._experiment)
-        found = sum_counts(self._observer.verified.values())
+        found = self._observer.counted(_VERIFIED)
         return {
             "every": transport.verify_every,
             "has_icrcs": transport.icrc != "off",
-            **{
-                name: found.get(name, 0)
-                for name in ("packets", "icrc_errors", "wrong_payloads")
-            },
+            **{name: found.get(name, 0) for name in _VERIFIED},
         }
 
     def finish(self, error: ChakramError | None) -> None:
@@ -342,7 +347,9 @@ class Run:
         captures = self._world.captures if self._world is not None else None
         links = link_records(topology, before, after) if topology else []
         faults = self._experiment.faults
-        injected = sum_counts(self._observer.injected.values())
+        injected = self._observer.counted(_INJECTED)
+        invalid = self._observer.counted(_INVALID)
+        dropped = self._observer.counted({"records": "samples_dropped"})
         disturbed = self._observer.disturbed(len(faults.packets))
         self._directory.finish(
             COMPLETE if error is None else PARTIAL if self.began else FAILED,
@@ -367,13 +374,13 @@ class Run:
                     if self.began
                     else ()
                 ),
-                *invalid_banners(sum_counts(self._observer.invalid.values())),
-                *verification_banners(sum_counts(self._observer.verified.values())),
+                *invalid_banners(invalid),
+                *verification_banners(self._observer.counted(_VERIFIED)),
                 *(captures.banners() if captures is not None else ()),
             ),
-            samples_dropped=sum(self._observer.samples_dropped.values()),
+            samples_dropped=dropped.get("records", 0),
             injected=injected,
-            invalid=sum_counts(self._observer.invalid.values()),
+            invalid=invalid,
             verification=self._verification(),
             psn_seed=self._psn_seed,
             packet_faults=faults_disturbed(disturbed, faults),

@@ -12,7 +12,6 @@ from chakram.controller.predictions import alone_times, bounds, fair_times, flow
 from chakram.controller.reporting import (
     faults_disturbed,
     injected_banners,
-    sum_counts,
 )
 from chakram.controller.request import new_run_id
 from chakram.controller.shell import RunOutcome
@@ -80,7 +79,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
         raise stopped from None
     directory.add(result.records)
-    injected = sum_counts([result.injected])
+    injected = {name: count for name, count in result.injected.items() if count}
     directory.finish(
         COMPLETE,
         ended=datetime.now(UTC),

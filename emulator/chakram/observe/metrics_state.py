@@ -36,6 +36,7 @@ from chakram.results.counters import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from chakram.control.events import ShardLoad
     from chakram.plan.plan import Plan
     from chakram.preflight.report import Finding
     from chakram.results.run_records import (
@@ -240,34 +241,25 @@ class MetricsState:
             )
             self._set("chakram_flows_active", (agent,), max(0, active))
 
-    def set_load(
-        self,
-        agent: str,
-        *,
-        max_lag_ns: int,
-        rounds: int,
-        late_rounds: int,
-        busy_ns: int = 0,
-    ) -> None:
-        """Note how the data plane of an agent keeps up, over all its shards."""
-        with self._lock:
-            lag_seconds = max_lag_ns * 1e-9
-            self._set("chakram_generator_lag_max_seconds", (agent,), lag_seconds)
-            self._set("chakram_generator_rounds_total", (agent,), rounds)
-            self._set("chakram_generator_late_rounds_total", (agent,), late_rounds)
-            busy_seconds = busy_ns * 1e-9
-            self._set("chakram_generator_busy_seconds_total", (agent,), busy_seconds)
+    def set_loads(self, agent: str, loads: Sequence[ShardLoad]) -> None:
+        """Note how the shards of an agent keep up, and how their queue pairs are."""
 
-    def set_queue_pairs(
-        self, agent: str, *, total: int, limited: int, failed: int
-    ) -> None:
-        """Note how the queue pairs of an agent are, as of their last turns."""
+        def total(name: str) -> int:
+            return sum(getattr(load, name) for load in loads)
+
+        limited, failed = total("queue_pairs_limited"), total("queue_pairs_failed")
+        at_line = total("queue_pairs") - limited - failed
+        lag_max_ns = max((load.max_lag_ns for load in loads), default=0)
         with self._lock:
-            for state, count in zip(
-                QUEUE_PAIR_STATES,
-                (total - limited - failed, limited, failed),
-                strict=True,
+            for name, value in (
+                ("lag_max_seconds", lag_max_ns * 1e-9),
+                ("rounds_total", total("rounds")),
+                ("late_rounds_total", total("late_rounds")),
+                ("busy_seconds_total", total("busy_ns") * 1e-9),
             ):
+                self._set(f"chakram_generator_{name}", (agent,), value)
+            counts = (at_line, limited, failed)
+            for state, count in zip(QUEUE_PAIR_STATES, counts, strict=True):
                 self._set("chakram_queue_pairs", (agent, state), count)
 
     # ---- reading -------------------------------------------------------------------

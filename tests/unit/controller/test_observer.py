@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from chakram.control.events import CountersSnapshot
 from chakram.controller.observer import Observer
 from chakram.errors import RunDirectoryError
 from chakram.observe.run_directory import NewRecords
+from chakram.results.counters import TOTAL_SLOTS, slot
 from chakram.results.records import RecordRows
 
 
@@ -46,6 +48,9 @@ class Metrics:
     def add_ranks(self, records: object) -> None:
         """Likewise."""
 
+    def set_counters(self, agent: str, values: object) -> None:
+        """Likewise."""
+
 
 def made(directory: Directory, live: Live | None = None) -> Observer:
     fakes: list[Any] = [directory, Metrics(), None]
@@ -74,3 +79,17 @@ def test_records_that_cannot_be_written_are_told() -> None:
     for _ in range(2):
         with pytest.raises(RunDirectoryError, match="no room"):
             observer.close()
+
+
+def test_what_agents_have_counted_is_summed_and_zeros_left_out() -> None:
+    observer = made(Directory([]))
+    slots = {"drops": "injected_drops", "delays": "injected_delays"}
+    slots["marks"] = "injected_marks"
+    assert observer.counted(slots) == {}
+    for agent, drops, delays in (("a", 2, 0), ("b", 3, 1), ("b", 4, 1)):
+        values = array("q", bytes(8 * TOTAL_SLOTS))
+        values[slot("injected_drops")] = drops
+        values[slot("injected_delays")] = delays
+        snapshot = CountersSnapshot(time_ns=0, values=values)
+        observer.counters_arrived(agent, snapshot)
+    assert observer.counted(slots) == {"drops": 6, "delays": 1}

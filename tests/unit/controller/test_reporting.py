@@ -6,17 +6,9 @@ from chakram.config.transport import Faults
 from chakram.controller.reporting import (
     faults_disturbed,
     injected_banners,
-    sum_counts,
 )
 
 LOSSY = Faults(drop=0.01)
-
-
-def test_agents_are_summed_and_zeros_left_out() -> None:
-    counts = [{"drops": 2, "marks": 0}, {"drops": 3, "delays": 1, "marks": 0}]
-
-    assert sum_counts(counts) == {"drops": 5, "delays": 1}
-    assert sum_counts([]) == {}
 
 
 def test_what_was_disturbed_is_said() -> None:

@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from chakram.collectives.ops import CollectiveOp
+from chakram.control.events import ShardLoad
 from chakram.observe.catalogue import (
     METRICS,
 )
@@ -49,6 +50,24 @@ from tests.small_run import (
 )
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+
+
+def load(
+    lag_ns: int, *, rounds: int, late: int, busy_ns: int, pairs: tuple[int, int, int]
+) -> ShardLoad:
+    """Return a load; *pairs*: all queue pairs, those limited, those failed."""
+    return ShardLoad(
+        shard=0,
+        wall_ns=10**9,
+        cpu_ns=10**9,
+        max_lag_ns=lag_ns,
+        late_rounds=late,
+        rounds=rounds,
+        busy_ns=busy_ns,
+        queue_pairs=pairs[0],
+        queue_pairs_limited=pairs[1],
+        queue_pairs_failed=pairs[2],
+    )
 
 
 def exposition(state: MetricsState, accept: str = "") -> str:
@@ -192,10 +211,17 @@ def test_counters_of_agents_get_names_and_units() -> None:
             generator_wait_ns=1_500_000_000,
         ),
     )
-    state.set_load(
-        "a", max_lag_ns=2_000_000, rounds=100, late_rounds=4, busy_ns=500_000_000
+    state.set_loads(
+        "a",
+        [
+            load(
+                1_000_000, rounds=60, late=4, busy_ns=200_000_000, pairs=(9_000, 30, 0)
+            ),
+            load(
+                2_000_000, rounds=40, late=0, busy_ns=300_000_000, pairs=(1_000, 0, 2)
+            ),
+        ],
     )
-    state.set_queue_pairs("a", total=10_000, limited=30, failed=2)
     state.set_clock("a", offset_ns=-3000, uncertainty_ns=500)
     state.set_agent_up("a", True)
     found = samples(state)
@@ -318,8 +344,7 @@ def full_state(agents: int) -> MetricsState:
     for number in range(agents):
         agent = f"a{number}"
         state.set_counters(agent, values)
-        state.set_load(agent, max_lag_ns=1, rounds=1, late_rounds=1, busy_ns=1)
-        state.set_queue_pairs(agent, total=3, limited=1, failed=1)
+        state.set_loads(agent, [load(1, rounds=1, late=1, busy_ns=1, pairs=(3, 1, 1))])
         state.set_clock(agent, offset_ns=1, uncertainty_ns=1)
         state.set_agent_up(agent, True)
     return state
