@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import chakram
 from chakram.control.service import TlsFiles
 from chakram.errors import ChakramError, ConfigError, PrivilegeError
-from chakram.fabric.process import die_with_parent
+from chakram.fabric.process import die_with_parent, set_niceness
 from chakram.fabric.state import prepare_root, state_root
 from chakram.units import parse_rate
 from chakram_agent.policy import DEFAULT_ALLOW, Policy, parse_prefix
@@ -100,9 +100,10 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         choices=range(-20, 20),
         metavar="N",
-        help="niceness of the agent and its data-plane processes, -20 to 19; below 0 "
-        "they go before everything else on this host, also before a controller that "
-        "runs here with less (default: that of whoever starts the agent)",
+        help="niceness of the agent, its data-plane processes and its session, if it "
+        "leads one, -20 to 19; below 0 they go before everything else on this host, "
+        "also before a controller that runs here with less (default: that of whoever "
+        "starts the agent)",
     )
     verb.add_argument(
         "--die-with-parent",
@@ -159,7 +160,7 @@ def serve_options(arguments: argparse.Namespace) -> ServeOptions:
 
 
 def be_nice(nice: int) -> None:
-    """Take a niceness, which data-plane processes inherit.
+    """Take a niceness, which data-plane processes inherit, for the own session, too.
 
     They never go before the agent: where they take all cores, its heartbeats would be
     late though nobody is gone.
@@ -168,7 +169,7 @@ def be_nice(nice: int) -> None:
         PrivilegeError: If this user may not have it.
     """
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
+        set_niceness(os.getpid(), nice)
     except PermissionError:
         raise PrivilegeError(
             f"--nice {nice}",

@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from chakram.errors import RunDirectoryError
+from chakram.fabric.kinds.loopback import LoopbackFabric
 from chakram.fabric.local_agent import local_agent
+from tests.agents import children_of
+from tests.support import require
+from tests.udp_ports import free_udp_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def _precedence() -> Iterator[None]:
+    """Let this process have a niceness of 0, if it could have any."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    reason = "this user may not go before others"
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        reason = ""
+    require("niceness", reason or None)
+    yield
+    os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def niceness_of(pid: int, *, session: int) -> tuple[int, int]:
+    """Return that of a process, and that of its session.
+
+    Without autogroups in the kernel the latter is what is expected, *session*.
+    """
+    group = Path(f"/proc/{pid}/autogroup")
+    words = group.read_text().split() if group.exists() else []
+    found = int(words[-1]) if words else session
+    return os.getpriority(os.PRIO_PROCESS, pid), found
+
+
+async def _niceness(folder: Path, processes: int, session: int) -> tuple[int, int]:
+    fabric = LoopbackFabric(kind="loopback", ports=2, udp_port=free_udp_ports(2))
+    async with fabric.open(
+        seed=1, nports=2, processes=processes, lab_name="niceness", logs=folder
+    ):
+        (agent,) = children_of(os.getpid(), "chakram_agent")
+        return niceness_of(agent, session=session)
 
 
 async def _serve(folder: Path, logs: Path, *, remove: bool = False) -> None:
@@ -30,3 +78,39 @@ def test_it_ends_in_order_where_the_run_directory_was_removed(tmp_path: Path) ->
 def test_it_needs_a_run_directory_for_its_log(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="cannot be written: No such file"):
         asyncio.run(_serve(tmp_path, tmp_path / "gone"))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_precedence")
+@pytest.mark.parametrize(
+    ("processes", "ours", "expected"),
+    [
+        pytest.param(CORES - 1, 0, (-20, -20), id="a-core-is-left"),
+        pytest.param(CORES, 0, (0, 0), id="no-core-is-left"),
+        pytest.param(CORES - 1, 3, (3, 0), id="niced"),
+    ],
+)
+def test_it_goes_before_others_where_that_leaves_a_core_and_nobody_niced_it(
+    tmp_path: Path, processes: int, ours: int, expected: tuple[int, int]
+) -> None:
+    os.setpriority(os.PRIO_PROCESS, 0, ours)
+
+    assert asyncio.run(_niceness(tmp_path, processes, expected[1])) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_precedence")
+def test_the_niceness_of_an_agent_is_that_of_its_session(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "chakram_agent", "serve", "--nice=-7"]
+    with subprocess.Popen(
+        [*command, "--listen", f"unix:{tmp_path}/a"],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as agent:
+        assert agent.stdout is not None
+        assert agent.stdout.readline().startswith("ready")
+        found = niceness_of(agent.pid, session=-7)
+        agent.terminate()
+
+    assert found == (-7, -7)

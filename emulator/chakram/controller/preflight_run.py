@@ -79,6 +79,7 @@ async def preflight_experiment(request: RunRequest) -> PreflightOutcome:
             experiment.fabric.open(
                 seed=experiment.seed,
                 nports=nports,
+                processes=experiment.agents.shards,
                 lab_name=experiment.lab_name,
                 logs=folder,
             )

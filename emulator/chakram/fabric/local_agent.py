@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from chakram.errors import AgentError, RunDirectoryError
+from chakram.fabric.process import set_niceness
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -29,6 +30,7 @@ async def local_agent(
     log: Path,
     prefix: Sequence[str] = (),
     options: Sequence[str] = (),
+    niceness: int | None = None,
 ) -> AsyncIterator[tuple[str, int]]:
     """Run an agent that listens on a Unix socket; it ends with the block, or with us.
 
@@ -39,6 +41,8 @@ async def local_agent(
         prefix: Command that enters the lab and becomes the agent (see
             ``chakram.fabric.enter``).
         options: Further options of ``chakram-agent serve``.
+        niceness: Of the agent and its data-plane processes, where this user may set
+            it; None: ours.
 
     Yields:
         Its target for ``AgentClient.connect``, and its process id.
@@ -67,6 +71,10 @@ async def local_agent(
             # agent is to be stopped by its controller, with records and all.
             start_new_session=True,
         )
+    if niceness is not None:
+        # Long before it starts threads or processes, which inherit it.
+        with contextlib.suppress(PermissionError, ProcessLookupError):
+            set_niceness(process.pid, niceness)
     try:
         await _wait_until_ready(process, name, log)
         yield target, process.pid

@@ -13,7 +13,13 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["die_with_parent", "end_process", "is_alive", "process_start_ticks"]
+__all__ = [
+    "die_with_parent",
+    "end_process",
+    "is_alive",
+    "process_start_ticks",
+    "set_niceness",
+]
 
 _PR_SET_PDEATHSIG = 1
 
@@ -38,6 +44,29 @@ def die_with_parent(
         raise OSError(number, os.strerror(number))
     if parent_pid is not None and os.getppid() != parent_pid:
         os._exit(1)
+
+
+def set_niceness(pid: int, niceness: int) -> None:
+    """Set the niceness of a process, and that of its session if it leads one.
+
+    Kernels with autogroups share the cores among sessions first, equally unless a
+    session has a niceness itself; that of a process counts within its session only.
+    A session that another process leads, as that of a terminal, is not ours.
+
+    Args:
+        pid: Its id; threads that it has already, and children, keep theirs.
+        niceness: From -20, first, to 19.
+
+    Raises:
+        PermissionError: If this user may not set that.
+
+    Source: sched(7), "The autogroup feature".
+    """
+    os.setpriority(os.PRIO_PROCESS, pid, niceness)
+    group = Path(f"/proc/{pid}/autogroup")
+    # Kernels without autogroups have no such file; it is empty for who is in none.
+    if os.getsid(pid) == pid and group.exists() and group.read_text("ascii"):
+        group.write_text(str(niceness), "ascii")
 
 
 def _stat_fields(pid: int) -> list[str] | None:

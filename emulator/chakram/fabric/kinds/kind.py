@@ -9,6 +9,7 @@ all of them.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -97,12 +98,15 @@ class WorldRequest:
     Attributes:
         seed: Of the experiment.
         nports: Ports that its jobs need.
+        processes: Data-plane processes that each agent is to have; None: as many as
+            ``data_plane_processes`` says.
         lab_name: Prefix of whatever is made, or the name of a lab that is up.
         logs: Folder for what agents say that are started here, and for captures.
     """
 
     seed: int
     nports: int
+    processes: int | None
     lab_name: str
     logs: Path
 
@@ -302,7 +306,13 @@ class FabricKind(Model, ABC):
 
     @asynccontextmanager
     async def open(
-        self, *, seed: int, nports: int, lab_name: str, logs: Path
+        self,
+        *,
+        seed: int,
+        nports: int,
+        lab_name: str,
+        logs: Path,
+        processes: int | None = None,
     ) -> AsyncIterator[World]:
         """Bring the fabric up, and its agents; both end with the block.
 
@@ -317,7 +327,11 @@ class FabricKind(Model, ABC):
         """
         async with AsyncExitStack() as stack:
             request = WorldRequest(
-                seed=seed, nports=nports, lab_name=lab_name, logs=logs
+                seed=seed,
+                nports=nports,
+                processes=processes,
+                lab_name=lab_name,
+                logs=logs,
             )
             yield await self.bring_up(stack, request)
 
@@ -357,8 +371,8 @@ class LocalFabric(FabricKind):
         """Check the MTU."""
         return check_mtu(self.mtu, self.addressing, ("fabric", "mtu"))
 
-    @staticmethod
     async def start_agent(
+        self,
         stack: AsyncExitStack,
         request: WorldRequest,
         socket: Path,
@@ -368,10 +382,19 @@ class LocalFabric(FabricKind):
     ) -> tuple[AgentPlace, int]:
         """Start the agent of all ports; return it and its process.
 
+        It goes before everything else on this machine, since all that it is late is
+        missing in the results, where that leaves a core to the controller.  What runs
+        niced stays so.
+
         See ``chakram.fabric.local_agent`` for the arguments.
         """
         from chakram.fabric.local_agent import local_agent
 
+        cores = os.sched_getaffinity(0)
+        processes = request.processes
+        if processes is None:
+            processes = self.data_plane_processes(request.nports, cores)
+        is_niced = os.getpriority(os.PRIO_PROCESS, 0) > 0
         target, pid = await stack.enter_async_context(
             local_agent(
                 name=LOCAL_AGENT,
@@ -379,6 +402,7 @@ class LocalFabric(FabricKind):
                 log=request.logs / f"agent-{LOCAL_AGENT}.log",
                 prefix=prefix,
                 options=options,
+                niceness=-20 if processes < len(cores) and not is_niced else None,
             )
         )
         return AgentPlace(name=LOCAL_AGENT, target=target), pid
