@@ -16,12 +16,16 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from chakram.fabric.state import STATE_ROOT_VARIABLE
 from tests.support import REPO_ROOT
 
 if TYPE_CHECKING:
@@ -55,6 +59,8 @@ _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _WORDS = {"soak", "needs-traces", "generator-bound"}
 _BANNER = "GENERATOR-BOUND"
 _ATTEMPTS = 3
+_GRACE_S = 60.0
+"""For a command that is told to end, and for labs to be taken down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,46 +192,81 @@ class Place:
     def run(self, chosen: Sequence[Fence], *, soak: bool, timeout_s: float) -> int:
         """Run the commands of fences, in order; return how many fences were run.
 
+        What they leave behind, as a lab that a failed command did not take down, is
+        gone when this returns.
+
         Raises:
-            AssertionError: If one fails, or its run is limited by the generator at
-                every attempt although its page does not say so.
+            AssertionError: If one fails or does not end, or its run is limited by the
+                generator at every attempt although its page does not say so.
         """
         count = 0
-        for fence in chosen:
-            if fence.file is not None:
-                (self.folder / fence.file).write_text(fence.text, encoding="utf-8")
-            if not fence.is_run or ("soak" in fence.tags and not soak):
-                continue
-            if "needs-traces" in fence.tags and not self._has_traces:
-                continue
-            self._run(fence, timeout_s)
-            count += 1
+        with self._environment() as environment:
+            for fence in chosen:
+                if fence.file is not None:
+                    (self.folder / fence.file).write_text(fence.text, encoding="utf-8")
+                if not fence.is_run or ("soak" in fence.tags and not soak):
+                    continue
+                if "needs-traces" in fence.tags and not self._has_traces:
+                    continue
+                self._run(fence, environment, timeout_s)
+                count += 1
         return count
 
-    def _run(self, fence: Fence, timeout_s: float) -> None:
+    @contextmanager
+    def _environment(self) -> Iterator[dict[str, str]]:
+        """Yield that of commands, whose labs are no others' and end with the block."""
+        programs = Path(sys.executable).parent
+        path = os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
+        # Sockets lie in it: its path has to be short.
+        with TemporaryDirectory(prefix="ck-") as state:
+            environment = os.environ | {"PATH": path, STATE_ROOT_VARIABLE: state}
+            try:
+                yield environment
+            finally:
+                if any(Path(state).iterdir()):
+                    subprocess.run(
+                        ["chakram", "fabric", "down", "--all", "--force"],
+                        env=environment,
+                        stdout=subprocess.DEVNULL,
+                        timeout=_GRACE_S,
+                        check=True,
+                    )
+
+    def _run(self, fence: Fence, environment: dict[str, str], timeout_s: float) -> None:
+        command = ["bash", "-euo", "pipefail", "-c", fence.script()]
+        if fence.language == "python":
+            command = [sys.executable, "-c", fence.text]
         for _ in range(_ATTEMPTS):
-            command = ["bash", "-euo", "pipefail", "-c", fence.script()]
-            if fence.language == "python":
-                command = [sys.executable, "-c", fence.text]
-            done = subprocess.run(
+            with subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env=os.environ | {"PATH": self._path()},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=timeout_s,
-                check=False,
-            )
-            assert done.returncode == 0, f"{fence.where}: {done.stdout[-4000:]}"
-            if _BANNER not in done.stdout or "generator-bound" in fence.tags:
+                start_new_session=True,
+            ) as process:
+                try:
+                    output, _ = process.communicate(timeout=timeout_s)
+                except subprocess.TimeoutExpired:
+                    output = _ended(process)
+                    raise AssertionError(
+                        f"{fence.where}: no end after {timeout_s} s: {output[-4000:]}"
+                    ) from None
+            assert process.returncode == 0, f"{fence.where}: {output[-4000:]}"
+            if _BANNER not in output or "generator-bound" in fence.tags:
                 return
         raise AssertionError(
             f"{fence.where}: generator-bound in {_ATTEMPTS} attempts of {_ATTEMPTS}"
         )
 
-    @staticmethod
-    def _path() -> str:
-        programs = Path(sys.executable).parent
-        return os.pathsep.join([str(programs), os.environ.get("PATH", os.defpath)])
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """End a command and all that it started, in order if it does; return its output."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=_GRACE_S)[0]
+    return ""

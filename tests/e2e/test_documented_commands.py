@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.documented import CONFIGS, PAGES, Place, config_fences, fences
+from tests.documented import CONFIGS, PAGES, Place, config_fences, fences, parsed_fence
+from tests.leaks import names_in, own_lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,3 +42,16 @@ def test_the_quick_commands_of_a_config_run_as_printed(
 ) -> None:
     place = documented_place(tmp_path)
     place.run(config_fences(config), soak=False, timeout_s=QUICK_S)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("netns")
+def test_a_lab_of_a_command_that_fails_does_not_stay(
+    tmp_path: Path, documented_place: Callable[[Path], Place]
+) -> None:
+    lab = own_lab("page")
+    command = f"chakram fabric up configs/single-switch.yaml --lab {lab}; ls gone\n"
+    fence = parsed_fence("page.md", 1, "sh", command)
+    with pytest.raises(AssertionError, match="gone"):
+        documented_place(tmp_path).run([fence], soak=False, timeout_s=QUICK_S)
+    assert not [name for name in names_in("/run/netns") if lab in name]

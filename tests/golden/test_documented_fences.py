@@ -109,6 +109,17 @@ def test_a_command_that_fails_is_told_with_its_page(tmp_path: Path) -> None:
         place.run([wrong], soak=False, timeout_s=60)
 
 
+def test_a_command_without_an_end_is_ended_with_all_that_it_started(
+    tmp_path: Path,
+) -> None:
+    (fence,) = (each for each in fences("docs/design/dcqcn.md") if each.is_run)
+    endless = replace(fence, text="$ sleep 600 & echo $! > started; wait\n")
+    with pytest.raises(AssertionError, match=rf"{fence.page}:\d+: no end after"):
+        Place(tmp_path, None).run([endless], soak=False, timeout_s=0.5)
+    number = int((tmp_path / "started").read_text())
+    assert not Path(f"/proc/{number}").exists()
+
+
 def test_an_unknown_tag_is_refused() -> None:
     with pytest.raises(ValueError, match="sook is no tag"):
         parsed_fence("page.md", 1, "sh sook", "true")
