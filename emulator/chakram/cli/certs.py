@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError
 
 __all__ = ["certs"]
@@ -34,6 +35,7 @@ def certs(
             help="An agent and what controllers reach it by; may be repeated.",
         ),
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Make certificates for a controller and its agents."""
     from chakram.control.certificates import make_certificates
@@ -54,13 +56,23 @@ def certs(
             "no agent is named",
             "give an experiment with an external fabric, or --agent h1=192.0.2.11",
         )
-    for path in make_certificates(out, agents):
-        print(path)
-    if (warning := _why_unsafe(out)) is not None:
+    written = make_certificates(out, agents)
+    warning = _why_unsafe(out)
+    if warning is not None:
         print(f"chakram: warning: {warning}", file=sys.stderr)
-    print(
-        f"{out / _AUTHORITY_KEY} stays here; agents need ca.pem and their own two files"
-    )
+    key = out / _AUTHORITY_KEY
+    if as_json:
+        document = {
+            "written": [str(path) for path in written],
+            "authority_key": str(key),
+            "agents": agents,
+            "warnings": [] if warning is None else [warning],
+        }
+        print_json("certificates", document)
+        return
+    for path in written:
+        print(path)
+    print(f"{key} stays here; agents need ca.pem and their own two files")
 
 
 def _why_unsafe(folder: Path) -> str | None:

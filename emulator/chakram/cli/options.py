@@ -120,6 +120,7 @@ DOCUMENTS = {
     "algorithm": 1,
     "algorithms": 1,
     "astra-collective": 1,
+    "certificates": 1,
     "dcqcn": 1,
     "doctor": 1,
     "experiment-written": 1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,22 @@ def test_agents_may_be_named_one_by_one(
     assert main(arguments) == 0
     assert addresses_in(tmp_path / "a.pem") == ["192.0.2.1", "a.example"]
     assert "ca.key stays here" in capsys.readouterr().out
+
+
+def test_what_was_written_is_one_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["certs", "--json", "--agent", "a=192.0.2.1,a.example"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document.pop("schema") == "chakram.certificates/1"
+    written = {Path(path) for path in document.pop("written")}
+    assert written == set(tmp_path.iterdir())
+    assert document == {
+        "authority_key": str(tmp_path / "ca.key"),
+        "agents": {"a": ["192.0.2.1", "a.example"]},
+        "warnings": [],
+    }
 
 
 @pytest.mark.parametrize(

@@ -64,5 +64,12 @@ def test_examples_are_what_the_verb_takes(verb: str) -> None:
         command.make_context(verb, rest)
 
 
+@pytest.mark.parametrize("verb", sorted(EXAMPLES))
+def test_every_verb_prints_json(verb: str) -> None:
+    command, _, _ = found(verb.split())
+    if not hasattr(command, "list_commands"):
+        assert "--json" in {name for option in command.params for name in option.opts}
+
+
 def test_the_agent_s_help_ends_with_examples() -> None:
     assert "examples:\n  chakram-agent serve" in agent_parser().format_help()
