@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
@@ -21,10 +18,11 @@ from chakram.testing.plans import collective, share_rows, world_plan
 from chakram_agent.shard_ports import build_plane
 from tests.integration.test_dataplane_loop import LOOPBACK, finish
 from tests.plans import moved
+from tests.precedence import before_others
 from tests.udp_ports import free_udp_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from chakram.plan.plan import AgentPlan
 
@@ -87,27 +85,6 @@ def goodput(records: RecordRows) -> tuple[float, float]:
         least.append(8e9 * ITERATIONS * SIZE / passed_ns)
         most.append(8e9 * ITERATIONS * SIZE / (passed_ns - wait_ns))
     return fmean(least), fmean(most)
-
-
-@contextmanager
-def before_others() -> Iterator[None]:
-    """Have this process and its session served first, where it may ask for that."""
-    group = Path("/proc/self/autogroup")
-    priority = os.getpriority(os.PRIO_PROCESS, 0)
-    # Its text ends in "nice 0".  Kernels without such groups have no such file; it is
-    # empty where no ancestor of this process ever started a session.
-    words = group.read_text().split() if group.exists() else []
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
-        if words:
-            group.write_text("-20")
-    try:
-        yield
-    finally:
-        with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, 0, priority)
-            if words:
-                group.write_text(words[-1])
 
 
 def measured(plan: AgentPlan) -> tuple[float, float]:
