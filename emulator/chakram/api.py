@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chakram.cli.options import read_experiment
-from chakram.controller import shell, simulation
+from chakram.controller import shell, virtual_time
 from chakram.controller.request import RunRequest
 from chakram.observe.run_results import open_run
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from chakram.controller.observer import Progress
+    from chakram.controller.outcome import RunOutcome
     from chakram.observe.run_results import RunResults
     from chakram.results.intervals import AgentSample
 
@@ -64,7 +65,7 @@ def simulate_experiment(
             directory is there all the same if it began.
     """
     request = _request(experiment, overrides, runs, plan, alone, progress)
-    return _results(simulation.simulate_experiment(request))
+    return _results(virtual_time.simulate_experiment(request))
 
 
 def run_experiment(
@@ -119,7 +120,7 @@ def _request(
     )
 
 
-def _results(outcome: shell.RunOutcome) -> RunResults:
+def _results(outcome: RunOutcome) -> RunResults:
     if outcome.error is not None:
         raise outcome.error
     return open_run(outcome.directory)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from chakram.config.experiment import Experiment
-    from chakram.controller.shell import RunOutcome
+    from chakram.controller.outcome import RunOutcome
     from chakram.results.interference import Factor, JobInterference
 
 __all__ = ["Alone", "Interference", "interference", "run_apart_and_together"]

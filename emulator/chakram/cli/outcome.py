@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from chakram.cli.options import output_width, print_json
 
 if TYPE_CHECKING:
-    from chakram.controller.shell import RunOutcome
+    from chakram.controller.outcome import RunOutcome
     from chakram.results.summary import Summary
 
 __all__ = ["print_table", "show_outcome"]

@@ -22,7 +22,7 @@ from chakram.cli.outcome import show_outcome
 from chakram.cli.progress import ProgressReporter
 
 if TYPE_CHECKING:
-    from chakram.controller.shell import RunOutcome
+    from chakram.controller.outcome import RunOutcome
 
 __all__ = ["run"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from chakram.cli.interference import Alone, Interference, run_apart_and_together
 from chakram.cli.options import (
@@ -18,7 +20,7 @@ from chakram.cli.outcome import show_outcome
 from chakram.cli.progress import ProgressReporter
 
 if TYPE_CHECKING:
-    from chakram.controller.shell import RunOutcome
+    from chakram.controller.outcome import RunOutcome
 
 __all__ = ["simulate"]
 
@@ -30,13 +32,33 @@ def simulate(
     alone: Alone = None,
     interference: Interference = False,
     overrides: Overrides = None,
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--level",
+            metavar="LEVEL",
+            help="packet, or message: no queue pairs, for thousands of ranks.",
+        ),
+    ] = None,
+    cost_model: Annotated[
+        str | None,
+        typer.Option(
+            "--cost-model",
+            metavar="MODEL",
+            help="At level message: chakram, astra-sim-aware or astra-sim-unaware.",
+        ),
+    ] = None,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Replay an experiment in virtual time, without a network."""
-    settings, text = read_experiment(experiment, overrides)
+    settings, text = read_experiment(
+        experiment,
+        overrides,
+        **{"simulation.level": level, "simulation.cost_model": cost_model},
+    )
     from chakram.controller.request import RunRequest
-    from chakram.controller.simulation import simulate_experiment
+    from chakram.controller.virtual_time import simulate_experiment
 
     def run_one(job: str | None) -> RunOutcome:
         with ProgressReporter(quiet=as_json) as progress:

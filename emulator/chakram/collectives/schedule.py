@@ -176,11 +176,7 @@ class ShareCache:
         key = (algorithm, position, nranks, root)
         share = self._shares.pop(key, None)
         if share is None:
-            share = _share(
-                algorithm.sends(position, nranks=nranks, root=root),
-                algorithm.receives(position, nranks=nranks, root=root),
-                stepwise=algorithm.stepwise,
-            )
+            share = build_share(algorithm, position=position, nranks=nranks, root=root)
             # One more, for a share without any takes room, too.
             self.transfers += share.transfers + 1
         self._shares[key] = share
@@ -191,6 +187,17 @@ class ShareCache:
 
 
 _SHARES = ShareCache(CACHED_TRANSFERS)
+
+
+def build_share(
+    algorithm: Algorithm, *, position: int, nranks: int, root: int
+) -> RankSchedule:
+    """Return the share of *position*, made anew: nothing of it is kept."""
+    return _share(
+        algorithm.sends(position, nranks=nranks, root=root),
+        algorithm.receives(position, nranks=nranks, root=root),
+        stepwise=algorithm.stepwise,
+    )
 
 
 def rank_schedule(

@@ -19,6 +19,7 @@ from chakram.config.packet_fault_checks import (
     check_packet_faults,
 )
 from chakram.config.preflight import check_preflight
+from chakram.config.simulation import check_simulation
 from chakram.config.transport import Faults, Transport
 from chakram.config.transport_checks import check_transport, check_transport_itself
 from chakram.fabric.kinds.kind import SIMULATE, FabricKind
@@ -253,7 +254,7 @@ def check_predictions(
         )
 
 
-_STRETCHED = ("iterations", "arrivals", "faults", "preflight", "records")
+_STRETCHED = ("iterations", "arrivals", "faults", "preflight", "records", "simulation")
 
 
 def _check_stretched(fabric: FabricKind, *sections: Any) -> list[Mistake]:
@@ -276,5 +277,6 @@ CHECKS: tuple[tuple[tuple[str, ...], Check], ...] = (
     (("faults", "transport"), check_fault_queue_pairs),
     (("jobs", "fabric"), check_places),
     (("predict", "fabric"), check_predictions),
+    (("simulation",), check_simulation),
 )
 """Every check with the sections it takes."""

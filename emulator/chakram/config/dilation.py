@@ -49,6 +49,7 @@ KEPT: Mapping[tuple[str, str], str] = {
     ("Compute", "memory_bytes_per_s"): "likewise",
     ("Transport", "congestion_control"): "stretched where it becomes arguments, of "
     "every control by what it declares",
+    ("Simulation", "local_memory_bytes_per_s"): "stretched where it becomes times",
     ("Preflight", "duration_ns"): "how long a rate is measured, of the time that "
     "people wait; what is sent in it follows from the stretched rate",
     ("Metrics", "linger_ns"): "how long somebody waits who scrapes by the clock",

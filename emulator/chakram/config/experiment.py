@@ -20,6 +20,7 @@ from chakram.config.collectives import AlgorithmChoice
 from chakram.config.dilation import stretched_sections
 from chakram.config.jobs import Job
 from chakram.config.preflight import Preflight, preflight_section
+from chakram.config.simulation import Simulation
 from chakram.config.transport import Faults, Transport
 from chakram.fabric.kinds import Fabric
 from chakram.settings import document as documents
@@ -169,6 +170,9 @@ class Experiment(Model):
     seed: Whole = Field(default=1, ge=0, lt=1 << 63)
     """Start of all random numbers: placement, arrivals, equal-cost paths, faults, marks
     of simulated switches."""
+    simulation: Simulation = Simulation()
+    """How simulate simulates; the simulated times beside those of a run are of packets,
+    whatever stands here."""
     predict: tuple[Literal["bound", "alone", "simulate"], ...] = ("bound", "alone")
     """What measured times are compared with. bound: what each schedule takes at least;
     alone: each schedule by itself on the fabric, simulated, as far as that is done in

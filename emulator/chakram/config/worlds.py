@@ -26,6 +26,8 @@ _OF_ALL_KINDS: KeyUse = {
     ("Experiment", "preflight"): _RUNS,
     ("Preflight", ""): _RUNS,
     ("Experiment", "predict"): _RUNS,
+    ("Experiment", "simulation"): (SIMULATE,),
+    ("Simulation", ""): (SIMULATE,),
     ("Experiment", "metrics"): _RUNS,
     ("Metrics", ""): _RUNS,
     ("Experiment", "records"): _RUNS,

@@ -187,6 +187,7 @@ def build_plan(
     shards: Mapping[str, int] | None = None,
     alone: str | None = None,
     psn_seed: int | None = None,
+    connected: bool = True,
 ) -> Plan:
     """Return the plan of a run over *ports*.
 
@@ -199,6 +200,7 @@ def build_plan(
         alone: The one job that has the fabric to itself, where it is placed beside the
             others; None: all.
         psn_seed: Of the first PSNs; None: the experiment's, or else its seed.
+        connected: Whether ranks get queue pairs.
 
     Raises:
         PlanError: If the ranks do not fit onto the ports.
@@ -216,6 +218,7 @@ def build_plan(
         near=_near(experiment, len(ports)),
         host_of=lambda port: hosts[port.number],
         psn_seed=experiment.transport.psn_seed if psn_seed is None else psn_seed,
+        connected=connected,
     )
     _check_faults(experiment, jobs)
     plan = with_plug_ins(plan, experiment)

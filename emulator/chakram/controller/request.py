@@ -63,10 +63,17 @@ class RunRequest:
         run_id: str,
         *,
         psn_seed: int | None = None,
+        connected: bool = True,
     ) -> Plan:
         """Return the plan of the run over *ports*; see ``build_plan``."""
         return build_plan(
-            self.experiment, jobs, ports, run_id, alone=self.alone, psn_seed=psn_seed
+            self.experiment,
+            jobs,
+            ports,
+            run_id,
+            alone=self.alone,
+            psn_seed=psn_seed,
+            connected=connected,
         )
 
     def new_directory(

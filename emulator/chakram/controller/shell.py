@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import Interrupts
+from chakram.controller.outcome import RunOutcome
 from chakram.controller.planning import planned_ports, refuse_neighbours_on_one_port
 from chakram.controller.request import new_run_id
 from chakram.controller.run import Run
@@ -20,32 +21,13 @@ from chakram.observe.run_results import open_run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from chakram.config.experiment import Experiment
     from chakram.controller.observer import Progress
     from chakram.controller.request import RunRequest
     from chakram.observe.run_directory import RunDirectory
-    from chakram.results.summary import Summary
 
-__all__ = ["RunOutcome", "run_experiment"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOutcome:
-    """What a run leaves to its caller.
-
-    ``error`` is why the run is not complete, None where it is.
-    """
-
-    directory: Path
-    summary: Summary
-    error: ChakramError | None
-
-    @property
-    def exit_code(self) -> int:
-        """What the process should end with."""
-        return 0 if self.error is None else self.error.exit_code
+__all__ = ["run_experiment"]
 
 
 async def run_experiment(request: RunRequest) -> RunOutcome:

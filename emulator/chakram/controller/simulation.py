@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from chakram.controller.interrupts import interrupting_signals
+from chakram.controller.outcome import RunOutcome
 from chakram.controller.planning import ports_needed
 from chakram.controller.predictions import alone_times, bounds, fair_times, flow_bound
 from chakram.controller.reporting import (
@@ -14,7 +15,6 @@ from chakram.controller.reporting import (
     injected_banners,
 )
 from chakram.controller.request import new_run_id
-from chakram.controller.shell import RunOutcome
 from chakram.errors import ChakramError, ConfigError, RunInterrupted
 from chakram.observe.manifest import COMPLETE, FAILED
 from chakram.observe.message_columns import MessageColumns

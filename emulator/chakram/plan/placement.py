@@ -74,6 +74,7 @@ def place(
     near: Callable[[PortPlan], str] = lambda port: port.agent,
     host_of: Callable[[PortPlan], str] = lambda port: str(port.number),
     psn_seed: int | None = None,
+    connected: bool = True,
 ) -> Plan:
     """Return the plan of a run.
 
@@ -89,6 +90,8 @@ def place(
         near: What a port hangs on, for patterns.
         host_of: The host that a port belongs to, for messages that stay within it.
         psn_seed: Of the first PSNs; None: that of *settings*.
+        connected: Whether ranks get queue pairs; a thousand of them that all talk to
+            all have a million.
 
     Raises:
         PlanError: If a rank stands in two places or in none, or there are too few
@@ -123,15 +126,19 @@ def place(
     }
     if settings.credits:
         layout = replace(layout, with_grants=True)
-    queue_pairs = connect(
-        programs_by_job,
-        places,
-        psn_seed=settings.seed if psn_seed is None else psn_seed,
-        layout=layout,
-        local_rate=lambda job, a, b: (
-            rates_bps.get(job) if host_of(a) == host_of(b) else None
-        ),
-    )
+    queue_pairs: Mapping[tuple[str, int], Sequence[QueuePairPlan]]
+    if connected:
+        queue_pairs = connect(
+            programs_by_job,
+            places,
+            psn_seed=settings.seed if psn_seed is None else psn_seed,
+            layout=layout,
+            local_rate=lambda job, a, b: (
+                rates_bps.get(job) if host_of(a) == host_of(b) else None
+            ),
+        )
+    else:
+        queue_pairs = dict.fromkeys(places, ())
     return _assemble(places, queue_pairs, transport, settings, run_id)
 
 
@@ -257,7 +264,7 @@ def _its_number(port: PortPlan) -> str:
 
 def _assemble(
     places: Mapping[tuple[str, int], Place],
-    queue_pairs: Mapping[tuple[str, int], list[QueuePairPlan]],
+    queue_pairs: Mapping[tuple[str, int], Sequence[QueuePairPlan]],
     transport: TransportPlan,
     settings: RunSettings,
     run_id: str,

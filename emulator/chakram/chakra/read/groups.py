@@ -11,6 +11,7 @@ import ast
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.read.json_scan import whole_text
@@ -241,12 +242,20 @@ def groups_text(groups: Iterable[tuple[str, str, Sequence[int]]]) -> str:
     Args:
         groups: Name, purpose and ranks of each.
     """
+    return _groups_text(
+        tuple((name, purpose, tuple(ranks)) for name, purpose, ranks in groups)
+    )
+
+
+# All ranks of a group write the same: a text of the last few serves thousands.
+@lru_cache(maxsize=4)
+def _groups_text(groups: tuple[tuple[str, str, tuple[int, ...]], ...]) -> str:
     entries = [
         {
             "pg_name": name,
             "pg_desc": purpose,
             "backend_config": "",
-            "ranks": list(ranks),
+            "ranks": ranks,
             "group_size": len(ranks),
             "group_count": 1,
         }
@@ -277,9 +286,11 @@ def ranks_name(name: str, ranks: Sequence[int]) -> str:
 
 
 def _ranks(value: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(value, list | tuple) or not all(
-        isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 2**31
-        for rank in value
+    # Every one of a thousand ranks lists them all, so no step may be one of ours.
+    if (
+        not isinstance(value, list | tuple)
+        or not {*map(type, value)} <= {int}
+        or (value and not 0 <= min(value) <= max(value) < 2**31)
     ):
         raise TraceError(where, "is not a list of ranks", "e.g. [0, 1, 2, 3]")
     if len(set(value)) != len(value):

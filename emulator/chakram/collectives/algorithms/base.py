@@ -28,6 +28,16 @@ class Scheduled(ABC):
         """Return None: no group is too large or too small."""
         return None
 
+    def turns_by(self, nranks: int) -> int | None:
+        """Return by how many chunks schedules of neighbours differ, None if by more.
+
+        With t, position p sends what position 0 does, in the same order, with p added
+        to all positions; and of its chunks, counted round *nranks* x t of them, the
+        sizes are those of p x t further ones.  Whoever simulates thousands of ranks
+        needs one schedule then.
+        """
+        return None
+
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return (channel, position) of all whom *position* sends to."""
         return {

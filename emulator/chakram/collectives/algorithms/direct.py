@@ -1,5 +1,7 @@
 """Direct algorithms: whoever has a chunk sends it to who needs it, all in one step.
 
+An all_reduce takes two: parts to whoever sums them up, and the sums to everybody.
+
 A position begins with the one after itself and goes round, so that in a fabric without
 contention no two positions begin with the same receiver.  All messages are there at
 once; how they share the port is the transport's matter.
@@ -62,6 +64,10 @@ class DirectAllToAll(_Direct, OnePartPerPair):
 
     op: CollectiveOp = CollectiveOp.ALL_TO_ALL
 
+    def turns_by(self, nranks: int) -> int | None:
+        """Return one chunk."""
+        return 1
+
     def _chunk(self, src: int, dst: int, nranks: int) -> int:
         return src * nranks + dst
 
@@ -73,6 +79,10 @@ class DirectReduceScatter(_Direct, OnePartPerRank):
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
     adds: ClassVar[bool] = True
 
+    def turns_by(self, nranks: int) -> int | None:
+        """Return one chunk."""
+        return 1
+
     def _chunk(self, src: int, dst: int, nranks: int) -> int:
         return dst
 
@@ -82,6 +92,29 @@ class DirectAllGather(_Direct, OnePartPerRank):
     """Every position sends its shard to all others."""
 
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
+
+    def turns_by(self, nranks: int) -> int | None:
+        """Return one chunk."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class DirectAllReduce(_Direct, OnePartPerRank):
+    """A reduce_scatter, then an all_gather: every part is summed up by its position."""
+
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+
+    def turns_by(self, nranks: int) -> int | None:
+        """Return one chunk."""
+        return 1
+
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        for step, adds in enumerate((True, False)):
+            for peer in self._partners(position, nranks, root, sending=sending):
+                src, dst = (position, peer) if sending else (peer, position)
+                yield Transfer(step, src, dst, dst if adds else src, adds)
 
 
 class _Rooted(_Direct, OnePartPerRank):
@@ -139,6 +172,7 @@ FAMILIES = (
     ),
     Family("direct", CollectiveOp.ALL_GATHER, plain(DirectAllGather)),
     Family("direct", CollectiveOp.REDUCE_SCATTER, plain(DirectReduceScatter)),
+    Family("direct", CollectiveOp.ALL_REDUCE, plain(DirectAllReduce)),
     Family("direct", CollectiveOp.GATHER, plain(DirectGather), is_default=True),
     Family("direct", CollectiveOp.SCATTER, plain(DirectScatter), is_default=True),
     Family("direct", CollectiveOp.SEND_RECV, plain(DirectSendReceive), is_default=True),

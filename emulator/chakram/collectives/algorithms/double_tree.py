@@ -6,6 +6,9 @@ odd number), so that leaves of the one are inside the other and every port carri
 about the buffer once in each direction.  Depth is ceil(log2 n): with K chunks per
 tree it takes 2 ceil(log2 n) + K - 1 steps.
 
+One of the trees by itself, in one piece, is the *binary tree*: what ASTRA-sim does with
+every chunk of its double binary tree.
+
 Source: Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast,
 reduction and scan, 2009; the trees are those of NCCL, ``src/graph/trees.cc``.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import BothWays
+from chakram.collectives.algorithms.base import BothWays, WholeBuffer
 from chakram.collectives.algorithms.family import MAX_CHUNKS, Family, whole
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer, part_bytes
@@ -80,6 +83,42 @@ class DoubleBinaryTreeAllReduce(BothWays):
             )
 
 
+@dataclass(frozen=True, slots=True)
+class BinaryTreeAllReduce(BothWays, WholeBuffer):
+    """A reduce up one of the two trees and a broadcast down it, in one piece.
+
+    Attributes:
+        name: Its canonical name.
+        tree: 1 or 2: which.
+    """
+
+    name: str = "binary_tree"
+    tree: int = 1
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
+
+    def is_leaf(self, position: int, nranks: int) -> bool:
+        """Return whether nobody is below *position*."""
+        return not any(
+            True for _ in children(_node_of(position, self.tree - 1, nranks), nranks)
+        )
+
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        tree, depth = self.tree - 1, _depth(nranks)
+        node = _node_of(position, tree, nranks)
+        above = parent(node, nranks)
+        edges = [] if above is None else [(node, above, sending)]
+        edges += [(below, node, not sending) for below in children(node, nranks)]
+        found = []
+        for low, high, is_up in edges:
+            ends = (low, high) if is_up else (high, low)
+            src, dst = (_position_of(each, tree, nranks) for each in ends)
+            step = level(low, nranks) if is_up else 2 * depth - level(high, nranks)
+            found.append(Transfer(step=step, src=src, dst=dst, chunk=0, reduce=is_up))
+        yield from sorted(found, key=_by_step)
+
+
 def _by_step(transfer: Transfer) -> tuple[int, int]:
     return transfer.step, transfer.chunk
 
@@ -133,5 +172,11 @@ FAMILIES = (
         CollectiveOp.ALL_REDUCE,
         DoubleBinaryTreeAllReduce,
         (whole("chunks", TREE_CHUNKS, MAX_CHUNKS),),
+    ),
+    Family(
+        "binary_tree",
+        CollectiveOp.ALL_REDUCE,
+        BinaryTreeAllReduce,
+        (whole("tree", 1, TREES),),
     ),
 )

@@ -4,7 +4,7 @@ Pairwise exchange takes n - 1 steps, in each of which every position sends one m
 and receives one: no port is ever asked for twice its rate.  Bruck's algorithms take
 ceil(log2 n) steps for any n: few messages, but in an all_to_all every byte crosses up
 to log2 n ports.  A block that must go d positions further moves in the steps of the
-bits that are set in d.
+bits that are set in d.  The ring passes everything on to the next position.
 
 Source: Bruck, Ho, Kipnis, Upfal and Weathersby, Efficient algorithms for all-to-all
 communications in multiport message-passing systems, 1997; Thakur, Rabenseifner and
@@ -23,7 +23,7 @@ from chakram.collectives.algorithms.base import (
     Shifted,
     all_others,
 )
-from chakram.collectives.algorithms.family import Family, straight
+from chakram.collectives.algorithms.family import Family, plain, straight
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.schedule import Transfer
 
@@ -54,6 +54,43 @@ class PairwiseAllToAll(BothWays, OnePartPerPair):
             peer = _partner(position, step + 1 if sending else -step - 1, nranks)
             src, dst = (position, peer) if sending else (peer, position)
             yield Transfer(step, src, dst, src * nranks + dst)
+
+
+@dataclass(frozen=True, slots=True)
+class RingAllToAll(BothWays, OnePartPerPair):
+    """Everything goes round in order, a part at a time, until it is where it belongs.
+
+    n(n - 1)/2 steps, and every port carries half the buffer n times: what a ring of
+    hosts that pass on can do, and nothing for a switch.
+    """
+
+    name: ClassVar[str] = "ring"
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_TO_ALL
+
+    @property
+    def stepwise(self) -> bool:
+        """Return True: a part is sent on when the one before has come."""
+        return True
+
+    def turns_by(self, nranks: int) -> int | None:
+        """Return one chunk."""
+        return 1
+
+    def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
+        """Return the next position."""
+        return {(0, (position + 1) % nranks)} if nranks > 1 else set()
+
+    def _all(
+        self, position: int, nranks: int, root: int, *, sending: bool
+    ) -> Iterator[Transfer]:
+        src = position if sending else (position - 1) % nranks
+        step = 0
+        for gone in range(nranks - 1):
+            source = (src - gone) % nranks
+            for way in range(gone + 1, nranks):
+                chunk = source * nranks + (source + way) % nranks
+                yield Transfer(step, src, (src + 1) % nranks, chunk)
+                step += 1
 
 
 def _partner(position: int, distance: int, nranks: int) -> int:
@@ -100,6 +137,7 @@ class BruckAllGather(Shifted, OnePartPerRank):
 FAMILIES = (
     Family("pairwise", CollectiveOp.ALL_TO_ALL, PairwiseAllToAll),
     Family("bruck", CollectiveOp.ALL_TO_ALL, BruckAllToAll),
+    Family("ring", CollectiveOp.ALL_TO_ALL, plain(RingAllToAll)),
     Family("pairwise", CollectiveOp.ALL_TO_ALL_V, straight(PairwiseAllToAll)),
     Family("bruck", CollectiveOp.ALL_GATHER, BruckAllGather),
 )

@@ -179,6 +179,61 @@ class HalvingReduceScatter(_Folded, OnePartPerRank):
 
 
 @dataclass(frozen=True, slots=True)
+class HalvingDoublingReduceScatter(_Folded, OnePartPerRank):
+    """As by halving, the nearest partner first: the first half of the all_reduce."""
+
+    name: str = "halving_doubling"
+    op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
+
+    def _folding(
+        self, folding: int, nranks: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        return range(nranks), (folding,)
+
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        for step in range(fold.doublings):
+            partner = virtual ^ 1 << step
+            keeps = partner if sending else virtual
+            yield partner, _alike(fold, keeps, step + 1), True
+
+
+@dataclass(frozen=True, slots=True)
+class HalvingDoublingAllGather(_Folded, OnePartPerRank):
+    """As by doubling, the farthest partner first: the second half of the all_reduce."""
+
+    name: str = "halving_doubling"
+    op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
+
+    def _folding(
+        self, folding: int, nranks: int
+    ) -> tuple[Iterable[int], Iterable[int]]:
+        return (folding,), [chunk for chunk in range(nranks) if chunk != folding]
+
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        for step in reversed(range(fold.doublings)):
+            partner = virtual ^ 1 << step
+            yield (
+                partner,
+                _alike(fold, virtual if sending else partner, step + 1),
+                False,
+            )
+
+
+def _alike(fold: Fold, virtual: int, bits: int) -> list[int]:
+    """Return the positions whose virtual ones have the same low *bits*."""
+    step = 1 << bits
+    return [
+        position
+        for other in range(virtual % step, 1 << fold.doublings, step)
+        for position in fold.positions(other, other + 1)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
 class HalvingDoublingAllReduce(_Folded):
     """A reduce_scatter by halving, the nearest partner first, and the way back.
 
@@ -267,6 +322,10 @@ def _end(
 
 FAMILIES = (
     Family("halving_doubling", CollectiveOp.ALL_REDUCE, HalvingDoublingAllReduce),
+    Family(
+        "halving_doubling", CollectiveOp.REDUCE_SCATTER, HalvingDoublingReduceScatter
+    ),
+    Family("halving_doubling", CollectiveOp.ALL_GATHER, HalvingDoublingAllGather),
     Family("recursive_doubling", CollectiveOp.ALL_REDUCE, DoublingAllReduce),
     Family("recursive_doubling", CollectiveOp.ALL_GATHER, DoublingAllGather),
     Family("recursive_halving", CollectiveOp.REDUCE_SCATTER, HalvingReduceScatter),

@@ -68,6 +68,12 @@ class RingAlgorithm(OverRings):
         total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
         return part_bytes(total_bytes, nparts=self.nchunks(nranks), part=chunk)
 
+    def turns_by(self, nranks: int) -> int | None:
+        """Return the chunks of one position, where rings go round in order."""
+        if set(self.orders) <= {ASCENDING, DESCENDING}:
+            return self.channels * self.chunks
+        return None
+
     def peers(self, position: int, *, nranks: int, root: int) -> set[tuple[int, int]]:
         """Return the next position of every channel."""
         if nranks == 1:

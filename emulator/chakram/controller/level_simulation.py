@@ -1,0 +1,210 @@
+"""Runs an experiment at the message or flow level, into the same kind of directory.
+
+Jobs of thousands of ranks are what these levels are for.  So nothing here asks for
+queue pairs, and of large jobs messages are not recorded one by one.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from chakram.controller.interrupts import interrupting_signals
+from chakram.controller.outcome import RunOutcome
+from chakram.controller.planning import ports_needed
+from chakram.controller.request import new_run_id
+from chakram.errors import ChakramError, ConfigError, RunInterrupted
+from chakram.observe.manifest import COMPLETE, FAILED
+from chakram.observe.run_results import open_run
+from chakram.plan.wire_cost import overhead_bytes_of
+from chakram.predict.levels.cost_models import (
+    ASTRA_SIM_AWARE,
+    AstraSimDivision,
+    AstraSimTimes,
+    Division,
+)
+from chakram.predict.levels.messages import MessageLevel
+from chakram.predict.levels.network import network_of
+from chakram.predict.levels.run import LevelRun, LocalPlace
+from chakram.predict.levels.times import LevelTimes, WireTimes
+from chakram.results.run_records import LinkRecord
+from chakram.results.summary import SIMULATE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.config.experiment import Experiment
+    from chakram.controller.job_loading import LoadedJob
+    from chakram.controller.request import RunRequest
+    from chakram.fabric.topology import Topology
+    from chakram.plan.plan import Plan, TransportPlan
+
+__all__ = ["MOST_FLOWS", "simulate_at_level"]
+
+MOST_FLOWS = 250_000
+"""Messages of all iterations up to which each is recorded: some seconds, and 50 MB."""
+
+
+def simulate_at_level(request: RunRequest) -> RunOutcome:
+    """Simulate an experiment at the level that it names, all its iterations.
+
+    Raises:
+        ConfigError: If nobody told the topology of an external fabric.
+        ChakramError: If the experiment cannot be planned, or does not end.
+    """
+    experiment, progress = request.experiment, request.progress
+    jobs = request.jobs()
+    topology = experiment.fabric.to_topology(ports_needed(jobs))
+    if topology is None:
+        raise ConfigError(
+            "fabric.topology",
+            "is not given, so there is nothing to simulate",
+            "describe the fabric under test: topology and links",
+        )
+    started = datetime.now(UTC)
+    run_id = new_run_id(started)
+    ports = experiment.fabric.simulated_ports(topology)
+    plan = request.plan(jobs, ports, run_id, connected=False)
+    run, described = _level_run(experiment, jobs, plan, topology)
+    count = run.messages()
+    run.record_flows(count <= MOST_FLOWS)
+    directory = request.new_directory(jobs, run_id, started=started, world=SIMULATE)
+    banners = _banners(experiment, topology)
+    if count > MOST_FLOWS:
+        banners.append(
+            f"{count} messages are more than {MOST_FLOWS}: none is recorded by itself"
+        )
+    directory.update(
+        transport=described, banners=(*banners, *directory.manifest.banners)
+    )
+    directory.begin(plan)
+    total = max(plan.iterations_of().values())
+    progress.phase("simulating")
+    try:
+        with interrupting_signals():
+            progress.iterations(0, total)
+            result = run.run(
+                report=lambda done: progress.iterations(done, total),
+                flush=directory.add,
+            )
+    except ChakramError as error:
+        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
+        raise
+    except KeyboardInterrupt as interrupt:
+        stopped = RunInterrupted("simulation", f"interrupted by {interrupt}")
+        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
+        raise stopped from None
+    directory.finish(
+        COMPLETE,
+        ended=datetime.now(UTC),
+        links=_links(topology, result.link_bytes),
+    )
+    return RunOutcome(
+        directory=directory.path,
+        summary=open_run(directory.path).summary(),
+        error=None,
+    )
+
+
+def _level_run(
+    experiment: Experiment,
+    jobs: Sequence[LoadedJob],
+    plan: Plan,
+    topology: Topology,
+) -> tuple[LevelRun, str]:
+    """Return what runs the plan, and what that is in one line."""
+    network, number_of = network_of(topology)
+    times, division, described = _costs(experiment, plan.agents[0].transport)
+    traffic = MessageLevel(network, times, seed=experiment.seed)
+    rates_bps = {
+        job.name: job.placement.local_rate_bps
+        for job in jobs
+        if job.placement.local_rate_bps is not None
+    }
+    server_of = experiment.fabric.host_names(len(topology.hosts))
+    servers: dict[str, int] = {}
+    ports = plan.ports()
+    place_of = {}
+    for rank in plan.ranks():
+        rate_bps = rates_bps.get(rank.program.job)
+        if rate_bps is not None:
+            name = server_of[rank.port]
+            place_of[rank.number] = LocalPlace(
+                servers.setdefault(name, len(servers)),
+                *((traffic.add_local_line(rate_bps),) if rate_bps else ()),
+            )
+    run = LevelRun(
+        plan,
+        traffic,
+        host_of={port.number: number_of[port.host] for port in ports},
+        division=division,
+        places=place_of,
+    )
+    return run, described
+
+
+def _costs(
+    experiment: Experiment, transport: TransportPlan
+) -> tuple[LevelTimes, Division, str]:
+    """Return costs of messages, divisions of collectives, and both in words."""
+    settings = experiment.simulation
+    if not _is_foreign(experiment):
+        times = WireTimes(
+            path_mtu=transport.path_mtu,
+            verb=transport.verb,
+            overhead_bytes=overhead_bytes_of(experiment.fabric.family),
+        )
+        return (
+            times,
+            Division(),
+            f"message level: whole messages, stored and forwarded, with the headers of "
+            f"packets of {transport.path_mtu} bytes",
+        )
+    return (
+        AstraSimTimes(
+            is_shared=settings.cost_model == ASTRA_SIM_AWARE,
+            start_ns=settings.endpoint_delay_ns,
+            local_memory_bytes_per_s=(
+                settings.local_memory_bytes_per_s // experiment.dilation
+            ),
+        ),
+        AstraSimDivision(parts=settings.parts),
+        f"message level with the costs of {settings.cost_model}, {settings.parts} "
+        f"part{'s' if settings.parts > 1 else ''} of a collective, endpoint delay "
+        f"{settings.endpoint_delay_ns // experiment.dilation} ns",
+    )
+
+
+def _is_foreign(experiment: Experiment) -> bool:
+    return experiment.simulation.cost_model != "chakram"
+
+
+def _banners(experiment: Experiment, topology: Topology) -> list[str]:
+    """Return what a reader has to know of the level before any number."""
+    left_out = "packets, queue pairs, windows, acknowledgements, congestion control, "
+    left_out += "marks, PFC, limits of queues and losses"
+    banners = [f"simulated at {experiment.simulation.level} level: without {left_out}"]
+    if any(topology.has_choice(switch) for switch in topology.switches):
+        banners.append(
+            "which of several paths of equal cost a message takes is drawn with seed, "
+            "once for each pair of hosts: others share a link than in a run"
+        )
+    if experiment.faults.drop or experiment.faults.packets:
+        banners.append("faults are of packets: none is simulated at this level")
+    return banners
+
+
+def _links(topology: Topology, link_bytes: Sequence[int]) -> list[LinkRecord]:
+    """Return what went through both directions of every link."""
+    uplinks = {link.name for link in topology.uplinks()}
+    return [
+        LinkRecord(
+            link=link.name,
+            kind="uplink" if link.name in uplinks else "host",
+            direction=direction,
+            bytes_before=0,
+            bytes_after=link_bytes[2 * number + side],
+        )
+        for number, link in enumerate(topology.links)
+        for side, direction in enumerate(("up", "down"))
+    ]

@@ -1,0 +1,1 @@
+"""Simulation at coarser levels than packets: whole messages, and flows."""

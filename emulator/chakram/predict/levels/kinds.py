@@ -1,0 +1,219 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""The kinds of collectives that a simulation has met, one behind the other.
+
+Rows of numbers stand in one array for each kind of thing, so that compiled no number is
+an object; ``chakram.predict.levels.rows`` says what stands where.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.predict.levels import rows
+from chakram.predict.levels.events import Events, grown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chakram.predict.levels.shapes import MessageColumns
+
+__all__ = ["Kinds"]
+
+_FIRST_ROOM = 1024
+_NRANKS = rows.NRANKS
+_ROTATES = rows.ROTATES
+_TURN = rows.TURN
+_CHUNK = rows.CHUNK
+_CHUNKS = rows.CHUNKS
+_PLACE = rows.PLACE
+_MISSING = rows.MISSING
+_AWAITS = rows.AWAITS
+_BATCH = rows.BATCH
+_SHAPE = rows.SHAPE
+_COUNTS = rows.COUNTS
+_FIRST_SEND = rows.FIRST_SEND
+_FIRST_RECEIVE = rows.FIRST_RECEIVE
+_FIRST_GROUP = rows.FIRST_GROUP
+_POSITION = rows.POSITION
+_PEER = rows.PEER
+_SIZE = rows.SIZE
+_STEP = rows.STEP
+_CHANNEL = rows.CHANNEL
+_RECEIVE = rows.RECEIVE
+_WAITS = rows.WAITS
+_SEND = rows.SEND
+_NEEDS = rows.NEEDS
+_COUNTER = rows.COUNTER
+_MEMBER = rows.MEMBER
+_WAITERS = rows.WAITERS
+
+
+class Kinds(Events):
+    """What positions of collectives send and receive, and the sizes of messages."""
+
+    def __init__(self) -> None:
+        Events.__init__(self)
+        # By class of size: payload bytes, packets, and how long a receiver needs.
+        self._size_bytes = array("q", bytes(8 * 16))
+        self._size_packets = array("q", bytes(8 * 16))
+        self._size_taken = array("q", bytes(8 * 16))
+        self._shape_of: dict[object, int] = {}
+        self._shapes = array("q", bytes(8 * _SHAPE * 4))
+        self._positions = array("q", bytes(8 * _FIRST_ROOM))
+        self._positions_used = 0
+        self._sends = array("q", bytes(8 * _FIRST_ROOM))
+        self._sends_used = 0
+        self._releases = array("q", bytes(8 * _FIRST_ROOM))
+        self._releases_used = 0
+        self._dependents = array("q", bytes(8 * _FIRST_ROOM))
+        self._dependents_used = 0
+        self._groups = array("q", bytes(8 * _FIRST_ROOM))
+        self._groups_used = 0
+        self._members = array("q", bytes(8 * _FIRST_ROOM))
+        self._members_used = 0
+        self._chunk_sizes = array("q", bytes(8 * 16))
+        self._chunks_used = 0
+
+    def shape(self, key: object, make: Callable[[], MessageColumns]) -> int:
+        """Return the number of a kind of collective; *make* is asked for a new one."""
+        known = self._shape_of.get(key)
+        if known is None:
+            known = self._add_shape(make())
+            self._shape_of[key] = known
+        return known
+
+    def messages_of(self, shape: int) -> int:
+        """Return how many messages a collective of a kind has."""
+        nranks = self._shapes[shape * _SHAPE + _NRANKS]
+        rotates = self._shapes[shape * _SHAPE + _ROTATES]
+        place = self._shapes[shape * _SHAPE + _PLACE]
+        last = place + (1 if rotates else nranks)
+        sends = (
+            self._positions[last * _POSITION + _FIRST_SEND]
+            - self._positions[place * _POSITION + _FIRST_SEND]
+        )
+        return sends * (nranks if rotates else 1)
+
+    def set_size(
+        self, size_class: int, size_bytes: int, packets: int, taken_ns: int
+    ) -> None:
+        """Take note of what a class of size is."""
+        self._size_bytes = grown(self._size_bytes, size_class + 1)
+        self._size_packets = grown(self._size_packets, size_class + 1)
+        self._size_taken = grown(self._size_taken, size_class + 1)
+        self._size_bytes[size_class] = size_bytes
+        self._size_packets[size_class] = packets
+        self._size_taken[size_class] = taken_ns
+
+    def _add_shape(self, columns: MessageColumns) -> int:
+        number = len(self._shape_of)
+        self._shapes = grown(self._shapes, (number + 1) * _SHAPE)
+        chunks = columns.chunk_sizes
+        reduced = columns.reduced
+        first_chunk = self._chunks_used
+        nchunks = len(chunks)
+        # What is added up takes longer: a class of its own for each way.
+        ways = sorted(set(reduced)) if nchunks else []
+        self._chunk_sizes = grown(
+            self._chunk_sizes, first_chunk + max(1, nchunks * len(ways))
+        )
+        for way in ways:
+            for size_bytes in chunks:
+                self._chunk_sizes[self._chunks_used] = self._size_class(
+                    size_bytes, size_bytes if way else 0
+                )
+                self._chunks_used += 1
+        first_send = self._sends_used
+        self._sends = grown(self._sends, (first_send + len(columns.peers)) * _SEND)
+        for index, peer in enumerate(columns.peers):
+            row = (first_send + index) * _SEND
+            self._sends[row + _PEER] = peer
+            self._sends[row + _SIZE] = (
+                columns.sizes[index]
+                + first_chunk
+                + nchunks * ways.index(reduced[index])
+                if nchunks
+                else self._size_class(columns.sizes[index], reduced[index])
+            )
+            self._sends[row + _STEP] = columns.steps[index]
+            self._sends[row + _CHANNEL] = columns.channels[index]
+            self._sends[row + _RECEIVE] = columns.receives[index]
+            self._sends[row + _WAITS] = columns.waits[index]
+        self._sends_used += len(columns.peers)
+        first_receive = self._releases_used
+        self._releases = grown(
+            self._releases, first_receive + len(columns.first_dependent)
+        )
+        for each in columns.first_dependent:
+            self._releases[self._releases_used] = each + self._dependents_used
+            self._releases_used += 1
+        self._dependents = grown(
+            self._dependents, self._dependents_used + len(columns.dependents)
+        )
+        for each in columns.dependents:
+            self._dependents[self._dependents_used] = each
+            self._dependents_used += 1
+        first_group = self._groups_used
+        most = self._add_groups(columns)
+        row = number * _SHAPE
+        self._shapes[row + _NRANKS] = columns.nranks
+        self._shapes[row + _ROTATES] = columns.rotates
+        self._shapes[row + _TURN] = columns.turn
+        self._shapes[row + _CHUNK] = first_chunk
+        self._shapes[row + _CHUNKS] = nchunks
+        self._shapes[row + _PLACE] = self._positions_used
+        self._shapes[row + _MISSING] = _COUNTS if columns.batch else most
+        self._shapes[row + _AWAITS] = columns.awaits_sends
+        self._shapes[row + _BATCH] = columns.batch
+        ends = len(columns.first_send)
+        self._positions = grown(
+            self._positions, (self._positions_used + ends) * _POSITION
+        )
+        for index in range(ends):
+            row = self._positions_used * _POSITION
+            self._positions[row + _FIRST_SEND] = first_send + columns.first_send[index]
+            self._positions[row + _FIRST_RECEIVE] = (
+                first_receive + columns.first_receive[index]
+            )
+            self._positions[row + _FIRST_GROUP] = (
+                first_group + columns.first_group[index]
+            )
+            self._positions_used += 1
+        return number
+
+    def _add_groups(self, columns: MessageColumns) -> int:
+        """Take the groups over; return the most counters that a position needs."""
+        first_group, first_member = self._groups_used, self._members_used
+        # One row more: where the members of the last group end.
+        self._groups_used += len(columns.needs) + 1
+        self._groups = grown(self._groups, self._groups_used * _WAITERS)
+        self._members_used += len(columns.members)
+        self._members = grown(self._members, self._members_used)
+        for index, each in enumerate(columns.members):
+            self._members[first_member + index] = each
+        most = counters = position = 0
+        for index, each in enumerate(columns.first_member):
+            row = (first_group + index) * _WAITERS
+            self._groups[row + _MEMBER] = first_member + each
+            if index == len(columns.needs):
+                break
+            while index >= columns.first_group[position + 1]:
+                position += 1
+                counters = 0
+            self._groups[row + _NEEDS] = columns.needs[index]
+            self._groups[row + _COUNTER] = counters
+            if columns.needs[index] > 1:
+                counters += 1
+                most = max(most, counters)
+        return most
+
+    def _size_class(self, size_bytes: int, reduced_bytes: int) -> int:
+        """Return the class of a size, and ``set_size`` of a new one; see subclasses.
+
+        Args:
+            size_bytes: Of a message.
+            reduced_bytes: What of it its receiver adds up.
+        """
+        raise NotImplementedError

@@ -1,0 +1,63 @@
+# C types of messages.py, for the compiled form.
+
+cimport cython
+
+from chakram.predict.levels.traffic cimport Traffic
+
+cdef int _SERVER, _ARRIVED, _ARRIVES, _CARRIED, _CLASS, _CLASS_OF, _DOWN, _END, _FREE
+cdef int _FROM, _HEAD, _HOST, _KINDS, _LEFT_AT, _LINK, _LOCAL, _NEXT, _NONE
+cdef int _ORDER, _ROUTER, _SHARE, _SLOT, _TAIL, _TO, _UP, _WHERE
+cdef unsigned long long _MASK, _PRIME
+
+
+cdef class MessageLevel(Traffic):
+    cdef object _network
+    cdef object _times
+    cdef bint _is_shared
+    cdef bint _chooses
+    cdef unsigned long long _seed
+    cdef Py_ssize_t _routers
+    cdef dict _kind_of
+    cdef list _examples
+    cdef dict _class_of
+    cdef list _classes
+    cdef Py_ssize_t _room
+    cdef long long[::1] _hold_ns
+    cdef long long[::1] _reach_ns
+    cdef long long[::1] _wire
+    cdef long long[::1] _links
+    cdef Py_ssize_t _link_count
+    cdef long long[::1] _hosts
+    cdef long long[::1] _hops_of
+    cdef long long[::1] _hops
+    cdef Py_ssize_t _hops_used
+    cdef dict _paths
+
+    cpdef Py_ssize_t _size_class(self, long long size_bytes,
+                                 long long reduced_bytes) except -1
+    @cython.locals(
+        at="Py_ssize_t", sender="Py_ssize_t", source="Py_ssize_t",
+        receiver="Py_ssize_t", server="Py_ssize_t",
+        target="Py_ssize_t", line="Py_ssize_t", taken_ns="long long",
+    )
+    cdef _carry(self, Py_ssize_t slot)
+    cdef long long _path_ns(self, Py_ssize_t source, Py_ssize_t target,
+                            Py_ssize_t size) except -1
+    @cython.locals(
+        last="Py_ssize_t", row="Py_ssize_t", first="Py_ssize_t",
+        count="Py_ssize_t", mixed="unsigned long long",
+    )
+    cdef Py_ssize_t _next_link(self, Py_ssize_t source, Py_ssize_t target,
+                               Py_ssize_t router) except -1
+    cdef Py_ssize_t _add_hops(self, Py_ssize_t last) except -1
+    @cython.locals(
+        row="Py_ssize_t", at="Py_ssize_t", size="Py_ssize_t", time="Py_ssize_t",
+        begins_ns="long long", arrives_ns="long long", tail="Py_ssize_t",
+    )
+    cdef _enter(self, Py_ssize_t slot, Py_ssize_t link)
+    @cython.locals(
+        row="Py_ssize_t", slot="Py_ssize_t", following="Py_ssize_t",
+        router="Py_ssize_t", at="Py_ssize_t", target="Py_ssize_t",
+        source="Py_ssize_t",
+    )
+    cdef _happen(self, Py_ssize_t number)

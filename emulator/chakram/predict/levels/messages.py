@@ -1,0 +1,327 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False
+"""The message level: whole messages, stored and forwarded over links that are queues.
+
+Every directed link serves one message after the other, first come, first served, and
+has room for any number.  A message occupies a link as a whole and is queued as a whole
+at the next router, so it takes about as many times its bytes as its path has links.
+There are no packets, queue pairs, windows, acknowledgements, marks and losses.
+
+Of each link only the first arrival is among the events, for arrivals keep the order of
+the link: there are never more events than links.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.errors import FabricError
+from chakram.predict.levels import rows
+from chakram.predict.levels.events import grown
+from chakram.predict.levels.network import LevelLink
+from chakram.predict.levels.traffic import Traffic
+
+if TYPE_CHECKING:
+    from chakram.predict.levels.network import LevelNetwork
+    from chakram.predict.levels.times import LevelTimes
+
+__all__ = ["MessageLevel"]
+
+_NONE = rows.NONE
+_MASK = 0xFFFFFFFF
+_PRIME = 0x9E3779B1
+"""2**32 over the golden ratio: spreads consecutive numbers over all bits."""
+
+_ARRIVED = rows.ARRIVED
+_KINDS = rows.KINDS
+_HOST = rows.HOST
+_LOCAL = rows.LOCAL
+_SERVER = rows.SERVER
+_SHARE = rows.SHARE
+_NEXT = rows.NEXT
+_FROM = rows.FROM
+_TO = rows.TO
+_CLASS = rows.CLASS
+_ARRIVES = rows.ARRIVES
+_ORDER = rows.ORDER
+_LEFT_AT = rows.LEFT_AT
+_SLOT = rows.SLOT
+
+# A row of _links.
+_HEAD = 0
+_TAIL = 1
+_FREE = 2
+_CARRIED = 3
+_CLASS_OF = 4
+_END = 5
+_LINK = 6
+
+# A row of _hosts.
+_ROUTER = 0
+_UP = 1
+_DOWN = 2
+_WHERE = 3
+
+
+class MessageLevel(Traffic):
+    """Traffic over links that are queues.
+
+    Args:
+        network: Hosts, routers, links.
+        times: How long messages take.
+        seed: By which routers choose among next links of equal cost, for each pair of
+            hosts; None: always the first.
+        record: Whether rows of flows are written.
+    """
+
+    def __init__(
+        self,
+        network: LevelNetwork,
+        times: LevelTimes,
+        *,
+        seed: int | None = None,
+        record: bool = False,
+    ) -> None:
+        Traffic.__init__(self, start_ns=times.start_ns, record=record)
+        self._network = network
+        self._times = times
+        self._is_shared = times.is_shared
+        self._chooses = seed is not None
+        self._seed = (seed or 0) & _MASK
+        self._routers = network.routers
+        self._kind_of: dict[tuple[int | None, int], int] = {}
+        self._examples: list[LevelLink] = []
+        self._class_of: dict[tuple[int, int], int] = {}
+        self._classes: list[int] = []
+        # By kind of link, then by class of size.
+        self._room = 16
+        self._hold_ns = array("q", bytes(8 * 16))
+        self._reach_ns = array("q", bytes(8 * 16))
+        self._wire = array("q", bytes(8 * 16))
+        self._links = array("q", bytes(8 * _LINK))
+        self._link_count = 0
+        for link in network.links:
+            self._add_link(link)
+        self._hosts = array("q", bytes(8 * _WHERE * max(1, len(network.hosts))))
+        for number, host in enumerate(network.hosts):
+            row = number * _WHERE
+            self._hosts[row + _ROUTER] = host.router
+            self._hosts[row + _UP] = _NONE if host.up is None else host.up
+            self._hosts[row + _DOWN] = _NONE if host.down is None else host.down
+        # By router of a destination, where its rows in _hops begin; what stands there
+        # is by router the first and the last of the links to go on by.
+        self._hops_of = array("q", (_NONE for _ in range(max(1, network.routers))))
+        self._hops = array("q", bytes(8 * 64))
+        self._hops_used = 0
+        self._paths: dict[tuple[int, int, int], int] = {}
+
+    def add_local_line(self, rate_bps: int | None) -> int:
+        """Return a line for messages within a host; ``place`` calls it *local*."""
+        number = self._link_count
+        self._add_link(LevelLink(name="within a host", rate_bps=rate_bps))
+        self._fill()
+        return number
+
+    def link_bytes(self) -> list[int]:
+        """Return what has entered each link of the network, headers included."""
+        return [
+            self._links[number * _LINK + _CARRIED]
+            for number in range(len(self._network.links))
+        ]
+
+    # ---- times -----------------------------------------------------------------------
+
+    def _size_class(self, size_bytes: int, reduced_bytes: int) -> int:
+        key = (size_bytes, reduced_bytes)
+        known = self._class_of.get(key)
+        if known is None:
+            known = self._class_of[key] = len(self._classes)
+            self._classes.append(size_bytes)
+            times = self._times
+            self.set_size(
+                known,
+                size_bytes,
+                times.packets(size_bytes),
+                times.take_ns(size_bytes, reduced_bytes),
+            )
+            if len(self._classes) > self._room:
+                self._room *= 2
+                self._fill()
+            else:
+                self._fill_class(known)
+        return known
+
+    def _add_link(self, link: LevelLink) -> None:
+        number = self._link_count
+        self._link_count += 1
+        self._links = grown(self._links, self._link_count * _LINK)
+        key = (link.rate_bps, link.delay_ns)
+        kind = self._kind_of.setdefault(key, len(self._kind_of))
+        if kind == len(self._examples):
+            self._examples.append(link)
+            self._fill()
+        row = number * _LINK
+        self._links[row + _HEAD] = _NONE
+        self._links[row + _TAIL] = _NONE
+        self._links[row + _FREE] = 0
+        self._links[row + _CARRIED] = 0
+        self._links[row + _CLASS_OF] = kind
+        self._links[row + _END] = _NONE if link.to is None else link.to
+
+    def _fill(self) -> None:
+        """Make the tables of times anew, after one has outgrown its room."""
+        room = self._room * max(1, len(self._examples))
+        self._hold_ns = array("q", bytes(8 * room))
+        self._reach_ns = array("q", bytes(8 * room))
+        self._wire = array("q", bytes(8 * self._room))
+        for number in range(len(self._classes)):
+            self._fill_class(number)
+
+    def _fill_class(self, number: int) -> None:
+        size_bytes = self._classes[number]
+        self._wire[number] = self._times.wire_bytes(size_bytes)
+        for kind, link in enumerate(self._examples):
+            at = kind * self._room + number
+            self._hold_ns[at] = self._times.hold_ns(link, size_bytes)
+            self._reach_ns[at] = self._times.reach_ns(link, size_bytes)
+
+    # ---- messages --------------------------------------------------------------------
+
+    def _carry(self, slot: int) -> None:
+        at = slot * _SLOT
+        sender = self._slots[at + _FROM] * _SHARE
+        source = self._shares[sender + _HOST]
+        receiver = self._slots[at + _TO] * _SHARE
+        target = self._shares[receiver + _HOST]
+        server = self._shares[sender + _SERVER]
+        if source == target or (
+            server != _NONE and server == self._shares[receiver + _SERVER]
+        ):
+            line = self._shares[sender + _LOCAL]
+            if line == _NONE:
+                self._push(self.now_ns, slot * _KINDS + _ARRIVED)
+            else:
+                self._enter(slot, line)
+        elif not self._is_shared:
+            taken_ns = self._path_ns(source, target, self._slots[at + _CLASS])
+            self._push(self.now_ns + taken_ns, slot * _KINDS + _ARRIVED)
+        elif self._hosts[source * _WHERE + _UP] == _NONE:
+            self._enter(
+                slot, self._next_link(source, target, self._hosts[source * _WHERE])
+            )
+        else:
+            self._enter(slot, self._hosts[source * _WHERE + _UP])
+
+    def _path_ns(self, source: int, target: int, size: int) -> int:
+        key = (source, target, size)
+        known = self._paths.get(key)
+        if known is None:
+            links = [
+                self._network.links[link] for link in self._network.path(source, target)
+            ]
+            known = self._times.path_ns(links, self._classes[size])
+            self._paths[key] = known
+        return known
+
+    def _next_link(self, source: int, target: int, router: int) -> int:
+        """Return the link by which a router passes on what is for a host."""
+        last = self._hosts[target * _WHERE + _ROUTER]
+        if router == last:
+            return self._hosts[target * _WHERE + _DOWN]
+        row = self._hops_of[last]
+        if row == _NONE:
+            row = self._add_hops(last)
+        first = self._hops[row + 2 * router]
+        count = self._hops[row + 2 * router + 1]
+        if count > 1 and self._chooses:
+            mixed = self._seed
+            mixed = ((mixed ^ source) * _PRIME) & _MASK
+            mixed ^= mixed >> 15
+            mixed = ((mixed ^ target) * _PRIME) & _MASK
+            mixed ^= mixed >> 15
+            mixed = ((mixed ^ router) * _PRIME) & _MASK
+            mixed ^= mixed >> 15
+            return self._hops[first + mixed % count]
+        if count == 0:
+            raise FabricError(
+                "topology",
+                f"there is no path from host {source} to host {target}",
+                "two ports need two connected hosts",
+            )
+        return self._hops[first]
+
+    def _add_hops(self, last: int) -> int:
+        hops = self._network.next_links(last)
+        row = self._hops_used
+        self._hops_used += 2 * self._routers + sum(map(len, hops))
+        self._hops = grown(self._hops, self._hops_used)
+        at = row + 2 * self._routers
+        for router, links in enumerate(hops):
+            self._hops[row + 2 * router] = at
+            self._hops[row + 2 * router + 1] = len(links)
+            for link in links:
+                self._hops[at] = link
+                at += 1
+        self._hops_of[last] = row
+        return row
+
+    def _enter(self, slot: int, link: int) -> None:
+        """Queue a message at a link."""
+        row = link * _LINK
+        at = slot * _SLOT
+        size = self._slots[at + _CLASS]
+        time = self._links[row + _CLASS_OF] * self._room + size
+        begins_ns = self.now_ns
+        if self._links[row + _FREE] > begins_ns:
+            begins_ns = self._links[row + _FREE]
+        self._links[row + _FREE] = begins_ns + self._hold_ns[time]
+        self._links[row + _CARRIED] += self._wire[size]
+        if self._slots[at + _LEFT_AT] == _NONE:
+            self._slots[at + _LEFT_AT] = begins_ns
+        arrives_ns = begins_ns + self._reach_ns[time]
+        self._number += 1
+        self._slots[at + _NEXT] = _NONE
+        self._slots[at + _ORDER] = self._number
+        tail = self._links[row + _TAIL]
+        self._links[row + _TAIL] = slot
+        if tail == _NONE:
+            self._slots[at + _ARRIVES] = arrives_ns
+            self._links[row + _HEAD] = slot
+            self._push_numbered(arrives_ns, self._number, link * _KINDS)
+            return
+        # Rounding must not let one overtake another.
+        if arrives_ns < self._slots[tail * _SLOT + _ARRIVES]:
+            arrives_ns = self._slots[tail * _SLOT + _ARRIVES]
+        self._slots[at + _ARRIVES] = arrives_ns
+        self._slots[tail * _SLOT + _NEXT] = slot
+
+    def _happen(self, number: int) -> None:
+        """Take the first message of a link from it, and pass it on."""
+        row = number * _LINK
+        slot = self._links[row + _HEAD]
+        following = self._slots[slot * _SLOT + _NEXT]
+        self._links[row + _HEAD] = following
+        if following == _NONE:
+            self._links[row + _TAIL] = _NONE
+            self._pop()
+        else:
+            self._replace(
+                self._slots[following * _SLOT + _ARRIVES],
+                self._slots[following * _SLOT + _ORDER],
+                number * _KINDS,
+            )
+        router = self._links[row + _END]
+        if router == _NONE:
+            self._arrive(slot)
+            return
+        at = slot * _SLOT
+        target = self._shares[self._slots[at + _TO] * _SHARE + _HOST]
+        if (
+            router == self._hosts[target * _WHERE + _ROUTER]
+            and self._hosts[target * _WHERE + _DOWN] == _NONE
+        ):
+            self._arrive(slot)
+            return
+        source = self._shares[self._slots[at + _FROM] * _SHARE + _HOST]
+        self._enter(slot, self._next_link(source, target, router))

@@ -1,0 +1,237 @@
+"""What coarser levels know of a network: links, and which ones lead where.
+
+Nodes that pass messages on are *routers*: switches, and hosts of a fabric in which
+hosts pass on.  Every host belongs to a router: to its switch, over an up and a down
+link, or to itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from chakram.errors import FabricError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from chakram.fabric.topology import Topology
+
+__all__ = [
+    "Attachment",
+    "LevelLink",
+    "LevelNetwork",
+    "fully_connected",
+    "network_of",
+    "ring",
+    "star",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelLink:
+    """One direction of a link.
+
+    Attributes:
+        name: Where it begins.
+        rate_bps: None: no limit.
+        delay_ns: Propagation.
+        to: Number of the router where it ends; None: a host, which is the end.
+    """
+
+    name: str
+    rate_bps: int | None
+    delay_ns: int = 0
+    to: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """Where a host is: its router, and the links to it and back, if it is not that."""
+
+    router: int
+    up: int | None = None
+    down: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelNetwork:
+    """Hosts, routers and links; numbers are indices.
+
+    Attributes:
+        hosts: Where each host is.
+        routers: How many routers there are.
+        links: All directed links.
+        leaving: By router, the links to other routers that begin there.
+    """
+
+    hosts: tuple[Attachment, ...]
+    routers: int
+    links: tuple[LevelLink, ...]
+    leaving: tuple[tuple[int, ...], ...]
+    _arriving: tuple[tuple[tuple[int, int], ...], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        arriving: list[list[tuple[int, int]]] = [[] for _ in range(self.routers)]
+        for router, links in enumerate(self.leaving):
+            for link in links:
+                to = self.links[link].to
+                if to is None:
+                    raise ValueError(f"link {self.links[link].name} leads to no router")
+                arriving[to].append((router, link))
+        object.__setattr__(self, "_arriving", tuple(map(tuple, arriving)))
+
+    def next_links(self, destination: int) -> list[tuple[int, ...]]:
+        """Return by router the links on shortest paths to the router *destination*.
+
+        Several: of equal cost, in the order of ``leaving``.  None at the destination,
+        and where it cannot be reached.
+        """
+        distance = {destination: 0}
+        waiting = deque([destination])
+        while waiting:
+            node = waiting.popleft()
+            for before, _ in self._arriving[node]:
+                if before not in distance:
+                    distance[before] = distance[node] + 1
+                    waiting.append(before)
+        return [
+            tuple(
+                link
+                for link in self.leaving[router]
+                if distance.get(self._end(link), -1) == distance[router] - 1
+            )
+            if distance.get(router)
+            else ()
+            for router in range(self.routers)
+        ]
+
+    def path(self, source: int, destination: int) -> tuple[int, ...]:
+        """Return the links from host to host; of equal-cost ones the first.
+
+        Raises:
+            FabricError: If there is none.
+        """
+        if source == destination:
+            return ()
+        begin, end = self.hosts[source], self.hosts[destination]
+        hops = self.next_links(end.router)
+        links = [] if begin.up is None else [begin.up]
+        router = begin.router
+        while router != end.router:
+            if not hops[router]:
+                raise FabricError(
+                    "topology",
+                    f"there is no path from host {source} to host {destination}",
+                )
+            links.append(hops[router][0])
+            router = self._end(hops[router][0])
+        return (*links, *(() if end.down is None else (end.down,)))
+
+    def _end(self, link: int) -> int:
+        to = self.links[link].to
+        return -1 if to is None else to
+
+
+def network_of(topology: Topology) -> tuple[LevelNetwork, Mapping[str, int]]:
+    """Return the network of a topology, and the numbers of its hosts by name."""
+    switches = frozenset(topology.switches)
+    links: list[LevelLink] = []
+    number_of = {switch: number for number, switch in enumerate(topology.switches)}
+    leaving: list[list[int]] = [[] for _ in topology.switches]
+    up: dict[str, int] = {}
+    down: dict[str, int] = {}
+    for link in topology.links:
+        for end, other in ((link.a, link.b), (link.b, link.a)):
+            if end.node not in switches:
+                up[end.node] = len(links)
+            elif other.node in switches:
+                leaving[number_of[end.node]].append(len(links))
+            else:
+                down[other.node] = len(links)
+            links.append(
+                LevelLink(
+                    name=str(end),
+                    rate_bps=link.rate_bps,
+                    delay_ns=link.delay_ns,
+                    to=number_of.get(other.node),
+                )
+            )
+    network = LevelNetwork(
+        hosts=tuple(
+            Attachment(
+                router=number_of[topology.switch_of(host)],
+                up=up[host],
+                down=down[host],
+            )
+            for host in topology.hosts
+        ),
+        routers=len(topology.switches),
+        links=tuple(links),
+        leaving=tuple(map(tuple, leaving)),
+    )
+    return network, {host: number for number, host in enumerate(topology.hosts)}
+
+
+def star(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
+    """Return hosts on one switch, with an up and a down link each."""
+    links = [
+        LevelLink(name=f"h{host}", rate_bps=rate_bps, delay_ns=delay_ns, to=0)
+        for host in range(hosts)
+    ]
+    links += [
+        LevelLink(name=f"sw:h{host}", rate_bps=rate_bps, delay_ns=delay_ns)
+        for host in range(hosts)
+    ]
+    return LevelNetwork(
+        hosts=tuple(
+            Attachment(router=0, up=host, down=hosts + host) for host in range(hosts)
+        ),
+        routers=1,
+        links=tuple(links),
+        leaving=((),),
+    )
+
+
+def ring(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
+    """Return hosts that are joined to their two neighbours and pass on.
+
+    The links upwards come first: of two ways of one length they are taken.
+    """
+    neighbours = [
+        ((host + 1) % hosts, (host - 1) % hosts)
+        if hosts > 2
+        else tuple({(host + 1) % hosts} - {host})
+        for host in range(hosts)
+    ]
+    return _of_neighbours(neighbours, rate_bps=rate_bps, delay_ns=delay_ns)
+
+
+def fully_connected(hosts: int, *, rate_bps: int | None, delay_ns: int) -> LevelNetwork:
+    """Return hosts of which every two are joined by a link of their own."""
+    neighbours = [
+        tuple(peer for peer in range(hosts) if peer != host) for host in range(hosts)
+    ]
+    return _of_neighbours(neighbours, rate_bps=rate_bps, delay_ns=delay_ns)
+
+
+def _of_neighbours(
+    neighbours: Sequence[Sequence[int]], *, rate_bps: int | None, delay_ns: int
+) -> LevelNetwork:
+    links: list[LevelLink] = []
+    leaving: list[tuple[int, ...]] = []
+    for host, peers in enumerate(neighbours):
+        leaving.append(tuple(range(len(links), len(links) + len(peers))))
+        links += [
+            LevelLink(
+                name=f"h{host}:h{peer}", rate_bps=rate_bps, delay_ns=delay_ns, to=peer
+            )
+            for peer in peers
+        ]
+    return LevelNetwork(
+        hosts=tuple(Attachment(router=host) for host in range(len(neighbours))),
+        routers=len(neighbours),
+        links=tuple(links),
+        leaving=tuple(leaving),
+    )

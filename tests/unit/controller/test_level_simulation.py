@@ -1,0 +1,145 @@
+"""Experiments at the message level, from their file to their run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chakram import simulate_experiment
+from chakram.controller import level_simulation
+from chakram.errors import ConfigError
+from chakram.observe.run_results import RunResults
+
+EXPERIMENT: dict[str, Any] = {
+    "version": 1,
+    "name": "levels",
+    "jobs": [
+        {
+            "name": "moe",
+            "trace": {"synth": "moe", "ranks": 4, "ep": 2, "dp": 2, "layers": 2},
+            "size_scale": "1/8",
+        }
+    ],
+    "iterations": {"warmup": 1, "measured": 2},
+    "fabric": {
+        "kind": "namespaces",
+        "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+        "links": {"host": {"rate": "1Gbit"}, "uplink": {"rate": "1Gbit"}},
+    },
+    "simulation": {"level": "message"},
+}
+
+
+def simulated(folder: Path, **changes: str) -> RunResults:
+    path = folder / "experiment.yaml"
+    path.write_text(yaml.safe_dump(EXPERIMENT))
+    overrides = {key.replace("__", "."): value for key, value in changes.items()}
+    return simulate_experiment(path, runs=folder / "runs", overrides=overrides)
+
+
+TABLES = ("flows", "collectives", "ranks", "links")
+
+
+def contents(results: RunResults) -> list[list[dict[str, Any]]]:
+    tables = [results.table(name) for name in TABLES]
+    return [table.drop_columns(["run_id"]).to_pylist() for table in tables]
+
+
+def test_the_same_seed_gives_equal_tables_and_another_one_other_paths(
+    tmp_path: Path,
+) -> None:
+    first, again, other = (
+        contents(simulated(tmp_path, seed=seed)) for seed in ("1", "1", "4")
+    )
+    assert first == again
+    assert first[3] != other[3]
+
+
+def test_every_message_of_the_packet_level_is_there(tmp_path: Path) -> None:
+    columns = ["iteration", "job", "group", "k", "step", "src", "dst", "bytes"]
+    keys = [(name, "ascending") for name in columns]
+    tables = [
+        simulated(tmp_path, simulation__level=level).table("flows", *columns)
+        for level in ("message", "packet")
+    ]
+    whole, packets = (table.sort_by(keys).to_pylist() for table in tables)
+    assert whole
+    assert whole == packets
+
+
+def test_collectives_ranks_and_links_are_recorded(tmp_path: Path) -> None:
+    results = simulated(tmp_path)
+    assert all(record.complete for record in results.collectives())
+    assert {record.iteration for record in results.ranks()} == {0, 1, 2}
+    for rank in results.ranks():
+        spent_ns = rank.compute_ns + rank.exposed_ns + rank.idle_ns
+        assert spent_ns == rank.end_ns - rank.start_ns
+    carried = sum(link.bytes for link in results.links() if link.kind == "host")
+    flows = results.table("flows", "bytes", "src", "dst").to_pylist()
+    assert carried > 2 * sum(flow["bytes"] for flow in flows)
+
+
+def test_the_header_says_what_was_simulated_and_what_was_not(tmp_path: Path) -> None:
+    manifest = simulated(tmp_path, faults__drop="0.1").manifest
+    assert manifest.transport.startswith("message level")
+    text = "\n".join(manifest.banners)
+    for word in ("congestion control", "PFC", "losses", "drawn with seed", "faults"):
+        assert word in text
+
+
+def test_many_messages_are_not_recorded_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = simulated(tmp_path)
+    monkeypatch.setattr(level_simulation, "MOST_FLOWS", 3)
+    few = simulated(tmp_path)
+    assert few.table("flows").num_rows == 0
+    assert [each.duration_ns for each in few.collectives()] == [
+        each.duration_ns for each in whole.collectives()
+    ]
+    assert "are more than 3" in few.manifest.banners[2]
+
+
+def test_costs_of_astra_sim_are_other_times(tmp_path: Path) -> None:
+    times = [
+        [
+            each.duration_ns
+            for each in simulated(
+                tmp_path, simulation__cost_model=model, **more
+            ).collectives()
+        ]
+        for model, more in (
+            ("chakram", {}),
+            ("astra-sim-aware", {}),
+            ("astra-sim-unaware", {}),
+            ("astra-sim-aware", {"simulation__endpoint_delay": "1ms"}),
+            ("astra-sim-aware", {"simulation__parts": "4"}),
+        )
+    ]
+    assert len({tuple(each) for each in times}) == len(times)
+    assert sum(times[2]) < sum(times[1]) < sum(times[3])
+
+
+def test_messages_within_a_host_take_their_time_or_none(tmp_path: Path) -> None:
+    def time_ns(**changes: str) -> int:
+        results = simulated(tmp_path, **changes)
+        return max(rank.end_ns for rank in results.ranks())
+
+    packed = {"jobs[0]__placement__ranks_per_port": "4"}
+    at_once = time_ns(**packed)
+    skipped = {**packed, "jobs[0]__placement__same_host": "skip"}
+    assert time_ns(**skipped) == at_once
+    slow = time_ns(**skipped, **{"jobs[0]__placement__local_rate": "1Mbit"})
+    assert slow > at_once
+
+
+def test_a_cost_model_of_messages_needs_their_level(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="set simulation.level, or --level"):
+        simulated(
+            tmp_path,
+            simulation__level="packet",
+            simulation__cost_model="astra-sim-aware",
+        )
