@@ -24,7 +24,7 @@ ALGORITHMS = {
 }
 BACKENDS = {"congestion_aware": True, "congestion_unaware": False}
 GIB = 1 << 30
-ROWS = 1818
+ROWS = 1812
 """Of both analytical backends."""
 
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from chakram.collectives.algorithms import algorithm, algorithm_names
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.schedule import rank_schedule, transfer_bytes
-from chakram.collectives.schedule_check import received_bytes, sent_bytes
 from chakram.fabric.shapes import clos
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.network import (
@@ -24,6 +23,7 @@ from chakram.predict.levels.network import (
 from chakram.predict.levels.shapes import collective_columns, turns_by
 from chakram.predict.levels.times import WireTimes
 from tests.level_runs import run_collective
+from tests.schedules import received_bytes, sent_bytes
 
 EVERY_ALGORITHM = [
     (op, name)

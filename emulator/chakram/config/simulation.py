@@ -21,7 +21,7 @@ class Simulation(Model):
 
     level: Level = "packet"
     """packet: queue pairs and packets, as in a run; message: whole messages, stored and
-    forwarded over links that are queues, without queue pairs, for thousands of ranks."""
+    forwarded over links that are queues: no queue pairs, and thousands of ranks."""
     cost_model: CostModel = "chakram"
     """What messages cost at level message. chakram: their bytes with the headers of all
     packets; astra-sim-aware, astra-sim-unaware: what ASTRA-sim's analytical networks

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.request import RunRequest
     from chakram.fabric.topology import Topology
-    from chakram.plan.plan import Plan, TransportPlan
+    from chakram.plan.plan import Plan
+    from chakram.plan.transport import TransportPlan
 
 __all__ = ["MOST_FLOWS", "simulate_at_level"]
 

@@ -35,7 +35,7 @@ __all__ = [
     "TopologySettings",
 ]
 
-MAX_HOSTS = 4096
+MAX_HOSTS = 16_384
 
 # Seven senders with windows of 128 KiB each, towards one port, fit without loss.
 DEFAULT_QUEUE_BYTES = 2 << 20
