@@ -31,35 +31,6 @@ from chakram.units import LARGEST_SIZE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = [
-    "MAX_NAMES",
-    "MAX_TEXT",
-    "MAX_TIME_NS",
-    "AtMost",
-    "Clipped",
-    "Declared",
-    "Distinct",
-    "Fault",
-    "HostAddress",
-    "Identifier",
-    "Matching",
-    "Name",
-    "OneOf",
-    "Rows",
-    "Share",
-    "Size",
-    "Text",
-    "TimeNs",
-    "UdpPort",
-    "Within",
-    "check_fields",
-    "declared",
-    "declared_fields",
-    "inside",
-    "rows",
-    "taken",
-]
-
 MAX_TEXT = 1024
 """Characters of a name or a path."""
 MAX_TIME_NS = 2**62

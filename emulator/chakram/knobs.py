@@ -1,10 +1,10 @@
 """What people may set, declared once: in the type of the field that takes it.
 
 A ``Knob`` in the type of a field says what the field's other bounds do not: its number
-in the wire message, its key in the experiment file, and what it means.  From it follow
-the message (``tools/generate_proto.py``) and its mapping (``chakram.control.mapper``),
-the key with its type, bounds, default and help (``chakram.config.knobs``), and so the
-JSON Schema and the reference.
+in the wire message and its key in the experiment file.  What it means says the text
+below the field.  From it follow the message (``tools/generate_proto.py``) and its
+mapping (``chakram.control.mapper``), the key with its type, bounds, default and help
+(``chakram.config.knobs``), and so the JSON Schema and the reference.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ class Knob:
 
     Attributes:
         number: Of the field of the message; never used again for another one.
-        text: What it means: the help of its key. Empty: the file has no key for it.
         key: Its key, below its section, e.g. ``dscp.data``; empty: the name of the
-            field without its unit.
+            field without its unit; None: the file has none for it.
         is_optional: Whether nothing may be written: then something else decides, or the
             field's default says that there is none.
         least: The least that may be written, where the field itself takes less.
@@ -43,9 +42,8 @@ class Knob:
     """
 
     number: int
-    text: str = ""
     _: KW_ONLY
-    key: str = ""
+    key: str | None = ""
     is_optional: bool = False
     least: float | None = None
     above: float | None = None

@@ -6,7 +6,10 @@ written there, the field of the plan.
 
 from __future__ import annotations
 
+import ast
+import inspect
 from dataclasses import MISSING
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
@@ -25,10 +28,11 @@ def section_of(kind: type, *place: str) -> Any:
 
     Sections derive from it.
     """
+    texts = _texts(kind)
     fields: dict[str, Any] = {
-        each.name: (_type(each), _field(each))
+        each.name: (_type(each), _field(each, texts[each.name]))
         for each in knobs_of(kind)
-        if each.knob.text and each.path[:-1] == place
+        if each.knob.key is not None and each.path[:-1] == place
     }
     return create_model(f"{kind.__name__}Keys", __base__=Model, **fields)
 
@@ -37,7 +41,7 @@ def written(section: Model, kind: type) -> dict[str, Any]:
     """Return the fields of a plan's part that a section says something of."""
     found: dict[str, Any] = {}
     for each in knobs_of(kind):
-        if not each.knob.text:
+        if each.knob.key is None:
             continue
         value: Any = section
         for name in (*each.path[:-1], each.name):
@@ -48,7 +52,22 @@ def written(section: Model, kind: type) -> dict[str, Any]:
     return found
 
 
-def _field(each: KnobField) -> Any:
+def _texts(kind: type) -> dict[str, str]:
+    """Return the texts that stand below the fields of a class, each on one line."""
+    (parsed,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(parsed, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(parsed.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
+def _field(each: KnobField, text: str) -> Any:
     knob = each.knob
     default = each.default if knob.default is None else knob.default
     if knob.is_optional:
@@ -58,7 +77,7 @@ def _field(each: KnobField) -> Any:
     return Field(
         ... if default is MISSING else default,
         alias=each.path[-1] if each.path[-1] != each.name else None,
-        description=knob.text,
+        description=text,
         examples=None if knob.example is None else [knob.example],
         **_limits(each),
     )

@@ -29,7 +29,7 @@ MAX_FAULTS = 64
 
 
 class FaultAction(IntEnum):
-    """What happens to a packet."""
+    """What happens to a packet; what is done is counted in ``results.statistics``."""
 
     DROP = 0
     DELAY = 1
@@ -77,117 +77,57 @@ class PacketFault:
     """
 
     action: Annotated[
-        FaultAction,
-        Knob(
-            1,
-            "What is done. drop; delay: others overtake it; duplicate; reorder: a few "
-            'of its queue pair overtake it; mark: "congestion experienced"; corrupt: '
-            "one bit is flipped; not_ready: answered with a receiver-not-ready NAK.",
-            words={each.name.lower(): each for each in FaultAction},
-        ),
+        FaultAction, Knob(1, words={each.name.lower(): each for each in FaultAction})
     ]
+    """What is done. drop; delay: others overtake it; duplicate; reorder: a few of its
+    queue pair overtake it; mark: "congestion experienced"; corrupt: one bit is flipped;
+    not_ready: answered with a receiver-not-ready NAK."""
     at_send: Annotated[
-        bool,
-        Knob(
-            2,
-            "Which of the two ports does it.",
-            key="at",
-            words={"receive": False, "send": True},
-        ),
+        bool, Knob(2, key="at", words={"receive": False, "send": True})
     ] = False
-    packets: Annotated[
-        str,
-        OneOf(tuple(PACKET_CLASSES)),
-        Knob(3, "Which class of packets, by opcode."),
-    ] = "data"
-    job: Annotated[
-        Identifier | None, Knob(4, "Only packets of this job.", example="moe")
-    ] = None
-    source: Annotated[
-        Rank | None, Knob(5, "Only packets that this rank sends.", example=0)
-    ] = None
-    destination: Annotated[
-        Rank | None, Knob(6, "Only packets to this rank.", example=5)
-    ] = None
-    group: Annotated[
-        Name | None,
-        Knob(
-            13,
-            'Only packets of this process group, as "chakram trace show" names it; '
-            "p2p: of messages between two ranks.",
-            most=256,
-            example="p2p",
-        ),
-    ] = None
+    """Which of the two ports does it."""
+    packets: Annotated[str, OneOf(tuple(PACKET_CLASSES)), Knob(3)] = "data"
+    """Which class of packets, by opcode."""
+    job: Annotated[Identifier | None, Knob(4, example="moe")] = None
+    """Only packets of this job."""
+    source: Annotated[Rank | None, Knob(5, example=0)] = None
+    """Only packets that this rank sends."""
+    destination: Annotated[Rank | None, Knob(6, example=5)] = None
+    """Only packets to this rank."""
+    group: Annotated[Name | None, Knob(13, most=256, example="p2p")] = None
+    """Only packets of this process group, as "chakram trace show" names it; p2p: of
+    messages between two ranks."""
     channel: Annotated[
-        Annotated[int, Within(0, 2**10 - 1)] | None,
-        Knob(14, "Only packets of this channel of an algorithm, from 0.", example=0),
+        Annotated[int, Within(0, 2**10 - 1)] | None, Knob(14, example=0)
     ] = None
-    queue_pair: Annotated[
-        Annotated[int, Within(0, 63)] | None,
-        Knob(
-            15,
-            "Only packets of this one of transport.queue_pairs.count, from 0.",
-            example=0,
-        ),
-    ] = None
+    """Only packets of this channel of an algorithm, from 0."""
+    queue_pair: Annotated[Annotated[int, Within(0, 63)] | None, Knob(15, example=0)] = (
+        None
+    )
+    """Only packets of this one of transport.queue_pairs.count, from 0."""
     nth: Annotated[
-        int,
-        Within(0, 2**53),
-        Knob(
-            7,
-            "The packet that it happens to, counted from 1 at each port.",
-            is_optional=True,
-            least=1,
-            example=3,
-        ),
+        int, Within(0, 2**53), Knob(7, is_optional=True, least=1, example=3)
     ] = 0
-    count: Annotated[int, Within(1, 2**53), Knob(8, "How many in a row.")] = 1
+    """The packet that it happens to, counted from 1 at each port."""
+    count: Annotated[int, Within(1, 2**53), Knob(8)] = 1
+    """How many in a row."""
     every: Annotated[
-        int,
-        Within(0, 2**53),
-        Knob(
-            9,
-            "And again, each time after so many packets.",
-            is_optional=True,
-            least=1,
-            example=1000,
-        ),
+        int, Within(0, 2**53), Knob(9, is_optional=True, least=1, example=1000)
     ] = 0
+    """And again, each time after so many packets."""
     probability: Annotated[
-        float,
-        Within(0.0, 1.0),
-        Knob(
-            10,
-            "Share of the packets that it happens to, at random; in place of nth.",
-            is_optional=True,
-            above=0.0,
-            example=0.01,
-        ),
+        float, Within(0.0, 1.0), Knob(10, is_optional=True, above=0.0, example=0.01)
     ] = 0.0
+    """Share of the packets that it happens to, at random; in place of nth."""
     delay_ns: Annotated[
-        int,
-        Within(1, MAX_TIME_NS),
-        Knob(
-            11,
-            "How much a delay is; how long a reordered packet waits for others at "
-            "most.",
-            key="by",
-            most=10 * 10**9,
-        ),
+        int, Within(1, MAX_TIME_NS), Knob(11, key="by", most=10 * 10**9)
     ] = 1_000_000
-    behind: Annotated[
-        int, Within(1, 1_000), Knob(12, "How many packets overtake a reordered one.")
-    ] = 3
-    part: Annotated[
-        str,
-        OneOf(("any", "header", "payload")),
-        Knob(
-            16,
-            "Where corrupt flips a bit: anywhere from the BTH to the ICRC, in the "
-            "headers of the transport, or in the payload.",
-        ),
-    ] = "any"
+    """How much a delay is; how long a reordered packet waits for others at most."""
+    behind: Annotated[int, Within(1, 1_000), Knob(12)] = 3
+    """How many packets overtake a reordered one."""
+    part: Annotated[str, OneOf(("any", "header", "payload")), Knob(16)] = "any"
+    """Where corrupt flips a bit: anywhere from the BTH to the ICRC, in the headers of
+    the transport, or in the payload."""
 
     def __post_init__(self) -> None:
         check_fields(self)

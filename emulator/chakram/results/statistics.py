@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAMILIES",
+    "FAULT_COUNTERS",
     "Counter",
     "Family",
     "HistogramCounts",
@@ -468,6 +469,14 @@ _COUNTERS: dict[type, tuple[Counter, ...]] = {
     kind: _declared(kind)
     for kind in (QueuePairStatistics, PortStatistics, ProcessStatistics)
 }
+
+
+FAULT_COUNTERS = tuple(
+    each.name
+    for each in _COUNTERS[PortStatistics]
+    if each.slot is not None and each.slot.startswith("injected_")
+)
+"""What ports do to packets on purpose, in the order of ``plan.faults.FaultAction``."""
 
 
 def counters_of(kind: type) -> tuple[Counter, ...]:

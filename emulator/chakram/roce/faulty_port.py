@@ -15,9 +15,10 @@ from collections import deque
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count as counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chakram.plan.faults import FaultAction
+from chakram.results.statistics import FAULT_COUNTERS
 from chakram.roce.faults import (
     bits_of_burst,
     bits_of_datagram,
@@ -323,18 +324,11 @@ class FaultyPort(PortEngine):
 
     def statistics(self) -> PortStatistics:
         """Return the counters as they are now."""
-        injected = self._injected
         counted = super().statistics()
         return replace(
             counted,
             packets_received=counted.packets_received + self._kept,
-            faults_dropped=injected[FaultAction.DROP],
-            faults_delayed=injected[FaultAction.DELAY],
-            faults_duplicated=injected[FaultAction.DUPLICATE],
-            faults_reordered=injected[FaultAction.REORDER],
-            faults_marked=injected[FaultAction.MARK],
-            faults_not_ready=injected[FaultAction.NOT_READY],
-            faults_corrupted=injected[FaultAction.CORRUPT],
+            **dict[str, Any](zip(FAULT_COUNTERS, self._injected.values(), strict=True)),
         )
 
     def faults_disturbed(self) -> dict[int, int]:

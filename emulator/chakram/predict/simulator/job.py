@@ -17,7 +17,9 @@ from chakram.predict.simulator.marking import EcnMarker
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
+from chakram.results.counters import INJECTED
 from chakram.results.records import RecordRows
+from chakram.results.statistics import FAULT_COUNTERS
 from chakram.switch.ecmp import DrawnPaths
 
 if TYPE_CHECKING:
@@ -191,13 +193,8 @@ def _injected(endpoints: Sequence[Endpoint]) -> dict[str, int]:
     """Return what all ports have done to packets on purpose."""
     counted = [endpoint.engine.statistics() for endpoint in endpoints]
     return {
-        "drops": sum(each.faults_dropped for each in counted),
-        "delays": sum(each.faults_delayed for each in counted),
-        "duplicates": sum(each.faults_duplicated for each in counted),
-        "reorders": sum(each.faults_reordered for each in counted),
-        "marks": sum(each.faults_marked for each in counted),
-        "not_ready": sum(each.faults_not_ready for each in counted),
-        "corruptions": sum(each.faults_corrupted for each in counted),
+        name: sum(getattr(each, counter) for each in counted)
+        for name, counter in zip(INJECTED, FAULT_COUNTERS, strict=True)
     }
 
 

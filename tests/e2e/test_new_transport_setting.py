@@ -1,0 +1,97 @@
+"""The guide to transport settings: what its patch declares reaches the queue pairs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.patched import patch_of, patched_tree, python_of
+from tests.support import REPO_ROOT
+from tests.udp_ports import free_udp_ports
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUIDE = "add-a-transport-setting.md"
+
+EXPERIMENT = """\
+version: 1
+name: ranged
+jobs:
+  - name: moe
+    trace: {{synth: moe, ranks: 2, ep: 2, dp: 1, layers: 1}}
+    compute: {{from: none}}
+    size_scale: 1/64
+transport: {{adaptive_retransmission: {{low: 50ms, tries: 1, ranges: {ranges}}}}}
+iterations: {{warmup: 0, measured: 1}}
+fabric: {{kind: loopback, rate: 100Mbit, udp_port: {udp_port}}}
+runs: {runs}
+"""
+
+WAITS = """\
+from chakram.control.codec import parse_plan, plan_bytes
+from chakram.plan.transport import TransportPlan
+from chakram.roce.backoff import Backoff
+
+settings = TransportPlan(adaptive_low_ns=1000, adaptive_tries=1, adaptive_ranges=2)
+waits = Backoff(settings, seed=1)
+print([waits.timeout_ns(retries) // 1000 for retries in range(6)])
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the packages with the patch applied, and messages written anew."""
+    pytest.importorskip("grpc_tools")
+    root = patched_tree(GUIDE, tmp_path_factory.mktemp("tree"))
+    shutil.copytree(REPO_ROOT / "tools", root / "tools")
+    python_of(root, root, "tools/generate_proto.py")
+    return root
+
+
+def experiment(folder: Path, ranges: int) -> Path:
+    path = folder / "experiment.yaml"
+    path.write_text(
+        EXPERIMENT.format(
+            ranges=ranges, udp_port=free_udp_ports(), runs=folder / "runs"
+        )
+    )
+    return path
+
+
+def test_a_setting_is_a_declaration_and_what_acts_on_it() -> None:
+    files = re.findall(r"^\+\+\+ b/(\S+)$", patch_of(GUIDE), re.MULTILINE)
+    assert files == [
+        "emulator/chakram/plan/transport.py",
+        "emulator/chakram/roce/backoff.pxd",
+        "emulator/chakram/roce/backoff.py",
+    ]
+
+
+def test_the_message_has_it(tree: Path) -> None:
+    proto = (tree / "emulator/chakram/control/chakram.proto").read_text()
+    assert "  uint32 adaptive_ranges = 23;\n}" in proto
+
+
+def test_what_is_written_reaches_agents(tree: Path, tmp_path: Path) -> None:
+    python_of(tree, tmp_path, "-m", "chakram", "run", str(experiment(tmp_path, 3)))
+    (run,) = (tmp_path / "runs").glob("*/plan.json")
+    assert json.loads(run.read_text())["transport"]["adaptive_ranges"] == 3
+
+
+def test_queue_pairs_act_on_it(tree: Path, tmp_path: Path) -> None:
+    waits = json.loads(python_of(tree, tmp_path, "-c", WAITS))
+    # From low to twice that, then twice as high, and no further.
+    assert waits[0] == 1
+    assert all(2 <= wait < 4 for wait in waits[1:])
+
+
+def test_the_reference_tells_of_it(tree: Path, tmp_path: Path) -> None:
+    python_of(tree, tmp_path, str(tree / "tools/generate_reference.py"), "--out", ".")
+    page = (tmp_path / "experiment.md").read_text()
+    assert "| `ranges` | How many ranges there are" in page
+    assert "whole number, 1 to 16 | `4`" in page
