@@ -29,6 +29,7 @@ from chakram.fields import (
     inside,
     rows,
 )
+from chakram.plan.plan import MAX_RANKS
 from chakram.program.check import ProgramChecks, are_ends, largest
 from chakram.program.columns import COLLECTIVE, RECEIVE, OperationColumns
 from chakram.program.operations import RankProgram, RankSplits
@@ -42,14 +43,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_ALL_OPERATIONS",
-    "MAX_JOBS",
-    "MAX_RANKS",
     "decode_programs",
     "encode_programs",
 ]
 
-MAX_JOBS: Final = 2**14
-MAX_RANKS: Final = 4096
 MAX_ALL_OPERATIONS: Final = 2**26
 """Of all programs of a job: what checks and replay take time and memory for."""
 

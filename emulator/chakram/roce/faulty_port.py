@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count as counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from chakram.plan.faults import FaultAction
 from chakram.results.statistics import FAULT_COUNTERS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from chakram.results.statistics import PortStatistics
     from chakram.roce.burst import Burst
-    from chakram.roce.faults import FaultRule, PacketFaults
+    from chakram.roce.faults import PacketFaults
     from chakram.roce.verify import PacketVerifier
 
 __all__ = ["FaultyPort", "flip_bit"]
@@ -45,6 +45,24 @@ _NOBODY = (-1, 0)
 def flip_bit(data: bytearray, bit: int) -> None:
     """Flip one bit of a packet, counted from its first byte's lowest."""
     data[bit >> 3] ^= 1 << (bit & 7)
+
+
+class _Packets(NamedTuple):
+    """Packets that arrive or leave together, by their places from 0.
+
+    Attributes:
+        describe: Gives queue pair and class of a packet.
+        forward: Lets packets from one on to before another pass.
+        hold: Keeps a packet; what it gives lets that one go.
+        corrupt: Lets a packet pass with a bit of a part of it flipped.
+        refuse: Answers that the receiver is not ready; tells whether it could.
+    """
+
+    describe: Callable[[int], tuple[int, int]]
+    forward: Callable[..., None]
+    hold: Callable[[int], Callable[[int], None]]
+    corrupt: Callable[[int, str], None]
+    refuse: Callable[[int], bool]
 
 
 class _Held:
@@ -173,20 +191,10 @@ class FaultyPort(PortEngine):
             return self.be_not_ready(describe(position)[0], psn, now_ns, int(ce))
 
         packets = -(-length // size)
-        verdicts = self._judge(self._at_receive, packets, describe)
-        if verdicts is None and not self._overtaken:
+        if not self._disturb(
+            _Packets(describe, forward, hold, corrupt, refuse), False, packets, now_ns
+        ):
             take(buffer, length, segment_size, now_ns, ce)
-            return
-        self._disturb(
-            verdicts or [None] * packets,
-            False,
-            describe,
-            forward,
-            hold,
-            corrupt,
-            refuse,
-            now_ns,
-        )
 
     def receive_burst(
         self,
@@ -228,20 +236,10 @@ class FaultyPort(PortEngine):
             qpn = burst.destination_qpn
             return self.be_not_ready(qpn, psn, now_ns, marked)
 
-        verdicts = self._judge(self._at_receive, packets, describe)
-        if verdicts is None and not self._overtaken:
+        if not self._disturb(
+            _Packets(describe, forward, hold, corrupt, refuse), False, packets, now_ns
+        ):
             take(burst, now_ns, first, packets, ce)
-            return
-        self._disturb(
-            verdicts or [None] * packets,
-            False,
-            describe,
-            forward,
-            hold,
-            corrupt,
-            refuse,
-            now_ns,
-        )
 
     # What leaves.
 
@@ -293,20 +291,13 @@ class FaultyPort(PortEngine):
         def refuse(position: int) -> bool:
             return False
 
-        verdicts = self._judge(self._at_send, burst.count, describe)
-        if verdicts is None and (True, burst.source_qpn) not in self._overtaken:
-            self._outbox.append(burst)
-            return
-        self._disturb(
-            verdicts or [None] * burst.count,
+        if not self._disturb(
+            _Packets(describe, forward, hold, corrupt, refuse),
             True,
-            describe,
-            forward,
-            hold,
-            corrupt,
-            refuse,
+            burst.count,
             now_ns,
-        )
+        ):
+            self._outbox.append(burst)
 
     # The clock.
 
@@ -337,39 +328,15 @@ class FaultyPort(PortEngine):
 
     # Inside.
 
-    def _judge(
-        self,
-        faults: PacketFaults,
-        packets: int,
-        describe: Callable[[int], tuple[int, int]],
-    ) -> list[FaultRule | None] | None:
-        """Return which rule hits each of some packets; None: none any."""
-        verdicts = [faults.judge(*describe(position)) for position in range(packets)]
-        return verdicts if any(verdict is not None for verdict in verdicts) else None
-
     def _disturb(
-        self,
-        verdicts: list[FaultRule | None],
-        is_sent: bool,
-        describe: Callable[[int], tuple[int, int]],
-        forward: Callable[..., None],
-        hold: Callable[[int], Callable[[int], None]],
-        corrupt: Callable[[int, str], None],
-        refuse: Callable[[int], bool],
-        now_ns: int,
-    ) -> None:
-        """Do to packets what *verdicts* say, in their order.
-
-        Args:
-            verdicts: By packet.
-            is_sent: Whether they leave.
-            describe: Gives queue pair and class of a packet.
-            forward: Lets packets from one on to before another pass.
-            hold: Keeps a packet; what it gives lets that one go.
-            corrupt: Lets a packet pass with a bit of a part of it flipped.
-            refuse: Answers that the receiver is not ready; tells whether it could.
-            now_ns: The time.
-        """
+        self, packets: _Packets, is_sent: bool, count: int, now_ns: int
+    ) -> bool:
+        """Do to *count* packets what the rules say; False: they say nothing."""
+        describe, forward, hold, corrupt, refuse = packets
+        faults = self._at_send if is_sent else self._at_receive
+        verdicts = [faults.judge(*describe(position)) for position in range(count)]
+        if not self._overtaken and not any(verdicts):
+            return False
         start = 0
         for position, verdict in enumerate(verdicts):
             qpn = describe(position)[0] if self._overtaken or verdict else 0
@@ -409,8 +376,9 @@ class FaultyPort(PortEngine):
                     self._overtaken.setdefault((is_sent, qpn), []).append(held)
             elif not is_sent:
                 self._kept += 1
-        if start < len(verdicts):
-            forward(start, len(verdicts))
+        if start < count:
+            forward(start, count)
+        return True
 
     def _overtake(self, key: tuple[bool, int]) -> list[_Held]:
         """Let a packet pass those that wait to be overtaken; return who has been."""
