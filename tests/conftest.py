@@ -2,7 +2,8 @@
 
 A test's folder is its marker, and decides what it may do: tests in ``unit`` and
 ``property`` may neither open connections nor sleep; tests that touch the system must
-leave nothing behind.
+leave nothing behind.  What is marked ``bench`` or ``soak``, by its folder or by itself,
+is off by default.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def pytest_collection_modifyitems(
     have_data = data_folder() is not None
     kept, deselected = [], []
     for item in items:
-        if folder_of(item) in off:
+        if any(item.get_closest_marker(name) for name in off):
             deselected.append(item)
         elif not have_data and "chakram_data" in getattr(item, "fixturenames", ()):
             config.stash[without_data] = config.stash.get(without_data, 0) + 1

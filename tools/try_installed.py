@@ -1,10 +1,10 @@
 """Try an installed Chakram as its user would: in a folder that is no checkout.
 
 Imports every module, prints the help of every verb, writes a ready experiment,
-simulates it and runs it. Run it with the interpreter of the environment to be tried,
-as root, on a machine that has nothing else of ours::
+simulates it and runs it in a lab. Run it with the interpreter of the environment to be
+tried, as root, and name the lab, which nothing else may have::
 
-    /tmp/venv/bin/python tools/try_installed.py
+    /tmp/venv/bin/python tools/try_installed.py tried
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parents[1]
 SCRIPTS = Path(sys.executable).parent
 EXPERIMENT = "quickstart-small"
+SHORT = ("--set", "iterations.measured=2")
 
 # What `chakram[testing]` brings, and modules that only the compiled form has.
 NEEDS_MORE = ("chakram.testing",)
@@ -48,7 +49,7 @@ def main() -> None:
     run("chakram", "doctor")
     run("chakram", "init", EXPERIMENT)
     run("chakram", "simulate", f"{EXPERIMENT}.yaml", quiet=True)
-    run("chakram", "run", f"{EXPERIMENT}.yaml")
+    run("chakram", "run", f"{EXPERIMENT}.yaml", *SHORT, "--lab", sys.argv[1])
 
 
 def modules() -> Iterator[str]:

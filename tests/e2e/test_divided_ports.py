@@ -16,7 +16,16 @@ NRANKS = 4
 JOBS = ("left", "right")
 
 
-@pytest.mark.parametrize("addressing", ["ipv4", "ipv6"])
+@pytest.mark.parametrize(
+    ("kind", "addressing"),
+    [
+        ("namespaces", "ipv6"),
+        ("loopback", "ipv4"),
+        pytest.param("namespaces", "ipv4", marks=pytest.mark.soak),
+        pytest.param("loopback", "ipv6", marks=pytest.mark.soak),
+    ],
+    indirect=["kind"],
+)
 def test_ranks_of_one_port_in_two_processes_send_every_byte(
     tmp_path: Path, chakram_data: Path, kind: str, addressing: str
 ) -> None:

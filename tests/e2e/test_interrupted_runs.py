@@ -69,11 +69,17 @@ def test_an_interrupted_run_keeps_its_results(
     assert check_results(ended.directory, PARTIAL) == ended.sentence
     assert f"PARTIAL: {ended.sentence}" in ended.output
     assert ended.results.links()
-    check_next_run(endless)
 
 
-@pytest.mark.parametrize("stop", [to_the_group, to_the_controller])
-@pytest.mark.parametrize("phase", ["building the fabric", "preparing agents"])
+@pytest.mark.parametrize(
+    ("stop", "phase"),
+    [
+        (to_the_group, "building the fabric"),
+        (to_the_controller, "preparing agents"),
+        pytest.param(to_the_controller, "building the fabric", marks=pytest.mark.soak),
+        pytest.param(to_the_group, "preparing agents", marks=pytest.mark.soak),
+    ],
+)
 def test_a_run_is_interrupted_before_it_has_begun(
     endless: Path, state_root: Path, stop: Callable[[RunProcess], None], phase: str
 ) -> None:
@@ -95,7 +101,9 @@ def test_a_run_is_interrupted_before_it_has_begun(
     check_next_run(endless)
 
 
-def test_who_insists_need_not_wait(going: RunProcess, state_root: Path) -> None:
+def test_who_insists_need_not_wait(
+    going: RunProcess, endless: Path, state_root: Path
+) -> None:
     family = going.family()
 
     for _ in range(3):
@@ -106,6 +114,7 @@ def test_who_insists_need_not_wait(going: RunProcess, state_root: Path) -> None:
     assert gone(family)
     check_nothing_is_left(state_root)
     assert ended.results.manifest.status == PARTIAL
+    check_next_run(endless)
 
 
 @pytest.mark.parametrize("prefix", [(), IGNORING_SIGINT], ids=["", "ignoring SIGINT"])

@@ -36,7 +36,16 @@ def nobodys_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(
+    ("kind", "jobs"),
+    [
+        ("namespaces", 2),
+        ("loopback", 1),
+        pytest.param("namespaces", 1, marks=pytest.mark.soak),
+        pytest.param("loopback", 2, marks=pytest.mark.soak),
+    ],
+    indirect=["kind"],
+)
 def test_a_run_needs_no_root(
     python: str, nobodys_folder: Path, kind: str, jobs: int
 ) -> None:

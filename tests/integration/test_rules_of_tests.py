@@ -74,6 +74,12 @@ def test_lacks_what_is_required(): require("axle", "there is no axle")
 """,
     "tests/bench/test_bench.py": "def test_speed(): pass\n",
     "tests/soak/test_soak.py": "def test_long(): pass\n",
+    "tests/interop/test_interop.py": """\
+import pytest
+
+@pytest.mark.soak
+def test_again(): pass
+""",
 }
 
 
@@ -121,7 +127,7 @@ def test_the_rules_hold(tmp_path: Path) -> None:
         "test_lacks_what_is_required": "FAILED",
     }
     assert "wheel: there is no wheel" in output
-    assert "3 deselected" in output
+    assert "4 deselected" in output
     assert "1 tests deselected: they read real traces and captures" in output
 
 
@@ -139,4 +145,4 @@ def test_what_lacks_data_is_told_where_tests_share_cores(tmp_path: Path) -> None
 def test_what_is_off_by_default_can_be_asked_for(tmp_path: Path) -> None:
     found = outcomes(tmp_path, "-m", "soak")
     assert found.pop("output")
-    assert found == {"test_long": "PASSED"}
+    assert found == {"test_long": "PASSED", "test_again": "PASSED"}

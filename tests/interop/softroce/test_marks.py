@@ -14,7 +14,7 @@ from tests.plans import dcqcn_arguments
 
 pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.slow]
 
-MESSAGES = 256
+MESSAGES = 128
 """On each of two queue pairs."""
 ECN_CAPABLE = 0x6A
 """DSCP 26, ECT(0)."""
