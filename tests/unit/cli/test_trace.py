@@ -117,6 +117,7 @@ def test_show_fits_what_is_no_terminal(made: Path) -> None:
     assert max(map(len, run("show", made).splitlines())) <= 120
 
 
+@pytest.mark.slow  # plots are made by a large library
 def test_show_writes_a_page_and_replaces_none_unasked(
     made: Path, tmp_path: Path
 ) -> None:

@@ -175,7 +175,7 @@ def test_a_compute_operation_without_duration_takes_no_slot() -> None:
 
 
 def test_long_chains_of_nothing_do_not_recurse() -> None:
-    count = 100_000
+    count = 20_000
     rows = [compute(0, after=[index - 1] if index else []) for index in range(count)]
     driven = alone(rows)
     driven.start(3)

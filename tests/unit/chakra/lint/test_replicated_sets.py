@@ -81,13 +81,16 @@ def test_the_one_rank_of_a_real_recording_becomes_a_job(chakram_data: Path) -> N
     assert operations.count(CollectiveOp.BROADCAST) == 2
     assert all(row[2] == list(range(2)) for row in work[1])
     assert made.notes[0].startswith("REPLICATED: all 2 ranks do what the trace of")
-    assert made.digest != load_replicated(found, Replication(nranks=8)).digest
 
 
 def test_what_the_generator_writes_can_be_replicated(chakram_data: Path) -> None:
     found = chakram_data / "traces/chakra_generator_1.0.0_4r/generator_4r.tar.gz"
-    made = load_replicated(found / "ALL_REDUCE", Replication(nranks=6), rank=2)
+    made, fewer = (
+        load_replicated(found / "ALL_REDUCE", Replication(nranks=nranks), rank=2)
+        for nranks in (6, 5)
+    )
     assert work_of(made)[5][0] == (CollectiveOp.ALL_REDUCE, 65_536, list(range(6)))
+    assert made.digest != fewer.digest
 
 
 def test_a_rank_that_is_not_there_is_refused(chakram_data: Path) -> None:
