@@ -10,6 +10,7 @@ from chakram.program.operations import (
     ReceiveOperation,
     SendOperation,
 )
+from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,16 +27,15 @@ __all__ = [
 ]
 
 _LOOK_AT = {
-    "no ACK for PSN": "packets or their ACKs were lost so often: see drops of ports "
+    FOR_TIMEOUT: "packets or their ACKs were lost so often: see drops of ports "
     "and switches; or transport.retransmit_timeout is below the time that packets wait "
     "in queues, up to a window of every sender to a port; transport.retry_limit is how "
     "often it tries",
-    "again and again": "a packet was lost so often: see drops of ports and switches; "
+    FOR_NAK: "a packet was lost so often: see drops of ports and switches; "
     "transport.retry_limit is how often it tries",
-    "not ready to receive": "transport.rnr_retry_limit is how often it tries; 7: "
-    "without end",
+    FOR_RNR: "transport.rnr_retry_limit is how often it tries; 7: without end",
 }
-"""By what a reason says: where to look."""
+"""By what a queue pair retried for in vain: where to look."""
 
 _NAMED_MESSAGES = 3
 """How many missing messages a sentence names; of the others it gives the number."""
@@ -54,13 +54,12 @@ def operation_words(operation: Operation, iteration: int) -> str:
     return f"compute {operation.name!r} {when}"
 
 
-def failure_words(job: str, rank: int, peer: int, reason: str) -> str:
+def failure_words(
+    job: str, rank: int, peer: int, reason: str, retried_for: int | None = None
+) -> str:
     """Return why a rank's queue pair is in error, and what to look at."""
     text = f"job {job} rank {rank}: the queue pair to rank {peer} is in error: {reason}"
-    for said, hint in _LOOK_AT.items():
-        if said in reason:
-            return f"{text} ({hint})"
-    return text
+    return text if retried_for is None else f"{text} ({_LOOK_AT[retried_for]})"
 
 
 def foreign_words(

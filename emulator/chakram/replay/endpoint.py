@@ -356,7 +356,9 @@ class Endpoint:
             replay.message_acknowledged(qpn, event, now_ns, recorded)
         elif self._failure is None:
             job, rank, peer = self._peer_of_qpn[qpn]
-            self._failure = failure_words(job, rank, peer, event.reason)
+            self._failure = failure_words(
+                job, rank, peer, event.reason, event.retried_for
+            )
 
     def next_timer_ns(self) -> int:
         """Return when the next compute operation or pause ends; NEVER if none runs."""

@@ -25,3 +25,4 @@ cdef class QueuePairFailed:
     cdef readonly object reason
     cdef readonly long long flushed
     cdef readonly long long failed_ns
+    cdef readonly object retried_for

@@ -131,14 +131,23 @@ class QueuePairFailed:
         reason: What happened, as a clause.
         flushed: Messages posted here that will never complete.
         failed_ns: When.
+        retried_for: The last of so many retries was for it, a FOR_* of
+            ``chakram.roce.retries``; None: it failed for something else.
     """
 
-    __slots__ = ("failed_ns", "flushed", "reason")
+    __slots__ = ("failed_ns", "flushed", "reason", "retried_for")
 
-    def __init__(self, reason: str, flushed: int, failed_ns: int) -> None:
+    def __init__(
+        self,
+        reason: str,
+        flushed: int,
+        failed_ns: int,
+        retried_for: int | None = None,
+    ) -> None:
         self.reason = reason
         self.flushed = flushed
         self.failed_ns = failed_ns
+        self.retried_for = retried_for
 
     def __repr__(self) -> str:
         return f"QueuePairFailed(reason={self.reason!r}, flushed={self.flushed})"

@@ -93,7 +93,7 @@ cdef class Requester:
     cpdef long long next_timeout_ns(self) except? -1
     cpdef long long control_timer_ns(self) except? -1
     @cython.locals(flushed="Py_ssize_t")
-    cpdef object fail(self, object reason, long long now_ns)
+    cpdef object fail(self, object reason, long long now_ns, object retried_for=*)
     cpdef long long unacknowledged_bytes(self) except? -1
     cpdef long long unfinished_messages(self) except? -1
     cdef object _control_timer(self, long long now_ns)

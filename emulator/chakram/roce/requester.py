@@ -421,6 +421,7 @@ class Requester:
                         f"gave up after {self.retries.limit} retries: the peer asks "
                         f"for PSN {psn} again and again",
                         now_ns,
+                        _FOR_NAK,
                     )
                     return
             self._go_back(_FOR_NAK)
@@ -443,6 +444,7 @@ class Requester:
                     f"gave up after {self.retries.rnr_limit} RNR retries: the peer is "
                     f"not ready to receive PSN {psn}",
                     now_ns,
+                    _FOR_RNR,
                 )
                 return
             self._go_back(_FOR_RNR)
@@ -476,6 +478,7 @@ class Requester:
             self.fail(
                 f"gave up after {self.retries.limit} retries: no ACK for PSN {psn}",
                 now_ns,
+                _FOR_TIMEOUT,
             )
             return
         self._go_back(_FOR_TIMEOUT)
@@ -499,7 +502,7 @@ class Requester:
             return _NEVER
         return self._congestion_control.next_timer_ns
 
-    def fail(self, reason: str, now_ns: int) -> None:
+    def fail(self, reason: str, now_ns: int, retried_for: int | None = None) -> None:
         """Enter the error state: what is posted will never complete."""
         flushed = self._queue.unfinished()
         self.failed = True
@@ -507,7 +510,8 @@ class Requester:
         self.messages_flushed += flushed
         self._queue.clear()
         self.retries.timeout_ns = _NEVER
-        self._events.append((self._qpn, QueuePairFailed(reason, flushed, now_ns)))
+        failed = QueuePairFailed(reason, flushed, now_ns, retried_for)
+        self._events.append((self._qpn, failed))
 
     def unacknowledged_bytes(self) -> int:
         """Return the payload that is under way."""

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from chakram.collectives.groups import world_group
-from chakram.replay.descriptions import missing_words, operation_words
+from chakram.replay.descriptions import failure_words, missing_words, operation_words
+from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
 from chakram.testing.plans import collective, compute, program, receive, send
 from tests.unit.replay.driven import Driven, alike, alone, point_to_point
 
@@ -21,6 +24,24 @@ def test_an_operation_is_named_with_its_iteration() -> None:
         "receive 0 from rank 2 in iteration 3",
         "compute 'compute' in iteration 3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("retried_for", "hint"),
+    [
+        (FOR_TIMEOUT, "packets or their ACKs were lost so often"),
+        (FOR_NAK, "a packet was lost so often"),
+        (FOR_RNR, "transport.rnr_retry_limit is how often it tries"),
+    ],
+)
+def test_who_gave_up_is_told_where_to_look(retried_for: int, hint: str) -> None:
+    words = failure_words("job", 0, 1, "whatever it was", retried_for)
+    assert f"is in error: whatever it was ({hint}" in words
+
+
+def test_of_other_failures_there_is_no_hint() -> None:
+    reason = "no ACK for PSN 5 again and again: not ready to receive"
+    assert failure_words("job", 0, 1, reason).endswith(f"is in error: {reason}")
 
 
 def test_one_missing_message_is_named() -> None:

@@ -7,6 +7,7 @@ import pytest
 from chakram.roce.constants import NEVER, Verb
 from chakram.roce.events import QueuePairFailed
 from chakram.roce.opcodes import NakCode
+from chakram.roce.retries import FOR_NAK, FOR_RNR, FOR_TIMEOUT
 from chakram.testing.pair import make_queue_pair
 from tests.unit.roce.requesters import (
     MTU,
@@ -89,6 +90,7 @@ def test_the_peer_may_not_ask_for_ever() -> None:
     assert isinstance(failure, QueuePairFailed)
     assert "asks for PSN 16777214 again and again" in failure.reason
     assert (failure.flushed, failure.failed_ns) == (1, 50)
+    assert failure.retried_for == FOR_NAK
     assert repr(failure).startswith("QueuePairFailed(reason='gave up after 2 retries")
 
 
@@ -214,6 +216,7 @@ def test_giving_up_names_the_packet() -> None:
 
     (failure,) = events(qp)
     assert failure.reason == "gave up after 0 retries: no ACK for PSN 16777214"
+    assert failure.retried_for == FOR_TIMEOUT
 
 
 def test_without_a_timeout_it_waits_for_ever() -> None:
@@ -313,6 +316,7 @@ def test_an_rnr_nak_that_comes_twice_counts_once() -> None:
     nak(qp, 1, code=0x20 | 1, now_ns=11_000)
     (failure,) = events(qp)
     assert "gave up after 1 RNR retries" in failure.reason
+    assert failure.retried_for == FOR_RNR
 
 
 def test_seven_rnr_retries_are_no_limit() -> None:
