@@ -11,7 +11,7 @@ that adds to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -100,7 +100,7 @@ def _counted(
     part: str,
     about: str,
     *,
-    reads: str | None = None,
+    reads: str = "",
     column: str | None = None,
     metric: str | None = None,
     slot: str | None = None,
@@ -112,8 +112,18 @@ def _counted(
     if metric is not None and slot is None:
         slot = metric.removeprefix("chakram_").removesuffix("_total")
         slot += f"_{label}" if label is not None else ""
-    declared = (part, reads, about, slot, column, metric, label, factor)
-    return field(metadata={_DECLARED: declared}, **options)
+    counter = Counter(
+        name="",
+        part=part,
+        reads=reads,
+        about=about,
+        slot=slot,
+        column=column,
+        metric=metric,
+        label=label,
+        factor=factor,
+    )
+    return field(metadata={_DECLARED: counter}, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,27 +452,11 @@ class ProcessStatistics:
 
 
 def _declared(kind: type) -> tuple[Counter, ...]:
-    found = []
-    for each in fields(kind):
-        if _DECLARED not in each.metadata:
-            continue
-        part, reads, about, slot, column, metric, label, factor = each.metadata[
-            _DECLARED
-        ]
-        found.append(
-            Counter(
-                name=each.name,
-                part=part,
-                reads=reads or each.name,
-                about=about,
-                slot=slot,
-                column=column,
-                metric=metric,
-                label=label,
-                factor=factor,
-            )
-        )
-    return tuple(found)
+    return tuple(
+        replace(counter, name=each.name, reads=counter.reads or each.name)
+        for each in fields(kind)
+        if (counter := each.metadata.get(_DECLARED)) is not None
+    )
 
 
 _COUNTERS: dict[type, tuple[Counter, ...]] = {
