@@ -27,7 +27,7 @@ from chakram.fabric.shapes import single_switch
 from chakram.predict.bound import bound_ns
 from chakram.predict.simulator.bursts import program_traffic
 from chakram.predict.simulator.job import simulate_plan
-from chakram.program.check import check_job, check_program
+from chakram.program.check import ProgramChecks, check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
 from chakram.testing.graphs import collective, job
@@ -229,5 +229,5 @@ def test_only_an_uneven_all_to_all_passes_on_parts_of_splits() -> None:
     assert isinstance(operation, CollectiveOperation)
     wrong = replace(operation, op=CollectiveOp.ALL_TO_ALL, splits=None)
     wrong = replace(wrong, passed_bytes=(1,))
-    (told,) = check_program(rewritten(program, [wrong]))
+    (told,) = ProgramChecks().problems(rewritten(program, [wrong]))
     assert "all_to_all with splits" in told

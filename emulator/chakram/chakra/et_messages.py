@@ -24,7 +24,7 @@ from chakram.chakra.repeated import (
 from chakram.errors import GarbageTrace, TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from google.protobuf.message import Message
 
@@ -33,6 +33,8 @@ Node: TypeAlias = et_pb2.Node
 AttributeValue: TypeAlias = (
     int | float | bool | str | bytes | tuple[int | float | bool | str | bytes, ...]
 )
+
+_Message = TypeVar("_Message", et_pb2.GlobalMetadata, et_pb2.Node)
 
 SCHEMA_VERSION = "1.0.0"
 """The version that we write; its wire form is that of 0.0.4 too."""
@@ -125,16 +127,13 @@ def decode_metadata(body: bytes, where: str) -> Metadata:
         GarbageTrace: At *where*, if it holds none.
         TraceError: If a field or attribute occurs twice with different values.
     """
-    message = et_pb2.GlobalMetadata()
-    try:
-        message.ParseFromString(body)
-    except DecodeError as error:
-        raise GarbageTrace(
-            where, "the first record is no metadata", "is this a Chakra trace?"
-        ) from error
-    # Written anew, a field stands once: only where that differs need one look.
-    if message.SerializeToString() != body:
-        _look_at_fields(refuse_repeats_in_metadata, body, where)
+    message = _parsed(
+        et_pb2.GlobalMetadata(),
+        body,
+        where,
+        found="the first record is no metadata",
+        hint="is this a Chakra trace?",
+    )
     return Metadata(
         version=message.version, attributes=attribute_values(message.attr, where)
     )
@@ -147,31 +146,36 @@ def decode_node(body: bytes, where: str) -> Node:
         GarbageTrace: At *where*, if it holds none.
         TraceError: If a field occurs twice with different values.
     """
-    node = et_pb2.Node()
+    return _parsed(
+        et_pb2.Node(), body, where, found="a record of {} bytes is no Chakra node"
+    )
+
+
+def _parsed(
+    message: _Message,
+    body: bytes,
+    where: str,
+    *,
+    found: str,
+    hint: str = "the file is damaged here, or it is not a Chakra trace",
+) -> _Message:
+    """Return the message that *body* holds."""
     try:
-        node.ParseFromString(body)
+        message.ParseFromString(body)
     except DecodeError as error:
-        raise GarbageTrace(
-            where,
-            f"a record of {len(body)} bytes is no Chakra node",
-            "the file is damaged here, or it is not a Chakra trace",
-        ) from error
-    if node.SerializeToString() != body:
-        _look_at_fields(refuse_repeats_in_node, body, where)
-    return node
-
-
-def _look_at_fields(
-    refuse: Callable[[bytes, str], None], body: bytes, where: str
-) -> None:
-    # Protobuf passes over groups, an old kind of field that nobody writes.
-    with contextlib.suppress(ValueError):
-        refuse(body, where)
+        raise GarbageTrace(where, found.format(len(body)), hint) from error
+    # Written anew, a field stands once: only where that differs need one look.
+    if message.SerializeToString() != body:
+        is_node = isinstance(message, et_pb2.Node)
+        refuse = refuse_repeats_in_node if is_node else refuse_repeats_in_metadata
+        # Protobuf passes over groups, an old kind of field that nobody writes.
+        with contextlib.suppress(ValueError):
+            refuse(body, where)
+    return message
 
 
 # What the library lets through of values that it did not expect, ParseError aside.
 _NOT_JSON_OF_A_MESSAGE = (TypeError, ValueError, AttributeError, OverflowError)
-_Message = TypeVar("_Message", et_pb2.GlobalMetadata, et_pb2.Node)
 
 
 def encode_json_metadata(members: Mapping[str, Any], where: str) -> bytes:
@@ -235,21 +239,10 @@ def node_json(body: bytes, where: str) -> tuple[str, list[str]]:
     return _json(body, et_pb2.Node(), where)
 
 
-def _json(
-    body: bytes, message: et_pb2.GlobalMetadata | et_pb2.Node, where: str
-) -> tuple[str, list[str]]:
-    try:
-        message.ParseFromString(body)
-    except DecodeError as error:
-        raise GarbageTrace(
-            where,
-            f"a record of {len(body)} bytes is no Chakra message",
-            "the file is damaged here, or it is not a Chakra trace",
-        ) from error
-    if message.SerializeToString() != body:
-        is_node = isinstance(message, et_pb2.Node)
-        refuse = refuse_repeats_in_node if is_node else refuse_repeats_in_metadata
-        _look_at_fields(refuse, body, where)
+def _json(body: bytes, message: _Message, where: str) -> tuple[str, list[str]]:
+    message = _parsed(
+        message, body, where, found="a record of {} bytes is no Chakra message"
+    )
     unknown = _unknown(message, "field")
     for attribute in message.attr:
         unknown += _unknown(attribute, "attribute field")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeAlias
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
     Discriminator,
@@ -29,20 +31,7 @@ from chakram.settings.quantities import (
     Whole,
     problem,
 )
-from chakram.synth.settings import (
-    KINDS,
-    AllToAllTrace,
-    CollectivesTrace,
-    DenseTrace,
-    IncastTrace,
-    InferenceTrace,
-    KvCacheTrace,
-    MoeTrace,
-    OneToAllTrace,
-    PermutationTrace,
-    RandomPairsTrace,
-    SynthTrace,
-)
+from chakram.synth.settings import KINDS, SynthTrace
 
 UNNAMED_OPERATIONS = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "all_to_all_v",
@@ -224,18 +213,16 @@ def _trace_tag(value: Any) -> str | None:
     return tag_of(KINDS[kind])
 
 
+if TYPE_CHECKING:
+    _Traces: TypeAlias = TraceFiles | SynthTrace
+else:
+    _Traces = reduce(
+        or_,
+        (Annotated[each, Tag(tag_of(each))] for each in (TraceFiles, *KINDS.values())),
+    )
+
 Trace = Annotated[
-    Annotated[TraceFiles, Tag(tag_of(TraceFiles))]
-    | Annotated[MoeTrace, Tag(tag_of(MoeTrace))]
-    | Annotated[DenseTrace, Tag(tag_of(DenseTrace))]
-    | Annotated[InferenceTrace, Tag(tag_of(InferenceTrace))]
-    | Annotated[KvCacheTrace, Tag(tag_of(KvCacheTrace))]
-    | Annotated[CollectivesTrace, Tag(tag_of(CollectivesTrace))]
-    | Annotated[IncastTrace, Tag(tag_of(IncastTrace))]
-    | Annotated[PermutationTrace, Tag(tag_of(PermutationTrace))]
-    | Annotated[AllToAllTrace, Tag(tag_of(AllToAllTrace))]
-    | Annotated[OneToAllTrace, Tag(tag_of(OneToAllTrace))]
-    | Annotated[RandomPairsTrace, Tag(tag_of(RandomPairsTrace))],
+    _Traces,
     Discriminator(
         _trace_tag,
         custom_error_type="kind",

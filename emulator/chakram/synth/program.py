@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from chakram.collectives.ops import ROOTED, CollectiveOp
 from chakram.collectives.splits import Splits
@@ -125,18 +125,15 @@ class RankSynthesizer:
             duration_ns = self._roofline.duration_ns(
                 ops=ops, touched_bytes=touched_bytes
             )
-        node_id = len(self._builder)
-        self._builder.add(
-            node_id=node_id,
-            kind=NodeKind.COMPUTE,
-            name=name,
-            dependencies=after,
+        return self._add(
+            NodeKind.COMPUTE,
+            name,
+            after,
             duration_ns=duration_ns,
             num_ops=ops,
             tensor_bytes=touched_bytes,
             stream=stream,
         )
-        return (node_id,)
 
     def collective(
         self,
@@ -150,19 +147,16 @@ class RankSynthesizer:
         """Add a collective of *group*; none if there is no group or nothing to send."""
         if group is None or not (input_bytes or op is CollectiveOp.BARRIER):
             return after
-        node_id = len(self._builder)
-        self._builder.add(
-            node_id=node_id,
-            kind=NodeKind.COLLECTIVE,
-            name=name,
-            dependencies=after,
+        return self._add(
+            NodeKind.COLLECTIVE,
+            name,
+            after,
             op=op,
             comm_bytes=input_bytes,
             group=group,
             # The first rank of the group, as readers take it that know no roots.
             root=0 if op in ROOTED else None,
         )
-        return (node_id,)
 
     def uneven_all_to_all(
         self,
@@ -176,49 +170,36 @@ class RankSynthesizer:
         """Add an all-to-all with bytes to, and from, every position of *group*."""
         if group is None:
             return after
-        node_id = len(self._builder)
-        self._builder.add(
-            node_id=node_id,
-            kind=NodeKind.COLLECTIVE,
-            name=name,
-            dependencies=after,
+        return self._add(
+            NodeKind.COLLECTIVE,
+            name,
+            after,
             op=CollectiveOp.ALL_TO_ALL,
             comm_bytes=sum(sent),
             group=group,
             splits=Splits(sent, received),
         )
-        return (node_id,)
 
     def send(
         self, name: str, after: After, *, to: int, size_bytes: int, tag: int = 0
     ) -> After:
         """Add a message to rank *to*."""
-        return self._message(NodeKind.SEND, name, after, to, size_bytes, tag)
+        return self._add(
+            NodeKind.SEND, name, after, peer=to, comm_bytes=size_bytes, tag=tag
+        )
 
     def receive(
         self, name: str, after: After, *, source: int, size_bytes: int, tag: int = 0
     ) -> After:
         """Add a message from rank *source*."""
-        return self._message(NodeKind.RECEIVE, name, after, source, size_bytes, tag)
+        return self._add(
+            NodeKind.RECEIVE, name, after, peer=source, comm_bytes=size_bytes, tag=tag
+        )
 
-    def _message(
-        self,
-        kind: NodeKind,
-        name: str,
-        after: After,
-        peer: int,
-        size_bytes: int,
-        tag: int,
-    ) -> After:
+    def _add(self, kind: NodeKind, name: str, after: After, **columns: Any) -> After:
         node_id = len(self._builder)
         self._builder.add(
-            node_id=node_id,
-            kind=kind,
-            name=name,
-            dependencies=after,
-            comm_bytes=size_bytes,
-            peer=peer,
-            tag=tag,
+            node_id=node_id, kind=kind, name=name, dependencies=after, **columns
         )
         return (node_id,)
 

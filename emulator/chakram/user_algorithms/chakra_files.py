@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chakram.chakra.et_messages import (
@@ -156,16 +156,15 @@ def _message(
         return value
 
     peer = number("comm_dst" if sends else "comm_src", nranks - 1)
-    channel = number("comm_tag", MAX_CHANNELS - 1, 0)
+    node = BodyNode(
+        where=where,
+        after=after,
+        sends=sends,
+        peer=peer,
+        channel=number("comm_tag", MAX_CHANNELS - 1, 0),
+    )
     if "total_chunk_cnt" not in values:
-        return BodyNode(
-            where=where,
-            after=after,
-            sends=sends,
-            peer=peer,
-            channel=channel,
-            nbytes=number("comm_size", _MAX_BYTES),
-        )
+        return replace(node, nbytes=number("comm_size", _MAX_BYTES))
     total = number("total_chunk_cnt", MAX_CHUNKS)
     first = number("msg_chunk_idx", MAX_CHUNKS)
     count = number("msg_chunk_cnt", MAX_CHUNKS)
@@ -173,12 +172,8 @@ def _message(
         raise ScheduleError(
             where, f"carries chunks {first} to {first + count - 1} of {total}"
         )
-    return BodyNode(
-        where=where,
-        after=after,
-        sends=sends,
-        peer=peer,
-        channel=channel,
+    return replace(
+        node,
         chunks=range(first, first + count),
         nchunks=total,
         adds=bool(values.get("is_rrc", False)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from chakram.chakra.cut.bridging import bridge
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from chakram.trace.graph import TraceGraph
     from chakram.trace.node import TraceNode
 
-__all__ = ["Cut", "CutOptions", "CutRank"]
+__all__ = ["Cut", "CutOptions", "CutRank", "Dropped"]
 
 _COMMUNICATION = (NodeKind.COLLECTIVE, NodeKind.SEND, NodeKind.RECEIVE)
 _ALL_TO_ALLS = (CollectiveOp.ALL_TO_ALL, CollectiveOp.ALL_TO_ALL_V)
@@ -40,6 +41,20 @@ _WORDS = {
     NodeKind.RECEIVE: "receive",
     NodeKind.PASS: "label",
 }
+
+
+class Dropped(StrEnum):
+    """Why nodes went, in words that go on from their number."""
+
+    MESSAGES = "sends and receives with ranks left out were dropped"
+    ROOTLESS = "nodes of collectives whose root is left out were dropped"
+    ALONE = (
+        "nodes of collectives were dropped, since no other rank of their group is left"
+    )
+    HALVES = (
+        "nodes of collectives and messages were dropped, since other ranks' nodes of "
+        "the same ones are not among those kept"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +93,7 @@ class CutRank:
         from_rank: Its rank in the set that was cut.
         nodes_before: How many nodes it had.
         joins: How many nodes were made that only join dependencies.
-        messages_dropped: Sends and receives whose other rank is left out.
-        rootless: Collectives that went because their root is left out.
-        alone: Collectives that went because nobody else of their group is left.
-        halves: Collectives and messages that went because a part of them, on another
-            rank, is not among the nodes kept.
+        dropped: How many nodes went for which reason.
         renumbered: Whether nodes got new ids, without which their order would differ.
     """
 
@@ -90,10 +101,7 @@ class CutRank:
     from_rank: int
     nodes_before: int
     joins: int
-    messages_dropped: int
-    rootless: int
-    alone: int
-    halves: int
+    dropped: Mapping[Dropped, int]
     renumbered: bool
 
 
@@ -150,7 +158,8 @@ class Cut:
             TraceError: If its dependencies form a cycle.
         """
         graph = self._graphs[rank]
-        kept, messages, rootless, alone = self._kept(graph)
+        kept, dropped = self._kept(graph)
+        dropped[Dropped.HALVES] = self._halves[rank]
         bridged = bridge(graph, kept)
         left = self._build(graph, bridged, ids=None)
         # Without what is left out, other ties may go to other nodes; only ids that
@@ -166,17 +175,14 @@ class Cut:
             from_rank=rank,
             nodes_before=len(graph),
             joins=len(bridged.joins),
-            messages_dropped=messages,
-            rootless=rootless,
-            alone=alone,
-            halves=self._halves[rank],
+            dropped=dropped,
             renumbered=renumbered,
         )
 
-    def _kept(self, graph: TraceGraph) -> tuple[bytearray, int, int, int]:
-        """Return the nodes to keep, and how many messages, rooted and lone ops went."""
+    def _kept(self, graph: TraceGraph) -> tuple[bytearray, Counter[Dropped]]:
+        """Return the nodes to keep, and how many communicate and go."""
         kept = bytearray(self._in_range.get(graph.rank, b"\1" * len(graph)))
-        messages = rootless = alone = 0
+        dropped: Counter[Dropped] = Counter()
         for position in range(len(graph)):
             # What means nothing for a network has no type that all readers take; but
             # steps are cut by their markers.
@@ -187,26 +193,30 @@ class Cut:
             for position in range(len(graph)):
                 kept[position] &= _communicates(graph, position)
         if len(self.ranks) == len(self._graphs):
-            return kept, messages, rootless, alone
+            return kept, dropped
         for position in graph.communication():
-            if not kept[position]:
-                continue
-            if graph.kind(position) is not NodeKind.COLLECTIVE:
-                peer = graph.node(position).peer
-                if peer is not None and peer not in self.numbers:
-                    kept[position] = 0
-                    messages += 1
-            elif self._left_of_group(graph, position) < 2:
-                # Nothing moves in it, and ASTRA-sim waits for it for ever.
+            reason = self._dropped(graph, position) if kept[position] else None
+            if reason is not None:
                 kept[position] = 0
-                alone += 1
-            elif graph.op(position) in ROOTED:
-                members = self._members(graph, position)
-                root = graph.root(position) or 0
-                if root < len(members) and members[root] not in self.numbers:
-                    kept[position] = 0
-                    rootless += 1
-        return kept, messages, rootless, alone
+                dropped[reason] += 1
+        return kept, dropped
+
+    def _dropped(self, graph: TraceGraph, position: int) -> Dropped | None:
+        """Return why a node of communication goes when ranks do; None: it stays."""
+        if graph.kind(position) is not NodeKind.COLLECTIVE:
+            peer = graph.node(position).peer
+            gone = peer is not None and peer not in self.numbers
+            return Dropped.MESSAGES if gone else None
+        if self._left_of_group(graph, position) < 2:
+            # Nothing moves in it, and ASTRA-sim waits for it for ever.
+            return Dropped.ALONE
+        if graph.op(position) in ROOTED:
+            group = self._groups_before.get(graph.group(position) or WORLD)
+            members = () if group is None else group.ranks
+            root = graph.root(position) or 0
+            if root < len(members) and members[root] not in self.numbers:
+                return Dropped.ROOTLESS
+        return None
 
     def _left_of_group(self, graph: TraceGraph, position: int) -> int:
         """Return how many members of a collective's group are kept."""
@@ -214,11 +224,6 @@ class Cut:
         if name not in self._groups_before:
             return len(self.ranks)
         return len(self.groups.get(name, ()))
-
-    def _members(self, graph: TraceGraph, position: int) -> tuple[int, ...]:
-        """Return the ranks of a node's group as it was; none if it is not defined."""
-        group = self._groups_before.get(graph.group(position) or WORLD)
-        return () if group is None else group.ranks
 
     def _select(self) -> None:
         """Find the nodes of a range of ids or an iteration, whole on all ranks.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chakram.chakra.cut.cut import Cut, CutRank
+from chakram.chakra.cut.cut import Cut, CutRank, Dropped
 from chakram.chakra.read.groups import encode_group_file
 from chakram.chakra.sets.finding import find_trace_set
 from chakram.chakra.write.compatibility import Elsewhere
@@ -27,6 +28,8 @@ __all__ = ["PRODUCER", "RankLeft", "WrittenCut", "write_cut"]
 
 PRODUCER = "chakram trace cut"
 """What the metadata of the files says of their origin."""
+
+_ROUNDED = "durations were rounded to microseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,38 +128,17 @@ class _Notes:
     """Adds up over ranks what has to be said."""
 
     def __init__(self) -> None:
-        self._messages = self._rootless = self._halves = self._rounded = 0
-        self._alone = 0
+        self._counts: Counter[str] = Counter()
         self._renumbered: list[int] = []
 
     def add(self, part: CutRank) -> None:
-        self._messages += part.messages_dropped
-        self._rootless += part.rootless
-        self._alone += part.alone
-        self._halves += part.halves
-        self._rounded += _rounded(part.graph)
+        self._counts.update(part.dropped)
+        self._counts[_ROUNDED] += _rounded(part.graph)
         if part.renumbered:
             self._renumbered.append(part.graph.rank)
 
     def sentences(self) -> list[str]:
-        told = [
-            (self._messages, "sends and receives with ranks left out were dropped"),
-            (
-                self._rootless,
-                "nodes of collectives whose root is left out were dropped",
-            ),
-            (
-                self._alone,
-                "nodes of collectives were dropped, since no other rank of their group "
-                "is left",
-            ),
-            (
-                self._halves,
-                "nodes of collectives and messages were dropped, since other ranks' "
-                "nodes of the same ones are not among those kept",
-            ),
-            (self._rounded, "durations were rounded to microseconds"),
-        ]
+        told = ((self._counts[what], what) for what in (*Dropped, _ROUNDED))
         lines = [f"{count} {what}" for count, what in told if count]
         if self._renumbered:
             lines.append(

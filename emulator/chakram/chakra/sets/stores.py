@@ -90,12 +90,7 @@ class FolderStore:
         Raises:
             TraceError: If the folder cannot be listed.
         """
-        try:
-            return sorted(
-                path.name for path in self._folder.iterdir() if path.is_file()
-            )
-        except OSError as error:
-            raise self._unlisted(error) from error
+        return [path.name for path in self._paths() if path.is_file()]
 
     def listing(self) -> Sequence[str]:
         """Return the names of its files and folders, hidden ones aside.
@@ -103,19 +98,19 @@ class FolderStore:
         Raises:
             TraceError: If the folder cannot be listed.
         """
-        try:
-            return sorted(
-                f"{path.name}/" if path.is_dir() else path.name
-                for path in self._folder.iterdir()
-                if not path.name.startswith(".")
-            )
-        except OSError as error:
-            raise self._unlisted(error) from error
+        return [
+            f"{path.name}/" if path.is_dir() else path.name
+            for path in self._paths()
+            if not path.name.startswith(".")
+        ]
 
-    def _unlisted(self, error: OSError) -> TraceError:
-        return TraceError(
-            self.place, f"cannot be listed: {error.strerror}", "is the path right?"
-        )
+    def _paths(self) -> Sequence[Path]:
+        try:
+            return sorted(self._folder.iterdir())
+        except OSError as error:
+            raise TraceError(
+                self.place, f"cannot be listed: {error.strerror}", "is the path right?"
+            ) from error
 
     def open(self, name: str) -> StoredFile:
         """Open one of its files."""

@@ -15,7 +15,6 @@ from chakram.chakra.read.reader import (
     OpenTrace,
     ReadTrace,
     open_stream,
-    read_stream,
     settle,
 )
 from chakram.chakra.sets.finding import find_trace_set
@@ -25,7 +24,7 @@ from chakram.errors import TraceError
 from chakram.trace.replication import ALL, replicate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from chakram.chakra.et_messages import Metadata
     from chakram.chakra.read.decode import RankTrace
@@ -103,14 +102,30 @@ def load_trace_set(
     options = options or ReadOptions()
     if bytes_per_element is not None:
         options = replace(options, bytes_per_element=bytes_per_element)
-    with (
-        find_trace_set(path, prefix) as found,
-        Profiles(found, Path(kineto) if kineto else None) as profiles,
-    ):
+    with find_trace_set(path, prefix) as found:
         check_dimensions(options.dimensions, nranks=len(found.files), where=found.place)
-        file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
-        opened: dict[int, OpenTrace] = {}
-        for rank, name in found.files.items():
+        traces, file_groups = _read(
+            found, found.files, comm_groups, kineto, options, on_rank=on_rank
+        )
+        return assemble(name=found.place, traces=traces, file_groups=file_groups)
+
+
+def _read(
+    found: FoundSet,
+    ranks: Iterable[int],
+    comm_groups: str | Path | None,
+    kineto: str | Path | None,
+    options: ReadOptions,
+    *,
+    only: int | None = None,
+    on_rank: Callable[[int, int], None] | None = None,
+) -> tuple[dict[int, ReadTrace], dict[str, tuple[int, ...]]]:
+    """Return the traces of some ranks of a set, and the groups of its group file."""
+    file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
+    opened: dict[int, OpenTrace] = {}
+    with Profiles(found, Path(kineto) if kineto else None, only=only) as profiles:
+        for rank in ranks:
+            name = found.files[rank]
             with found.store.open(name) as stream:
                 opened[rank] = open_stream(
                     stream,
@@ -123,9 +138,7 @@ def load_trace_set(
             if on_rank is not None:
                 on_rank(len(opened), len(found.files))
         profiles.require_use()
-        return assemble(
-            name=found.place, traces=settle(opened), file_groups=file_groups
-        )
+        return settle(opened), file_groups
 
 
 def load_replicated(
@@ -155,22 +168,11 @@ def load_replicated(
     options = replace(
         options or ReadOptions(), dimensions=tuple(replication.dimensions.values())
     )
-    with (
-        find_trace_set(path, prefix, only=rank) as found,
-        Profiles(found, Path(kineto) if kineto else None, only=rank) as profiles,
-    ):
-        file_groups = _file_groups(found, Path(comm_groups) if comm_groups else None)
-        name = found.files[rank]
-        with found.store.open(name) as stream:
-            read = read_stream(
-                stream,
-                rank=rank,
-                source=f"{found.store.place}/{name}",
-                options=options,
-                zero_is_a_group="0" in file_groups,
-                profile_of=profiles.read,
-            )
-        profiles.require_use()
+    with find_trace_set(path, prefix, only=rank) as found:
+        traces, file_groups = _read(
+            found, (rank,), comm_groups, kineto, options, only=rank
+        )
+        read = traces[rank]
         members = {name: ranks for name, ranks in read.trace.groups.items() if ranks}
         members |= file_groups
         highest = max((max(ranks) for ranks in members.values()), default=0)

@@ -104,22 +104,32 @@ class Shifted(BothWays):
         """Return what goes from one to the other."""
 
 
-class OnePartPerRank(Scheduled):
-    """Chunk *c* is the part of the buffer that belongs to position *c*."""
+class Parted(Scheduled):
+    """Chunks are parts of the buffer that differ by at most one byte."""
 
     __slots__ = ()
 
     op: ClassVar[CollectiveOp]
     """The collective whose buffer is cut."""
 
+    @abstractmethod
+    def nchunks(self, nranks: int) -> int:
+        """Return the number of chunks."""
+
+    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
+        """Return the size of one chunk."""
+        total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
+        return part_bytes(total_bytes, nparts=self.nchunks(nranks), part=chunk)
+
+
+class OnePartPerRank(Parted):
+    """Chunk *c* is the part of the buffer that belongs to position *c*."""
+
+    __slots__ = ()
+
     def nchunks(self, nranks: int) -> int:
         """Return the number of chunks: one per rank."""
         return nranks
-
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
-        total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
-        return part_bytes(total_bytes, nparts=nranks, part=chunk)
 
 
 class OnePartPerPair(Scheduled):
@@ -136,7 +146,7 @@ class OnePartPerPair(Scheduled):
         return part_bytes(input_bytes, nparts=nranks, part=chunk % nranks)
 
 
-class WholeBuffer(Scheduled):
+class WholeBuffer(Parted):
     """The buffer is one chunk."""
 
     __slots__ = ()
@@ -144,10 +154,6 @@ class WholeBuffer(Scheduled):
     def nchunks(self, nranks: int) -> int:
         """Return 1."""
         return 1
-
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of the whole buffer."""
-        return input_bytes
 
 
 class OneBufferPerRank(Scheduled):

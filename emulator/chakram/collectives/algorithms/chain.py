@@ -24,7 +24,7 @@ from chakram.collectives.algorithms.family import (
 )
 from chakram.collectives.algorithms.rank_order import OverRings, Ring
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import Transfer, part_bytes
+from chakram.collectives.schedule import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,10 +50,6 @@ class ChainAlgorithm(OverRings, BothWays):
     def nchunks(self, nranks: int) -> int:
         """Return the number of pieces, those of channel 0 first."""
         return self.channels * self.chunks
-
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
-        return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool

@@ -18,10 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import BothWays, WholeBuffer
+from chakram.collectives.algorithms.base import BothWays, Parted, WholeBuffer
 from chakram.collectives.algorithms.family import MAX_CHUNKS, Family, whole
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import Transfer, part_bytes
+from chakram.collectives.schedule import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ TREE_CHUNKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class DoubleBinaryTreeAllReduce(BothWays):
+class DoubleBinaryTreeAllReduce(BothWays, Parted):
     """A reduce up both trees, a broadcast down, in ``chunks`` pieces of each half.
 
     Trees are channels: their messages have queue pairs of their own.
@@ -46,10 +46,6 @@ class DoubleBinaryTreeAllReduce(BothWays):
     def nchunks(self, nranks: int) -> int:
         """Return one per tree and piece."""
         return TREES * self.chunks
-
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
-        return part_bytes(input_bytes, nparts=TREES * self.chunks, part=chunk)
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool

@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import BothWays, OnePartPerPair
+from chakram.collectives.algorithms.base import BothWays, OnePartPerPair, Parted
 from chakram.collectives.algorithms.family import Family, whole
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import Transfer, part_bytes
+from chakram.collectives.schedule import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class HierarchicalAllReduce(BothWays):
+class HierarchicalAllReduce(BothWays, Parted):
     """Reduce_scatter within each node, ring all_reduce on each rail, all_gather.
 
     Within a node everybody sends to everybody.  Chunks are one per rail and node.
@@ -73,10 +73,6 @@ class HierarchicalAllReduce(BothWays):
     def nchunks(self, nranks: int) -> int:
         """Return the number of rails times that of nodes."""
         return min(self.ranks_per_node, nranks) * self._nodes(nranks).count
-
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
-        return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
 
     def _all(
         self, position: int, nranks: int, root: int, *, sending: bool

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import Scheduled
+from chakram.collectives.algorithms.base import Parted
 
 if TYPE_CHECKING:
     from chakram.collectives.ops import CollectiveOp
@@ -56,7 +56,7 @@ def order_text(order: RankOrder) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OverRings(Scheduled):
+class OverRings(Parted):
     """An algorithm over rings that are channels.
 
     Attributes:

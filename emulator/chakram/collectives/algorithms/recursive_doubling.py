@@ -26,10 +26,15 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from chakram.collectives.algorithms.base import BothWays, OnePartPerRank, WholeBuffer
+from chakram.collectives.algorithms.base import (
+    BothWays,
+    OnePartPerRank,
+    Parted,
+    WholeBuffer,
+)
 from chakram.collectives.algorithms.family import Family
 from chakram.collectives.ops import CollectiveOp
-from chakram.collectives.schedule import Transfer, part_bytes
+from chakram.collectives.schedule import Transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -234,7 +239,7 @@ def _alike(fold: Fold, virtual: int, bits: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingDoublingAllReduce(_Folded):
+class HalvingDoublingAllReduce(_Folded, Parted):
     """A reduce_scatter by halving, the nearest partner first, and the way back.
 
     So the largest messages go to neighbours.  There are P chunks.
@@ -247,10 +252,6 @@ class HalvingDoublingAllReduce(_Folded):
     def nchunks(self, nranks: int) -> int:
         """Return the power of two that is not above the number of ranks."""
         return 1 << Fold(nranks).doublings
-
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
-        return part_bytes(input_bytes, nparts=self.nchunks(nranks), part=chunk)
 
     def _folding(
         self, folding: int, nranks: int

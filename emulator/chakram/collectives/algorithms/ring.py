@@ -63,11 +63,6 @@ class RingAlgorithm(OverRings):
         """Return one per rank, channel and slice, in this order."""
         return nranks * self.channels * self.chunks
 
-    def chunk_bytes(self, chunk: int, *, nranks: int, input_bytes: int) -> int:
-        """Return the size of one chunk; they differ by at most one byte."""
-        total_bytes = buffer_bytes(self.op, input_bytes=input_bytes, nranks=nranks)
-        return part_bytes(total_bytes, nparts=self.nchunks(nranks), part=chunk)
-
     def turns_by(self, nranks: int) -> int | None:
         """Return the chunks of one position, where rings go round in order."""
         if set(self.orders) <= {ASCENDING, DESCENDING}:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chakram.chakra.cut.bridging import bridge
-from chakram.chakra.cut.cut import Cut, CutOptions
+from chakram.chakra.cut.cut import Cut, CutOptions, Dropped
 from chakram.chakra.cut.cut_set import write_cut
 from chakram.chakra.lint.problems import check_across_ranks, check_trace_set
 from chakram.chakra.sets.trace_set import TraceSet, load_trace_set
@@ -124,7 +124,7 @@ def test_ranks_are_renumbered_in_groups_and_messages() -> None:
     assert cut.groups == {"4": (1, 0), WORLD: (0, 1)}
     part = cut.rank(1)
     assert [node.peer for node in part.graph.nodes()] == [None, 1]
-    assert part.messages_dropped == 1
+    assert part.dropped[Dropped.MESSAGES] == 1
     cut = cut_of(
         *rows, options=CutOptions(ranks=(1, 3), keep_numbers=True), groups=groups
     )
@@ -138,7 +138,7 @@ def test_a_root_is_counted_in_what_is_left(root: int | None, left: list[int]) ->
     cut = cut_of(*rows, options=CutOptions(ranks=(1, 2)))
     part = cut.rank(1)
     assert [node.root for node in part.graph.nodes()] == left
-    assert part.rootless == 1 - len(left)
+    assert part.dropped[Dropped.ROOTLESS] == 1 - len(left)
 
 
 def test_parts_between_ranks_that_stay_keep_their_sizes() -> None:
@@ -164,7 +164,7 @@ def test_of_a_range_only_what_is_whole_is_kept() -> None:
     # Node 2 of rank 0 and node 3 of rank 1 are the second collective.
     assert edges(cut.rank(0).graph) == {2: set()}
     assert edges(cut.rank(1).graph) == {3: set()}
-    assert cut.rank(0).halves == cut.rank(1).halves == 1
+    assert [cut.rank(rank).dropped[Dropped.HALVES] for rank in (0, 1)] == [1, 1]
 
 
 def test_a_step_is_what_starts_in_it() -> None:

@@ -83,14 +83,14 @@ class Communication:
     op: CollectiveOp | str
     size_bytes: int
     splits: Splits | None
-    group: GroupName
-    ranks: tuple[int, ...]
-    stated_size: int
     members: int | None
     rank: int | None
     tag: int
-    sequence: object
     is_async: bool | None
+    group: GroupName = None
+    ranks: tuple[int, ...] = ()
+    stated_size: int = 0
+    sequence: object = None
 
     @property
     def least_ranks(self) -> int:
@@ -191,12 +191,8 @@ def from_c10d(node: HostNode) -> Communication | None:
         received=tensors(outputs, node.where),
         in_splits=split_sizes(arguments.get("input_split_sizes", []), node.where),
         out_splits=split_sizes(arguments.get("output_split_sizes", []), node.where),
-        group=None,
-        ranks=(),
-        stated_size=0,
         rank=_position(rank),
         tag=arguments.get("tag", 0),
-        sequence=None,
         # Without a word of it the dispatcher's caller waits: nothing else would.
         is_async=bool(arguments.get("async_op", False)),
         per_peer="input_tensors" in given,
@@ -211,15 +207,12 @@ def _communication(
     received: Sequence[Tensor],
     in_splits: Sequence[int],
     out_splits: Sequence[int],
-    group: GroupName,
-    ranks: tuple[int, ...],
-    stated_size: int,
     rank: int | None,
     tag: Any,
-    sequence: object,
-    is_async: bool | None,
     per_peer: bool,
+    **stated: Any,
 ) -> Communication:
+    """Return what a node communicates; what is *stated* stays as it is."""
     size_bytes = total_bytes(sent, node.where)
     members = _members(op, size_bytes, total_bytes(received, node.where))
     splits: Splits | None = None
@@ -251,14 +244,10 @@ def _communication(
         op=op,
         size_bytes=size_bytes,
         splits=splits,
-        group=group,
-        ranks=ranks,
-        stated_size=stated_size,
         members=members,
         rank=rank if op in ROOTED or op in ("send", "recv") else None,
         tag=tag if type(tag) is int and 0 <= tag < _MOST_TAG else 0,
-        sequence=sequence,
-        is_async=is_async,
+        **stated,
     )
 
 
