@@ -33,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram simulate configs/incast.yaml --set jobs[0].trace.fan_in=3",
         "chakram simulate configs/two-jobs.yaml --alone training",
         "chakram simulate configs/quickstart.yaml --level message",
+        "chakram simulate configs/quickstart.yaml --level flow",
     ),
     "show": (
         "chakram show runs/20260131T101500Z-quickstart",

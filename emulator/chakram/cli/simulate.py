@@ -37,7 +37,7 @@ def simulate(
         typer.Option(
             "--level",
             metavar="LEVEL",
-            help="packet, or message: no queue pairs, for thousands of ranks.",
+            help="packet, message or flow; the last two are for thousands of ranks.",
         ),
     ] = None,
     cost_model: Annotated[

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from fractions import Fraction
+from typing import Annotated, Literal
 
+from annotated_types import Le
 from pydantic import Field
 
 from chakram.settings.mistakes import Mistake
-from chakram.settings.quantities import ByteRate, Model, Time, Whole
+from chakram.settings.quantities import ByteRate, Model, Ratio, Time, Whole
 
 __all__ = ["Simulation", "check_simulation"]
 
-Level = Literal["packet", "message"]
+Level = Literal["packet", "message", "flow"]
 
 CostModel = Literal["chakram", "astra-sim-aware", "astra-sim-unaware"]
 
@@ -21,7 +23,8 @@ class Simulation(Model):
 
     level: Level = "packet"
     """packet: queue pairs and packets, as in a run; message: whole messages, stored and
-    forwarded over links that are queues: no queue pairs, and thousands of ranks."""
+    forwarded over links that are queues; flow: messages share links fairly. The last
+    two know no queue pairs, and are for thousands of ranks."""
     cost_model: CostModel = "chakram"
     """What messages cost at level message. chakram: their bytes with the headers of all
     packets; astra-sim-aware, astra-sim-unaware: what ASTRA-sim's analytical networks
@@ -36,6 +39,9 @@ class Simulation(Model):
     )
     """Likewise: memory rate of a rank, which reads twice and writes once what it adds
     up."""
+    batch: Annotated[Ratio, Le(Fraction(1))] = Fraction(1, 100)
+    """Of level flow: for which part of a message's time shares may be out of date;
+    smaller is more exact, and slower."""
 
 
 def check_simulation(simulation: Simulation) -> list[Mistake]:

@@ -23,6 +23,7 @@ from chakram.predict.levels.cost_models import (
     AstraSimTimes,
     Division,
 )
+from chakram.predict.levels.flows import FlowLevel
 from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.network import network_of
 from chakram.predict.levels.run import LevelRun, LocalPlace
@@ -116,7 +117,16 @@ def _level_run(
     """Return what runs the plan, and what that is in one line."""
     network, number_of = network_of(topology)
     times, division, described = _costs(experiment, plan.agents[0].transport)
-    traffic = MessageLevel(network, times, seed=experiment.seed)
+    traffic = (
+        FlowLevel(
+            network,
+            times,
+            batch=float(experiment.simulation.batch),
+            seed=experiment.seed,
+        )
+        if experiment.simulation.level == "flow"
+        else MessageLevel(network, times, seed=experiment.seed)
+    )
     rates_bps = {
         job.name: job.placement.local_rate_bps
         for job in jobs
@@ -155,11 +165,16 @@ def _costs(
             verb=transport.verb,
             overhead_bytes=overhead_bytes_of(experiment.fabric.family),
         )
+        how = "message level: whole messages, stored and forwarded,"
+        if settings.level == "flow":
+            how = (
+                "flow level: max-min fair shares, renewed within "
+                f"{float(settings.batch):.3g} of a message's time,"
+            )
         return (
             times,
             Division(),
-            f"message level: whole messages, stored and forwarded, with the headers of "
-            f"packets of {transport.path_mtu} bytes",
+            f"{how} with the headers of packets of {transport.path_mtu} bytes",
         )
     return (
         AstraSimTimes(

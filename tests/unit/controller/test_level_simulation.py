@@ -73,6 +73,23 @@ def test_every_message_of_the_packet_level_is_there(tmp_path: Path) -> None:
     assert whole == packets
 
 
+def test_the_flow_level_is_the_same_work_in_less_time(tmp_path: Path) -> None:
+    whole, fair, coarse = (
+        simulated(tmp_path, simulation__level=level, simulation__batch=batch)
+        for level, batch in (("message", "0.01"), ("flow", "0.01"), ("flow", "0.5"))
+    )
+    ends_ns = [
+        max(rank.end_ns for rank in results.ranks())
+        for results in (whole, fair, coarse)
+    ]
+    # Nothing is stored and forwarded; and shares that are older waste more.
+    assert ends_ns[1] < ends_ns[0]
+    assert ends_ns[1] < ends_ns[2]
+    assert contents(fair)[3] == contents(whole)[3]
+    assert fair.table("flows").num_rows == whole.table("flows").num_rows
+    assert fair.manifest.transport.startswith("flow level: max-min fair shares")
+
+
 def test_collectives_ranks_and_links_are_recorded(tmp_path: Path) -> None:
     results = simulated(tmp_path)
     assert all(record.complete for record in results.collectives())

@@ -38,9 +38,11 @@ cdef class MessageLevel(Traffic):
     @cython.locals(
         at="Py_ssize_t", sender="Py_ssize_t", source="Py_ssize_t",
         receiver="Py_ssize_t", server="Py_ssize_t",
-        target="Py_ssize_t", line="Py_ssize_t", taken_ns="long long",
+        target="Py_ssize_t", line="Py_ssize_t",
     )
     cdef _carry(self, Py_ssize_t slot)
+    @cython.locals(size="Py_ssize_t", taken_ns="long long")
+    cdef _cross(self, Py_ssize_t slot, Py_ssize_t source, Py_ssize_t target)
     cdef long long _path_ns(self, Py_ssize_t source, Py_ssize_t target,
                             Py_ssize_t size) except -1
     @cython.locals(

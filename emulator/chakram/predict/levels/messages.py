@@ -47,21 +47,17 @@ _ARRIVES = rows.ARRIVES
 _ORDER = rows.ORDER
 _LEFT_AT = rows.LEFT_AT
 _SLOT = rows.SLOT
-
-# A row of _links.
-_HEAD = 0
-_TAIL = 1
-_FREE = 2
-_CARRIED = 3
-_CLASS_OF = 4
-_END = 5
-_LINK = 6
-
-# A row of _hosts.
-_ROUTER = 0
-_UP = 1
-_DOWN = 2
-_WHERE = 3
+_HEAD = rows.HEAD
+_TAIL = rows.TAIL
+_FREE = rows.FREE
+_CARRIED = rows.CARRIED
+_CLASS_OF = rows.CLASS_OF
+_END = rows.END
+_LINK = rows.LINK
+_ROUTER = rows.ROUTER
+_UP = rows.UP
+_DOWN = rows.DOWN
+_WHERE = rows.WHERE
 
 
 class MessageLevel(Traffic):
@@ -203,8 +199,14 @@ class MessageLevel(Traffic):
                 self._push(self.now_ns, slot * _KINDS + _ARRIVED)
             else:
                 self._enter(slot, line)
-        elif not self._is_shared:
-            taken_ns = self._path_ns(source, target, self._slots[at + _CLASS])
+        else:
+            self._cross(slot, source, target)
+
+    def _cross(self, slot: int, source: int, target: int) -> None:
+        """Let a message cross the network; the flow level does it otherwise."""
+        if not self._is_shared:
+            size = self._slots[slot * _SLOT + _CLASS]
+            taken_ns = self._path_ns(source, target, size)
             self._push(self.now_ns + taken_ns, slot * _KINDS + _ARRIVED)
         elif self._hosts[source * _WHERE + _UP] == _NONE:
             self._enter(

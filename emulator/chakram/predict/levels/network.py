@@ -88,14 +88,7 @@ class LevelNetwork:
         Several: of equal cost, in the order of ``leaving``.  None at the destination,
         and where it cannot be reached.
         """
-        distance = {destination: 0}
-        waiting = deque([destination])
-        while waiting:
-            node = waiting.popleft()
-            for before, _ in self._arriving[node]:
-                if before not in distance:
-                    distance[before] = distance[node] + 1
-                    waiting.append(before)
+        distance = self._distances(destination)
         return [
             tuple(
                 link
@@ -106,6 +99,32 @@ class LevelNetwork:
             else ()
             for router in range(self.routers)
         ]
+
+    def longest_path(self) -> int:
+        """Return the most links between two hosts."""
+        ends = [
+            sum(each is not None for each in (host.up, host.down))
+            for host in self.hosts
+        ]
+        return max(
+            (
+                max(self._distances(router).values())
+                for router in {host.router for host in self.hosts}
+            ),
+            default=0,
+        ) + max(ends, default=0)
+
+    def _distances(self, destination: int) -> dict[int, int]:
+        """Return by router how many links it is from the one *destination*."""
+        distance = {destination: 0}
+        waiting = deque([destination])
+        while waiting:
+            node = waiting.popleft()
+            for before, _ in self._arriving[node]:
+                if before not in distance:
+                    distance[before] = distance[node] + 1
+                    waiting.append(before)
+        return distance
 
     def path(self, source: int, destination: int) -> tuple[int, ...]:
         """Return the links from host to host; of equal-cost ones the first.

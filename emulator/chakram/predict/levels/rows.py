@@ -106,3 +106,21 @@ MEMBER = 2
 """First of its members."""
 WAITERS = 3
 """Numbers of a row."""
+
+# Links.
+HEAD = 0
+TAIL = 1
+FREE = 2
+CARRIED = 3
+CLASS_OF = 4
+END = 5
+"""The router where it ends; ``NONE``: a host."""
+LINK = 6
+"""Numbers of a row."""
+
+# Hosts.
+ROUTER = 0
+UP = 1
+DOWN = 2
+WHERE = 3
+"""Numbers of a row."""

@@ -1,0 +1,342 @@
+# cython: language_level=3, annotation_typing=False
+# cython: wraparound=False, boundscheck=False, initializedcheck=False, cdivision=True
+"""The flow level: messages under way share links fairly.
+
+Every message has a rate, and the rates of all are max-min fair: none can be raised
+without lowering one that is not higher.  They are found by progressive filling: the
+link with the least to give each of its messages settles those; they are taken from the
+other links, and so on (Bertsekas and Gallager, Data Networks, 6.5.2).  A message is
+there when its last byte has left, after the propagation of its path.
+
+Rates are found anew when messages begin and end, but not too often: not before *batch*
+of the time that the next one to end will have taken, or that the one that begins would
+take alone, has passed since the last time.  Until then rates stay, and what ends or
+begins waits.  So a message is late by about that part of its time at most, at either
+end, and that only where others began or ended just before it; with 0 rates are always
+right.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.predict.levels import rows
+from chakram.predict.levels.events import grown
+from chakram.predict.levels.messages import MessageLevel
+
+if TYPE_CHECKING:
+    from chakram.predict.levels.network import LevelNetwork
+    from chakram.predict.levels.times import LevelTimes
+
+__all__ = ["FlowLevel"]
+
+_NONE = rows.NONE
+_KINDS = rows.KINDS
+_ARRIVED = rows.ARRIVED
+_SLOT = rows.SLOT
+_FROM = rows.FROM
+_TO = rows.TO
+_CLASS = rows.CLASS
+_POSTED = rows.POSTED
+_LEFT_AT = rows.LEFT_AT
+_SHARE = rows.SHARE
+_HOST = rows.HOST
+_LINK = rows.LINK
+_END = rows.END
+_CARRIED = rows.CARRIED
+_ROUTER = rows.ROUTER
+_UP = rows.UP
+_DOWN = rows.DOWN
+_WHERE = rows.WHERE
+
+_SHARES = 1 << 40
+"""The event that rates are due: beyond the numbers of all links."""
+
+_BITS_PER_BYTE_NS = 8e9
+_NOTHING_BYTES = 1e-6
+_NEVER = 1 << 62
+_LEAST_PART = 1e-12
+
+
+def _wide(old: array[float], needed: int) -> array[float]:
+    """Return *old* if it has *needed* numbers, else a larger copy."""
+    if needed <= len(old):
+        return old
+    new = array("d", bytes(8 * max(2 * len(old), needed)))
+    memoryview(new)[: len(old)] = memoryview(old)
+    return new
+
+
+class FlowLevel(MessageLevel):
+    """Traffic that shares links fairly.
+
+    Args:
+        network: Hosts, routers, links.
+        times: How many bytes messages have on the wire.
+        batch: For which part of a message's time shares may be out of date.
+        seed: By which routers choose among next links of equal cost, for each pair of
+            hosts; None: always the first.
+        record: Whether rows of flows are written.
+
+    Attributes:
+        fillings: How often rates were found.
+    """
+
+    def __init__(
+        self,
+        network: LevelNetwork,
+        times: LevelTimes,
+        *,
+        batch: float,
+        seed: int | None = None,
+        record: bool = False,
+    ) -> None:
+        MessageLevel.__init__(self, network, times, seed=seed, record=record)
+        self.fillings = 0
+        self._batch = batch
+        self._due_ns = _NEVER
+        self._settled_ns = -_NEVER
+        self._most_links = network.longest_path()
+        count = max(1, len(network.links))
+        # Bytes per nanosecond; 0: no limit.
+        rates = [(link.rate_bps or 0) / _BITS_PER_BYTE_NS for link in network.links]
+        self._capacity = array("d", rates or [0.0])
+        delays_ns = [link.delay_ns for link in network.links]
+        self._delay_ns = array("q", delays_ns or [0])
+        self._left = array("d", bytes(8 * count))
+        self._using = array("q", bytes(8 * count))
+        self._first = array("q", bytes(8 * (count + 1)))
+        self._heap_share = array("d", bytes(8 * (count + 1)))
+        self._heap_link = array("q", bytes(8 * (count + 1)))
+        self._users = array("q", bytes(8))
+        # By message: links, what is left of it, its rate.
+        self._way = array("q", bytes(8 * self._most_links))
+        self._remaining = array("d", bytes(8))
+        self._rate = array("d", bytes(8))
+        self._under_way = array("q", bytes(8))
+        self._count = 0
+
+    def rates(self) -> list[float]:
+        """Return the rates of the messages under way, in bytes per nanosecond."""
+        return [self._rate[self._under_way[index]] for index in range(self._count)]
+
+    def ways(self) -> list[list[int]]:
+        """Return their links, likewise."""
+        return [
+            [
+                self._way[self._under_way[index] * self._most_links + hop]
+                for hop in range(self._most_links)
+                if self._way[self._under_way[index] * self._most_links + hop] != _NONE
+            ]
+            for index in range(self._count)
+        ]
+
+    # ---- messages --------------------------------------------------------------------
+
+    def _cross(self, slot: int, source: int, target: int) -> None:
+        """Let a message share the links of its path from now on."""
+        at = slot * _SLOT
+        if (slot + 1) * self._most_links > len(self._way):
+            self._way = grown(self._way, (slot + 1) * self._most_links)
+        if slot >= len(self._remaining):
+            self._remaining = _wide(self._remaining, slot + 1)
+            self._rate = _wide(self._rate, slot + 1)
+        size = self._slots[at + _CLASS]
+        base = slot * self._most_links
+        hops = 0
+        slowest = 0.0
+        delay_ns = 0
+        link = self._hosts[source * _WHERE + _UP]
+        router = self._hosts[source * _WHERE + _ROUTER]
+        if link == _NONE:
+            link = self._next_link(source, target, router)
+        while True:
+            self._way[base + hops] = link
+            hops += 1
+            self._links[link * _LINK + _CARRIED] += self._wire[size]
+            delay_ns += self._delay_ns[link]
+            if self._capacity[link] > 0.0 and (
+                slowest == 0.0 or self._capacity[link] < slowest
+            ):
+                slowest = self._capacity[link]
+            router = self._links[link * _LINK + _END]
+            if router == _NONE or (
+                router == self._hosts[target * _WHERE + _ROUTER]
+                and self._hosts[target * _WHERE + _DOWN] == _NONE
+            ):
+                break
+            link = self._next_link(source, target, router)
+        while hops < self._most_links:
+            self._way[base + hops] = _NONE
+            hops += 1
+        self._slots[at + _LEFT_AT] = self.now_ns
+        if slowest == 0.0:
+            self._push(self.now_ns + delay_ns, slot * _KINDS + _ARRIVED)
+            return
+        self._remaining[slot] = self._wire[size]
+        self._rate[slot] = 0.0
+        if self._count >= len(self._under_way):
+            self._under_way = grown(self._under_way, self._count + 1)
+        self._under_way[self._count] = slot
+        self._count += 1
+        at_ns = self._settled_ns + int(self._batch * (self._wire[size] / slowest))
+        self._settle_by(at_ns if at_ns > self.now_ns else self.now_ns)
+
+    def _settle_by(self, at_ns: int) -> None:
+        """See that rates are found at a time, or sooner."""
+        if at_ns < self._due_ns:
+            self._due_ns = at_ns
+            self._push(at_ns, _SHARES * _KINDS)
+
+    def _happen(self, number: int) -> None:
+        if number < _SHARES:
+            MessageLevel._happen(self, number)
+            return
+        self._pop()
+        if self._due_ns == self.now_ns:
+            self._due_ns = _NEVER
+            self._settle()
+
+    def _settle(self) -> None:
+        """Let what is there arrive, find the rates of the rest, and when that ends."""
+        elapsed_ns = self.now_ns - self._settled_ns
+        self._settled_ns = self.now_ns
+        kept = 0
+        for index in range(self._count):
+            slot = self._under_way[index]
+            left = self._remaining[slot] - self._rate[slot] * elapsed_ns
+            # What is left is less than rounding of a nanosecond leaves.
+            if self._rate[slot] > 0.0 and left <= _NOTHING_BYTES * self._rate[slot]:
+                delay_ns = 0
+                base = slot * self._most_links
+                for hop in range(self._most_links):
+                    if self._way[base + hop] != _NONE:
+                        delay_ns += self._delay_ns[self._way[base + hop]]
+                self._push(self.now_ns + delay_ns, slot * _KINDS + _ARRIVED)
+            else:
+                self._remaining[slot] = left
+                self._under_way[kept] = slot
+                kept += 1
+        self._count = kept
+        if kept == 0:
+            self._settled_ns = -_NEVER  # whoever comes next waits for nobody
+            return
+        self._fill_rates()
+        first_ns = -1.0
+        took_ns = 0.0
+        for index in range(self._count):
+            slot = self._under_way[index]
+            needed_ns = self._remaining[slot] / self._rate[slot]
+            if first_ns < 0.0 or needed_ns < first_ns:
+                first_ns = needed_ns
+                took_ns = self.now_ns - self._slots[slot * _SLOT + _POSTED]
+        if first_ns < self._batch * (took_ns + first_ns):
+            first_ns = self._batch * (took_ns + first_ns)
+        wait_ns = int(first_ns)
+        if wait_ns < first_ns:
+            wait_ns += 1
+        self._settle_by(self.now_ns + (wait_ns if wait_ns > 0 else 1))
+
+    # ---- fair shares -----------------------------------------------------------------
+
+    def _fill_rates(self) -> None:
+        """Find the max-min fair rates of all messages under way."""
+        self.fillings += 1
+        links = len(self._capacity)
+        for link in range(links):
+            self._left[link] = self._capacity[link]
+            self._using[link] = 0
+        total = 0
+        for index in range(self._count):
+            slot = self._under_way[index]
+            self._rate[slot] = -1.0
+            base = slot * self._most_links
+            for hop in range(self._most_links):
+                link = self._way[base + hop]
+                if link != _NONE and self._capacity[link] > 0.0:
+                    self._using[link] += 1
+                    total += 1
+        self._users = grown(self._users, total)
+        place = 0
+        for link in range(links):
+            self._first[link] = place
+            place += self._using[link]
+        self._first[links] = place
+        for index in range(self._count):
+            slot = self._under_way[index]
+            base = slot * self._most_links
+            for hop in range(self._most_links):
+                link = self._way[base + hop]
+                if link != _NONE and self._capacity[link] > 0.0:
+                    self._users[self._first[link]] = slot
+                    self._first[link] += 1
+        used = 0
+        for link in range(links):
+            self._first[link] -= self._using[link]
+            if self._using[link]:
+                self._raise(used, self._left[link] / self._using[link], link)
+                used += 1
+        # What a link has for each never shrinks, so a place in the heap may be stale,
+        # but is never too late.
+        while used:
+            link = self._heap_link[0]
+            if self._using[link]:
+                share = self._left[link] / self._using[link]
+                if share <= 0.0:  # what rounding has taken too much
+                    share = self._capacity[link] * _LEAST_PART
+                if share > self._heap_share[0]:
+                    self._sink(used, share, link)
+                    continue
+            else:
+                share = 0.0
+            used -= 1
+            if used:
+                self._sink(used, self._heap_share[used], self._heap_link[used])
+            if not self._using[link]:
+                continue
+            place = self._first[link]
+            end = self._first[link + 1] if link + 1 < links else total
+            while place < end:
+                slot = self._users[place]
+                place += 1
+                if self._rate[slot] >= 0.0:
+                    continue
+                self._rate[slot] = share
+                base = slot * self._most_links
+                for hop in range(self._most_links):
+                    other = self._way[base + hop]
+                    if other != _NONE and self._capacity[other] > 0.0:
+                        self._left[other] -= share
+                        self._using[other] -= 1
+
+    def _raise(self, place: int, share: float, link: int) -> None:
+        """Add a link to the heap of *place* links."""
+        while place:
+            above = (place - 1) >> 1
+            if self._heap_share[above] <= share:
+                break
+            self._heap_share[place] = self._heap_share[above]
+            self._heap_link[place] = self._heap_link[above]
+            place = above
+        self._heap_share[place] = share
+        self._heap_link[place] = link
+
+    def _sink(self, used: int, share: float, link: int) -> None:
+        """Put a link in the place of the first one of a heap of *used*."""
+        place = 0
+        below = 1
+        while below < used:
+            if (
+                below + 1 < used
+                and self._heap_share[below + 1] < self._heap_share[below]
+            ):
+                below += 1
+            if share <= self._heap_share[below]:
+                break
+            self._heap_share[place] = self._heap_share[below]
+            self._heap_link[place] = self._heap_link[below]
+            place = below
+            below = 2 * place + 1
+        self._heap_share[place] = share
+        self._heap_link[place] = link
