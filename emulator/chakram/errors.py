@@ -14,6 +14,7 @@ The tree::
     │   ├── ScheduleError        an algorithm that does not fit or is wrong
     │   ├── PlanError            ranks, ports and addresses do not fit together
     │   ├── PlugInError          a congestion control or algorithm of another package
+    │   ├── ResultsError         a file of another simulator
     │   ├── NoRunDirectory       what was given as results holds none
     │   └── NoLab                there is no lab of that name
     ├── EnvironmentProblem       (3: the machine or its user cannot do it)
@@ -115,6 +116,10 @@ class PlanError(InputError):
 
 class PlugInError(InputError):
     """What another package adds is not installed, not the same, or not right."""
+
+
+class ResultsError(InputError):
+    """A file of another simulator's results is wrong, or of other work."""
 
 
 class NoRunDirectory(InputError):

@@ -34,6 +34,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram simulate configs/two-jobs.yaml --alone training",
         "chakram simulate configs/quickstart.yaml --level message",
         "chakram simulate configs/quickstart.yaml --level flow",
+        "chakram simulate configs/quickstart.yaml --against astra-sim/log.log",
     ),
     "show": (
         "chakram show runs/20260131T101500Z-quickstart",

@@ -7,14 +7,26 @@ from typing import TYPE_CHECKING
 from chakram.cli.options import output_width, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from chakram.controller.outcome import RunOutcome
+    from chakram.results.readers.beside import Beside
     from chakram.results.summary import Summary
 
 __all__ = ["print_table", "show_outcome"]
 
 
-def show_outcome(outcome: RunOutcome, *, as_json: bool, wide: bool = False) -> None:
+def show_outcome(
+    outcome: RunOutcome,
+    *,
+    as_json: bool,
+    wide: bool = False,
+    against: tuple[Path, Sequence[Beside]] | None = None,
+) -> None:
     """Print the results of a run; they say where they are kept.
+
+    *against* is a file of another simulator with what stands beside what it says.
 
     Raises:
         ChakramError: Why the run is not complete, after its results were shown.
@@ -28,11 +40,47 @@ def show_outcome(outcome: RunOutcome, *, as_json: bool, wide: bool = False) -> N
             "error": None if outcome.error is None else str(outcome.error),
             **summary_document(outcome.summary),
         }
+        if against is not None:
+            rows = [
+                {**each._asdict(), "deviation": each.deviation} for each in against[1]
+            ]
+            document["against"] = {"file": str(against[0]), "rows": rows}
         print_json("run", document)
     else:
         print_table(outcome.summary, wide=wide)
+        if against is not None:
+            _print_against(*against, width=output_width(wide=wide))
     if outcome.error is not None:
         raise outcome.error
+
+
+def _print_against(path: Path, found: Sequence[Beside], *, width: int | None) -> None:
+    """Print what another simulator says beside what was simulated."""
+    from chakram.observe.text_table import Column, fitted
+
+    print(f"# against {path}")
+    heading, rows = fitted(
+        [
+            Column(heading="what"),
+            Column(heading="simulated", unit="(us)"),
+            Column(heading="other", unit="(us)"),
+            Column(heading="dev", unit="(%)"),
+        ],
+        [
+            (
+                each.what,
+                f"{each.own_ns / 1000:.3f}",
+                f"{each.other_ns / 1000:.3f}",
+                "N/A" if each.deviation is None else f"{100 * each.deviation:+.1f}",
+            )
+            for each in found
+        ],
+        width=width,
+    )
+    for line in heading:
+        print(f"#{line}")
+    for line in rows:
+        print(f" {line}")
 
 
 def print_table(summary: Summary, *, wide: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,6 +49,15 @@ def simulate(
             help="At level message: chakram, astra-sim-aware or astra-sim-unaware.",
         ),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="FILE",
+            help="Set what another simulator has found beside it: a log of ASTRA-sim, "
+            "or a fct.txt of ns-3.",
+        ),
+    ] = None,
     wide: Wide = False,
     as_json: Json = False,
 ) -> None:
@@ -74,5 +84,11 @@ def simulate(
 
     if interference:
         run_apart_and_together(settings, run_one, as_json=as_json, wide=wide)
-    else:
-        show_outcome(run_one(alone), as_json=as_json, wide=wide)
+        return
+    outcome = run_one(alone)
+    others = None
+    if against is not None:
+        from chakram.controller.against import beside_file
+
+        others = (against, beside_file(against, outcome.directory))
+    show_outcome(outcome, as_json=as_json, wide=wide, against=others)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -140,6 +141,18 @@ def initial_groups(text: object, where: str) -> list[InitialGroup]:
     """
     if not isinstance(text, str) or len(text) > _INIT_TEXT_LIMIT:
         raise _unread_groups(where)
+    with suppress(TraceError):  # told again below, with its place
+        return list(_same_groups(text))
+    return _read_groups(text, where)
+
+
+# All ranks of a job bring the same text, and thousands of ranks thousands of members.
+@lru_cache(maxsize=4)
+def _same_groups(text: str) -> tuple[InitialGroup, ...]:
+    return tuple(_read_groups(text, ""))
+
+
+def _read_groups(text: str, where: str) -> list[InitialGroup]:
     try:
         entries = [
             (normal_name(str(entry["pg_name"])), entry["ranks"], entry)

@@ -1,0 +1,1 @@
+"""Reads what other simulators have found."""
