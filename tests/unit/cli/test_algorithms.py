@@ -82,6 +82,18 @@ def test_check_tells_whether_an_algorithm_of_ones_own_is_right(
     assert "position 1 ends with [1] of chunk 0" in capsys.readouterr().err
 
 
+def test_check_asks_for_what_a_source_does_not_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(STAR)
+    for given, missing in (("--ranks", "3"), "--op"), (("--op", "reduce"), "--ranks"):
+        assert main(["algorithms", "check", f"{path}:star", *given]) == 2
+        told = capsys.readouterr().err
+        assert f"{missing}: is missing" in told
+        assert "does not say what it is made for" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

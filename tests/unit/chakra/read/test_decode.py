@@ -226,6 +226,8 @@ def test_an_attribute_has_one_name_and_one_value(
         return reads(data, rank=0, options=ReadOptions()).graph.node(1)
 
     assert of(b"\x48\x04\x48\x04").comm_bytes == 4
+    # Field 100 is none that a value may be in.
+    assert of(b"\xa0\x06\x01\x48\x04\xa0\x06\x02\x48\x04").comm_bytes == 4
     with pytest.raises(TraceError, match=found):
         of(value)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chakram.chakra.read.options import WarningKind
+from chakram.chakra.read.pytorch.host import host_node
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
 from chakram.errors import TraceError, UnsupportedTrace
@@ -270,6 +271,14 @@ def test_names_of_nodes_and_groups_can_be_encoded() -> None:
     assert transfer.group == "g\ufffd"
     assert trace.groups["g\ufffd"] == (1, 3)
     assert trace.purposes["g\ufffd"] == "\ufffd"
+
+
+def test_a_record_function_that_has_no_number_is_none() -> None:
+    numbers = [
+        host_node(node(4, "aten::mm", rf_id=found), offset=0, source="s").rf_id
+        for found in (40, "40", None)
+    ]
+    assert numbers == [40, 0, 0]
 
 
 # What is refused.
