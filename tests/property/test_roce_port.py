@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakram.roce.burst import Burst
+from chakram.roce.congestion.base import CongestionControl
 from chakram.roce.congestion.fixed_rate import FixedRate
 from chakram.roce.constants import NEVER, BurstKind
+from chakram.roce.pacing import MADE_UP_NS
 from chakram.roce.port import PortEngine
 from chakram.testing.pair import Pair, make_queue_pair
 
@@ -271,3 +273,54 @@ def test_no_data_leaves_while_an_answer_is_due(
         while (burst := port.next_burst(now_ns)) is not None:
             assert (burst.kind == BurstKind.DATA) == (not owed)
             owed = {pair.qpn for pair in pairs if pair.make_answer() is not None}
+
+
+class Cut(CongestionControl):
+    """A rate that the network has forced on a queue pair."""
+
+    def __init__(self, rate_bps: int) -> None:
+        super().__init__()
+        self.rate_bps = rate_bps
+
+
+@given(
+    rates_bps=st.lists(st.integers(10**7, 2 * 10**9), min_size=1, max_size=6),
+    port_bps=st.sampled_from([None, 10**9, 10**10]),
+    packets=st.integers(1, 8),
+    lags_ns=st.lists(st.integers(0, 400_000), max_size=30),
+)
+@settings(deadline=None)
+def test_a_slowed_queue_pair_makes_up_only_for_the_data_plane(
+    rates_bps: list[int], port_bps: int | None, packets: int, lags_ns: list[int]
+) -> None:
+    """Waiting for its own port is not being late, and in virtual time nothing is."""
+    port = PortEngine(
+        rate_bps=port_bps, burst_bound_ns=1_000_000, max_burst_packets=packets
+    )
+    for number, rate_bps in enumerate(rates_bps):
+        port.add_queue_pair(
+            make_queue_pair(
+                0x100 + number,
+                0x200 + number,
+                congestion_control=Cut(rate_bps),
+                burst_ns=15_000,
+                burst_bound_ns=1_000_000,
+                window_bytes=10**9,
+                retransmit_timeout_ns=NEVER,
+            )
+        )
+        port.post_send(0x100 + number, number, 100_000, 0)
+    lags = iter(lags_ns)
+    most_ns = MADE_UP_NS if any(lags_ns) else 0
+    # By queue pair: what drains at its rate, and since when.
+    levels: dict[int, tuple[float, int]] = {}
+    now_ns = 0
+    while (wakeup_ns := port.next_wakeup_ns()) != NEVER:
+        now_ns = max(now_ns, wakeup_ns) + next(lags, 0)
+        while (burst := port.next_burst(now_ns)) is not None:
+            rate_bps = rates_bps[burst.source_qpn - 0x100]
+            level_ns, last_ns = levels.get(burst.source_qpn, (0.0, now_ns))
+            level_ns = max(0.0, level_ns - (now_ns - last_ns))
+            assert level_ns <= most_ns + 2
+            level_ns += burst.wire_bytes * 8e9 / rate_bps
+            levels[burst.source_qpn] = level_ns, now_ns

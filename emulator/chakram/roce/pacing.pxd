@@ -5,6 +5,7 @@ from chakram.roce.congestion.base cimport CongestionControl
 cdef long long _BITS_PER_BYTE_NS
 cdef long long _LONG_AGO_NS
 cdef long long _NO_LIMIT
+cdef long long _MADE_UP_NS
 
 
 cdef class Line:
@@ -40,6 +41,7 @@ cdef class Pace:
     cdef long long _from_ns
     cdef long long _bytes
     cdef long long _since_ns
+    cdef bint _keeps_rate
 
     cpdef object demand(self, long long since_ns)
 
@@ -47,5 +49,6 @@ cdef class Pace:
     cpdef long long ready_ns(self) except? -1
     @cython.locals(rate_bps="long long", bound_bytes="long long", packets="long long")
     cpdef long long packets(self) except? -1
-    @cython.locals(from_ns="long long")
-    cpdef object advance(self, long long wire_bytes, long long now_ns)
+    @cython.locals(from_ns="long long", made_up_ns="long long")
+    cpdef object advance(self, long long wire_bytes, long long now_ns,
+                         long long due_ns)

@@ -25,11 +25,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chakram.roce.congestion.base import CongestionControl
 
-__all__ = ["Line", "Pace"]
+__all__ = ["MADE_UP_NS", "Line", "Pace"]
 
 _BITS_PER_BYTE_NS = 8_000_000_000  # bits in a byte x nanoseconds in a second
 _LONG_AGO_NS = -(1 << 62)
 _NO_LIMIT = 1 << 23
+_MADE_UP_NS = 50_000
+
+MADE_UP_NS = _MADE_UP_NS
+"""Time that the data plane was late and that a slowed queue pair makes up, at most."""
 
 
 class Line:
@@ -130,9 +134,13 @@ class Pace:
     """The pace that congestion control sets for one queue pair.
 
     A burst takes at most *burst_ns* of the rate's time, but one packet always may go.
-    Being late by up to *burst_bound_ns* is made up; while there is nothing to send, or
-    the window is full, nothing is saved up: a message that comes after a pause finds
-    the rate that the flow was cut to.
+    While there is nothing to send, or the window is full, nothing is saved up: a
+    message that comes after a pause finds the rate that the flow was cut to.  A control
+    that `keeps_rate` makes up for *burst_bound_ns* of being late, whatever made it so,
+    as a port does.  Of any other only what the data plane was late is made up, and no
+    more than `MADE_UP_NS` of that: a queue pair that is slowed down does not catch up
+    at the port's rate for the time that it has waited for its own port.  So in any time
+    T no more leaves than rate x (T + what the data plane was late) and one burst.
     """
 
     __slots__ = (
@@ -141,6 +149,7 @@ class Pace:
         "_bytes",
         "_congestion_control",
         "_from_ns",
+        "_keeps_rate",
         "_packet_bytes",
         "_since_ns",
     )
@@ -155,6 +164,7 @@ class Pace:
     ) -> None:
         """Make a pace for packets of *packet_bytes* on the wire."""
         self._congestion_control = congestion_control
+        self._keeps_rate = congestion_control.keeps_rate
         self._burst_ns = burst_ns
         self._burst_bound_ns = burst_bound_ns
         self._packet_bytes = packet_bytes
@@ -189,12 +199,18 @@ class Pace:
         packets = bound_bytes // self._packet_bytes
         return packets if packets > 1 else 1
 
-    def advance(self, wire_bytes: int, now_ns: int) -> None:
-        """Note that a burst has left."""
+    def advance(self, wire_bytes: int, now_ns: int, due_ns: int) -> None:
+        """Note that a burst has left; its port could have sent it since *due_ns*."""
         from_ns = self.ready_ns()
         if from_ns < self._since_ns:
             from_ns = self._since_ns
-        if from_ns < now_ns - self._burst_bound_ns:
-            from_ns = now_ns - self._burst_bound_ns
+        made_up_ns = self._burst_bound_ns
+        if not self._keeps_rate:
+            if made_up_ns > _MADE_UP_NS:
+                made_up_ns = _MADE_UP_NS
+            if from_ns < due_ns:
+                from_ns = due_ns
+        if from_ns < now_ns - made_up_ns:
+            from_ns = now_ns - made_up_ns
         self._from_ns = from_ns
         self._bytes = wire_bytes

@@ -81,7 +81,7 @@ cdef class Requester:
     cpdef bint fill(self, Burst burst, long long max_packets) except -1
     @cython.locals(message=Message, count="long long", again="long long",
                    rate_bps="long long", again_bytes="long long", i="Py_ssize_t")
-    cpdef object commit(self, Burst burst, long long now_ns)
+    cpdef object commit(self, Burst burst, long long now_ns, long long due_ns=*)
     cpdef object add_generator_wait(self, long long wait_ns)
     @cython.locals(acknowledged="long long")
     cpdef object handle_ack(self, long long psn, long long now_ns)

@@ -317,8 +317,10 @@ class Requester:
         burst.sequence = self._next
         return True
 
-    def commit(self, burst: Burst, now_ns: int) -> None:
+    def commit(self, burst: Burst, now_ns: int, due_ns: int = _NEVER) -> None:
         """Note that *burst*, the last one described, has left.
+
+        Its port could have sent it since *due_ns*, as far as that knows.
 
         Raises:
             ValueError: If something else has happened since it was described.
@@ -367,7 +369,9 @@ class Requester:
             self._since_request += count
         if self._next == message.first_sequence + message.packets:
             self._queue.advance(1 if burst.message_ids is None else count)
-        self._pace.advance(burst.wire_bytes, now_ns)
+        self._pace.advance(
+            burst.wire_bytes, now_ns, due_ns if due_ns < now_ns else now_ns
+        )
         try:
             self._congestion_control.on_sent(burst.wire_bytes, now_ns)
         except Exception as error:

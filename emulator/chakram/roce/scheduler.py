@@ -177,7 +177,7 @@ class Scheduler:
         if burst.kind == _DATA:
             # The message is credited before the queue pair moves on to the next.
             self._credit_wait(queue_pair)
-            queue_pair.requester.commit(burst, now_ns)
+            queue_pair.requester.commit(burst, now_ns, self._line.due_ns())
         else:
             queue_pair.responder.commit(burst)
             self.control_sent += 1

@@ -31,6 +31,8 @@ class CongestionControl:
     * ``text``: what it does, the help of its key in the experiment file;
     * ``parameters``: what can be set of it;
     * ``starts_at_line``: it gets the rate of the port as well, ``line_rate_bps``;
+    * ``keeps_rate``: its rate is one to be kept, not one that the network forces on it:
+      what waits for its port catches up;
     * ``wants_cnps``: receivers answer marked packets with CNPs, at most one in an
       interval that can be set, and `on_cnp` is called for each of them;
     * ``wants_round_trips``: an ACK is asked for with each burst, where the experiment
@@ -57,6 +59,7 @@ class CongestionControl:
     text = "No congestion control: the window and the port's rate are the only limits."
     parameters = cast("tuple[Parameter, ...]", ())
     starts_at_line = False
+    keeps_rate = False
     wants_cnps = False
     wants_round_trips = False
     profiles = cast("Profiles | None", None)

@@ -14,6 +14,7 @@ class FixedRate(CongestionControl):
     __slots__ = ()
 
     text = "Every queue pair sends at one rate, whatever the network does."
+    keeps_rate = True
     parameters = (
         rate("rate", "Rate of each queue pair.", default="100%", lowest=1_000),
     )
