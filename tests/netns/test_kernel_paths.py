@@ -11,6 +11,8 @@ import pytest
 from chakram.fabric.counters import read_link_counters
 from chakram.fabric.lab import start_lab
 from chakram.fabric.shapes import clos
+from chakram.fabric.tiers import LinkKind, fat_tree, leaf_spine, rails
+from chakram.switch.ecmp import Flow, KernelPaths
 from chakram.switch.kernel_hash import hash_seed, kernel_hash, next_hop, upper_bounds
 from tests.leaks import own_lab
 from tests.netns.labs import HEADER_BYTES, traffic
@@ -100,3 +102,58 @@ async def test_packets_take_the_paths_that_are_predicted(family: str) -> None:
                 for spine in range(3)
                 for name in (f"{leaf}-spine{spine}",)
             } == {spine: expected[f"up{spine}"] * packet_bytes for spine in range(3)}
+
+
+_RATELESS = LinkKind()
+_SHAPES = {
+    "side by side": leaf_spine(2, 2, 2, uplinks=5, host=_RATELESS, uplink=_RATELESS),
+    "fat tree": fat_tree(
+        2, 2, 2, 3, 1, host=_RATELESS, uplink=_RATELESS, core=_RATELESS
+    ),
+    "rails": rails(2, 2, 3, uplinks=3, host=_RATELESS, uplink=_RATELESS),
+}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("shape", "switch", "comes_by", "choices"),
+    [
+        ("side by side", "leaf0", "br0", 5),
+        # Two of the five links of the other leaf are to this spine.
+        ("side by side", "spine0", "down0", 2),
+        ("fat tree", "pod0-leaf1", "br0", 2),
+        ("fat tree", "pod0-spine1", "down0", 3),
+        ("rails", "rail0", "br0", 3),
+    ],
+)
+async def test_every_switch_of_other_shapes_chooses_as_predicted(
+    shape: str, switch: str, comes_by: str, choices: int, tmp_path: Path
+) -> None:
+    topology, seed = _SHAPES[shape], 77
+    draw = random.Random(f"{shape} {switch}")
+    near, far = "h1" if shape == "fat tree" else "h0", topology.hosts[-1]
+    async with await start_lab(
+        topology, lab_name=own_lab("shape"), seed=seed, addressing="ipv4"
+    ) as handle:
+        places = handle.state.host(near).address, handle.state.host(far).address
+        ports = draw.sample(range(1024, 1 << 16), 300)
+        path = tmp_path / "flows"
+        path.write_text("\n".join(f"{places[0]} {places[1]} {p} 4791" for p in ports))
+        found = traffic(handle.state, "routes", switch, comes_by, str(path))
+    hops = topology.next_hops(switch, far)
+    assert len(hops) == choices
+    number = topology.switches.index(switch)
+    paths = KernelPaths(seed=seed)
+    expected = []
+    for port in ports:
+        flow = Flow(
+            sender=0,
+            receiver=1,
+            source=places[0],
+            destination=places[1],
+            source_port=port,
+            destination_port=4791,
+        )
+        expected.append(hops[paths.chooser(flow)(number, choices)].port)
+    assert found == expected
+    assert len(set(found)) == choices

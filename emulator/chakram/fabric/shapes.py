@@ -17,7 +17,14 @@ from chakram.fabric.topology_check import check_link
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["clos", "single_switch"]
+__all__ = [
+    "checked",
+    "clos",
+    "host_names",
+    "require_positive",
+    "single_switch",
+    "switch_names",
+]
 
 
 def single_switch(
@@ -43,10 +50,10 @@ def single_switch(
         FabricError: If there is no host, not as many as names, or a link's values are
             impossible.
     """
-    _require_positive("nhosts", nhosts)
-    hosts = _host_names(nhosts, names)
-    (switch,) = _switch_names(["s0"], hosts)
-    return _checked(
+    require_positive("nhosts", nhosts)
+    hosts = host_names(nhosts, names)
+    (switch,) = switch_names(["s0"], hosts)
+    return checked(
         Topology(
             hosts=hosts,
             switches=(switch,),
@@ -91,12 +98,12 @@ def clos(
         FabricError: If a count is not positive, there are not as many hosts as names,
             or a link's values are impossible.
     """
-    _require_positive("leaves", leaves)
-    _require_positive("spines", spines)
-    _require_positive("hosts_per_leaf", hosts_per_leaf)
-    hosts = _host_names(leaves * hosts_per_leaf, names)
-    leaf_names = _switch_names([f"leaf{number}" for number in range(leaves)], hosts)
-    spine_names = _switch_names([f"spine{number}" for number in range(spines)], hosts)
+    require_positive("leaves", leaves)
+    require_positive("spines", spines)
+    require_positive("hosts_per_leaf", hosts_per_leaf)
+    hosts = host_names(leaves * hosts_per_leaf, names)
+    leaf_names = switch_names([f"leaf{number}" for number in range(leaves)], hosts)
+    spine_names = switch_names([f"spine{number}" for number in range(spines)], hosts)
     host_links = [
         _host_link(
             host,
@@ -122,7 +129,7 @@ def clos(
         for leaf, leaf_name in enumerate(leaf_names)
         for spine, spine_name in enumerate(spine_names)
     ]
-    return _checked(
+    return checked(
         Topology(
             hosts=hosts,
             switches=(*leaf_names, *spine_names),
@@ -131,7 +138,7 @@ def clos(
     )
 
 
-def _host_names(nhosts: int, names: Sequence[str] | None) -> tuple[str, ...]:
+def host_names(nhosts: int, names: Sequence[str] | None) -> tuple[str, ...]:
     """Return what hosts are called: as they are, or by their numbers."""
     if names is None:
         return tuple(f"h{number}" for number in range(nhosts))
@@ -144,7 +151,7 @@ def _host_names(nhosts: int, names: Sequence[str] | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _switch_names(names: list[str], hosts: tuple[str, ...]) -> tuple[str, ...]:
+def switch_names(names: list[str], hosts: tuple[str, ...]) -> tuple[str, ...]:
     """Return what switches are called, none of them like a host."""
     taken = frozenset(hosts)
     while not taken.isdisjoint(names):
@@ -172,14 +179,16 @@ def _host_link(
     )
 
 
-def _require_positive(name: str, value: int) -> None:
+def require_positive(name: str, value: int) -> None:
+    """Refuse a count that is not positive."""
     if value <= 0:
         raise FabricError(
             "topology", f"{name} is {value}", "a fabric has at least one of each"
         )
 
 
-def _checked(topology: Topology) -> Topology:
+def checked(topology: Topology) -> Topology:
+    """Return *topology*, or refuse it for the values of its links."""
     # The builders make sound shapes; only the links' values can be wrong, and those
     # are the same on all links of a kind, so the first problem says it all.
     nodes = frozenset((*topology.hosts, *topology.switches))

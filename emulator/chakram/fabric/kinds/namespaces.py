@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from chakram.fabric.addressing import room_for_links, room_for_switches
+from chakram.errors import FabricError
+from chakram.fabric.addressing import (
+    plan_addresses,
+    room_for_links,
+    room_for_switches,
+)
 from chakram.fabric.cores import data_plane_cores
 from chakram.fabric.kinds.kind import (
     ROCE_UDP_PORT,
@@ -26,7 +31,7 @@ from chakram.settings.quantities import Name, Whole
 from chakram.switch.ecmp import KernelPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from contextlib import AsyncExitStack
 
     from chakram.fabric.description import LabState
@@ -49,6 +54,13 @@ class NamespaceFabric(LocalFabric):
         ("TopologySettings", ""): (SIMULATE, *_RUN),
         ("SingleSwitchShape", ""): (SIMULATE, *_RUN),
         ("ClosShape", ""): (SIMULATE, *_RUN),
+        ("FatTreeShape", ""): (SIMULATE, *_RUN),
+        ("RailShape", ""): (SIMULATE, *_RUN),
+        ("GraphShape", ""): (SIMULATE, *_RUN),
+        ("GraphLink", ""): (SIMULATE, *_RUN),
+        ("RingShape", ""): (SIMULATE,),
+        ("TorusShape", ""): (SIMULATE,),
+        ("FullyConnectedShape", ""): (SIMULATE,),
         ("LinksSettings", ""): (SIMULATE, *_RUN),
         ("LinkSettings", ""): (SIMULATE, *_RUN),
         ("LinkSettings", "delay"): (SIMULATE,),
@@ -77,7 +89,9 @@ class NamespaceFabric(LocalFabric):
     def check(self) -> list[Mistake]:
         """Check shape, addresses, captures and MTU."""
         mistakes = self.topology.check()
-        return mistakes + _check_room(self) + _check_captures(self) + super().check()
+        if not mistakes:
+            mistakes = _check_room(self)
+        return mistakes + _check_captures(self) + super().check()
 
     @property
     def port_rate_bps(self) -> int | None:
@@ -97,19 +111,20 @@ class NamespaceFabric(LocalFabric):
     @property
     def may_mark(self) -> bool:
         """Whether a link marks, in simulations."""
-        return bool(self.links.host.ecn or self.links.uplink.ecn)
+        return any(each.ecn for each in self.links.all)
 
     def details(self) -> str:
         """Return shape, rates and MTU in words."""
         text = f"{self.topology.describe()}, hosts {rate_text(self.port_rate_bps)}"
-        if self.topology.clos is not None:
+        shape = self.topology.shape
+        if shape is not None and shape.has_uplinks:
             text += f", uplinks {rate_text(self.links.uplink.rate_bps)}"
         return f"{text}, MTU {self.mtu}"
 
     def warnings(self) -> list[str]:
         """Return what of the links is simulated only."""
         warnings = []
-        if self.links.host.delay_ns or self.links.uplink.delay_ns:
+        if any(each.delay_ns for each in self.links.all):
             warnings.append(
                 "fabric.links: delays are simulated only; the links of a kernel fabric "
                 "have none beside the kernel's own"
@@ -125,6 +140,13 @@ class NamespaceFabric(LocalFabric):
         """Return the topology."""
         return self.topology.to_topology(self.links)
 
+    def host_names(self, nports: int) -> Sequence[str]:
+        """Return the server of every port."""
+        shape = self.topology.shape
+        if shape is None:
+            return super().host_names(nports)
+        return [str(shape.server_of(port)) for port in range(nports)]
+
     def ecmp_hash(self, seed: int) -> KernelPaths:
         """Return what the kernel does with the seed of a lab."""
         return KernelPaths(seed=seed)
@@ -137,6 +159,14 @@ class NamespaceFabric(LocalFabric):
         """Build the fabric."""
         from chakram.fabric.lab import start_lab
 
+        shape = self.topology.shape
+        if shape is not None and not shape.is_built:
+            raise FabricError(
+                "fabric.topology",
+                f"a {shape.describe()} is simulated only: its nodes forward, and hosts "
+                "of a lab do not",
+                "chakram simulate; or a shape with switches",
+            )
         return await start_lab(
             self.to_topology(),
             lab_name=lab_name,
@@ -239,6 +269,16 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
     """Check that there are addresses for all leaves, hosts and links of a lab."""
     clos = fabric.topology.clos
     if clos is None:
+        try:
+            plan_addresses(fabric.to_topology(), fabric.addressing)
+        except FabricError as error:
+            return [
+                Mistake(
+                    location=("fabric", "topology"),
+                    found=error.found,
+                    hint=error.hint or "use fewer switches",
+                )
+            ]
         return []
     where: Location = ("fabric", "topology", "clos")
     leaves = room_for_switches(clos.hosts_per_leaf, fabric.addressing)
@@ -252,10 +292,11 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
                 hint=f"at most {leaves}, or fewer hosts_per_leaf",
             )
         ]
-    if clos.leaves * clos.spines > links:
+    uplinks = clos.uplinks or clos.spines
+    if clos.leaves * uplinks > links:
         return [
             Mistake(
-                location=(*where, "spines"),
+                location=(*where, "uplinks" if clos.uplinks else "spines"),
                 found=f"there are addresses for {links} links between switches",
                 hint=f"at most {links // clos.leaves} with so many leaves",
             )
@@ -265,12 +306,15 @@ def _check_room(fabric: NamespaceFabric) -> list[Mistake]:
 
 def _check_captures(fabric: NamespaceFabric) -> list[Mistake]:
     count = fabric.topology.hosts
-    hosts = {f"h{number}" for number in range(count)}
+    graph = fabric.topology.graph
+    hosts = set(graph.hosts) if graph else {f"h{number}" for number in range(count)}
     return [
         Mistake(
             location=("fabric", "capture", index),
             found=f"there is no host {name!r}",
-            hint=f"hosts are h0 to h{count - 1}",
+            hint="hosts are those of graph"
+            if graph
+            else f"hosts are h0 to h{count - 1}",
         )
         for index, name in enumerate(fabric.capture)
         if count and name not in hosts

@@ -1,0 +1,152 @@
+"""Shapes of fabrics as an experiment file has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chakram.errors import FabricError
+from chakram.fabric.kinds.namespaces import NamespaceFabric
+from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
+from chakram.fabric.topology import Link
+from chakram.fabric.topology_check import check_topology
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "single_switch": {"hosts": 4},
+    "clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2, "uplinks": 3},
+    "fat_tree": {"pods": 2, "leaves": 1, "spines": 2, "cores": 1, "hosts_per_leaf": 2},
+    "rail": {"servers": 2, "ports": 2, "spines": 1},
+    "graph": {
+        "hosts": ["a", "b"],
+        "switches": ["s", "t"],
+        "links": [
+            {"ends": ["s", "a"]},
+            {"ends": ["b", "t"], "rate": "5Gbit", "delay": "9us"},
+            {"ends": ["s", "t"], "count": 2},
+        ],
+    },
+    "ring": {"nodes": 4},
+    "torus": {"dimensions": [2, 3]},
+    "fully_connected": {"nodes": 3},
+}
+LINKS = LinksSettings.model_validate(
+    {
+        "host": {"rate": "1Gbit", "delay": "1us"},
+        "uplink": {"rate": "2Gbit"},
+        "core": {"rate": "4Gbit"},
+    }
+)
+
+
+def settings(shape: str, **more: Any) -> TopologySettings:
+    return TopologySettings.model_validate({shape: SHAPES[shape] | more})
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_is_a_sound_fabric(shape: str) -> None:
+    made = settings(shape)
+    assert made.check() == []
+    topology = made.to_topology(LINKS)
+    assert check_topology(topology) == []
+    assert len(topology.hosts) == made.hosts
+    assert topology.host_link(topology.hosts[0]).rate_bps == 10**9
+    # As ports of an external fabric they have names of their own.
+    names = [f"leaf{number}" for number in range(made.hosts)]
+    renamed = made.to_topology(LINKS, names)
+    assert renamed.hosts == tuple(names)
+    assert check_topology(renamed) == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ("clos", "Clos of 2 leaves x 2 spines x 2 hosts, 3 uplinks each"),
+        ("fat_tree", "fat tree of 2 pods x 1 leaves x 2 spines x 2 hosts, 2 cores"),
+        ("rail", "2 servers x 2 rails, 1 spines"),
+        ("graph", "graph of 2 hosts, 2 switches, 4 links"),
+        ("ring", "ring of 4 nodes"),
+        ("torus", "torus of 2 x 3 nodes"),
+        ("fully_connected", "3 nodes, fully connected"),
+    ],
+)
+def test_shapes_are_said_in_words(shape: str, text: str) -> None:
+    assert settings(shape).describe() == text
+
+
+def test_links_of_a_graph_have_what_is_said_of_them_or_of_their_kind() -> None:
+    topology = settings("graph").to_topology(LINKS)
+
+    def values(link: Link) -> tuple[str, int | None, int]:
+        return link.name, link.rate_bps, link.delay_ns
+
+    assert [values(link) for link in topology.links] == [
+        ("a-s", 10**9, 1000),
+        ("b-t", 5 * 10**9, 9000),
+        ("s-t", 2 * 10**9, 0),
+        ("s-t-1", 2 * 10**9, 0),
+    ]
+    assert [link.a.node for link in topology.links[:2]] == ["a", "b"]
+    assert {link.queue_bytes for link in topology.links} == {2 << 20}
+
+
+def test_cores_have_links_of_their_own_or_those_between_switches() -> None:
+    def rates(links: LinksSettings) -> set[int | None]:
+        topology = settings("fat_tree").to_topology(links)
+        return {
+            link.rate_bps
+            for link in topology.uplinks()
+            if link.b.node.startswith("core")
+        }
+
+    assert rates(LINKS) == {4 * 10**9}
+    assert rates(LINKS.model_copy(update={"core": None})) == {2 * 10**9}
+
+
+@pytest.mark.parametrize(
+    ("shape", "more", "found"),
+    [
+        ("clos", {"uplinks": 1}, "1 uplinks do not reach 2 spines"),
+        ("rail", {"spines": 3, "uplinks": 2}, "2 uplinks do not reach 3 spines"),
+        ("torus", {"dimensions": [64, 65]}, "make 4160 nodes"),
+        ("graph", {"hosts": ["a", "b", "c"]}, "host c: has 0 links"),
+        ("graph", {"switches": ["s"]}, "there is no node 't'"),
+        ("graph", {"switches": ["s", "t", "a"]}, "a is both a host and a switch"),
+    ],
+)
+def test_what_is_no_fabric_is_a_mistake(
+    shape: str, more: dict[str, Any], found: str
+) -> None:
+    mistakes = settings(shape, **more).check()
+    assert found in mistakes[0].found
+
+
+def fabric(shape: str, **more: Any) -> NamespaceFabric:
+    return NamespaceFabric.model_validate(
+        {"kind": "namespaces", "topology": {shape: SHAPES[shape]}} | more
+    )
+
+
+def test_ports_of_a_server_are_on_one_host() -> None:
+    assert fabric("rail").host_names(4) == ["0", "0", "1", "1"]
+    assert fabric("clos").host_names(4) == ["0", "1", "2", "3"]
+
+
+def test_hosts_of_a_graph_are_captured_by_their_names() -> None:
+    assert fabric("graph", capture=["b"]).check() == []
+    (mistake,) = fabric("graph", capture=["h0"]).check()
+    assert "'h0'" in mistake.found
+
+
+def test_more_links_than_addresses_are_a_mistake() -> None:
+    many = {"pods": 256, "leaves": 1, "spines": 200, "cores": 1, "hosts_per_leaf": 1}
+    (mistake,) = NamespaceFabric.model_validate(
+        {"kind": "namespaces", "topology": {"fat_tree": many}}
+    ).check()
+    assert "no room for 102400 links" in mistake.found
+
+
+@pytest.mark.asyncio
+async def test_nodes_that_forward_are_no_lab() -> None:
+    with pytest.raises(FabricError, match="a ring of 4 nodes is simulated only"):
+        await fabric("ring").start_lab("no-lab", seed=1, lifetime="run")
