@@ -306,7 +306,7 @@ def test_a_slowed_queue_pair_makes_up_only_for_the_data_plane(
                 burst_ns=15_000,
                 burst_bound_ns=1_000_000,
                 window_bytes=10**9,
-                retransmit_timeout_ns=NEVER,
+                retransmit_timeout_ns=0,
             )
         )
         port.post_send(0x100 + number, number, 100_000, 0)

@@ -199,8 +199,8 @@ class GraphLink(Model):
     ends: tuple[Name, Name] = Field(examples=[["h0", "s0"]])
     """The two nodes that it joins, as many times as there are links side by side."""
     rate_bps: Rate | None = Field(default=None, alias="rate")
-    """Rate of each direction; without it and what follows as `links.host` says for a
-    link of a host, and as `links.uplink` for others."""
+    """Rate of each direction; without it, and without a delay, as links.host says
+    for a link of a host, and links.uplink for others."""
     delay_ns: Time | None = Field(default=None, alias="delay")
     """Propagation delay."""
     count: Whole = Field(default=1, ge=1, le=64)
@@ -415,7 +415,7 @@ class RailShape(Shape):
     """Number of servers."""
     ports: Whole = Field(ge=1, le=64, examples=[2])
     """Ports of each server, and so leaves. Every port is a host of the fabric, counted
-    server by server; `placement.same_host` of a job says what becomes of messages
+    server by server; placement.same_host of a job says what becomes of messages
     between the ports of one server."""
     spines: Whole = Field(ge=1, le=1024, examples=[2])
     """Number of spine switches."""
