@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from chakram.collectives.algorithms import algorithm_of
@@ -28,12 +29,14 @@ from chakram.program.operations import POINT_TO_POINT, split_matrices
 from chakram.results.joining import CollectiveJoiner
 from chakram.results.resolve import OperationTable
 from chakram.results.run_records import CollectiveKey
+from chakram.results.summary import DRAW, SIMULATE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.collectives.schedule import Algorithm
     from chakram.collectives.splits import Matrix
+    from chakram.fabric.kinds.kind import FabricKind
     from chakram.fabric.topology import Topology
     from chakram.observe.message_columns import FairTimesOf
     from chakram.plan.plan import Plan, RankPlan
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = [
+    "DRAWS",
     "FEW_EVENTS",
     "AloneTimes",
     "Bounds",
@@ -54,7 +58,10 @@ __all__ = [
     "durations",
     "fair_times",
     "flow_bound",
+    "medians",
+    "path_draws",
     "simulate",
+    "simulate_draws",
 ]
 
 FlowBound = Callable[[str, int, int, int], int]
@@ -68,6 +75,9 @@ ALONE_EVENTS = 1_500_000
 
 FEW_EVENTS = 100_000
 """So few are simulated where others wait for the same interpreter."""
+
+DRAWS = 5
+"""Simulations of a fabric whose switches choose paths that nobody knows."""
 
 _EVENTS_PER_MESSAGE = 6
 _EVENTS_PER_LINK = 20
@@ -352,6 +362,59 @@ def simulate(
         plan, topology, rng=random.Random(seed), warmup=0, measured=1, ecmp=ecmp
     )
     return durations(plan, result)
+
+
+def path_draws(
+    fabric: FabricKind, topology: Topology, seed: int, *, known: EcmpHash | None
+) -> list[EcmpHash]:
+    """Return the choices of paths to predict a run with: several if nobody knows them.
+
+    Args:
+        fabric: Draws them.
+        topology: Hosts, switches and links.
+        seed: Of the first draw; the others have the next ones.
+        known: How its switches choose; None: nobody knows.
+    """
+    if known is not None:
+        return [known]
+    has_choice = any(map(topology.has_choice, topology.switches))
+    return [
+        fabric.ecmp_hash(seed + draw) for draw in range(DRAWS if has_choice else 1)
+    ]
+
+
+def simulate_draws(
+    plan: Plan, topology: Topology, seed: int, hashes: Sequence[EcmpHash]
+) -> dict[str, dict[CollectiveKey, int]]:
+    """Do ``simulate`` for each of several draws of the paths.
+
+    Returns:
+        By source: ``simulate``, or that with the number of the draw if there are more.
+
+    Raises:
+        RunFailed: If a simulated job does not end.
+    """
+    if len(hashes) == 1:
+        return {SIMULATE: simulate(plan, topology, seed, hashes[0])}
+    return {
+        f"{SIMULATE}{DRAW}{number}": simulate(plan, topology, seed, ecmp)
+        for number, ecmp in enumerate(hashes)
+    }
+
+
+def medians(
+    predictions: Mapping[str, Mapping[CollectiveKey, int]],
+) -> dict[str, dict[CollectiveKey, int]]:
+    """Return by source, its draws taken together, the median time of each collective."""
+    drawn: dict[str, dict[CollectiveKey, list[int]]] = {}
+    for name, times_ns in predictions.items():
+        of_source = drawn.setdefault(name.partition(DRAW)[0], {})
+        for key, time_ns in times_ns.items():
+            of_source.setdefault(key, []).append(time_ns)
+    return {
+        source: {key: round(median(times)) for key, times in of_source.items()}
+        for source, of_source in drawn.items()
+    }
 
 
 def durations(plan: Plan, result: SimulationResult) -> dict[CollectiveKey, int]:

@@ -19,7 +19,9 @@ from chakram.controller.predictions import (
     bounds,
     fair_times,
     flow_bound,
-    simulate,
+    medians,
+    path_draws,
+    simulate_draws,
 )
 from chakram.controller.preflight_run import connect, preflight_failed
 from chakram.controller.preflight_session import Preflight
@@ -279,12 +281,17 @@ class Run:
             self.reference.notes += alone.notes
         if "simulate" in wanted and has_switches:
             self._progress.phase("simulating")
-            self.reference.predictions["simulate"] = await apart(simulate, *how)
+            hashes = path_draws(
+                self._experiment.fabric, world.topology, seed, known=world.ecmp
+            )
+            self.reference.predictions = await apart(
+                simulate_draws, plan, world.topology, seed, hashes
+            )
         identities = OperationTable(plan).identities
         for source, times_ns in (
             ("bound", self.reference.bounds),
             ("alone", self.reference.alone),
-            *self.reference.predictions.items(),
+            *medians(self.reference.predictions).items(),
         ):
             self._metrics.set_predictions(source, times_ns, identities)
 

@@ -151,7 +151,22 @@ def _header(summary: Summary) -> list[str]:
             if any(row.op is CollectiveOp.BARRIER for row in summary.rows)
             else []
         ),
+        *_drawn(summary),
         "#",
+    ]
+
+
+def _drawn(summary: Summary) -> list[str]:
+    """Return what is to be said where predictions drew their paths."""
+    draws = max(
+        (each.draws for row in summary.rows for each in row.predictions.values()),
+        default=1,
+    )
+    if draws == 1:
+        return []
+    return [
+        f"# simulated  median of {draws} draws of the paths, which nobody knows; dev: "
+        "from the range of the draws"
     ]
 
 

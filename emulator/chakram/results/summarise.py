@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from array import array
+from statistics import median
 from typing import TYPE_CHECKING, TypeAlias
 
 from chakram.collectives.ops import CollectiveOp
@@ -21,6 +22,7 @@ from chakram.results.generator_health import summarise_health
 from chakram.results.keeping_up import keeping_up
 from chakram.results.summarise_messages import summarise_messages
 from chakram.results.summary import (
+    DRAW,
     SIMULATE,
     Balance,
     CompletionTimes,
@@ -61,7 +63,8 @@ def summarise(
     Args:
         measurements: Its records.
         predictions: By source (e.g. ``simulate``) and collective, the predicted time
-            in ns, dilated like the measured ones.
+            in ns, dilated like the measured ones. Sources that differ only behind
+            ``DRAW`` are draws of one.
         bound: What a collective takes at least in ns, likewise; None if unknown.
         alone: What it takes by itself on the fabric, likewise.
     """
@@ -204,14 +207,7 @@ def _row(
         if first.op is not CollectiveOp.SEND_RECV or not measurements.messages
         else _against_due(records, due_ns)
     )
-    predicted = {}
-    for source, times_ns in predictions.items():
-        pair = _compared(records, times_ns)
-        if pair is not None:
-            predicted[source] = Prediction(
-                time_ns=pair[1] / dilation,
-                deviation=None if is_barrier else pair[0] / pair[1] - 1,
-            )
+    predicted = _predictions(records, predictions, dilation, judged=not is_barrier)
     return SummaryRow(
         job=first.key.job,
         op=first.op,
@@ -253,6 +249,36 @@ def _row(
         if measurements.facts.verification.packets
         else None,
     )
+
+
+def _predictions(
+    records: Sequence[CollectiveRecord],
+    predictions: Mapping[str, Mapping[CollectiveKey, int]],
+    dilation: int,
+    *,
+    judged: bool,
+) -> dict[str, Prediction]:
+    """Return what was predicted of a row by source; draws of one source are one."""
+    drawn: dict[str, list[tuple[float, float]]] = {}
+    for name, times_ns in predictions.items():
+        pair = _compared(records, times_ns)
+        if pair is not None:
+            drawn.setdefault(name.partition(DRAW)[0], []).append(pair)
+    found = {}
+    for source, pairs in drawn.items():
+        measured_ns = pairs[0][0]
+        times = sorted(time_ns for _, time_ns in pairs)
+        # Within the range there is nothing to explain.
+        nearest_ns = min(max(measured_ns, times[0]), times[-1])
+        is_drawn = len(times) > 1
+        found[source] = Prediction(
+            time_ns=median(times) / dilation,
+            deviation=measured_ns / nearest_ns - 1 if judged else None,
+            draws=len(times),
+            least_ns=times[0] / dilation if is_drawn else None,
+            most_ns=times[-1] / dilation if is_drawn else None,
+        )
+    return found
 
 
 def _compared(

@@ -25,7 +25,8 @@ alone, % of alone
     schedule: by themselves they take their fair times
     (``chakram.results.message_summary``).
 deviation
-    Measured over predicted time, minus 1.  Neither it nor a share is known of barriers:
+    Measured over predicted time, minus 1; where paths are not known, over the nearest
+    time of the range that draws of them give, 0 within it.  Neither it nor a share is known of barriers:
     hosts take longer for an empty packet than a network, and a model of the network
     says nothing of hosts.
 completion times
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
 
 SIMULATE = "simulate"
 """World of a run in virtual time."""
+
+DRAW = "."
+"""Stands between the source of predictions and the number of a draw of paths."""
 
 COMPLETE = "complete"
 """Status of a run whose ranks have all done all their work."""
@@ -140,11 +144,16 @@ class Measurements:
 class Prediction:
     """Mean predicted time of a row, and what was measured over it, minus 1.
 
-    ``deviation`` is None for barriers.
+    ``deviation`` is None for barriers.  Where paths were drawn ``time_ns`` is the median
+    of the draws, ``least_ns`` and ``most_ns`` their range, and the deviation is from
+    that: 0 within it.
     """
 
     time_ns: float
     deviation: float | None
+    draws: int = 1
+    least_ns: float | None = None
+    most_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

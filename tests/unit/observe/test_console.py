@@ -75,6 +75,14 @@ def test_our_columns_follow() -> None:
     assert exchange[19] == "12"
 
 
+def test_draws_of_paths_are_told() -> None:
+    small = summary()
+    prediction = Prediction(time_ns=1.0, deviation=0.0, draws=5)
+    row = replace(small.rows[0], predictions={"simulate": prediction})
+    assert "median of 5 draws" in render_table(replace(small, rows=(row,)))
+    assert "draws" not in render_table(small)
+
+
 def test_lines_are_aligned_and_fit() -> None:
     text = render_table(summary())
     data = [line for line in text.splitlines() if not line.startswith("#")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from array import array
 from dataclasses import replace
 from typing import Any
@@ -147,6 +149,32 @@ def test_measured_is_compared_with_bound_and_predictions() -> None:
     assert (other.bound_ns, other.bound_share) == (None, None)
     assert other.predictions["simulate"].deviation == 0.0
     assert row_of(summary, CollectiveOp.SEND_RECV).predictions == {}
+
+
+@pytest.mark.parametrize(
+    ("draws", "deviation"),
+    [
+        ((ALL_REDUCE_NS // 2, ALL_REDUCE_NS // 4), 1.0),
+        ((2 * ALL_REDUCE_NS, 4 * ALL_REDUCE_NS), -0.5),
+        ((ALL_REDUCE_NS // 2, 2 * ALL_REDUCE_NS, ALL_REDUCE_NS - 1), 0.0),
+    ],
+)
+def test_draws_of_paths_give_a_range_that_deviations_are_from(
+    draws: tuple[int, ...], deviation: float
+) -> None:
+    summary = summarise(
+        measurements(run()),
+        predictions={
+            f"simulate.{number}": {WORLD: time_ns}
+            for number, time_ns in enumerate(draws)
+        },
+    )
+    found = row_of(summary, CollectiveOp.ALL_REDUCE).predictions
+    assert list(found) == ["simulate"]
+    prediction = found["simulate"]
+    assert prediction.deviation == pytest.approx(deviation)
+    assert (prediction.least_ns, prediction.most_ns) == (min(draws), max(draws))
+    assert (prediction.draws, prediction.time_ns) == (len(draws), median(draws))
 
 
 def test_completion_times_are_nearest_rank_percentiles() -> None:
