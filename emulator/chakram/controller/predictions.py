@@ -378,9 +378,7 @@ def path_draws(
     if known is not None:
         return [known]
     has_choice = any(map(topology.has_choice, topology.switches))
-    return [
-        fabric.ecmp_hash(seed + draw) for draw in range(DRAWS if has_choice else 1)
-    ]
+    return [fabric.ecmp_hash(seed + draw) for draw in range(DRAWS if has_choice else 1)]
 
 
 def simulate_draws(
@@ -405,7 +403,7 @@ def simulate_draws(
 def medians(
     predictions: Mapping[str, Mapping[CollectiveKey, int]],
 ) -> dict[str, dict[CollectiveKey, int]]:
-    """Return by source, its draws taken together, the median time of each collective."""
+    """Return by source, its draws taken together, the median of each collective."""
     drawn: dict[str, dict[CollectiveKey, list[int]]] = {}
     for name, times_ns in predictions.items():
         of_source = drawn.setdefault(name.partition(DRAW)[0], {})

@@ -26,9 +26,9 @@ alone, % of alone
     (``chakram.results.message_summary``).
 deviation
     Measured over predicted time, minus 1; where paths are not known, over the nearest
-    time of the range that draws of them give, 0 within it.  Neither it nor a share is known of barriers:
-    hosts take longer for an empty packet than a network, and a model of the network
-    says nothing of hosts.
+    time of the range that draws of them give, 0 within it.  Neither it nor a share is
+    known of barriers: hosts take longer for an empty packet than a network, and a model
+    of the network says nothing of hosts.
 completion times
     Of the row's flows in measured iterations; nearest-rank percentiles.
 
@@ -144,9 +144,9 @@ class Measurements:
 class Prediction:
     """Mean predicted time of a row, and what was measured over it, minus 1.
 
-    ``deviation`` is None for barriers.  Where paths were drawn ``time_ns`` is the median
-    of the draws, ``least_ns`` and ``most_ns`` their range, and the deviation is from
-    that: 0 within it.
+    ``deviation`` is None for barriers.  Where paths were drawn ``time_ns`` is the
+    median of the draws, ``least_ns`` and ``most_ns`` their range, and the deviation is
+    from that: 0 within it.
     """
 
     time_ns: float

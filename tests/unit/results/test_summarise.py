@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from array import array
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 import pytest
