@@ -8,7 +8,7 @@ import pytest
 
 from chakram.errors import FabricError
 from chakram.fabric.kinds.namespaces import NamespaceFabric
-from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
+from chakram.fabric.kinds.shape import MAX_HOSTS, LinksSettings, TopologySettings
 from chakram.fabric.topology import Link
 from chakram.fabric.topology_check import check_topology
 
@@ -108,7 +108,7 @@ def test_cores_have_links_of_their_own_or_those_between_switches() -> None:
     [
         ("clos", {"uplinks": 1}, "1 uplinks do not reach 2 spines"),
         ("rail", {"spines": 3, "uplinks": 2}, "2 uplinks do not reach 3 spines"),
-        ("torus", {"dimensions": [64, 65]}, "make 4160 nodes"),
+        ("torus", {"dimensions": [MAX_HOSTS, 2]}, f"make {2 * MAX_HOSTS} nodes"),
         ("graph", {"hosts": ["a", "b", "c"]}, "host c: has 0 links"),
         ("graph", {"switches": ["s"]}, "there is no node 't'"),
         ("graph", {"switches": ["s", "t", "a"]}, "a is both a host and a switch"),
