@@ -7,10 +7,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support import require
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["before_others"]
+__all__ = ["before_others", "niceness_of", "urgent"]
 
 
 @contextmanager
@@ -32,3 +34,30 @@ def before_others() -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, 0, priority)
             if words:
                 group.write_text(words[-1])
+
+
+@contextmanager
+def urgent() -> Iterator[None]:
+    """Let this process have a niceness of 0, if it could have any."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    reason: str | None = "this user may not go before others"
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        reason = None
+    require("niceness", reason)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+def niceness_of(pid: int, *, session: int) -> tuple[int, int]:
+    """Return that of a process, and that of its session.
+
+    Without autogroups in the kernel the latter is what is expected, *session*.
+    """
+    group = Path(f"/proc/{pid}/autogroup")
+    words = group.read_text().split() if group.exists() else []
+    found = int(words[-1]) if words else session
+    return os.getpriority(os.PRIO_PROCESS, pid), found

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from chakram.errors import RunDirectoryError
 from chakram.fabric.kinds.loopback import LoopbackFabric
 from chakram.fabric.local_agent import local_agent
 from tests.agents import children_of
+from tests.precedence import niceness_of, urgent
 from tests.support import require
 from tests.udp_ports import free_udp_ports
 
@@ -27,28 +27,9 @@ CORES = len(os.sched_getaffinity(0))
 
 
 @pytest.fixture
-def _precedence() -> Iterator[None]:
-    """Let this process have a niceness of 0, if it could have any."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    reason = "this user may not go before others"
-    with suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
-        os.setpriority(os.PRIO_PROCESS, 0, 0)
-        reason = ""
-    require("niceness", reason or None)
-    yield
-    os.setpriority(os.PRIO_PROCESS, 0, before)
-
-
-def niceness_of(pid: int, *, session: int) -> tuple[int, int]:
-    """Return that of a process, and that of its session.
-
-    Without autogroups in the kernel the latter is what is expected, *session*.
-    """
-    group = Path(f"/proc/{pid}/autogroup")
-    words = group.read_text().split() if group.exists() else []
-    found = int(words[-1]) if words else session
-    return os.getpriority(os.PRIO_PROCESS, pid), found
+def _urgent() -> Iterator[None]:
+    with urgent():
+        yield
 
 
 async def _niceness(folder: Path, processes: int, session: int) -> tuple[int, int]:
@@ -81,7 +62,7 @@ def test_it_needs_a_run_directory_for_its_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_precedence")
+@pytest.mark.usefixtures("_urgent")
 @pytest.mark.parametrize(
     ("processes", "ours", "expected"),
     [
@@ -93,13 +74,14 @@ def test_it_needs_a_run_directory_for_its_log(tmp_path: Path) -> None:
 def test_it_goes_before_others_where_that_leaves_a_core_and_nobody_niced_it(
     tmp_path: Path, processes: int, ours: int, expected: tuple[int, int]
 ) -> None:
+    require("cores", None if CORES > 1 else "there is one core only")
     os.setpriority(os.PRIO_PROCESS, 0, ours)
 
     assert asyncio.run(_niceness(tmp_path, processes, expected[1])) == expected
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_precedence")
+@pytest.mark.usefixtures("_urgent")
 def test_the_niceness_of_an_agent_is_that_of_its_session(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "chakram_agent", "serve", "--nice=-7"]
     with subprocess.Popen(

@@ -138,6 +138,7 @@ class Run:
                 experiment.fabric.open(
                     seed=experiment.seed,
                     nports=ports_needed(self._jobs),
+                    processes=experiment.agents.shards,
                     lab_name=experiment.lab_name,
                     logs=self._directory.path,
                 )
