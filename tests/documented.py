@@ -236,6 +236,7 @@ class Place:
         command = ["bash", "-euo", "pipefail", "-c", fence.script()]
         if fence.language == "python":
             command = [sys.executable, "-c", fence.text]
+        told: list[str] = []
         for _ in range(_ATTEMPTS):
             with subprocess.Popen(
                 command,
@@ -255,10 +256,12 @@ class Place:
                         f"{fence.where}: no end after {timeout_s} s: {output[-4000:]}"
                     ) from None
             assert process.returncode == 0, f"{fence.where}: {output[-4000:]}"
-            if _BANNER not in output or "generator-bound" in fence.tags:
+            banners = [line for line in output.splitlines() if _BANNER in line]
+            if not banners or "generator-bound" in fence.tags:
                 return
+            told += banners
         raise AssertionError(
-            f"{fence.where}: generator-bound in {_ATTEMPTS} attempts of {_ATTEMPTS}"
+            "\n".join([f"{fence.where}: {_ATTEMPTS} attempts of {_ATTEMPTS}", *told])
         )
 
 
