@@ -70,7 +70,7 @@ def test_a_link_of_two_has_no_address_that_is_not_a_ports() -> None:
         ("192.0.2.11:7411", "192.0.2.11", "is not the address of an agent"),
         ("192.0.2.11:7411", "192.0.2.11:74110", "is not the address of an agent"),
         ("unix:/run/chakram/h2.sock", "unix:h2.sock", "is not an absolute path"),
-        ("name: h2", "name: h1", "host 0 has 'h1' as well"),
+        ("name: h2", "name: h1", "host 0 has 'h1' as well (give every host name of"),
         ("  tls:", "  allow: [0.0.0.0/0]\n  tls:", "is wider than /8"),
         ("rate: 100Gbit", "topology: 3", "unknown key"),
         ("  tls:", "  allow: [net]\n  tls:", "'net' is not a prefix"),

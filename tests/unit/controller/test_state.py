@@ -141,6 +141,19 @@ def test_no_progress_names_who_waits_for_whom() -> None:
     assert stop.reason == "no progress for 5 s: rank 0 waits for rank 1"
 
 
+@pytest.mark.parametrize(("count", "end"), [(4, "4 waits"), (5, "; and 1 more")])
+def test_four_are_named_of_those_who_wait(count: int, end: str) -> None:
+    state = running("a", hang_timeout_ns=1)
+    waiting = tuple(f"rank {number} waits" for number in range(1, count + 1))
+    state.handle(
+        AgentProgress(agent="a", now_ns=0, counter=7, iterations=1, waiting_for=waiting)
+    )
+    (stop,) = state.handle(Tick(now_ns=1))
+    assert isinstance(stop, AbortAgent)
+    assert stop.reason.endswith(end)
+    assert stop.reason.count("waits") == 4
+
+
 def test_a_failure_names_packets_that_came_from_elsewhere() -> None:
     """Who sends behind a NAT fails; who knows the addresses is another agent."""
     state = running("a", "b")

@@ -191,3 +191,10 @@ def test_columns_of_different_lengths_are_refused() -> None:
     message.after_counts[0] = 4
     with pytest.raises(Fault):
         decode_listed(message)
+
+
+def test_a_list_that_cannot_be_is_refused_in_a_message() -> None:
+    message = encode_listed(as_list(CollectiveOp.ALL_REDUCE, "ring", 3))
+    message.destinations[3] = message.sources[3]
+    with pytest.raises(Fault, match=r"transfer 3: position \d sends to itself"):
+        decode_listed(message)
