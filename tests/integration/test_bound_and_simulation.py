@@ -28,6 +28,7 @@ from chakram.plan.plan import Plan, RunSettings
 from chakram.plan.transport import TransportPlan
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.switch.ecmp import DrawnPaths, Flow
+from chakram.switch.profiles import Switching
 from chakram.testing.graphs import collective, job
 from chakram.testing.plans import collective as operation
 from chakram.testing.plans import fabric_ports, make_plan, program
@@ -92,7 +93,7 @@ def test_a_simulated_collective_takes_little_more_than_its_bound(
 ) -> None:
     plan = planned(op, name, topology, 2**18)
     least, _ = bounds(plan, topology)
-    simulated = simulate(plan, topology, 1, DrawnPaths(seed=1))
+    simulated = simulate(plan, topology, 1, Switching(ecmp=DrawnPaths(seed=1)))
     ((key, bound_ns),) = least.items()
     assert lowest <= bound_ns / simulated[key] <= 1
 
@@ -116,7 +117,7 @@ def ratio(
         **more,
     )
     least, ceilings = bounds(plan, topology)
-    simulated = simulate(plan, topology, 1, DrawnPaths(seed=1))
+    simulated = simulate(plan, topology, 1, Switching(ecmp=DrawnPaths(seed=1)))
     ((key, bound_ns),) = least.items()
     return bound_ns / simulated[key], ceilings.get(key, 0) / simulated[key]
 
@@ -133,7 +134,7 @@ def test_credits_slow_down_what_they_should() -> None:
             settings=RunSettings(warmup=0, measured=1, credits=credits),
         )
         (bound_ns,) = bounds(plan, topology)[0].values()
-        alone = alone_times(plan, topology, 1, DrawnPaths(seed=1))
+        alone = alone_times(plan, topology, 1, Switching(ecmp=DrawnPaths(seed=1)))
         (alone_ns,) = alone.times_ns.values()
         return bound_ns, alone_ns
 
@@ -156,10 +157,12 @@ def test_on_a_clos_the_hash_decides_how_far_from_the_bound_it_stays() -> None:
     topology = clos(2, 4, 4, GBPS, GBPS, host_delay_ns=1000, uplink_delay_ns=1000)
     plan = planned(CollectiveOp.REDUCE_SCATTER, "recursive_halving", topology, 2**18)
     ((key, bound_ns),) = bounds(plan, topology)[0].items()
-    balanced = alone_times(plan, topology, 1, _Balanced()).times_ns[key]
+    balanced = alone_times(plan, topology, 1, Switching(ecmp=_Balanced())).times_ns[key]
     assert bound_ns <= balanced <= 1.02 * bound_ns
     # The fabric is the same, and so is its bound: that is what collisions cost.
-    collided = alone_times(plan, topology, 1, DrawnPaths(seed=1)).times_ns[key]
+    collided = alone_times(
+        plan, topology, 1, Switching(ecmp=DrawnPaths(seed=1))
+    ).times_ns[key]
     assert collided > 1.3 * bound_ns
 
 
@@ -171,10 +174,10 @@ def test_what_takes_long_is_not_simulated_alone() -> None:
         operation("all_reduce", 2**20, number=1, after=[0]),
     ]
     plan = make_plan([program(rank, group, rows) for rank in range(4)], topology)
-    ecmp = DrawnPaths(seed=1)
-    every = alone_times(plan, topology, 1, ecmp)
+    switching = Switching(ecmp=DrawnPaths(seed=1))
+    every = alone_times(plan, topology, 1, switching)
     assert (len(every.times_ns), every.left_out, every.notes) == (2, 0, ())
-    some = alone_times(plan, topology, 1, ecmp, events=1500)
+    some = alone_times(plan, topology, 1, switching, events=1500)
     assert (some.left_out, some.kinds) == (1, 2)
     ((key, time_ns),) = some.times_ns.items()
     assert (key.k, time_ns) == (0, every.times_ns[key])

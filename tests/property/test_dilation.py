@@ -138,8 +138,8 @@ def test_dcqcn_does_the_same_to_an_incast_when_time_is_stretched(dilation: int) 
     for name, share in (
         ("iteration_ns", 0.02),
         ("mean_fct_ns", 0.03),
-        ("marked", 0.06),
-        ("cnp", 0.06),
+        ("marked", 0.12),
+        ("cnp", 0.12),
         ("packets", 0.0),
     ):
         expected = fmean(getattr(each, name) for each in plain)

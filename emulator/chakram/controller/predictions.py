@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from chakram.plan.plan import Plan, RankPlan
     from chakram.predict.network_model import FabricModel
     from chakram.switch.ecmp import EcmpHash
+    from chakram.switch.profiles import Switching
 
 T = TypeVar("T")
 
@@ -206,7 +207,7 @@ def alone_times(
     plan: Plan,
     topology: Topology,
     seed: int,
-    ecmp: EcmpHash,
+    switching: Switching,
     *,
     events: int = ALONE_EVENTS,
 ) -> AloneTimes:
@@ -218,7 +219,7 @@ def alone_times(
         plan: All that is run.
         topology: The fabric.
         seed: For random marks.
-        ecmp: How switches choose among equal-cost paths.
+        switching: How packets cross the fabric.
         events: About how many may be simulated in all.
 
     Raises:
@@ -232,7 +233,7 @@ def alone_times(
             left_out += 1
             continue
         events -= cost
-        found = simulate(alone(), topology, seed, ecmp)
+        found = simulate(alone(), topology, seed, switching)
         (time_ns,) = found.values()
         times_ns |= dict.fromkeys(keys, time_ns)
     return AloneTimes(times_ns=times_ns, left_out=left_out, kinds=kinds)
@@ -351,7 +352,7 @@ def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
 
 
 def simulate(
-    plan: Plan, topology: Topology, seed: int, ecmp: EcmpHash
+    plan: Plan, topology: Topology, seed: int, switching: Switching
 ) -> dict[CollectiveKey, int]:
     """Return the time of every collective in one simulated iteration.
 
@@ -359,15 +360,20 @@ def simulate(
         RunFailed: If the simulated job does not end.
     """
     result = simulate_plan(
-        plan, topology, rng=random.Random(seed), warmup=0, measured=1, ecmp=ecmp
+        plan,
+        topology,
+        rng=random.Random(seed),
+        warmup=0,
+        measured=1,
+        switching=switching,
     )
     return durations(plan, result)
 
 
 def path_draws(
     fabric: FabricKind, topology: Topology, seed: int, *, known: EcmpHash | None
-) -> list[EcmpHash]:
-    """Return the choices of paths to predict a run with: several if nobody knows them.
+) -> list[Switching]:
+    """Return how packets cross a fabric that is predicted: several if nobody knows.
 
     Args:
         fabric: Draws them.
@@ -375,14 +381,18 @@ def path_draws(
         seed: Of the first draw; the others have the next ones.
         known: How its switches choose; None: nobody knows.
     """
+    switching = fabric.switching(seed)
     if known is not None:
-        return [known]
+        return [replace(switching, ecmp=known)]
     has_choice = any(map(topology.has_choice, topology.switches))
-    return [fabric.ecmp_hash(seed + draw) for draw in range(DRAWS if has_choice else 1)]
+    return [
+        replace(switching, ecmp=fabric.ecmp_hash(seed + draw))
+        for draw in range(DRAWS if has_choice else 1)
+    ]
 
 
 def simulate_draws(
-    plan: Plan, topology: Topology, seed: int, hashes: Sequence[EcmpHash]
+    plan: Plan, topology: Topology, seed: int, draws: Sequence[Switching]
 ) -> dict[str, dict[CollectiveKey, int]]:
     """Do ``simulate`` for each of several draws of the paths.
 
@@ -392,11 +402,11 @@ def simulate_draws(
     Raises:
         RunFailed: If a simulated job does not end.
     """
-    if len(hashes) == 1:
-        return {SIMULATE: simulate(plan, topology, seed, hashes[0])}
+    if len(draws) == 1:
+        return {SIMULATE: simulate(plan, topology, seed, draws[0])}
     return {
-        f"{SIMULATE}{DRAW}{number}": simulate(plan, topology, seed, ecmp)
-        for number, ecmp in enumerate(hashes)
+        f"{SIMULATE}{DRAW}{number}": simulate(plan, topology, seed, switching)
+        for number, switching in enumerate(draws)
     }
 
 

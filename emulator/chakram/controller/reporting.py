@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from chakram.observe.message_columns import FairTimesOf, WaysOf
     from chakram.plan.plan import RunSettings
     from chakram.plan.transport import TransportPlan
+    from chakram.predict.simulator.job import SimulationResult
     from chakram.results.run_records import CollectiveKey
+    from chakram.switch.profiles import Switching
 
 __all__ = [
     "Reference",
@@ -35,6 +37,7 @@ __all__ = [
     "injected_banners",
     "invalid_banners",
     "manifest_of",
+    "simulated_banners",
     "verification_banners",
 ]
 
@@ -153,6 +156,36 @@ def _banners(experiment: Experiment, jobs: Sequence[LoadedJob]) -> tuple[str, ..
         for each in experiment.written.faults.packets
     ]
     return tuple(banners)
+
+
+def simulated_banners(
+    result: SimulationResult, switching: Switching
+) -> tuple[str, ...]:
+    """Return what is to be said of the switches of a simulation, and what they did."""
+    found: list[str] = []
+    profile = switching.profile
+    if profile.name != "fifo":
+        found.append(
+            f"simulated: switches as of profile {profile.name}; a host that is paused "
+            "holds its answers back like its data"
+        )
+    if profile.balancing != "hash":
+        found.append(
+            f"simulated: a path is chosen for every packet ({profile.balancing}), and "
+            "queue pairs take what arrives out of order for lost"
+        )
+    drops = {reason: count for reason, count in result.dropped.items() if count}
+    if drops:
+        what = "bursts" if switching.whole_bursts else "packets"
+        text = ", ".join(f"{reason} {count}" for reason, count in drops.items())
+        found.append(f"simulated: {what} dropped: {text}")
+    if result.pauses:
+        longest = max(result.pauses, key=lambda port: result.pauses[port])
+        found.append(
+            f"simulated: {len(result.pauses)} ports were paused, longest {longest}: "
+            f"{result.pauses[longest] / 1e3:.0f} us"
+        )
+    return tuple(found)
 
 
 def injected_banners(

@@ -273,7 +273,7 @@ class Run:
             self.reference.fair_times = fair_times(plan, world.topology)
         has_switches = self._experiment.fabric.has_switches
         seed = self._experiment.seed
-        how = plan, world.topology, seed, self._experiment.fabric.ecmp_hash(seed)
+        how = plan, world.topology, seed, self._experiment.fabric.switching(seed)
         if "alone" in wanted and has_switches:
             self._progress.phase("simulating collectives alone")
             few = alone_events(plan, world.topology) <= FEW_EVENTS

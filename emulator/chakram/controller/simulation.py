@@ -13,6 +13,7 @@ from chakram.controller.predictions import alone_times, bounds, fair_times, flow
 from chakram.controller.reporting import (
     faults_disturbed,
     injected_banners,
+    simulated_banners,
 )
 from chakram.controller.request import new_run_id
 from chakram.errors import ChakramError, ConfigError, RunInterrupted
@@ -54,7 +55,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     plan = request.plan(jobs, experiment.fabric.simulated_ports(topology), run_id)
     directory = request.new_directory(jobs, run_id, started=started, world=SIMULATE)
     directory.begin(plan)
-    ecmp = experiment.fabric.ecmp_hash(experiment.seed)
+    switching = experiment.fabric.switching(experiment.seed)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
     try:
@@ -62,13 +63,13 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
             lower_bounds, ceilings = bounds(plan, topology)
             bound_of_flow = flow_bound(plan, topology)
             fair = fair_times(plan, topology)
-            by_itself = alone_times(plan, topology, experiment.seed, ecmp)
+            by_itself = alone_times(plan, topology, experiment.seed, switching)
             progress.iterations(0, total)
             result = simulate_plan(
                 plan,
                 topology,
                 rng=random.Random(experiment.seed),
-                ecmp=ecmp,
+                switching=switching,
                 report=lambda done: progress.iterations(done, total),
             )
     except ChakramError as error:
@@ -88,6 +89,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         banners=(
             *directory.manifest.banners,
             *by_itself.notes,
+            *simulated_banners(result, switching),
             *injected_banners(
                 injected, result.disturbed, experiment.faults, alone=request.alone
             ),
@@ -97,7 +99,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         alone=by_itself.times_ns,
         ceiling=ceilings,
         flow_bound=bound_of_flow,
-        messages=MessageColumns(fair, Ways(plan, topology, ecmp)),
+        messages=MessageColumns(fair, Ways(plan, topology, switching.ecmp)),
     )
     summary = open_run(directory.path).summary()
     return RunOutcome(directory=directory.path, summary=summary, error=None)

@@ -200,6 +200,13 @@ class PortEngine:
         """
         self._scheduler.commit_burst(burst, now_ns)
 
+    def resume(self, now_ns: int) -> None:
+        """Go on after the network has paused the port.
+
+        That what was due has not left meanwhile is not the data plane's fault.
+        """
+        self._line.demand(now_ns)
+
     # The clock.
 
     def next_wakeup_ns(self) -> int:

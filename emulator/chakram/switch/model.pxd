@@ -102,7 +102,6 @@ cdef class SwitchModel:
     cdef int _lose_on_wire(self, Port port, long long slot, int fate) except? -1
     @cython.locals(port=Port, until_ns="long long")
     cpdef pause(self, int number, int klass, long long duration_ns, long long now_ns)
-    cpdef bint has_signals(self) except -1
     cdef _pause_peer(self, Port port, int klass, long long now_ns)
     cdef _resume_peer(self, Port port, int klass, long long now_ns)
     cdef _send_pause(self, Port port, int klass, long long now_ns)

@@ -536,10 +536,6 @@ class SwitchModel:
         """Return the next pause frame that a port sends, or None."""
         return self._signals.popleft() if self._signals else None
 
-    def has_signals(self) -> bool:
-        """Tell whether there is one."""
-        return len(self._signals) > 0
-
     def _pause_peer(self, port: Port, klass: int, now_ns: int) -> None:
         port.xoff |= 1 << klass
         port.xoff_epochs[klass] += 1

@@ -15,6 +15,7 @@ __all__ = [
     "CE",
     "CHOSEN",
     "CLASS",
+    "COUNT",
     "DESTINATION",
     "DSCP",
     "ECN",
@@ -60,6 +61,8 @@ POSITION = 12
 """For the owner: and where in it."""
 FATE = 13
 """What a fault of the wire does to it: a drop reason; 0: nothing."""
+COUNT = 15
+"""For the owner: how many packets of a burst cross links as this one."""
 CHOSEN = 14
 """One more than the port that it is to leave by, if that is decided already."""
 

@@ -323,6 +323,14 @@ class Port:
             self.paused &= ~bit
             self.paused_ns[klass] += now_ns - self.paused_since_ns[klass]
 
+    def pauses(self) -> bool:
+        """Tell whether it pauses whoever sends to it, rather than lose packets."""
+        return self.pause_classes != 0
+
+    def class_of(self, dscp: int) -> int:
+        """Return the class of packets."""
+        return self.class_of_dscp[dscp]
+
     def is_paused(self, klass: int) -> bool:
         """Tell whether a class rests."""
         return bool(self.paused >> klass & 1)

@@ -8,11 +8,13 @@ limited bytes in front of each link does: no classes, no shared memory, no pause
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from chakram.switch.settings import (
     CLASSES,
     NO_LIMIT_BYTES,
+    Balancing,
     BufferLimit,
     PauseSettings,
     PoolSettings,
@@ -25,9 +27,15 @@ from chakram.switch.settings import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chakram.switch.ecmp import EcmpHash
+
 __all__ = [
     "DSCP_IS_CLASS",
+    "PROFILES",
     "LinkEnd",
+    "Profile",
+    "ProfileName",
+    "Switching",
     "fifo",
     "headroom_bytes",
     "host",
@@ -305,3 +313,101 @@ def sonic(
         class_of_dscp=DSCP_IS_CLASS,
         cell_bytes=cell_bytes,
     )
+
+
+ProfileName = Literal["fifo", "ns3", "sonic"]
+PROFILES: tuple[ProfileName, ...] = ("fifo", "ns3", "sonic")
+
+Thresholds = tuple[int, int, float]
+"""Kmin and Kmax in bytes, and the share that is marked at Kmax."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What all switches of a fabric are like.
+
+    Attributes:
+        name: One of ``PROFILES``.
+        buffer_bytes: Memory of a switch; not of ``fifo``.
+        mark_at: Where packets are marked; None: where switches like that do.
+        balancing: How they choose among equal-cost next hops.
+        quanta: Of a pause, in 512 bit times; not of ``ns3``.
+        watchdog: Of every port of ``sonic``, or None.
+        mtu: Bytes of the largest packet, for headroom.
+    """
+
+    name: ProfileName = "fifo"
+    buffer_bytes: int = 32 * _MIB
+    mark_at: Literal["enqueue", "dequeue"] | None = None
+    balancing: Balancing = "hash"
+    quanta: int = 65_535
+    watchdog: WatchdogSettings | None = None
+    mtu: int = 9216
+
+    def switch(
+        self,
+        ends: Sequence[LinkEnd],
+        *,
+        queue_bytes: Sequence[int | None],
+        thresholds: Sequence[Thresholds | None],
+    ) -> SwitchSettings:
+        """Return the settings of a switch with these links.
+
+        Args:
+            ends: Of its links.
+            queue_bytes: Of each what may wait for it, where there are no classes.
+            thresholds: Of each when packets are marked; None: never.
+
+        Raises:
+            ValueError: If its memory does not suffice.
+        """
+        at = self.mark_at or ("enqueue" if self.name == "fifo" else "dequeue")
+        wred = [
+            None
+            if each is None
+            else WredSettings(
+                kmin_bytes=each[0], kmax_bytes=each[1], probability=each[2], at=at
+            )
+            for each in thresholds
+        ]
+        if self.name == "ns3":
+            settings = ns3(ends, buffer_bytes=self.buffer_bytes, wred=wred)
+        elif self.name == "sonic":
+            settings = sonic(
+                ends,
+                buffer_bytes=self.buffer_bytes,
+                mtu=self.mtu,
+                wred=wred,
+                watchdog=self.watchdog,
+                quanta=self.quanta,
+            )
+        else:
+            settings = fifo(ends, queue_bytes=queue_bytes, wred=wred)
+        return replace(settings, balancing=self.balancing)
+
+    def host(self, *, queue_bytes: int | None) -> SwitchSettings:
+        """Return the settings of a host on such switches.
+
+        Args:
+            queue_bytes: What may wait for its link, where there are no classes.
+        """
+        settings = host(queue_bytes=queue_bytes if self.name == "fifo" else None)
+        if self.name == "ns3":
+            return replace(settings, time_per_packet="nearest")
+        return settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switching:
+    """How packets cross a fabric that is simulated.
+
+    Attributes:
+        ecmp: How its switches hash.
+        profile: What else they are like.
+        whole_bursts: Whether what a host sends at once crosses links as one, as it does
+            where a kernel switches.
+    """
+
+    ecmp: EcmpHash
+    profile: Profile = Profile()
+    whole_bursts: bool = False

@@ -8,6 +8,7 @@ from chakram.fabric.kinds.loopback import LoopbackFabric
 from chakram.fabric.shapes import clos, single_switch
 from chakram.results.run_records import CollectiveKey
 from chakram.switch.ecmp import DrawnPaths, KernelPaths
+from chakram.switch.profiles import Switching
 from chakram.testing.plans import collective, make_plan, program
 
 FABRIC = LoopbackFabric.model_validate({"kind": "loopback"})
@@ -16,24 +17,28 @@ CLOS = clos(2, 2, 4, 10**9, 10**9)
 
 def test_paths_that_are_known_or_no_choice_need_one_simulation() -> None:
     known = KernelPaths(seed=9)
-    assert path_draws(FABRIC, CLOS, 3, known=known) == [known]
+    (told,) = path_draws(FABRIC, CLOS, 3, known=known)
+    assert told.ecmp == known
     star = single_switch(4, 10**9)
-    assert path_draws(FABRIC, star, 3, known=None) == [DrawnPaths(seed=3)]
+    (drawn,) = path_draws(FABRIC, star, 3, known=None)
+    assert drawn.ecmp == DrawnPaths(seed=3)
 
 
 def test_paths_that_nobody_knows_are_drawn() -> None:
     draws = path_draws(FABRIC, CLOS, 3, known=None)
-    assert draws == [DrawnPaths(seed=3 + number) for number in range(DRAWS)]
+    assert [each.ecmp for each in draws] == [
+        DrawnPaths(seed=3 + number) for number in range(DRAWS)
+    ]
 
 
 def test_every_draw_is_a_prediction_of_its_own() -> None:
     rows = [collective("all_to_all", 100_000)]
     group = world_group(8)
     plan = make_plan([program(rank, group, rows) for rank in range(8)], CLOS)
-    one = simulate_draws(plan, CLOS, 1, [DrawnPaths(seed=1)])
+    one = simulate_draws(plan, CLOS, 1, [Switching(ecmp=DrawnPaths(seed=1))])
     assert list(one) == ["simulate"]
-    hashes = [DrawnPaths(seed=seed) for seed in (1, 2, 3, 4)]
-    several = simulate_draws(plan, CLOS, 1, hashes)
+    draws = [Switching(ecmp=DrawnPaths(seed=seed)) for seed in (1, 2, 3, 4)]
+    several = simulate_draws(plan, CLOS, 1, draws)
     assert list(several) == [f"simulate.{number}" for number in range(4)]
     assert several["simulate.0"] == one["simulate"]
     assert len({tuple(times.values()) for times in several.values()}) > 1

@@ -52,7 +52,9 @@ def planned(**overrides: str) -> tuple[Plan, Topology, int]:
 def simulated(**overrides: str) -> Told:
     """Return how long the simulation takes, and what crosses the links."""
     plan, topology, seed = planned(**overrides)
-    result = simulate_plan(plan, topology, rng=random.Random(seed))
+    experiment = parse_experiment(yaml.safe_dump(EXPERIMENT), overrides=overrides)
+    switching = experiment.fabric.switching(seed)
+    result = simulate_plan(plan, topology, rng=random.Random(seed), switching=switching)
     return result.end_ns, result.link_bytes, sum(result.marked_packets.values())
 
 
@@ -70,7 +72,6 @@ UNUSED = {
     ("Experiment", "hang_timeout"): {"hang_timeout": "100ms"},
     ("StopIf", "duration"): {"stop_if.duration": "1us"},
     ("NamespaceFabric", "capture"): {"fabric.capture": "[h0]"},
-    ("LinkSettings", "queue"): {"fabric.links.host.queue": "9000B"},
     ("Transport", "dscp"): {"transport.dscp.data": "0"},
     ("Transport", "icrc"): {"transport.icrc": "off"},
 }
@@ -78,6 +79,10 @@ UNUSED = {
 USED = {
     ("LinkSettings", "rate"): {"fabric.links.host.rate": "2Gbit"},
     ("LinkSettings", "delay"): {"fabric.links.host.delay": "10us"},
+    ("NamespaceFabric", "switches"): {
+        "fabric.switches.profile": "sonic",
+        "fabric.links.host.ecn": "8KB/32KB/1",
+    },
     ("LinkSettings", "ecn"): {"fabric.links.host.ecn": "8KB/32KB/1"},
     ("NamespaceFabric", "addressing"): {"fabric.addressing": "ipv6"},
     ("NamespaceFabric", "mtu"): {"fabric.mtu": "1500"},

@@ -20,6 +20,7 @@ from chakram.fabric.kinds.kind import (
     rate_text,
 )
 from chakram.fabric.kinds.shape import MAX_HOSTS, LinksSettings, TopologySettings
+from chakram.fabric.kinds.switches import SwitchesSettings, with_given_queues
 from chakram.plan.plan import PortPlan
 from chakram.settings.addresses import (
     AgentAddress,
@@ -148,6 +149,8 @@ class ExternalFabric(FabricKind):
         ("RingShape", ""): (SIMULATE,),
         ("TorusShape", ""): (SIMULATE,),
         ("FullyConnectedShape", ""): (SIMULATE,),
+        ("ExternalFabric", "switches"): (SIMULATE,),
+        ("SwitchesSettings", ""): (SIMULATE,),
         ("LinksSettings", ""): (SIMULATE,),
         ("LinkSettings", ""): (SIMULATE,),
         ("EcnSettings", ""): (SIMULATE,),
@@ -178,6 +181,9 @@ class ExternalFabric(FabricKind):
     are its hosts, and keep their names. Without it there are neither."""
     links: LinksSettings = LinksSettings()
     """Links of that topology."""
+    switches: SwitchesSettings | None = None
+    """What simulated switches are like. Without it a queue per port, with the limits
+    that links give."""
     ecmp: Literal["drawn", "crc16", "crc32", "ns3"] = "drawn"
     """How simulated switches of that topology choose among equal-cost paths: by a draw
     that stands for any hash, a CRC of addresses and ports as switch chips have it, or
@@ -278,7 +284,13 @@ class ExternalFabric(FabricKind):
         """Return the topology, None where nobody told it; hosts are called as ports."""
         if self.topology is None:
             return None
-        return self.topology.to_topology(self.links, self.port_names())
+        topology = self.topology.to_topology(self.links, self.port_names())
+        return with_given_queues(topology, self.links)
+
+    @property
+    def simulated_switches(self) -> SwitchesSettings | None:
+        """What the section says of them."""
+        return self.switches
 
     def ecmp_hash(self, seed: int) -> EcmpHash:
         """Return the hash that the section names."""

@@ -25,6 +25,7 @@ from chakram.results.summary import SIMULATE
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Model
 from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.profiles import Profile, Switching
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from chakram.fabric.counters import LinkCounters
     from chakram.fabric.description import LabState
     from chakram.fabric.kinds.external import TlsSettings
+    from chakram.fabric.kinds.switches import SwitchesSettings
     from chakram.fabric.lab import LabHandle
     from chakram.fabric.topology import Topology
     from chakram.switch.ecmp import EcmpHash
@@ -250,6 +252,23 @@ class FabricKind(Model, ABC):
         They draw, where a kind does not know what its switches do.
         """
         return DrawnPaths(seed=seed)
+
+    def switching(self, seed: int) -> Switching:
+        """Return how packets cross the fabric in a simulation."""
+        switches = self.simulated_switches
+        return Switching(
+            ecmp=self.ecmp_hash(seed),
+            profile=Profile()
+            if switches is None
+            else switches.to_profile(self.smallest_mtu),
+            # What one send of a kernel's host holds crosses its bridges as one.
+            whole_bursts=self.on_this_machine and switches is None,
+        )
+
+    @property
+    def simulated_switches(self) -> SwitchesSettings | None:
+        """What simulated switches are like; None: as those of the fabric."""
+        return None
 
     def planned_ports(self, nports: int) -> tuple[PortPlan, ...]:
         """Return the ports that a run would have, as far as one knows before it.

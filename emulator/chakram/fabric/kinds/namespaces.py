@@ -25,6 +25,7 @@ from chakram.fabric.kinds.kind import (
     rate_text,
 )
 from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
+from chakram.fabric.kinds.switches import SwitchesSettings
 from chakram.plan.plan import PortPlan
 from chakram.settings.mistakes import Location, Mistake
 from chakram.settings.quantities import Name, Whole
@@ -61,10 +62,11 @@ class NamespaceFabric(LocalFabric):
         ("RingShape", ""): (SIMULATE,),
         ("TorusShape", ""): (SIMULATE,),
         ("FullyConnectedShape", ""): (SIMULATE,),
+        ("NamespaceFabric", "switches"): (SIMULATE,),
+        ("SwitchesSettings", ""): (SIMULATE,),
         ("LinksSettings", ""): (SIMULATE, *_RUN),
         ("LinkSettings", ""): (SIMULATE, *_RUN),
         ("LinkSettings", "delay"): (SIMULATE,),
-        ("LinkSettings", "queue"): _RUN,
         ("LinkSettings", "ecn"): (SIMULATE,),
         ("EcnSettings", ""): (SIMULATE,),
     }
@@ -77,6 +79,9 @@ class NamespaceFabric(LocalFabric):
     """Shape of the fabric: exactly one of its keys."""
     links: LinksSettings = LinksSettings()
     """Rates and queues of the links."""
+    switches: SwitchesSettings | None = None
+    """What simulated switches are like. Without it as the kernel's: a queue per
+    port, and what a host sends at once crosses links as one."""
     addressing: Addressing = "ipv4"
     """Address family of all ports."""
     mtu: Whole = Field(default=4200, ge=576, le=65_535)
@@ -146,6 +151,11 @@ class NamespaceFabric(LocalFabric):
         if shape is None:
             return super().host_names(nports)
         return [str(shape.server_of(port)) for port in range(nports)]
+
+    @property
+    def simulated_switches(self) -> SwitchesSettings | None:
+        """What the section says of them."""
+        return self.switches
 
     def ecmp_hash(self, seed: int) -> KernelPaths:
         """Return what the kernel does with the seed of a lab."""

@@ -100,7 +100,7 @@ class LinkSettings(Model):
     """Propagation delay; fabrics of this machine add none, and say so."""
     queue_bytes: Size | None = Field(default=None, alias="queue")
     """Longest queue of a switch before this link: what finds it full is dropped.
-    Without it 2 MiB. Simulated queues have no limit."""
+    Without it 2 MiB; none in the simulation of an external fabric."""
     ecn: Annotated[
         EcnSettings | None,
         BeforeValidator(_ecn_parts, json_schema_input_type=EcnSettings | str | None),

@@ -2,68 +2,128 @@
 
 cimport cython
 
+from chakram.predict.simulator.events cimport Events
 from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
 from chakram.roce.port cimport PortEngine
-from chakram.predict.simulator.marking cimport EcnMarker
+from chakram.switch.model cimport SwitchModel
+from chakram.switch.packets cimport Packets
+from chakram.switch.port cimport Port
 
 cdef long long _NEVER
 cdef int _DATA
-cdef long long _BITS_PER_BYTE_NS
-cdef long long _LARGEST
+cdef int _QUEUED
+cdef int _DELIVERED
+cdef int _CE
+cdef int _ECT
+cdef int _NOT_ECT
+cdef int _COUNT
+cdef int _DESTINATION
+cdef int _DSCP
+cdef int _ECN
+cdef int _EGRESS
+cdef int _FATE
+cdef int _FLOW
+cdef int _NEXT
+cdef int _POSITION
+cdef int _SIZE
+cdef int _TIME
 cdef long long _EVENTS_PER_REPORT
 cdef long long _LAST_NS
 cdef long long _YEAR_NS
-
-
-cdef class Wire:
-    cdef readonly object name
-    cdef readonly EcnMarker marker
-    cdef readonly long long rate_bps
-    cdef readonly long long delay_ns
-    cdef readonly long long sent_bytes
-    cdef readonly long long bursts
-    cdef long long _free_ns
-    cdef long long _remainder
-
-    @cython.locals(work="long long")
-    cpdef long long enter(self, long long wire_bytes, long long now_ns) except? -1
-    @cython.locals(waiting_ns="long long")
-    cpdef long long queue_bytes(self, long long now_ns) except? -1
+cdef int _SLOT_FIELDS
+cdef int _ARRIVE
+cdef int _FREE
+cdef int _WAKE
+cdef int _PAUSE
+cdef int _MODEL
+cdef int _LOCAL
+cdef int _KIND_BITS
+cdef int _HEAD
+cdef int _TAIL
+cdef int _WAITS
+cdef int _LINK_FIELDS
 
 
 cdef class VirtualFabric:
     cdef readonly long long now_ns
     cdef readonly long long events
+    cdef readonly long long hops
     cdef list _endpoints
+    cdef SwitchModel _model
+    cdef Packets _packets
+    cdef list _ports
+    cdef list _hosts
+    cdef dict _endpoint_of
+    cdef long long[::1] _delays_ns
     cdef object _route
+    cdef int _data_dscp
+    cdef int _other_dscp
+    cdef int _ecn
+    cdef bint _whole_bursts
+    cdef Events _events
+    cdef long long[::1] _links
+    cdef list _bursts
     cdef dict _paths
-    cdef list _heap
-    cdef dict _marks
-    cdef long long _number
+    cdef list _flows
+    cdef list _destinations
+    cdef list _receivers
+    cdef list _local
+    cdef dict _pauses
+    cdef bint _timed
+    cdef long long _model_ns
     cdef list _wake_ns
+    cdef list _is_held
+    cdef list _data_class
     cdef list _finished
     cdef long long _unfinished
     cdef bint _has_failed
 
     @cython.locals(
-        time_ns="long long", index="Py_ssize_t", wires=list, crossed="Py_ssize_t",
-        burst=Burst, endpoint=Endpoint, engine=PortEngine,
+        events=Events, time_ns="long long", what="long long", kind=int,
+        index="Py_ssize_t",
     )
-    cdef bint _step(self) except -1
+    cdef bint _steps(self, long long limit) except -1
+    @cython.locals(
+        packets=Packets, at="Py_ssize_t", slot="long long", after="long long",
+        port=Port, peer=int, outcome=int,
+    )
+    cdef _arrive(self, Py_ssize_t number)
+    @cython.locals(
+        packets=Packets, endpoint=Endpoint, engine=PortEngine, burst=Burst, first=int,
+        count=int, ce=int,
+    )
+    cdef _deliver(self, Py_ssize_t index, long long slot)
+    cdef _forget(self, long long slot)
+    @cython.locals(port=Port)
+    cdef _kick(self, Py_ssize_t number)
+    @cython.locals(
+        packets=Packets, port=Port, at="Py_ssize_t", slot="long long",
+        arrival_ns="long long",
+    )
+    cdef _send(self, Py_ssize_t number)
     @cython.locals(
         endpoint=Endpoint, engine=PortEngine, now_ns="long long", burst=Burst,
-        wires=list, receiver="Py_ssize_t",
     )
     cdef _drive(self, Py_ssize_t index)
-    @cython.locals(arrival_ns="long long", wire=Wire)
-    cdef _forward(
-        self, Burst burst, Py_ssize_t receiver, list wires, Py_ssize_t crossed
-    )
     @cython.locals(
-        marker=EcnMarker, count="long long", queue_bytes="long long",
-        marked="long long",
+        path="Py_ssize_t", flow=int, packets=Packets, host=int, destination="long long",
+        dscp=int, count=int, each=int, first=int, slot="long long",
     )
-    cdef _mark(self, Burst burst, Wire wire)
+    cdef _put(self, Py_ssize_t index, Burst burst)
+    cdef Py_ssize_t _find_path(
+        self, Py_ssize_t index, Burst burst, object key
+    ) except -1
+    cdef _deliver_local(self, Py_ssize_t place)
     @cython.locals(endpoint=Endpoint, wake_ns="long long")
     cdef _wake(self, Py_ssize_t index)
+    @cython.locals(next_ns="long long")
+    cdef _settle(self)
+    cdef _pause(self, Py_ssize_t number)
+    cdef _advance_model(self)
+    @cython.locals(port=Port)
+    cdef _look_at(self, Py_ssize_t number)
+    @cython.locals(
+        packets=Packets, at="Py_ssize_t", slot="long long", after="long long",
+    )
+    cdef _lose_link(self, Py_ssize_t number)

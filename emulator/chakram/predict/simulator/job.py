@@ -12,8 +12,8 @@ from chakram.predict.simulator.bursts import (
     longest_path,
     plan_traffic,
 )
-from chakram.predict.simulator.engine import VirtualFabric, Wire
-from chakram.predict.simulator.marking import EcnMarker
+from chakram.predict.simulator.engine import VirtualFabric
+from chakram.predict.simulator.switch_fabric import FlowRoutes, SwitchFabric
 from chakram.replay.endpoint import Endpoint
 from chakram.replay.local import connect_local
 from chakram.replay.samples import queue_pair_owners, queue_pair_row
@@ -21,12 +21,14 @@ from chakram.results.counters import INJECTED
 from chakram.results.records import RecordRows
 from chakram.results.statistics import FAULT_COUNTERS
 from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.outcomes import DROP_REASONS
+from chakram.switch.profiles import Switching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from random import Random
 
-    from chakram.fabric.topology import PortRef, Topology
+    from chakram.fabric.topology import Topology
     from chakram.plan.plan import (
         AgentPlan,
         Plan,
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
         RunSettings,
     )
     from chakram.plan.transport import TransportPlan
-    from chakram.switch.ecmp import EcmpHash
 
 __all__ = ["SimulationResult", "simulate_plan"]
 
@@ -54,7 +55,11 @@ class SimulationResult:
         link_bytes: Layer-2 bytes per direction of each link, by the port where it
             begins.
         marked_packets: Packets marked "congestion experienced", likewise.
+        dropped: Packets that were dropped, by reason; a burst that crosses links as one
+            counts as one.
+        pauses: By port how long it was paused, in ns, the sum of its classes.
         burst_packets: Packets that crossed a link as one, at most.
+        hops: How many packets, or bursts that cross links as one, have left a port.
         events: How many events were simulated.
         injected: By what was done, packets that ports disturbed on purpose.
         disturbed: By fault of the plan, how many packets it has disturbed.
@@ -64,7 +69,10 @@ class SimulationResult:
     end_ns: int
     link_bytes: dict[str, int]
     marked_packets: dict[str, int]
+    dropped: dict[str, int]
+    pauses: dict[str, int]
     burst_packets: int
+    hops: int
     events: int
     injected: dict[str, int]
     disturbed: tuple[int, ...]
@@ -78,7 +86,7 @@ def simulate_plan(
     warmup: int | None = None,
     measured: int | None = None,
     burst_packets: int | None = None,
-    ecmp: EcmpHash | None = None,
+    switching: Switching | None = None,
     report: Callable[[int], None] | None = None,
 ) -> SimulationResult:
     """Run *plan* over *topology* in virtual time, from time 0.
@@ -86,13 +94,15 @@ def simulate_plan(
     Args:
         plan: Its ports name hosts of the topology.
         topology: Hosts, switches and links.
-        rng: For random faults and marks.
+        rng: For random faults.
         warmup: Iterations before the measured ones, if not those of the plan.
         measured: Measured iterations, if not those of the plan or its jobs.
-        burst_packets: Packets that cross a link as one, 1 being exact; None: 1 for all
-            but large jobs, see ``chakram.predict.simulator.bursts``.
-        ecmp: How switches choose among equal-cost paths; None: by a draw with the seed
-            of the plan.
+        burst_packets: Packets that cross a link as one, 1 being exact; None: hosts send
+            as many at once as the plan says, which cross links one by one but in large
+            jobs, see ``chakram.predict.simulator.bursts``.
+        switching: How packets cross the fabric; None: one by one, through a queue per
+            port that its link limits, on paths that are drawn with the seed of the
+            plan.
         report: Called with the iterations done, now and then.
 
     Raises:
@@ -103,14 +113,22 @@ def simulate_plan(
     if not plan.agents:
         raise PlanError("plan", "it has no agent", "place at least one rank")
     settings = _settings(plan.agents[0], warmup, measured)
-    if burst_packets is None:
-        transport = plan.agents[0].transport
-        burst_packets = burst_packets_for(
+    transport = plan.agents[0].transport
+    how = switching or Switching(ecmp=DrawnPaths(seed=settings.seed))
+    whole_bursts = how.whole_bursts
+    if burst_packets is not None:
+        whole_bursts = True
+    else:
+        burst_packets = transport.max_burst_packets
+        coarse = burst_packets_for(
             plan_traffic(plan, iterations=settings.iterations),
             window_packets=transport.window_bytes // transport.path_mtu,
             links=longest_path(topology),
         )
-        burst_packets = min(burst_packets, _marked_alike(topology, transport))
+        coarse = min(coarse, _marked_alike(topology, transport))
+        if coarse > 1 and not (whole_bursts and burst_packets >= coarse):
+            burst_packets = coarse
+            whole_bursts = True
     endpoints: list[Endpoint] = []
     for agent in plan.agents:
         endpoints.extend(
@@ -122,13 +140,21 @@ def simulate_plan(
             )
         )
     connect_local(endpoints)
-    wires = _wires(topology, ecn=plan.agents[0].transport.ecn, rng=rng)
-    router = Router(
-        ports=ports_of(plan),
-        topology=topology,
-        ecmp=DrawnPaths(seed=settings.seed) if ecmp is None else ecmp,
+    switches = SwitchFabric(
+        topology, how.profile, ecn=bool(transport.ecn), seed=settings.seed
     )
-    fabric = VirtualFabric(endpoints=endpoints, route=_Route(router, endpoints, wires))
+    ports = ports_of(plan)
+    router = Router(ports=ports, topology=topology, ecmp=how.ecmp)
+    fabric = VirtualFabric(
+        endpoints=endpoints,
+        model=switches.model,
+        hosts=[switches.host_port(port.host) for port in ports],
+        delays_ns=switches.delays_ns,
+        route=FlowRoutes(router, endpoints, ports, switches, how.ecmp),
+        dscps=(transport.dscp_data, transport.dscp_ack),
+        is_marked=bool(transport.ecn),
+        whole_bursts=whole_bursts,
+    )
     complete = fabric.run(start_ns=0, report=report)
     if not complete:
         has_timeout = plan.agents[0].transport.retransmit_timeout_ns > 0
@@ -140,38 +166,41 @@ def simulate_plan(
     return SimulationResult(
         records=records,
         end_ns=fabric.now_ns,
-        link_bytes={wire.name: wire.sent_bytes for wire in wires.values()},
-        marked_packets={
-            wire.name: 0 if wire.marker is None else wire.marker.marked_packets
-            for wire in wires.values()
+        link_bytes={
+            port.name: sum(port.counted(fabric.now_ns)["sent_bytes"])
+            for port in switches.model.ports()
         },
-        burst_packets=burst_packets,
+        marked_packets={
+            port.name: sum(port.counted(fabric.now_ns)["marked_packets"])
+            for port in switches.model.ports()
+        },
+        dropped=_dropped(switches, fabric.now_ns),
+        pauses=_pauses(switches, fabric.now_ns),
+        burst_packets=burst_packets if whole_bursts else 1,
         events=fabric.events,
+        hops=fabric.hops,
         injected=_injected(endpoints),
         disturbed=_disturbed(endpoints, len(settings.faults)),
     )
 
 
-class _Route:
-    """Finds the wires that a flow crosses, and the endpoint that it reaches."""
+def _dropped(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
+    """Return by reason what was dropped at all ports."""
+    totals = dict.fromkeys(DROP_REASONS.values(), 0)
+    for port in switches.model.ports():
+        counted = port.counted(now_ns)["drops_by_reason"]
+        for reason, text in DROP_REASONS.items():
+            totals[text] += counted[reason]
+    return totals
 
-    def __init__(
-        self,
-        router: Router,
-        endpoints: Sequence[Endpoint],
-        wires: Mapping[PortRef, Wire],
-    ) -> None:
-        self._router = router
-        self._destinations = [each.destinations for each in endpoints]
-        self._wires = wires
 
-    def __call__(
-        self, source: int, destination: int, source_port: int
-    ) -> tuple[list[Wire], int]:
-        """Return both; *destination* is an index among those of the sending one."""
-        place = self._destinations[source][destination]
-        ends, receiver = self._router(source, *place, source_port)
-        return [self._wires[end] for end in ends], receiver
+def _pauses(switches: SwitchFabric, now_ns: int) -> dict[str, int]:
+    """Return by port how long its classes were paused in all, where they were."""
+    paused = {
+        port.name: sum(port.counted(now_ns)["paused_ns"])
+        for port in switches.model.ports()
+    }
+    return {name: time_ns for name, time_ns in paused.items() if time_ns}
 
 
 def _queue_pair_rows(
@@ -207,23 +236,6 @@ def _disturbed(endpoints: Sequence[Endpoint], faults: int) -> tuple[int, ...]:
     return tuple(totals)
 
 
-def _wires(topology: Topology, *, ecn: int, rng: Random) -> dict[PortRef, Wire]:
-    """Return both directions of all links; switches mark what is capable of it."""
-    switches = frozenset(topology.switches)
-    return {
-        end: Wire(
-            name=str(end),
-            rate_bps=link.rate_bps,
-            delay_ns=link.delay_ns,
-            marker=EcnMarker(link.ecn, rng.random)
-            if link.ecn is not None and ecn and end.node in switches
-            else None,
-        )
-        for link in topology.links
-        for end in (link.a, link.b)
-    }
-
-
 def _marked_alike(topology: Topology, transport: TransportPlan) -> int:
     """Return how many packets may be one where queues decide about marks.
 
@@ -253,7 +265,10 @@ def _endpoints(
     agent: AgentPlan, *, settings: RunSettings, burst_packets: int, rng: Random
 ) -> list[Endpoint]:
     """Return the endpoints of one agent, in the order of its ports."""
-    transport = replace(agent.transport, max_burst_packets=burst_packets)
+    # Nothing is late here: nobody has to catch up on what was missed.
+    transport = replace(
+        agent.transport, max_burst_packets=burst_packets, burst_bound_ns=0
+    )
     numbers = agent.numbers()
     ranks_of: dict[int, list[RankPlan]] = {port.number: [] for port in agent.ports}
     for rank in agent.ranks:

@@ -1,160 +1,147 @@
+"""The virtual fabric: events, links, bursts, pauses and faults of small fabrics."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from heapq import heapify, heappop
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chakram.collectives.groups import world_group
 from chakram.errors import RunFailed
 from chakram.fabric.shapes import single_switch
-from chakram.plan.plan import RunSettings
-from chakram.predict.simulator.engine import VirtualFabric, Wire
+from chakram.fabric.topology import Topology
+from chakram.plan.plan import Plan, RunSettings
+from chakram.predict.routing import Router, ports_of
+from chakram.predict.simulator.engine import VirtualFabric
+from chakram.predict.simulator.events import NO_EVENT, Events
+from chakram.predict.simulator.switch_fabric import FlowRoutes, SwitchFabric
 from chakram.program.operations import Operation
 from chakram.replay.endpoint import Endpoint
+from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.profiles import Profile
 from chakram.testing.ends import endpoints_of
-from chakram.testing.plans import (
-    collective,
-    compute,
-    make_plan,
-    program,
-    receive,
+from chakram.testing.plans import collective, compute, make_plan, program, receive
+
+
+@given(
+    steps=st.lists(st.one_of(st.none(), st.integers(0, 50)), min_size=1, max_size=300)
 )
-from chakram.units import LAST_INSTANT_NS
+def test_events_happen_by_time_and_then_in_the_order_they_were_made(
+    steps: list[int | None],
+) -> None:
+    events = Events()
+    expected: list[tuple[int, int]] = []
+    for number, time_ns in enumerate(steps):
+        if time_ns is not None:
+            events.add(time_ns, number)
+            expected.append((time_ns, number))
+            continue
+        heapify(expected)
+        assert events.first_ns() == (expected[0][0] if expected else NO_EVENT)
+        if expected:
+            assert events.take() == heappop(expected)[1]
+    assert events.count == len(expected)
+    assert [events.take() for _ in expected] == [what for _, what in sorted(expected)]
 
 
-def wire(rate_bps: int | None, delay_ns: int = 0) -> Wire:
-    return Wire(name="w", rate_bps=rate_bps, delay_ns=delay_ns)
-
-
-def test_a_burst_arrives_after_its_last_bit_and_the_propagation() -> None:
-    assert wire(10**9, 500).enter(1_000, 100) == 100 + 8_000 + 500
-
-
-def test_bursts_queue_for_the_wire() -> None:
-    link = wire(10**9, 500)
-    link.enter(1_000, 0)
-    assert link.enter(500, 3_000) == 8_000 + 4_000 + 500
-    assert link.enter(500, 20_000) == 20_000 + 4_000 + 500
-
-
-def test_a_wire_without_rate_has_no_queue() -> None:
-    link = wire(None, 7)
-    assert link.enter(10**6, 100) == link.enter(10**6, 100) == 107
-
-
-def test_a_wire_counts_what_enters_it() -> None:
-    link = wire(10**9)
-    link.enter(100, 0)
-    link.enter(50, 0)
-    assert (link.sent_bytes, link.bursts) == (150, 2)
-
-
-def test_a_wire_never_carries_more_than_its_rate_nor_much_less() -> None:
-    # 1.24 ns each, so a thousand of them in 1,240 ns.
-    link = wire(400 * 10**9)
-    arrivals = [link.enter(62, 0) for _ in range(1_000)]
-    assert arrivals[:4] == [2, 3, 4, 5]
-    assert arrivals[-1] == 1_240
-
-
-def test_virtual_time_ends_before_its_numbers_do() -> None:
-    slow = wire(1_000)
-    assert slow.enter(1, LAST_INSTANT_NS - 8 * 10**6) == LAST_INSTANT_NS
-    with pytest.raises(RunFailed, match="more than 126 years of virtual time"):
-        slow.enter(1, 0)
-
-
-def test_an_idle_wire_saves_no_fractions_up() -> None:
-    link = wire(3 * 10**9)
-    assert link.enter(1, 0) == 3  # 2 2/3
-    assert link.enter(1, 10) == 13
-
-
-def two_endpoints(
+def planned(
     rows: Sequence[Operation],
     others: Sequence[Operation] | None = None,
     *,
     rate_bps: int | None = 10**9,
+    delay_ns: int = 0,
     measured: int = 2,
     drop_ratio: float = 0.0,
-) -> list[Endpoint]:
-    """Two endpoints with a rank each; the second rank does *others*, or the same."""
+) -> tuple[Plan, Topology]:
+    """Two ranks on a switch; the second rank does *others*, or the same."""
     world = world_group(2)
+    topology = single_switch(2, rate_bps, host_delay_ns=delay_ns)
     plan = make_plan(
         [
             program(0, world, rows),
             program(1, world, rows if others is None else others),
         ],
-        single_switch(2, rate_bps),
+        topology,
         settings=RunSettings(warmup=0, measured=measured, drop_ratio=drop_ratio),
     )
-    return endpoints_of(plan)
+    return plan, topology
 
 
-def joined(endpoints: list[Endpoint], wires: list[Wire] | None = None) -> VirtualFabric:
-    """Two endpoints that reach each other over the same wires."""
-    path = [wire(10**9)] if wires is None else wires
-    return VirtualFabric(
-        endpoints=endpoints, route=lambda source, *_: (path, 1 - source)
+def joined(plan: Plan, topology: Topology) -> tuple[VirtualFabric, list[Endpoint]]:
+    endpoints = endpoints_of(plan)
+    switches = SwitchFabric(topology, Profile(), ecn=False, seed=1)
+    ports = ports_of(plan)
+    paths = DrawnPaths(seed=1)
+    router = Router(ports=ports, topology=topology, ecmp=paths)
+    fabric = VirtualFabric(
+        endpoints=endpoints,
+        model=switches.model,
+        hosts=[switches.host_port(port.host) for port in ports],
+        delays_ns=switches.delays_ns,
+        route=FlowRoutes(router, endpoints, ports, switches, paths),
+        dscps=(26, 26),
     )
-
-
-def run(fabric: VirtualFabric) -> bool:
-    return fabric.run(start_ns=5)
+    return fabric, endpoints
 
 
 def test_it_runs_until_every_endpoint_has_finished() -> None:
     rows = [compute(1_000), collective("barrier", after=[0])]
-    endpoints = two_endpoints(rows, rate_bps=None)
-    fabric = joined(endpoints, [])
-    assert run(fabric)
+    fabric, endpoints = joined(*planned(rows, rate_bps=None))
+    assert fabric.run(start_ns=5)
     assert all(endpoint.finished() for endpoint in endpoints)
     assert fabric.now_ns == 5 + 2 * 1_000
 
 
 def test_a_start_that_has_passed_is_made_up_for() -> None:
-    endpoints = two_endpoints([compute(1_000)])
-    fabric = joined(endpoints)
+    fabric, _ = joined(*planned([compute(1_000)]))
     assert fabric.run(start_ns=-600)
     assert fabric.now_ns == 2 * 1_000 - 600
 
 
-def test_a_fabric_without_endpoints_is_done() -> None:
-    assert run(VirtualFabric(endpoints=[], route=lambda *_: ([], 0)))
-
-
 def test_it_stops_when_an_endpoint_fails() -> None:
-    endpoints = two_endpoints([collective("all_gather", 8)], drop_ratio=1.0)
-    assert not run(joined(endpoints))
+    fabric, endpoints = joined(*planned([collective("all_gather", 8)], drop_ratio=1.0))
+    assert not fabric.run(start_ns=5)
     assert any(endpoint.failed() for endpoint in endpoints)
 
 
 def test_it_stops_when_nothing_is_left_to_happen() -> None:
-    endpoints = two_endpoints([receive(1, 8)], [])
-    assert not run(joined(endpoints))
+    fabric, endpoints = joined(*planned([receive(1, 8)], []))
+    assert not fabric.run(start_ns=5)
     assert endpoints[0].failed() is None
     assert not endpoints[0].finished()
 
 
 def test_it_reports_the_iterations_that_all_have_done() -> None:
-    endpoints = two_endpoints([collective("barrier")], rate_bps=None, measured=11_000)
+    plan, topology = planned([collective("barrier")], rate_bps=None, measured=11_000)
+    fabric, _ = joined(plan, topology)
     reports: list[int] = []
-    fabric = joined(endpoints)
     assert fabric.run(start_ns=0, report=reports.append)
     assert len(reports) == fabric.events // 20_000 > 0
     assert reports == sorted(reports)
     assert 0 < reports[0] < reports[-1] < 11_000
 
 
-@pytest.mark.parametrize("nwires", [1, 2, 3])
-def test_a_path_of_some_wires_takes_the_sum_of_their_times(nwires: int) -> None:
-    endpoints = two_endpoints([collective("all_gather", 4_000)])
-    paths = [[wire(10**9, 100) for _ in range(nwires)] for _ in range(2)]
-    fabric = VirtualFabric(
-        endpoints=endpoints, route=lambda source, *_: (paths[source], 1 - source)
-    )
-    assert run(fabric)
+@pytest.mark.parametrize("delay_ns", [0, 100])
+def test_a_message_takes_its_time_on_both_links_and_that_of_its_answer(
+    delay_ns: int,
+) -> None:
+    plan, topology = planned([collective("all_gather", 4_000)], delay_ns=delay_ns)
+    fabric, _ = joined(plan, topology)
+    assert fabric.run(start_ns=5)
     data_bytes, ack_bytes = 4_000 + 58 + 16 + 4, 62
     # The line of a port is taken by its own message before the answer.
-    once_ns = nwires * (8 * (data_bytes + ack_bytes) + 200)
+    once_ns = 2 * (8 * (data_bytes + ack_bytes) + 2 * delay_ns)
     assert fabric.now_ns == 5 + 2 * once_ns
+
+
+def test_virtual_time_ends_before_its_numbers_do() -> None:
+    plan, topology = planned([collective("all_gather", 1 << 20)], rate_bps=10**9)
+    link = topology.links[0]
+    slow = replace(topology, links=(replace(link, delay_ns=1 << 62), topology.links[1]))
+    fabric, _ = joined(plan, slow)
+    with pytest.raises(RunFailed, match="more than 126 years of virtual time"):
+        fabric.run(start_ns=0)

@@ -149,9 +149,10 @@ def test_flows_that_join_one_by_one_share_fairly(
 
 
 @pytest.mark.slow
-def test_a_byte_counter_that_leads_divides_what_was_equal() -> None:
+def test_two_that_begin_equal_stay_equal_though_a_byte_counter_leads() -> None:
     # At 50 Gbit/s 150 kB take 24 us: whoever is ahead recovers oftener between cuts.
-    # This is what Intel's defaults do; 600 kB, above, would be fair.
+    # With a queue pair that may catch up at line rate on what it has waited for its own
+    # port, one had 0.15 of its fair share.
     result = congested("dcqcn-intel", 100, 60, late_ns=0)
     shares, _ = shares_of(result, senders=2, start_ns=10 * MS)
-    assert min(shares) < 0.5
+    assert min(shares) > 0.9

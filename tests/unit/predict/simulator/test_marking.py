@@ -12,9 +12,7 @@ from chakram.fabric.shapes import single_switch
 from chakram.fabric.topology import EcnThresholds
 from chakram.plan.queue_pairs import QueuePairLayout
 from chakram.plan.transport import TransportPlan
-from chakram.predict.simulator.engine import Wire
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
-from chakram.predict.simulator.marking import EcnMarker
 from chakram.testing.plans import (
     compute,
     flow_rows,
@@ -34,70 +32,10 @@ MS = 10**6
 THRESHOLDS = EcnThresholds(kmin_bytes=40_000, kmax_bytes=160_000, probability=0.2)
 
 
-def marker(draws: list[float] | None = None) -> EcnMarker:
-    numbers = iter(draws or [])
-    return EcnMarker(THRESHOLDS, lambda: next(numbers))
-
-
-def test_nothing_is_marked_up_to_kmin_and_all_beyond_kmax() -> None:
-    assert marker().marks(40_000, 1, 1_000) == 0
-    assert marker().marks(160_001, 3, 1_000) == 3
-
-
-def test_between_the_thresholds_the_share_rises_linearly() -> None:
-    # Half way it is 0.1.
-    assert marker([0.0999]).marks(100_000, 1, 1_000) == 1
-    assert marker([0.1001]).marks(100_000, 1, 1_000) == 0
-    assert marker([0.1999]).marks(160_000, 1, 1_000) == 1
-
-
-@pytest.mark.parametrize("queue_bytes", [40_001, 55_000, 100_000, 130_000, 160_000])
-def test_of_the_packets_that_find_a_queue_its_share_is_marked(queue_bytes: int) -> None:
-    # Draws that cover [0, 1) evenly; three packets of no size find the same queue.
-    draws = [(number + 0.5) / 3_000 for number in range(3_000)]
-    counted = marker(draws)
-    for _ in range(1_000):
-        counted.marks(queue_bytes, 3, 0)
-    share = 0.2 * (queue_bytes - 40_000) / 120_000
-    assert counted.marked_packets == pytest.approx(3_000 * share, abs=1)
-
-
-def test_the_packets_of_a_burst_wait_for_each_other() -> None:
-    counted = marker([0.0])
-    # The first waits behind 39,000 bytes, the third behind 41,000.
-    assert counted.marks(39_000, 3, 1_000) == 1
-    assert counted.marked_packets == 1
-
-
-def test_equal_thresholds_are_a_step() -> None:
-    step = EcnMarker(
-        EcnThresholds(kmin_bytes=500, kmax_bytes=500, probability=1.0), lambda: 0.0
-    )
-    assert step.marks(500, 1, 100) == 0
-    assert step.marks(501, 1, 100) == 1
-
-
 @pytest.mark.parametrize("values", [(2, 1, 0.5), (-1, 1, 0.5), (1, 2, 1.5)])
 def test_thresholds_out_of_range_are_refused(values: tuple[int, int, float]) -> None:
     with pytest.raises(ValueError, match=r"is not a probability|are no range"):
         EcnThresholds(kmin_bytes=values[0], kmax_bytes=values[1], probability=values[2])
-
-
-def test_a_wire_knows_its_queue() -> None:
-    wire = Wire(name="s0:h0", rate_bps=8 * 10**9, delay_ns=700)
-    assert wire.queue_bytes(0) == 0
-    wire.enter(1_000, 0)
-    wire.enter(1_000, 100)
-    assert wire.queue_bytes(500) == 1_500
-    assert wire.queue_bytes(2_000) == 0
-
-
-def test_a_queue_of_gigabytes_is_still_counted() -> None:
-    # As many nanoseconds times bits per second do not fit in 64 bits.
-    wire = Wire(name="s0:h0", rate_bps=LINE, delay_ns=700)
-    for _ in range(100):
-        wire.enter(10**8, 0)
-    assert wire.queue_bytes(0) == pytest.approx(10**10, rel=1e-6)
 
 
 def flows_into_one(

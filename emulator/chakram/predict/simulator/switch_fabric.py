@@ -1,0 +1,182 @@
+"""A topology as modelled switches: ports by number, and the paths of flows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.errors import FabricError
+from chakram.switch.ecmp import Flow
+from chakram.switch.model import SwitchModel
+from chakram.switch.profiles import LinkEnd
+from chakram.switch.specs import HostSpec, PortSpec, SwitchSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.fabric.topology import Link, PortRef, Topology
+    from chakram.plan.plan import PortPlan
+    from chakram.predict.routing import Router
+    from chakram.replay.endpoint import Endpoint
+    from chakram.switch.ecmp import EcmpHash
+    from chakram.switch.profiles import Profile
+
+__all__ = ["FlowRoutes", "SwitchFabric"]
+
+
+class SwitchFabric:
+    """The switches and hosts of a topology as one model.
+
+    Args:
+        topology: Hosts, switches and links.
+        profile: What its switches are like.
+        ecn: Whether packets are capable of ECN; else nothing is marked.
+        seed: For marks and random choices.
+
+    Attributes:
+        model: Its switches in the order of the topology, then its hosts.
+        ends: By number, the ports.
+        delays_ns: By number, the propagation delay of the link of a port.
+
+    Raises:
+        FabricError: If a switch has too little memory for its profile.
+    """
+
+    def __init__(
+        self, topology: Topology, profile: Profile, *, ecn: bool, seed: int
+    ) -> None:
+        self._topology = topology
+        links: list[tuple[str, Link]] = [
+            (node, link)
+            for node in (*topology.switches, *topology.hosts)
+            for link in topology.links_of(node)
+        ]
+        self.ends: list[PortRef] = [link.end_at(node) for node, link in links]
+        self.delays_ns = [link.delay_ns for _, link in links]
+        self._number_of = {end: number for number, end in enumerate(self.ends)}
+        nodes = (*topology.switches, *topology.hosts)
+        self._node_of = {node: number for number, node in enumerate(nodes)}
+        self._nodes = nodes
+        self.model = SwitchModel(
+            switches=[self._switch(name, profile, ecn) for name in topology.switches],
+            hosts=[self._host(name, profile) for name in topology.hosts],
+            next_hops=self.next_hops,
+            seed=seed,
+        )
+
+    def node(self, name: str) -> int:
+        """Return the number of a host or switch."""
+        return self._node_of[name]
+
+    def port(self, end: PortRef) -> int:
+        """Return the number of a port."""
+        return self._number_of[end]
+
+    def host_port(self, host: str) -> int:
+        """Return the number of the port of a host."""
+        return self._number_of[self._topology.host_link(host).end_at(host)]
+
+    def next_hops(self, node: int, destination: int) -> list[int]:
+        """Return the ports on shortest paths; see ``Forwarding``."""
+        hops = self._topology.next_hops(self._nodes[node], self._nodes[destination])
+        return [self._number_of[end] for end in hops]
+
+    def _switch(self, name: str, profile: Profile, ecn: bool) -> SwitchSpec:
+        links = self._topology.links_of(name)
+        try:
+            settings = profile.switch(
+                [
+                    LinkEnd(rate_bps=each.rate_bps, delay_ns=each.delay_ns)
+                    for each in links
+                ],
+                queue_bytes=[each.queue_bytes for each in links],
+                thresholds=[
+                    None
+                    if each.ecn is None or not ecn
+                    else (
+                        each.ecn.kmin_bytes,
+                        each.ecn.kmax_bytes,
+                        each.ecn.probability,
+                    )
+                    for each in links
+                ],
+            )
+        except ValueError as error:
+            raise FabricError(
+                f"switch {name}", str(error), "give it a larger buffer"
+            ) from None
+        return SwitchSpec(
+            name=name,
+            settings=settings,
+            ports=tuple(self._port(name, each) for each in links),
+        )
+
+    def _host(self, name: str, profile: Profile) -> HostSpec:
+        link = self._topology.host_link(name)
+        return HostSpec(
+            port=self._port(name, link),
+            settings=profile.host(queue_bytes=link.queue_bytes),
+        )
+
+    def _port(self, node: str, link: Link) -> PortSpec:
+        return PortSpec(
+            name=str(link.end_at(node)),
+            rate_bps=link.rate_bps,
+            peer=self._number_of[link.other_end(node)],
+        )
+
+
+class FlowRoutes:
+    """Finds the flow that a burst is of, and the endpoint that it reaches.
+
+    Args:
+        router: Knows addresses, and the path of every flow.
+        endpoints: The sending and receiving ports.
+        ports: Their plans, in the same order.
+        fabric: What they are the hosts of.
+        ecmp: How its switches choose.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        endpoints: Sequence[Endpoint],
+        ports: Sequence[PortPlan],
+        fabric: SwitchFabric,
+        ecmp: EcmpHash,
+    ) -> None:
+        self._router = router
+        self._destinations = [each.destinations for each in endpoints]
+        self._ports = ports
+        self._fabric = fabric
+        self._ecmp = ecmp
+
+    def __call__(
+        self, source: int, destination: int, source_port: int
+    ) -> tuple[int, int, int]:
+        """Return flow, node and endpoint; a flow of -1 stays at its port.
+
+        Args:
+            source: Index of the sending endpoint.
+            destination: Index among its destinations.
+            source_port: UDP source port.
+        """
+        address, udp_port = self._destinations[source][destination]
+        ends, receiver = self._router(source, address, udp_port, source_port)
+        if not ends:
+            return -1, -1, receiver
+        fabric = self._fabric
+        node = fabric.node(self._ports[receiver].host)
+        flow = Flow(
+            sender=source,
+            receiver=receiver,
+            source=self._ports[source].address,
+            destination=address,
+            source_port=source_port,
+            destination_port=udp_port,
+        )
+        peer = fabric.model.port(fabric.port(ends[0])).peer
+        entry = fabric.model.port(peer).node
+        number = fabric.model.forwarding.add_flow(
+            entry, node, lambda: self._ecmp.chooser(flow)
+        )
+        return number, node, receiver

@@ -1,0 +1,180 @@
+"""Simulations through modelled switches: loss, pauses, marks, choices of paths."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from chakram.collectives.groups import world_group
+from chakram.fabric.shapes import clos, single_switch
+from chakram.fabric.topology import Topology
+from chakram.plan.plan import Plan
+from chakram.plan.transport import TransportPlan
+from chakram.predict.simulator.job import SimulationResult, simulate_plan
+from chakram.switch.ecmp import DrawnPaths
+from chakram.switch.profiles import Profile, Switching
+from chakram.testing.plans import (
+    collective,
+    flow_rows,
+    make_plan,
+    program,
+    receive,
+    send,
+    world_plan,
+)
+
+LINE = 10**10
+SIZE = 1 << 20
+
+
+def incast(
+    senders: int,
+    *,
+    queue_bytes: int | None,
+    window_bytes: int = 1 << 18,
+    timeout_ns: int = 10**9,
+) -> tuple[Plan, Topology]:
+    """Ranks that all send a message to the first one."""
+    world = world_group(senders + 1)
+    topology = single_switch(
+        senders + 1, LINE, host_delay_ns=500, host_queue_bytes=queue_bytes
+    )
+    programs = [
+        program(0, world, [receive(peer, SIZE) for peer in range(1, senders + 1)]),
+        *(program(rank, world, [send(0, SIZE)]) for rank in range(1, senders + 1)),
+    ]
+    transport = TransportPlan(
+        window_bytes=window_bytes,
+        max_burst_packets=3,
+        retransmit_timeout_ns=timeout_ns,
+        retry_limit=100,
+    )
+    return make_plan(programs, topology, transport=transport), topology
+
+
+def simulated(
+    plan: Plan, topology: Topology, profile: Profile | None = None
+) -> SimulationResult:
+    return simulate_plan(
+        plan,
+        topology,
+        rng=random.Random(1),
+        warmup=0,
+        measured=1,
+        switching=Switching(ecmp=DrawnPaths(seed=1), profile=profile or Profile()),
+    )
+
+
+def fair_ns(senders: int) -> int:
+    packets = -(-SIZE // TransportPlan().path_mtu)
+    return senders * (SIZE + packets * 58) * 8 * 10**9 // LINE
+
+
+@pytest.mark.parametrize("senders", [2, 7, 16, 32])
+def test_an_incast_through_a_deep_queue_takes_its_fair_time(senders: int) -> None:
+    result = simulated(*incast(senders, queue_bytes=None))
+    assert sum(result.dropped.values()) == 0
+    assert fair_ns(senders) <= result.end_ns < 1.05 * fair_ns(senders)
+
+
+@pytest.mark.parametrize("senders", [2, 7, 16, 32])
+def test_an_incast_with_pauses_loses_nothing_and_takes_its_fair_time(
+    senders: int,
+) -> None:
+    plan, topology = incast(senders, queue_bytes=None)
+    result = simulated(
+        plan, topology, Profile(name="sonic", mtu=4300, buffer_bytes=8 << 20)
+    )
+    assert sum(result.dropped.values()) == 0
+    assert sum(flow.retransmitted for flow in flow_rows(result.records)) == 0
+    assert fair_ns(senders) <= result.end_ns < 1.05 * fair_ns(senders)
+
+
+def test_hosts_are_paused_where_memory_is_small() -> None:
+    plan, topology = incast(7, queue_bytes=None)
+    small = Profile(name="sonic", mtu=4300, buffer_bytes=1_400_000)
+    result = simulated(plan, topology, small)
+    assert {name for name in result.pauses if name.startswith("h")} != set()
+    assert sum(result.dropped.values()) == 0
+    assert fair_ns(7) <= result.end_ns < 1.05 * fair_ns(7)
+
+
+def test_what_a_queue_drops_is_sent_again_by_the_same_queue_pairs() -> None:
+    plan, topology = incast(7, queue_bytes=64 << 10, timeout_ns=10**6)
+    result = simulated(plan, topology)
+    flows = flow_rows(result.records)
+    assert result.dropped["egress limit"] > 0
+    assert sum(flow.retransmitted for flow in flows) >= result.dropped["egress limit"]
+    assert len(flows) == 7
+    assert result.end_ns > 1.05 * fair_ns(7)
+
+
+def test_bursts_that_cross_as_one_are_dropped_as_one() -> None:
+    plan, topology = incast(7, queue_bytes=64 << 10, timeout_ns=10**6)
+    whole = simulate_plan(
+        plan,
+        topology,
+        rng=random.Random(1),
+        warmup=0,
+        measured=1,
+        switching=Switching(ecmp=DrawnPaths(seed=1), whole_bursts=True),
+    )
+    assert whole.burst_packets == 3
+    assert whole.dropped["egress limit"] > 0
+    apart = simulated(plan, topology)
+    assert apart.burst_packets == 1
+    assert whole.hops < apart.hops
+
+
+@pytest.mark.parametrize("name", ["fifo", "ns3", "sonic"])
+def test_the_same_seed_gives_the_same_records(name: str) -> None:
+    plan, topology = incast(5, queue_bytes=128 << 10, timeout_ns=10**6)
+    profile = Profile(name=name, mtu=4300)  # type: ignore[arg-type]
+    first, second = (simulated(plan, topology, profile) for _ in range(2))
+    assert first.records.flows == second.records.flows
+    assert first.link_bytes == second.link_bytes
+
+
+def test_spraying_under_go_back_n_costs_retransmissions() -> None:
+    topology = clos(2, 4, 4, LINE, LINE, host_delay_ns=500, uplink_delay_ns=500)
+    plan, _ = world_plan([collective("all_to_all", 4 << 20)], nranks=8)
+    programs = [rank.program for rank in plan.ranks()]
+    plan = make_plan(programs, topology)
+    hashed = simulated(plan, topology)
+    sprayed = simulated(plan, topology, Profile(balancing="random"))
+    assert sum(flow.retransmitted for flow in flow_rows(hashed.records)) == 0
+    assert sum(flow.retransmitted for flow in flow_rows(sprayed.records)) > 0
+
+
+@pytest.mark.parametrize("nranks", [2, 8, 16])
+@pytest.mark.parametrize("size", [1 << 10, 1 << 20])
+def test_a_ring_on_a_star_takes_the_closed_form(nranks: int, size: int) -> None:
+    topology = single_switch(nranks, LINE, host_delay_ns=500)
+    plan = make_plan(
+        [
+            program(
+                rank,
+                world_group(nranks),
+                [collective("all_gather", size, algorithm="ring")],
+            )
+            for rank in range(nranks)
+        ],
+        topology,
+        transport=replace(TransportPlan(), window_bytes=8 << 20),
+    )
+    result = simulated(plan, topology)
+    mtu = TransportPlan().path_mtu
+    packets = -(-size // mtu)
+    wire = size + packets * 58 + 20  # the first has an RETH, the last an immediate
+    last = size - (packets - 1) * mtu + 58 + 4 + (16 if packets == 1 else 0)
+    # Stored once at the switch; a step begins when the one before has been received,
+    # and the last answer comes back to whoever sent last.
+    step_ns = (wire + last) * 8 * 10**9 / LINE + 1_000
+    answer_ns = 2 * 62 * 8 * 10**9 / LINE + 1_000
+    due_ns = (nranks - 1) * step_ns + answer_ns
+    # Where messages are short, an answer goes in front of what comes next, at the host
+    # and at the switch.
+    answers_ns = (nranks - 1) * 2 * 62 * 8 * 10**9 / LINE
+    assert 0.995 * due_ns <= result.end_ns <= 1.005 * due_ns + answers_ns
