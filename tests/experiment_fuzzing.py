@@ -23,12 +23,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from unittest import mock
 
 import yaml
 
 from chakram.cli import main
 from chakram.config.schema import schema_text
 from chakram.errors import RunFailed
+from chakram.synth.settings import inference, training
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,6 +43,9 @@ LONGEST_S = 20.0
 MOST_BYTES = 3 << 30
 """Memory that may be taken beyond what the process has: enough for every experiment
 that the bounds allow."""
+MOST_NODES = 400_000
+"""Of a made-up trace. The product takes 20 million, and minutes for them; so few are
+planned in half of `LONGEST_S`, and what takes longer grows faster than its nodes."""
 
 SOUND_ENDS = (0, 2, 3)
 """Done; what the user gave is wrong; the machine cannot do it."""
@@ -351,7 +356,11 @@ def _limits() -> Iterator[None]:
     )
     resource.setrlimit(resource.RLIMIT_AS, (taken + MOST_BYTES, had[1]))
     try:
-        yield
+        with (
+            mock.patch.object(inference, "MAX_NODES", MOST_NODES),
+            mock.patch.object(training, "MAX_NODES", MOST_NODES),
+        ):
+            yield
     finally:
         resource.setrlimit(resource.RLIMIT_AS, had)
         signal.signal(signal.SIGVTALRM, before)

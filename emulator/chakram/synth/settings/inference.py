@@ -133,8 +133,8 @@ class KvCacheTrace(ModelTrace):
         if self.nranks * self.requests * per_request > MAX_NODES:
             yield SynthProblem(
                 "requests",
-                f"{self.requests} requests x {shape.layers} layers may be more "
-                f"than {MAX_NODES} nodes",
+                f"{self.requests} requests x {self.steps} steps x {shape.layers} "
+                f"layers on {self.nranks} ranks may be more than {MAX_NODES} nodes",
                 "take fewer of them",
             )
         yield from rank_problems(self.nranks, key="decode", what="the instances have")

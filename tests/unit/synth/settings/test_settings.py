@@ -104,6 +104,7 @@ def test_what_is_given_beside_a_model_replaces_its_numbers() -> None:
         ("kv_cache", {"heads": 4, "prefill_tp": 8}, "prefill_tp", "4 heads"),
         ("kv_cache", {"heads": 4, "decode_tp": 3}, "decode_tp", "4 heads"),
         ("kv_cache", {"requests": 1_000_000}, "requests", "nodes"),
+        ("kv_cache", {"steps": 1_000_000}, "requests", "x 1000000 steps x 4 layers"),
         ("kv_cache", {"decode": 65_536}, "decode", "65537 ranks"),
         ("incast", {"ranks": 4, "fan_in": 4}, "fan_in", "more than 4 ranks"),
         ("incast", {"ranks": 4, "receiver": 4}, "receiver", "no rank 4"),
