@@ -87,7 +87,11 @@ def test_messages_stand_beside_a_real_fct_file(
     results = simulate_experiment(
         experiment,
         runs=tmp_path / "runs",
-        overrides={"simulation.level": "packet", "transport.window": "16MiB"},
+        overrides={
+            "simulation.level": "packet",
+            "transport.window": "16MiB",
+            "transport.burst": 1,  # ns-3 sends packet by packet
+        },
     )
     found = {each.what: each for each in beside_file(path, results.path)}
     assert set(found) == {"FCT p50", "FCT p95", "FCT p99", "FCT p100", "end"}

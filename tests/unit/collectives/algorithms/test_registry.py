@@ -46,8 +46,8 @@ def test_an_unknown_name_names_the_choices() -> None:
         algorithm(CollectiveOp.ALL_REDUCE, "rign")
     assert str(caught.value) == (
         "collectives.all_reduce: there is no algorithm 'rign' "
-        "(choose from auto, ring, double_binary_tree, hierarchical, halving_doubling, "
-        "recursive_doubling, bidirectional_ring, tree)"
+        "(choose from auto, ring, direct, double_binary_tree, binary_tree, "
+        "hierarchical, halving_doubling, recursive_doubling, bidirectional_ring, tree)"
     )
 
 
