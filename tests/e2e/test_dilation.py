@@ -52,7 +52,8 @@ def test_a_clos_of_400_gigabits_runs_and_is_told_undilated(
     assert row.bound_ns is not None
     assert least_ns < row.bound_ns < 1.5 * least_ns
     (prediction,) = row.predictions.values()
-    assert prediction.time_ns == pytest.approx(row.bound_ns, rel=0.2)
+    # Bursts cross each link of a lab as one, and wait for their end at each switch.
+    assert row.bound_ns <= prediction.time_ns < 1.5 * row.bound_ns
     assert row.time_ns > 0.9 * least_ns
     # A busy machine may take longer, but nowhere near the stretched time.
     assert row.time_ns < 20 * prediction.time_ns

@@ -37,9 +37,12 @@ def test_an_incast_fills_the_port_of_its_receiver(
     )
     (row,) = document["messages"]["receivers"]
     assert (row["peers"], row["fan"], row["periods"]) == (fan_in, fan_in, 2)
-    assert row["fair_share"] > 0.99
-    assert row["wire_share"] > 0.98
-    assert 0.96 < row["goodput_share"] < row["wire_share"]
+    # The first burst of a message fills its link before the next one has anything to
+    # send; of several senders others fill that time. Fair times are of packets.
+    lone = 0.02 if fan_in == 1 else 0.0
+    assert row["fair_share"] > 0.99 - lone
+    assert row["wire_share"] > 0.98 - lone
+    assert 0.96 - lone < row["goodput_share"] < row["wire_share"]
     assert fan_in == 1 or row["fairness_min"] > 0.99
     # All messages need about as long: fan_in times what one needs alone.
     alone_ns = 256 * 1024 * 8 / 0.1
