@@ -158,13 +158,16 @@ class _Scrapes:
         self._some = threading.Event()
         self._last = threading.Event()
 
-    def is_end(self) -> bool:
-        """Tell whether what is scraped from now on is the end."""
+    def begin(self) -> bool:
+        """Note that somebody asks; tell whether what they get is the end.
+
+        Noted before the answer: who has read it may end the run at once.
+        """
+        self._some.set()
         return self._is_end.is_set()
 
     def add(self, *, is_end: bool) -> None:
         """Note that somebody has got everything; *is_end* is as when it was taken."""
-        self._some.set()
         if is_end:
             self._last.set()
 
@@ -304,11 +307,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
         if path == "/metrics":
-            is_end = self.scrapes.is_end()
+            is_end = self.command == "GET" and self.scrapes.begin()
             encode, content_type = choose_encoder(self.headers.get("Accept", ""))
             self._answer(200, content_type, encode(self.served))
-            if self.command == "GET":
-                self.scrapes.add(is_end=is_end)
+            self.scrapes.add(is_end=is_end)
         elif path in self.documents:
             document = self.documents[path](dict(parse_qsl(query)))
             self._answer(200, "application/json", json.dumps(document).encode())
