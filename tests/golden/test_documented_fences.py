@@ -21,6 +21,7 @@ from tests.documented import (
     parsed_fence,
 )
 from tests.support import REPO_ROOT
+from tests.waiting import wait_until
 
 ALL = [fence for page in PAGES for fence in fences(page)]
 
@@ -109,6 +110,15 @@ def test_a_command_that_fails_is_told_with_its_page(tmp_path: Path) -> None:
         place.run([wrong], soak=False, timeout_s=60)
 
 
+def is_running(number: int) -> bool:
+    """Tell whether there is such a process that has not ended yet."""
+    try:
+        stat = Path(f"/proc/{number}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
 def test_a_command_without_an_end_is_ended_with_all_that_it_started(
     tmp_path: Path,
 ) -> None:
@@ -117,7 +127,7 @@ def test_a_command_without_an_end_is_ended_with_all_that_it_started(
     with pytest.raises(AssertionError, match=rf"{fence.page}:\d+: no end after"):
         Place(tmp_path, None).run([endless], soak=False, timeout_s=0.5)
     number = int((tmp_path / "started").read_text())
-    assert not Path(f"/proc/{number}").exists()
+    wait_until(lambda: not is_running(number), "the end of what it started")
 
 
 def test_an_unknown_tag_is_refused() -> None:

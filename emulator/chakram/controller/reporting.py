@@ -176,7 +176,7 @@ def simulated_banners(
         )
     drops = {reason: count for reason, count in result.dropped.items() if count}
     if drops:
-        what = "bursts" if switching.whole_bursts else "packets"
+        what = "bursts" if result.burst_packets > 1 else "packets"
         text = ", ".join(f"{reason} {count}" for reason, count in drops.items())
         found.append(f"simulated: {what} dropped: {text}")
     if result.pauses:

@@ -404,10 +404,7 @@ class Switching:
     Attributes:
         ecmp: How its switches hash.
         profile: What else they are like.
-        whole_bursts: Whether what a host sends at once crosses links as one, as it does
-            where a kernel switches.
     """
 
     ecmp: EcmpHash
     profile: Profile = Profile()
-    whole_bursts: bool = False

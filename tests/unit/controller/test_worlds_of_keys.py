@@ -81,9 +81,9 @@ USED = {
     ("LinkSettings", "delay"): {"fabric.links.host.delay": "10us"},
     ("NamespaceFabric", "switches"): {
         "fabric.switches.profile": "sonic",
-        "fabric.links.host.ecn": "8KB/32KB/1",
+        "fabric.links.host.ecn": "1KB/2KB/1",
     },
-    ("LinkSettings", "ecn"): {"fabric.links.host.ecn": "8KB/32KB/1"},
+    ("LinkSettings", "ecn"): {"fabric.links.host.ecn": "1KB/2KB/1"},
     ("NamespaceFabric", "addressing"): {"fabric.addressing": "ipv6"},
     ("NamespaceFabric", "mtu"): {"fabric.mtu": "1500"},
     ("Transport", "verb"): {"transport.verb": "send"},

@@ -261,8 +261,6 @@ class FabricKind(Model, ABC):
             profile=Profile()
             if switches is None
             else switches.to_profile(self.smallest_mtu),
-            # What one send of a kernel's host holds crosses its bridges as one.
-            whole_bursts=self.on_this_machine and switches is None,
         )
 
     @property

@@ -80,8 +80,8 @@ class NamespaceFabric(LocalFabric):
     links: LinksSettings = LinksSettings()
     """Rates and queues of the links."""
     switches: SwitchesSettings | None = None
-    """What simulated switches are like. Without it as the kernel's: a queue per
-    port, and what a host sends at once crosses links as one."""
+    """What simulated switches are like. Without it a queue per port, as the
+    kernel has it."""
     addressing: Addressing = "ipv4"
     """Address family of all ports."""
     mtu: Whole = Field(default=4200, ge=576, le=65_535)

@@ -12,8 +12,9 @@ Hosts and switches take no time of their own, and no link lies between two ranks
 port.  Nothing is random and ties are broken by the order in which events were made, so
 a run repeats exactly.
 
-A packet of the model is one packet, or a whole burst where that crosses links as one:
-with kernels as switches, whose queues hold what a host has sent in one piece.
+A packet of the model is one packet, or a whole burst in coarser simulations.  A kernel
+forwards what a host has sent at once in one piece, too, but its token buckets let it go
+when its time on the wire begins, not when it ends: single packets are nearer to that.
 """
 
 from __future__ import annotations

@@ -115,10 +115,8 @@ def simulate_plan(
     settings = _settings(plan.agents[0], warmup, measured)
     transport = plan.agents[0].transport
     how = switching or Switching(ecmp=DrawnPaths(seed=settings.seed))
-    whole_bursts = how.whole_bursts
-    if burst_packets is not None:
-        whole_bursts = True
-    else:
+    whole_bursts = burst_packets is not None
+    if burst_packets is None:
         burst_packets = transport.max_burst_packets
         coarse = burst_packets_for(
             plan_traffic(plan, iterations=settings.iterations),
@@ -126,7 +124,7 @@ def simulate_plan(
             links=longest_path(topology),
         )
         coarse = min(coarse, _marked_alike(topology, transport))
-        if coarse > 1 and not (whole_bursts and burst_packets >= coarse):
+        if coarse > 1:
             burst_packets = coarse
             whole_bursts = True
     endpoints: list[Endpoint] = []

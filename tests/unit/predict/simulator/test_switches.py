@@ -119,7 +119,7 @@ def test_bursts_that_cross_as_one_are_dropped_as_one() -> None:
         rng=random.Random(1),
         warmup=0,
         measured=1,
-        switching=Switching(ecmp=DrawnPaths(seed=1), whole_bursts=True),
+        burst_packets=3,
     )
     assert whole.burst_packets == 3
     assert whole.dropped["egress limit"] > 0
