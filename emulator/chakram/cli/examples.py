@@ -130,6 +130,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram fabric down lab1",
     ),
     "fabric up": ("chakram fabric up configs/quickstart.yaml --lab lab1",),
+    "fabric show": (
+        "chakram fabric show configs/fat-tree.yaml",
+        "chakram fabric show configs/fat-tree.yaml --infragraph > fat-tree.infra.yaml",
+    ),
+    "fabric convert": ("chakram fabric convert fat-tree.infra.yaml",),
     "fabric down": ("chakram fabric down lab1", "chakram fabric down --all"),
     "fabric status": ("chakram fabric status", "chakram fabric status --json"),
     "algorithms": (

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from chakram.cli.options import Json, print_json
 from chakram.errors import ConfigError, NoLab
+from chakram.units import format_rate, format_time
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabState
@@ -58,6 +59,106 @@ def up(
         print_json("lab", _state_fields(handle.state))
     else:
         _print_state(handle.state)
+
+
+@app.command()
+def show(
+    experiment: Annotated[Path, typer.Argument(help="Experiment file.")],
+    as_infragraph: Annotated[
+        bool, typer.Option("--infragraph", help="Write it as an InfraGraph document.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show hosts, switches and links of an experiment."""
+    import yaml
+
+    from chakram.config.experiment import load_experiment
+    from chakram.fabric.infragraph import to_infragraph
+
+    settings = load_experiment(experiment)
+    topology = settings.written.fabric.to_topology(settings.fabric.nports)
+    if topology is None:
+        raise ConfigError(
+            f"{experiment}: fabric.topology",
+            "is missing",
+            "describe the fabric under test: topology and links",
+        )
+    if as_infragraph:
+        document = to_infragraph(topology, settings.name)
+        print(
+            yaml.safe_dump(
+                document, sort_keys=False, default_flow_style=None, width=100
+            ),
+            end="",
+        )
+        return
+    links = [
+        {
+            "name": link.name,
+            "ends": [str(link.a), str(link.b)],
+            "rate_bps": link.rate_bps,
+            "delay_ns": link.delay_ns,
+        }
+        for link in topology.links
+    ]
+    if as_json:
+        print_json(
+            "fabric",
+            {
+                "fabric": settings.written.fabric.describe(),
+                "hosts": list(topology.hosts),
+                "switches": list(topology.switches),
+                "links": links,
+            },
+        )
+        return
+    print(settings.written.fabric.describe())
+    table = Table("link", "from", "to", "rate", "delay")
+    for link in topology.links:
+        table.add_row(
+            link.name,
+            str(link.a),
+            str(link.b),
+            "" if link.rate_bps is None else format_rate(link.rate_bps),
+            format_time(link.delay_ns),
+        )
+    Console().print(table)
+
+
+@app.command()
+def convert(
+    infragraph: Annotated[
+        Path, typer.Argument(help="InfraGraph document in YAML, of schema 3.1.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Print an InfraGraph document's fabric for an experiment."""
+    import yaml
+
+    from chakram.bounded import read_bounded
+    from chakram.fabric.infragraph import (
+        SIZE_LIMIT_BYTES,
+        graph_section,
+        read_infragraph,
+    )
+
+    text = read_bounded(
+        infragraph,
+        limit_bytes=SIZE_LIMIT_BYTES,
+        error=ConfigError,
+        size_hint="is this an InfraGraph document?",
+    )
+    topology = read_infragraph(text, source=str(infragraph))
+    section = {"kind": "namespaces", "topology": {"graph": graph_section(topology)}}
+    if as_json:
+        print_json("fabric-section", {"fabric": section})
+        return
+    print(
+        yaml.safe_dump(
+            {"fabric": section}, sort_keys=False, default_flow_style=None, width=100
+        ),
+        end="",
+    )
 
 
 @app.command()

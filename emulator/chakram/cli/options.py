@@ -125,6 +125,8 @@ DOCUMENTS = {
     "doctor": 1,
     "experiment-written": 1,
     "experiments": 1,
+    "fabric": 1,
+    "fabric-section": 1,
     "interference": 1,
     "lab": 1,
     "labs": 1,

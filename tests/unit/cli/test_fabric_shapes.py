@@ -1,0 +1,52 @@
+"""``chakram fabric show`` and ``convert``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import yaml
+
+from chakram.cli import main
+from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
+from tests.support import REPO_ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+FAT_TREE = str(REPO_ROOT / "configs/fat-tree.yaml")
+
+
+def test_a_fabric_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fabric", "show", FAT_TREE]) == 0
+    assert "fat tree of 2 pods" in capsys.readouterr().out
+    assert main(["fabric", "show", FAT_TREE, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["schema"] == "chakram.fabric/1"
+    assert (len(shown["hosts"]), len(shown["switches"])) == (8, 12)
+    assert {link["rate_bps"] for link in shown["links"]} == {50_000_000, 100_000_000}
+
+
+def test_a_fabric_goes_through_infragraph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fabric", "show", FAT_TREE, "--infragraph"]) == 0
+    file = tmp_path / "f.yaml"
+    file.write_text(capsys.readouterr().out)
+    assert main(["fabric", "convert", str(file)]) == 0
+    section = yaml.safe_load(capsys.readouterr().out)["fabric"]
+    shape = TopologySettings.model_validate(section["topology"])
+    topology = shape.to_topology(LinksSettings())
+    assert len(topology.paths("h0", "h7")) == 4
+    assert topology.host_link("h0").rate_bps == 100_000_000
+
+
+def test_what_is_no_infragraph_document_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["fabric", "convert", FAT_TREE]) == 2
+    assert "fat-tree.yaml: 10 mistakes\n  - devices: is missing" in (
+        capsys.readouterr().err
+    )
