@@ -9,7 +9,7 @@ import pytest
 
 from chakram.chakra.sets.trace_set import load_trace_set
 from chakram.collectives.ops import CollectiveOp
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation, SendOperation
 

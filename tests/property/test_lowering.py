@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import MatchingError
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
 from chakram.testing.random_traces import RandomJob, random_jobs

@@ -20,7 +20,7 @@ from chakram.control.plan_file import (
     encode,
 )
 from chakram.errors import PlanError
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.operations import (
     CollectiveOperation,
     Operation,

@@ -20,7 +20,7 @@ from chakram.control.codec import decode_plan, encode_plan
 from chakram.errors import MatchingError
 from chakram.fabric.shapes import single_switch
 from chakram.predict.simulator.job import simulate_plan
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation, split_matrices
 from chakram.testing.graphs import collective, job

@@ -27,7 +27,8 @@ from chakram.fabric.shapes import single_switch
 from chakram.predict.bound import bound_ns
 from chakram.predict.simulator.bursts import program_traffic
 from chakram.predict.simulator.job import simulate_plan
-from chakram.program.check import ProgramChecks, check_job
+from chakram.program.check import ProgramChecks
+from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.program.operations import CollectiveOperation
 from chakram.testing.graphs import collective, job

@@ -19,7 +19,7 @@ from chakram.control.program_codec import decode_programs, encode_programs
 from chakram.control.protocol_messages import plan_pb
 from chakram.errors import PlanError
 from chakram.fields import AtMost, Clipped, Fault, Name, Text, inside, rows
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.operations import RankProgram
 
 __all__ = [

@@ -19,7 +19,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.config.jobs import TraceFiles
 from chakram.errors import PlanError
 from chakram.plan.placement import PlacementOptions
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.least_bytes import too_small_warnings
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.synth.synth_set import synthesized_trace_set

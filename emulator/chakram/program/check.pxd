@@ -23,11 +23,11 @@ cdef bint _looks_back(const unsigned int[::1] dependencies,
                       const unsigned int[::1] ends) except -1
 
 @cython.locals(begin="Py_ssize_t", row="Py_ssize_t", edge="Py_ssize_t")
-cdef _fill_edges(const unsigned int[::1] dependencies, const unsigned int[::1] ends,
+cpdef fill_edges(const unsigned int[::1] dependencies, const unsigned int[::1] ends,
                  const int[::1] nodes, int[::1] before, int[::1] after, Py_ssize_t at)
 
 @cython.locals(row="Py_ssize_t")
-cdef _fill_nodes(const unsigned char[::1] kinds, const unsigned int[::1] targets,
+cpdef fill_nodes(const unsigned char[::1] kinds, const unsigned int[::1] targets,
                  const unsigned int[::1] numbers, const int[::1] bases,
                  int[::1] nodes, int first)
 

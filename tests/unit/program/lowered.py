@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chakram.collectives.groups import ProcessGroup
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweredJob, LoweringOptions, lower_job
 from chakram.program.operations import Operation
 from chakram.testing.graphs import Row, job

@@ -10,7 +10,8 @@ import pytest
 
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.splits import Splits
-from chakram.program.check import are_ends, check_job, largest
+from chakram.program.check import are_ends, largest
+from chakram.program.job_check import check_job
 from chakram.testing.plans import (
     collective,
     compute,

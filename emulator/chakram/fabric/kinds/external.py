@@ -19,7 +19,8 @@ from chakram.fabric.kinds.kind import (
     check_mtu,
     rate_text,
 )
-from chakram.fabric.kinds.shape import MAX_HOSTS, LinksSettings, TopologySettings
+from chakram.fabric.kinds.links import LinksSettings
+from chakram.fabric.kinds.shape import MAX_HOSTS, TopologySettings
 from chakram.fabric.kinds.switches import SwitchesSettings, with_given_queues
 from chakram.plan.plan import PortPlan
 from chakram.settings.addresses import (

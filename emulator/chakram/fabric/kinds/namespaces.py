@@ -24,7 +24,8 @@ from chakram.fabric.kinds.kind import (
     WorldRequest,
     rate_text,
 )
-from chakram.fabric.kinds.shape import LinksSettings, TopologySettings
+from chakram.fabric.kinds.links import LinksSettings
+from chakram.fabric.kinds.shape import TopologySettings
 from chakram.fabric.kinds.switches import SwitchesSettings
 from chakram.plan.plan import PortPlan
 from chakram.settings.mistakes import Location, Mistake

@@ -12,10 +12,12 @@ from chakram.switch.profiles import Profile, ProfileName
 from chakram.switch.settings import Balancing
 
 if TYPE_CHECKING:
-    from chakram.fabric.kinds.shape import LinksSettings
+    from chakram.fabric.kinds.links import LinksSettings
     from chakram.fabric.topology import Topology
 
 __all__ = ["SwitchesSettings", "with_given_queues"]
+
+_ETHERNET_BYTES = 14
 
 
 class SwitchesSettings(Model):
@@ -42,9 +44,6 @@ class SwitchesSettings(Model):
             balancing=self.balancing,
             mtu=mtu + _ETHERNET_BYTES,
         )
-
-
-_ETHERNET_BYTES = 14
 
 
 def with_given_queues(topology: Topology, links: LinksSettings) -> Topology:

@@ -22,7 +22,7 @@ from chakram.chakra.sets.trace_set import load_replicated, load_trace_set
 from chakram.chakra.summary.traffic import measure_traffic
 from chakram.chakra.write.p2p import p2p_csv
 from chakram.errors import MatchingError, TraceError, UnsupportedTrace
-from chakram.program.check import check_job
+from chakram.program.job_check import check_job
 from chakram.program.lowering import LoweringOptions, lower_job
 from chakram.testing.graphs import job, label
 from chakram.trace.replication import Replication
