@@ -4,9 +4,9 @@ The Chakra paper counts computation as GeMM, attention, element-wise and others 
 Table 5), but no trace states any of these.  Names do, more or less: PyTorch's are those
 of operators (``aten::addmm``) and of CUDA kernels (``sm80_xmma_gemm...``).  Of nested
 operators only the innermost counts: ``aten::linear`` is a wrapper round
-``aten::addmm``, hence among the others.  STAGE's names are those of tensors; it has an
-attribute ``op_type`` instead.  Chakram's own are those of parts of a layer; each counts
-as what takes most of its time: of an expert, its matrix products.
+``aten::addmm``, hence among the others.  STAGE's names are those of tensors, which say
+nothing of it.  Chakram's own are those of parts of a layer; each counts as what takes
+most of its time: of an expert, its matrix products.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
 
 __all__ = ["KernelClass", "kernel_class"]
 
@@ -53,30 +52,15 @@ _OWN_ELEMENTWISE = re.compile(r"^optimizer$")
 _COUNTER = re.compile(r"\(\d+\)$")
 """Some converters number the calls of an operator: ``aten::mul(322)``."""
 
-STAGE_OP_TYPES: Final = {
-    "M": KernelClass.GEMM,
-    "A": KernelClass.ELEMENTWISE,
-    "E": KernelClass.ELEMENTWISE,
-    "E2": KernelClass.ELEMENTWISE,
-}
-"""Matrix product, sum, element-wise with one or two inputs; others move data."""
-
 
 @lru_cache(maxsize=65536)
-def kernel_class(name: str, op_type: str = "") -> KernelClass:
-    """Return what kind of computation a node of this name is.
-
-    Args:
-        name: The node's name.
-        op_type: STAGE's attribute; empty for other producers.
-    """
+def kernel_class(name: str) -> KernelClass:
+    """Return what kind of computation a node of this name is."""
     plain = _COUNTER.sub("", name.lower())
-    if not op_type and _OWN_GEMM.search(plain):
+    if _OWN_GEMM.search(plain):
         return KernelClass.GEMM
     if _ATTENTION.search(plain):
         return KernelClass.ATTENTION
-    if op_type:
-        return STAGE_OP_TYPES.get(op_type, KernelClass.OTHER)
     if _GEMM.search(plain):
         return KernelClass.GEMM
     if _ELEMENTWISE.search(plain) or _OWN_ELEMENTWISE.search(plain):

@@ -15,7 +15,7 @@ from chakram.collectives.groups import WORLD
 from chakram.trace.node import CPU_STREAM, NodeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from chakram.chakra.summary.traffic import LargestPairs, Work, WorkTraffic
     from chakram.collectives.groups import ProcessGroup
@@ -172,7 +172,6 @@ def summarize(
     graphs: Mapping[int, TraceGraph],
     groups: Mapping[str, ProcessGroup],
     *,
-    op_types: Mapping[int, Sequence[str]] | None = None,
     on_rank: Callable[[int, int], None] | None = None,
 ) -> TraceSummary:
     """Return what the graphs of all ranks hold.
@@ -180,7 +179,6 @@ def summarize(
     Args:
         graphs: The trace of every rank, from 0.
         groups: The process groups by name.
-        op_types: By rank and position, STAGE's attribute of that name.
         on_rank: Called with (ranks done, ranks in all) after every rank.
     """
     traffic = measure_traffic(graphs, groups, on_rank=on_rank)
@@ -189,8 +187,7 @@ def summarize(
     children: Counter[int] = Counter()
     ranks = []
     for rank in sorted(graphs):
-        types = op_types.get(rank, ()) if op_types else ()
-        ranks.append(_rank(graphs[rank], types, traffic, durations))
+        ranks.append(_rank(graphs[rank], traffic, durations))
         _count_edges(graphs[rank], parents, children)
     by_kind = {kind: sum(counts.values()) for kind, counts in durations.items()}
     return TraceSummary(
@@ -221,7 +218,6 @@ def summarize(
 
 def _rank(
     graph: TraceGraph,
-    op_types: Sequence[str],
     traffic: Traffic,
     durations: dict[NodeKind, Counter[int]],
 ) -> RankSummary:
@@ -239,8 +235,7 @@ def _rank(
         if node.kind in (NodeKind.COMPUTE, NodeKind.MEMORY):
             slots_ns[slot_name(node.stream)] += node.duration_ns
         if node.kind is NodeKind.COMPUTE:
-            op_type = op_types[node.position] if op_types else ""
-            computation[kernel_class(node.name, op_type)] += 1
+            computation[kernel_class(node.name)] += 1
         elif node.kind is NodeKind.COLLECTIVE:
             communication[str(node.op)] += 1
     messages = kinds[NodeKind.SEND] + kinds[NodeKind.RECEIVE]

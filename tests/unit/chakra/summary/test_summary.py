@@ -62,11 +62,6 @@ def test_nodes_and_times_are_counted_by_rank() -> None:
     assert got.without_duration == {"collective": 8, "send": 1}
 
 
-def test_what_stage_says_of_operations_counts() -> None:
-    got = summarize({0: graph(0)}, GROUPS, op_types={0: ["M"] + [""] * 4})
-    assert got.per_rank[0].computation["gemm"] == 1
-
-
 def test_communication_is_put_together_by_size_of_group() -> None:
     got = summarize({0: graph(0), 1: graph(1)}, GROUPS)
     rows = [
