@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from chakram.switch.faults import LinkFault
 from chakram.switch.marking import Marker
@@ -46,9 +46,11 @@ from tests.property.modelled_switches import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from chakram.switch.faults import FaultKind
     from chakram.switch.profiles import LinkEnd
-    from chakram.switch.settings import Balancing
+    from chakram.switch.settings import Balancing, WatchdogAction
 
+SOME_FAULTS: tuple[FaultKind, ...] = ("down", "loss", "degrade", "pause_storm")
 PACKET_NS = 800
 """Of 1,000 bytes at 10 Gbit/s."""
 
@@ -312,12 +314,14 @@ def averages_follow_the_queue() -> list[str]:
 def marks_are_where_they_are_said_to_be() -> list[str]:
     """At dequeue counts what is left behind, at enqueue what is found."""
     wrong: list[str] = []
-    for at, first, last in (("dequeue", 0, 6), ("enqueue", 5, 10)):
+    cases: list[tuple[Literal["dequeue", "enqueue"], int, int]]
+    cases = [("dequeue", 0, 6), ("enqueue", 5, 10)]
+    for at, first, last in cases:
         mark = WredSettings(
             kmin_bytes=3_500,
             kmax_bytes=3_500,
             probability=1.0,
-            at=at,  # type: ignore[arg-type]
+            at=at,
         )
         wires = star(2, partial(fifo, queue_bytes=[None] * 2, wred=[mark] * 2))
         wires.model.pause(0, 0, NEVER, 0)
@@ -474,13 +478,13 @@ def pauses_last_while_they_are_wanted() -> list[str]:
     return wrong + wires.check()
 
 
-def storms_are_cut(action: str) -> list[str]:
+def storms_are_cut(action: WatchdogAction) -> list[str]:
     """A watchdog acts after the detection time, on that queue, until the storm ends."""
     watchdog = WatchdogSettings(
         detection_ns=300_000,
         restoration_ns=200_000,
         poll_ns=100_000,
-        action=action,  # type: ignore[arg-type]
+        action=action,
     )
     fault = LinkFault(
         kind="pause_storm", port=0, at_ns=0, until_ns=2_000_000, classes=(3,)
@@ -523,11 +527,11 @@ def storms_are_cut(action: str) -> list[str]:
     return wrong + wires.check()
 
 
-def faults_hit_what_they_name(kind: str, seed: int) -> list[str]:
+def faults_hit_what_they_name(kind: FaultKind, seed: int) -> list[str]:
     """A fault changes what its link does, from begin to end, and nothing else."""
     begin_ns, end_ns = 40_000, 120_000
     fault = LinkFault(
-        kind=kind,  # type: ignore[arg-type]
+        kind=kind,
         port=1,
         at_ns=begin_ns,
         until_ns=end_ns,
@@ -656,7 +660,7 @@ LAWS: dict[str, Callable[[], list[str]]] = {
     "watchdog": lambda: storms_are_cut("drop"),
     "faults": lambda: [
         text
-        for kind in ("down", "loss", "degrade", "pause_storm")
+        for kind in SOME_FAULTS
         for text in faults_hit_what_they_name(kind, 1)
     ],
     "link down": links_that_go_down_drop_what_waits,

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from chakram.switch.faults import FaultKind
 from chakram.switch.packets import ECT, NOT_ECT
 from chakram.switch.port import NEVER
-from chakram.switch.settings import CLASSES, Balancing
+from chakram.switch.settings import CLASSES, Balancing, WatchdogAction
 from tests.property import switch_laws as laws
 from tests.property.modelled_switches import GBIT, flow_to, ring
 
@@ -149,7 +150,7 @@ def test_dynamic_limits_share_what_is_free(shift: int) -> None:
 
 
 @pytest.mark.parametrize("action", ["drop", "forward", "alert"])
-def test_storms_are_cut(action: str) -> None:
+def test_storms_are_cut(action: WatchdogAction) -> None:
     assert laws.storms_are_cut(action) == []
 
 
@@ -157,7 +158,7 @@ def test_storms_are_cut(action: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["down", "flap", "degrade", "loss", "corruption", "pause_storm"]
 )
-def test_a_fault_hits_what_it_names(kind: str, seed: int) -> None:
+def test_a_fault_hits_what_it_names(kind: FaultKind, seed: int) -> None:
     assert laws.faults_hit_what_they_name(kind, seed) == []
 
 

@@ -92,8 +92,9 @@ def _type(each: KnobField) -> Any:
 def _single_type(each: KnobField) -> Any:
     knob, declared = each.knob, each.declared
     choices = declared.bound(OneOf)
-    if knob.words is not None or choices is not None:
-        return Literal[tuple(knob.words or choices.choices)]  # type: ignore[union-attr]
+    words = knob.words or (choices and choices.choices)
+    if words:
+        return Literal[tuple(words)]
     if declared.kind is str:
         pattern, length = declared.bound(Matching), declared.bound(AtMost)
         if pattern is not None:

@@ -55,17 +55,17 @@ def largest_burst(path_mtu: int, family: str) -> int:
     return most_bytes // (path_mtu + _MIDDLE_HEADERS_BYTES)
 
 
-class Dscp(section_of(TransportPlan, "dscp")):  # type: ignore[misc]
+class Dscp(section_of(TransportPlan, "dscp")):  # type: ignore[misc] # a made class
     """DSCP of the packets."""
 
 
 class AdaptiveRetransmission(
-    section_of(TransportPlan, "adaptive_retransmission")  # type: ignore[misc]
+    section_of(TransportPlan, "adaptive_retransmission")  # type: ignore[misc] # a made class
 ):
     """Timeouts in ranges: the first from low to twice that, then twice as high, ..."""
 
 
-class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc]
+class QueuePairs(section_of(TransportPlan, "queue_pairs")):  # type: ignore[misc] # a made class
     """How messages are spread over queue pairs."""
 
     per: Literal["group_peer"] = "group_peer"
@@ -97,7 +97,7 @@ def _describe_aliases(schema: dict[str, Any]) -> None:
         }
 
 
-class Transport(section_of(TransportPlan)):  # type: ignore[misc]
+class Transport(section_of(TransportPlan)):  # type: ignore[misc] # a made class
     """Settings of every queue pair.
 
     ``qps_per_rankpair`` and ``rdma_message_size`` are other names for
@@ -169,7 +169,7 @@ class Transport(section_of(TransportPlan)):  # type: ignore[misc]
     the peer has taken them up; without it any number."""
 
 
-class PacketFaultSettings(section_of(PacketFault)):  # type: ignore[misc]
+class PacketFaultSettings(section_of(PacketFault)):  # type: ignore[misc] # a made class
     """Something that ports do to packets on purpose."""
 
     def fault(self) -> PacketFault:

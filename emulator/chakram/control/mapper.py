@@ -92,7 +92,7 @@ class Mapper(Generic[_T, _M]):
         known = message.DESCRIPTOR.fields_by_name
         names = [
             each.name
-            for each in fields(kind)  # type: ignore[arg-type]
+            for each in fields(kind)  # type: ignore[arg-type] # a dataclass
             if each.init and each.name not in without
         ]
         if differing := {*names} ^ {*known} - {*beyond}:
@@ -186,11 +186,8 @@ def _way(kind: Declared, field: _Field) -> _Way:
     each = kind.kind
     if get_origin(each) is tuple:
         return _way_of_row(get_args(each), GetMessageClass(field.message_type))
-    if is_dataclass(each):
-        nested: Mapper[Any, Any] = Mapper(
-            each,  # type: ignore[arg-type]
-            GetMessageClass(field.message_type),
-        )
+    if isinstance(each, type) and is_dataclass(each):
+        nested: Mapper[Any, Any] = Mapper(each, GetMessageClass(field.message_type))
         return nested.encode, nested.decode
     if isinstance(each, type) and issubclass(each, Enum):
         members = {

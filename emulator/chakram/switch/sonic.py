@@ -310,7 +310,7 @@ class _Reader:
         return WatchdogSettings(
             detection_ns=detection * _MS_NS,
             restoration_ns=restoration * _MS_NS,
-            action=action,  # type: ignore[arg-type]
+            action=action,  # type: ignore[arg-type] # one of the three
             poll_ns=poll * _MS_NS,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -55,9 +56,11 @@ def test_headroom_holds_what_is_under_way() -> None:
 
 
 @pytest.mark.parametrize("profile", [ns3, sonic])
-def test_a_buffer_without_room_is_refused(profile: object) -> None:
+def test_a_buffer_without_room_is_refused(
+    profile: Callable[..., SwitchSettings],
+) -> None:
     with pytest.raises(ValueError, match="has no room beside the headroom"):
-        profile([FAST] * 8, buffer_bytes=100_000)  # type: ignore[operator]
+        profile([FAST] * 8, buffer_bytes=100_000)
 
 
 def test_counters_have_the_names_of_sonic() -> None:
@@ -85,12 +88,12 @@ def test_counters_have_the_names_of_sonic() -> None:
     assert counters["SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES:3"] == 0
 
 
-def lossless(ends: list[LinkEnd]) -> SwitchSettings:
+def lossless(ends: Sequence[LinkEnd]) -> SwitchSettings:
     return sonic(ends, mtu=1100, buffer_bytes=120_000, classes=(3,))
 
 
 def test_a_ring_whose_traffic_goes_round_is_a_cycle_and_is_named() -> None:
-    wires, hops = ring(4, lossless)  # type: ignore[arg-type]
+    wires, hops = ring(4, lossless)
     named = buffer_cycle(wires.model, next_hops=hops, destinations=range(4, 8))
     assert sorted(named) == ["s0:next", "s1:next", "s2:next", "s3:next"]
     followers = [*named[1:], named[0]]
@@ -99,12 +102,12 @@ def test_a_ring_whose_traffic_goes_round_is_a_cycle_and_is_named() -> None:
 
 
 def test_a_line_has_no_cycle() -> None:
-    wires, hops = ring(4, lossless, clockwise=False)  # type: ignore[arg-type]
+    wires, hops = ring(4, lossless, clockwise=False)
     assert buffer_cycle(wires.model, next_hops=hops, destinations=range(4, 8)) == ()
 
 
 def test_a_deadlock_is_found_and_named() -> None:
-    wires, _ = ring(3, lossless)  # type: ignore[arg-type]
+    wires, _ = ring(3, lossless)
     flows = [flow_to(wires, host, (host + 2) % 3) for host in range(3)]
     assert deadlock(wires.model, 3) == ()
     for _ in range(400):
@@ -217,9 +220,11 @@ def test_shared_headroom_is_the_limit_of_all() -> None:
         ),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(make: object, text: str) -> None:
+def test_settings_that_make_no_sense_are_refused(
+    make: Callable[[], object], text: str
+) -> None:
     with pytest.raises(ValueError, match=text):
-        make()  # type: ignore[operator]
+        make()
 
 
 def test_peers_must_be_mutual() -> None:

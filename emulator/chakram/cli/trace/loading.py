@@ -237,15 +237,19 @@ def with_reading(*without: str) -> Callable[[Callable[..., None]], Callable[...,
                 parameters += options
             else:
                 parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        # typer reads parameters from the signature, their types from the annotations.
-        signature = inspect.Signature(parameters)
-        with_options.__signature__ = signature  # type: ignore[attr-defined]
-        with_options.__annotations__ = {
-            each.name: each.annotation for each in parameters
-        }
+        declare_parameters(with_options, parameters)
         return with_options
 
     return decorate
+
+
+def declare_parameters(
+    verb: Callable[..., None], parameters: list[inspect.Parameter]
+) -> None:
+    """Let typer see these parameters of a verb that takes whatever it is given."""
+    # It reads them from the signature, and their types from the annotations.
+    vars(verb)["__signature__"] = inspect.Signature(parameters)
+    verb.__annotations__ = {each.name: each.annotation for each in parameters}
 
 
 @contextmanager

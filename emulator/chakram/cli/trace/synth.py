@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from chakram.cli.examples import examples_text
 from chakram.cli.options import Json, print_json
-from chakram.cli.trace.loading import Force
+from chakram.cli.trace.loading import Force, declare_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,9 +99,7 @@ def _verb(kind: str, model: type[SynthTrace]) -> Callable[..., None]:
         _parameter("as_json", Json, False),
     ]
     parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)
-    # typer reads parameters from the signature and their types from the annotations.
-    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    verb.__annotations__ = {each.name: each.annotation for each in parameters}
+    declare_parameters(verb, parameters)
     return verb
 
 

@@ -14,7 +14,7 @@ from chakram.plan.plan import Plan
 from chakram.plan.transport import TransportPlan
 from chakram.predict.simulator.job import SimulationResult, simulate_plan
 from chakram.switch.ecmp import DrawnPaths
-from chakram.switch.profiles import Profile, Switching
+from chakram.switch.profiles import Profile, ProfileName, Switching
 from chakram.testing.plans import (
     collective,
     flow_rows,
@@ -129,9 +129,9 @@ def test_bursts_that_cross_as_one_are_dropped_as_one() -> None:
 
 
 @pytest.mark.parametrize("name", ["fifo", "ns3", "sonic"])
-def test_the_same_seed_gives_the_same_records(name: str) -> None:
+def test_the_same_seed_gives_the_same_records(name: ProfileName) -> None:
     plan, topology = incast(5, queue_bytes=128 << 10, timeout_ns=10**6)
-    profile = Profile(name=name, mtu=4300)  # type: ignore[arg-type]
+    profile = Profile(name=name, mtu=4300)
     first, second = (simulated(plan, topology, profile) for _ in range(2))
     assert first.records.flows == second.records.flows
     assert first.link_bytes == second.link_bytes
