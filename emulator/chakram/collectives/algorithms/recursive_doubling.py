@@ -82,12 +82,11 @@ class Fold:
         return range(begin + min(begin, self.folded), end + min(end, self.folded))
 
 
-class _Folded(BothWays):
+class _Folded(BothWays, Parted):
     """Exchanges among virtual positions, between folding and its way back."""
 
     __slots__ = ()
 
-    op: ClassVar[CollectiveOp]
     rounds: ClassVar[int] = 1
     """How often a position exchanges something with every partner."""
 
@@ -109,17 +108,45 @@ class _Folded(BothWays):
         last = fold.first + self.rounds * fold.doublings
         yield from _end(fold, position, result, last, sending=sending, back=True)
 
-    @abstractmethod
     def _folding(
         self, folding: int, nranks: int
     ) -> tuple[Iterable[int], Iterable[int]]:
         """Return the chunks that a position gives that folds, and those it gets."""
+        everything = range(self.nchunks(nranks))
+        if self.op == CollectiveOp.REDUCE_SCATTER:
+            return everything, (folding,)
+        if self.op == CollectiveOp.ALL_GATHER:
+            return (folding,), [chunk for chunk in everything if chunk != folding]
+        return everything, everything
 
     @abstractmethod
     def _exchanges(
         self, fold: Fold, virtual: int, *, sending: bool
     ) -> Iterator[tuple[int, Iterable[int], bool]]:
         """Yield virtual partner and chunks of each step, and if they are added up."""
+
+
+class _Shards(_Folded, OnePartPerRank):
+    """What positions have doubles in every step, or the sums that they make halve."""
+
+    __slots__ = ()
+
+    is_nearest_first: ClassVar[bool]
+
+    def _exchanges(
+        self, fold: Fold, virtual: int, *, sending: bool
+    ) -> Iterator[tuple[int, Iterable[int], bool]]:
+        gathers = self.op == CollectiveOp.ALL_GATHER
+        steps = range(fold.doublings)
+        for step in steps if self.is_nearest_first else reversed(steps):
+            partner = virtual ^ 1 << step
+            whose = virtual if sending == gathers else partner
+            yield partner, self._shards(fold, whose, step), not gathers
+
+    def _shards(self, fold: Fold, virtual: int, step: int) -> Iterable[int]:
+        """Return what *virtual* has in a step, or is to have the sums of after it."""
+        begin = virtual >> step << step
+        return fold.positions(begin, begin + (1 << step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +156,6 @@ class DoublingAllReduce(_Folded, WholeBuffer):
     name: str = "recursive_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_REDUCE
 
-    def _folding(
-        self, folding: int, nranks: int
-    ) -> tuple[Iterable[int], Iterable[int]]:
-        return (0,), (0,)
-
     def _exchanges(
         self, fold: Fold, virtual: int, *, sending: bool
     ) -> Iterator[tuple[int, Iterable[int], bool]]:
@@ -142,104 +164,57 @@ class DoublingAllReduce(_Folded, WholeBuffer):
 
 
 @dataclass(frozen=True, slots=True)
-class DoublingAllGather(_Folded, OnePartPerRank):
+class DoublingAllGather(_Shards):
     """What a position has doubles in every step."""
 
     name: str = "recursive_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
-
-    def _folding(
-        self, folding: int, nranks: int
-    ) -> tuple[Iterable[int], Iterable[int]]:
-        return (folding,), [chunk for chunk in range(nranks) if chunk != folding]
-
-    def _exchanges(
-        self, fold: Fold, virtual: int, *, sending: bool
-    ) -> Iterator[tuple[int, Iterable[int], bool]]:
-        for step in range(fold.doublings):
-            partner = virtual ^ 1 << step
-            begin = (virtual if sending else partner) >> step << step
-            yield partner, fold.positions(begin, begin + (1 << step)), False
+    is_nearest_first: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingReduceScatter(_Folded, OnePartPerRank):
+class HalvingReduceScatter(_Shards):
     """Partners part the range that both have sums of, the farthest partner first."""
 
     name: str = "recursive_halving"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
+    is_nearest_first: ClassVar[bool] = False
 
-    def _folding(
-        self, folding: int, nranks: int
-    ) -> tuple[Iterable[int], Iterable[int]]:
-        return range(nranks), (folding,)
 
-    def _exchanges(
-        self, fold: Fold, virtual: int, *, sending: bool
-    ) -> Iterator[tuple[int, Iterable[int], bool]]:
-        for step in reversed(range(fold.doublings)):
-            partner = virtual ^ 1 << step
-            begin = (partner if sending else virtual) >> step << step
-            yield partner, fold.positions(begin, begin + (1 << step)), True
+class _Alike(_Shards):
+    """The shards of those whose virtual positions have the same low bits."""
+
+    __slots__ = ()
+
+    def _shards(self, fold: Fold, virtual: int, step: int) -> Iterable[int]:
+        bits = 2 << step
+        return [
+            position
+            for other in range(virtual % bits, 1 << fold.doublings, bits)
+            for position in fold.positions(other, other + 1)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingDoublingReduceScatter(_Folded, OnePartPerRank):
+class HalvingDoublingReduceScatter(_Alike):
     """As by halving, the nearest partner first: the first half of the all_reduce."""
 
     name: str = "halving_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.REDUCE_SCATTER
-
-    def _folding(
-        self, folding: int, nranks: int
-    ) -> tuple[Iterable[int], Iterable[int]]:
-        return range(nranks), (folding,)
-
-    def _exchanges(
-        self, fold: Fold, virtual: int, *, sending: bool
-    ) -> Iterator[tuple[int, Iterable[int], bool]]:
-        for step in range(fold.doublings):
-            partner = virtual ^ 1 << step
-            keeps = partner if sending else virtual
-            yield partner, _alike(fold, keeps, step + 1), True
+    is_nearest_first: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingDoublingAllGather(_Folded, OnePartPerRank):
+class HalvingDoublingAllGather(_Alike):
     """As by doubling, the farthest partner first: the second half of the all_reduce."""
 
     name: str = "halving_doubling"
     op: ClassVar[CollectiveOp] = CollectiveOp.ALL_GATHER
-
-    def _folding(
-        self, folding: int, nranks: int
-    ) -> tuple[Iterable[int], Iterable[int]]:
-        return (folding,), [chunk for chunk in range(nranks) if chunk != folding]
-
-    def _exchanges(
-        self, fold: Fold, virtual: int, *, sending: bool
-    ) -> Iterator[tuple[int, Iterable[int], bool]]:
-        for step in reversed(range(fold.doublings)):
-            partner = virtual ^ 1 << step
-            yield (
-                partner,
-                _alike(fold, virtual if sending else partner, step + 1),
-                False,
-            )
-
-
-def _alike(fold: Fold, virtual: int, bits: int) -> list[int]:
-    """Return the positions whose virtual ones have the same low *bits*."""
-    step = 1 << bits
-    return [
-        position
-        for other in range(virtual % step, 1 << fold.doublings, step)
-        for position in fold.positions(other, other + 1)
-    ]
+    is_nearest_first: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
-class HalvingDoublingAllReduce(_Folded, Parted):
+class HalvingDoublingAllReduce(_Folded):
     """A reduce_scatter by halving, the nearest partner first, and the way back.
 
     So the largest messages go to neighbours.  There are P chunks.
@@ -252,12 +227,6 @@ class HalvingDoublingAllReduce(_Folded, Parted):
     def nchunks(self, nranks: int) -> int:
         """Return the power of two that is not above the number of ranks."""
         return 1 << Fold(nranks).doublings
-
-    def _folding(
-        self, folding: int, nranks: int
-    ) -> tuple[Iterable[int], Iterable[int]]:
-        everything = range(self.nchunks(nranks))
-        return everything, everything
 
     def _exchanges(
         self, fold: Fold, virtual: int, *, sending: bool
