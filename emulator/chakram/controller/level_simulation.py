@@ -9,13 +9,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.controller.interrupts import interrupting_signals
-from chakram.controller.outcome import RunOutcome
-from chakram.controller.planning import ports_needed
 from chakram.controller.request import new_run_id
-from chakram.errors import ChakramError, ConfigError, RunInterrupted
-from chakram.observe.manifest import COMPLETE, FAILED
-from chakram.observe.run_results import open_run
+from chakram.controller.simulated import ended, simulated_topology, simulating
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.predict.levels.cost_models import (
     ASTRA_SIM_AWARE,
@@ -28,7 +23,6 @@ from chakram.predict.levels.messages import MessageLevel
 from chakram.predict.levels.network import network_of
 from chakram.predict.levels.run import LevelRun, LocalPlace
 from chakram.predict.levels.times import LevelTimes, WireTimes
-from chakram.results.run_records import LinkRecord
 from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
@@ -36,6 +30,7 @@ if TYPE_CHECKING:
 
     from chakram.config.experiment import Experiment
     from chakram.controller.job_loading import LoadedJob
+    from chakram.controller.outcome import RunOutcome
     from chakram.controller.request import RunRequest
     from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
@@ -56,13 +51,7 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     """
     experiment, progress = request.experiment, request.progress
     jobs = request.jobs()
-    topology = experiment.fabric.to_topology(ports_needed(jobs))
-    if topology is None:
-        raise ConfigError(
-            "fabric.topology",
-            "is not given, so there is nothing to simulate",
-            "describe the fabric under test: topology and links",
-        )
+    topology = simulated_topology(experiment, jobs)
     started = datetime.now(UTC)
     run_id = new_run_id(started)
     ports = experiment.fabric.simulated_ports(topology)
@@ -82,30 +71,13 @@ def simulate_at_level(request: RunRequest) -> RunOutcome:
     directory.begin(plan)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
-    try:
-        with interrupting_signals():
-            progress.iterations(0, total)
-            result = run.run(
-                report=lambda done: progress.iterations(done, total),
-                flush=directory.add,
-            )
-    except ChakramError as error:
-        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
-        raise
-    except KeyboardInterrupt as interrupt:
-        stopped = RunInterrupted("simulation", f"interrupted by {interrupt}")
-        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
-        raise stopped from None
-    directory.finish(
-        COMPLETE,
-        ended=datetime.now(UTC),
-        links=_links(topology, result.link_bytes),
-    )
-    return RunOutcome(
-        directory=directory.path,
-        summary=open_run(directory.path).summary(),
-        error=None,
-    )
+    with simulating(directory):
+        progress.iterations(0, total)
+        result = run.run(
+            report=lambda done: progress.iterations(done, total),
+            flush=directory.add,
+        )
+    return ended(directory, topology, result.link_bytes)
 
 
 def _level_run(
@@ -208,19 +180,3 @@ def _banners(experiment: Experiment, topology: Topology) -> list[str]:
     if experiment.faults.drop or experiment.faults.packets:
         banners.append("faults are of packets: none is simulated at this level")
     return banners
-
-
-def _links(topology: Topology, link_bytes: Sequence[int]) -> list[LinkRecord]:
-    """Return what went through both directions of every link."""
-    uplinks = {link.name for link in topology.uplinks()}
-    return [
-        LinkRecord(
-            link=link.name,
-            kind="uplink" if link.name in uplinks else "host",
-            direction=direction,
-            bytes_before=0,
-            bytes_after=link_bytes[2 * number + side],
-        )
-        for number, link in enumerate(topology.links)
-        for side, direction in enumerate(("up", "down"))
-    ]

@@ -6,9 +6,6 @@ import random
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from chakram.controller.interrupts import interrupting_signals
-from chakram.controller.outcome import RunOutcome
-from chakram.controller.planning import ports_needed
 from chakram.controller.predictions import alone_times, bounds, fair_times, flow_bound
 from chakram.controller.reporting import (
     faults_disturbed,
@@ -16,20 +13,15 @@ from chakram.controller.reporting import (
     simulated_banners,
 )
 from chakram.controller.request import new_run_id
-from chakram.errors import ChakramError, ConfigError, RunInterrupted
-from chakram.observe.manifest import COMPLETE, FAILED
+from chakram.controller.simulated import ended, simulated_topology, simulating
 from chakram.observe.message_columns import MessageColumns
-from chakram.observe.run_results import open_run
 from chakram.predict.routing import Ways
 from chakram.predict.simulator.job import simulate_plan
-from chakram.results.run_records import LinkRecord
 from chakram.results.summary import SIMULATE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from chakram.controller.outcome import RunOutcome
     from chakram.controller.request import RunRequest
-    from chakram.fabric.topology import Topology
 
 __all__ = ["simulate_experiment"]
 
@@ -43,13 +35,7 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     """
     experiment, progress = request.experiment, request.progress
     jobs = request.jobs()
-    topology = experiment.fabric.to_topology(ports_needed(jobs))
-    if topology is None:
-        raise ConfigError(
-            "fabric.topology",
-            "is not given, so there is nothing to simulate",
-            "describe the fabric under test: topology and links",
-        )
+    topology = simulated_topology(experiment, jobs)
     started = datetime.now(UTC)
     run_id = new_run_id(started)
     plan = request.plan(jobs, experiment.fabric.simulated_ports(topology), run_id)
@@ -58,32 +44,29 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
     switching = experiment.fabric.switching(experiment.seed)
     total = max(plan.iterations_of().values())
     progress.phase("simulating")
-    try:
-        with interrupting_signals():
-            lower_bounds, ceilings = bounds(plan, topology)
-            bound_of_flow = flow_bound(plan, topology)
-            fair = fair_times(plan, topology)
-            by_itself = alone_times(plan, topology, experiment.seed, switching)
-            progress.iterations(0, total)
-            result = simulate_plan(
-                plan,
-                topology,
-                rng=random.Random(experiment.seed),
-                switching=switching,
-                report=lambda done: progress.iterations(done, total),
-            )
-    except ChakramError as error:
-        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(error))
-        raise
-    except KeyboardInterrupt as interrupt:
-        stopped = RunInterrupted("simulation", f"interrupted by {interrupt}")
-        directory.finish(FAILED, ended=datetime.now(UTC), reason=str(stopped))
-        raise stopped from None
+    with simulating(directory):
+        lower_bounds, ceilings = bounds(plan, topology)
+        bound_of_flow = flow_bound(plan, topology)
+        fair = fair_times(plan, topology)
+        by_itself = alone_times(plan, topology, experiment.seed, switching)
+        progress.iterations(0, total)
+        result = simulate_plan(
+            plan,
+            topology,
+            rng=random.Random(experiment.seed),
+            switching=switching,
+            report=lambda done: progress.iterations(done, total),
+        )
     directory.add(result.records)
     injected = {name: count for name, count in result.injected.items() if count}
-    directory.finish(
-        COMPLETE,
-        ended=datetime.now(UTC),
+    return ended(
+        directory,
+        topology,
+        [
+            result.link_bytes[str(end)]
+            for link in topology.links
+            for end in (link.a, link.b)
+        ],
         injected=injected,
         packet_faults=faults_disturbed(result.disturbed, experiment.faults),
         banners=(
@@ -94,27 +77,9 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
                 injected, result.disturbed, experiment.faults, alone=request.alone
             ),
         ),
-        links=_links(topology, result.link_bytes),
         bound=lower_bounds,
         alone=by_itself.times_ns,
         ceiling=ceilings,
         flow_bound=bound_of_flow,
         messages=MessageColumns(fair, Ways(plan, topology, switching.ecmp)),
     )
-    summary = open_run(directory.path).summary()
-    return RunOutcome(directory=directory.path, summary=summary, error=None)
-
-
-def _links(topology: Topology, link_bytes: Mapping[str, int]) -> list[LinkRecord]:
-    uplinks = {link.name for link in topology.uplinks()}
-    return [
-        LinkRecord(
-            link=link.name,
-            kind="uplink" if link.name in uplinks else "host",
-            direction=direction,
-            bytes_before=0,
-            bytes_after=link_bytes[str(end)],
-        )
-        for link in topology.links
-        for direction, end in (("up", link.a), ("down", link.b))
-    ]
