@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from enum import StrEnum
 from typing import Any
 
 from chakram.chakra.et_messages import Metadata, NodeType, encode_metadata, encode_node
 from chakram.chakra.read.decode import RankTrace
 from chakram.chakra.read.framing import frame
-from chakram.chakra.read.options import ReadOptions, WarningKind
+from chakram.chakra.read.options import ReadOptions
 from chakram.chakra.read.reader import read_stream
 
 
@@ -55,7 +56,7 @@ def read(
     ).trace
 
 
-def kinds(*records: bytes, **options: Any) -> list[WarningKind]:
+def kinds(*records: bytes, **options: Any) -> list[StrEnum]:
     """Return what the records of a file are warned about."""
     return [w.kind for w in read(*records, **options).warnings]
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 from chakram.chakra.lint.rules import RULES
 from chakram.chakra.lint.traffic_warnings import check_traffic
-from chakram.chakra.lint.warnings import LintWarning, LintWarningKind, check_computation
+from chakram.chakra.lint.warnings import LintWarningKind, check_computation
 from chakram.chakra.read.options import WarningKind, counted_name
 from chakram.chakra.read.producers import ONE_RANK_PER_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chakram.chakra.remark import Remark
     from chakram.chakra.sets.trace_set import TraceSet
 
 __all__ = ["KINDS_TOLD", "misleading", "warnings_of"]
@@ -25,7 +26,7 @@ KINDS_TOLD: Final = 3
 """Kinds of warnings that have a sentence of their own; further ones share one."""
 
 
-def warnings_of(traces: TraceSet) -> list[LintWarning]:
+def warnings_of(traces: TraceSet) -> list[Remark]:
     """Return all warnings about a set that can be replayed.
 
     The bodies of custom collectives are no workloads: there is nothing to mislead.
@@ -39,7 +40,7 @@ def warnings_of(traces: TraceSet) -> list[LintWarning]:
     ]
 
 
-def misleading(warnings: Sequence[LintWarning]) -> tuple[str, ...]:
+def misleading(warnings: Sequence[Remark]) -> tuple[str, ...]:
     """Return what misleads in at most ``KINDS_TOLD + 1`` sentences.
 
     Every kind has one: its first warning, what to do or not to do, and how many there
@@ -61,7 +62,7 @@ def misleading(warnings: Sequence[LintWarning]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _counted(kind: LintWarningKind, alike: Sequence[LintWarning]) -> str:
+def _counted(kind: LintWarningKind, alike: Sequence[Remark]) -> str:
     return counted_name(
         kind,
         count=sum(warning.count for warning in alike),

@@ -8,10 +8,10 @@ and by ``chakram.program.ordering``, which shows the first deadlock.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from chakram.chakra.remark import Remark, remark_at
 from chakram.collectives.groups import WORLD
 from chakram.errors import MatchingError, TraceError
 from chakram.program.matching import check_matching
@@ -46,28 +46,11 @@ class ProblemKind(StrEnum):
     LOST_COMMUNICATION = "lost-communication"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One fault: where, what was found, what to do.
-
-    ``rank`` is None for a fault that belongs to no single rank.
-    """
-
-    kind: ProblemKind
-    rank: int | None
-    where: str
-    found: str
-    hint: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.found} ({self.hint})"
-
-
 def check_trace_set(
     graphs: Mapping[int, TraceGraph],
     groups: Mapping[str, ProcessGroup],
     least_ranks: Mapping[int, int] | None = None,
-) -> list[Problem]:
+) -> list[Remark]:
     """Return the faults of the set, of ranks by rank and position, then of groups.
 
     Of a kind the first ``PROBLEMS_KEPT`` are told, the rest is counted.
@@ -78,7 +61,7 @@ def check_trace_set(
         least_ranks: See ``TraceSet``.
     """
     problems = list(_missing_ranks(graphs, least_ranks or {}))
-    counts: Counter[ProblemKind] = Counter()
+    counts: Counter[StrEnum] = Counter()
     used: set[str] = set()
     for rank in sorted(graphs):
         graph = graphs[rank]
@@ -113,7 +96,7 @@ def check_trace_set(
 
 def check_across_ranks(
     graphs: Mapping[int, TraceGraph], groups: Mapping[str, ProcessGroup]
-) -> tuple[list[Problem], tuple[str, ...]]:
+) -> tuple[list[Remark], tuple[str, ...]]:
     """Return what ranks disagree about, and what is odd about their agreement.
 
     The traces must have passed ``check_trace_set``.
@@ -134,22 +117,22 @@ def check_across_ranks(
     return [], (*matching.warnings, *ordering.warnings)
 
 
-def _not_told(kind: ProblemKind, count: int) -> Problem:
-    return Problem(
-        kind=kind,
-        rank=None,
-        where="and more",
-        found=f"{count} more of this kind are not told one by one",
+def _not_told(kind: StrEnum, count: int) -> Remark:
+    return Remark(
+        kind,
+        None,
+        "and more",
+        f"{count} more of this kind are not told one by one",
         hint="they are like those above",
     )
 
 
-def _across_ranks(kind: ProblemKind, error: MatchingError) -> Problem:
-    return Problem(
-        kind=kind,
-        rank=None,
-        where=error.where,
-        found=error.found,
+def _across_ranks(kind: ProblemKind, error: MatchingError) -> Remark:
+    return Remark(
+        kind,
+        None,
+        error.where,
+        error.found,
         hint=error.hint or "do the traces come from one run?",
     )
 
@@ -173,15 +156,15 @@ def require_replayable(
 
 def _missing_ranks(
     graphs: Mapping[int, TraceGraph], least_ranks: Mapping[int, int]
-) -> Iterator[Problem]:
+) -> Iterator[Remark]:
     """Yield the problem that the job had more ranks than the set has files."""
     rank = max(least_ranks, key=lambda each: (least_ranks[each], -each), default=None)
     if rank is not None and least_ranks[rank] > len(graphs):
-        yield Problem(
-            kind=ProblemKind.MISSING_RANKS,
-            rank=rank,
-            where=graphs[rank].source,
-            found=f"states that the job had {least_ranks[rank]} ranks; the set has "
+        yield Remark(
+            ProblemKind.MISSING_RANKS,
+            rank,
+            graphs[rank].source,
+            f"states that the job had {least_ranks[rank]} ranks; the set has "
             f"files of {len(graphs)}",
             hint="give the files of all ranks; `replicate` makes a job of one rank's "
             "trace",
@@ -192,7 +175,7 @@ def _is_member(rank: int, group: ProcessGroup | None) -> bool:
     return group is not None and rank in group.ranks
 
 
-def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[Problem]:
+def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
     """Yield a problem of a set without communication in which PyTorch did some.
 
     chakra_converter makes communication of the kernels of a GPU only; a run with gloo
@@ -202,11 +185,11 @@ def _lost_communication(graphs: Mapping[int, TraceGraph]) -> Iterator[Problem]:
         graph = graphs[rank]
         for position in range(len(graph)):
             if graph.node(position).name.startswith("c10d::"):
-                yield Problem(
-                    kind=ProblemKind.LOST_COMMUNICATION,
-                    rank=rank,
-                    where=graph.locate(position),
-                    found="is communication on a CPU, of which the converter made no "
+                yield Remark(
+                    ProblemKind.LOST_COMMUNICATION,
+                    rank,
+                    graph.locate(position),
+                    "is communication on a CPU, of which the converter made no "
                     "communication node; no other node of the set communicates either",
                     hint="replay the host traces (JSON) that it was made from",
                 )
@@ -218,15 +201,9 @@ def _node_problems(
     node: TraceNode,
     groups: Mapping[str, ProcessGroup],
     nranks: int,
-) -> Iterator[Problem]:
-    def problem(kind: ProblemKind, found: str, hint: str) -> Problem:
-        return Problem(
-            kind=kind,
-            rank=graph.rank,
-            where=graph.locate(node.position),
-            found=found,
-            hint=hint,
-        )
+) -> Iterator[Remark]:
+    def problem(kind: ProblemKind, found: str, hint: str) -> Remark:
+        return remark_at(kind, graph, node.position, found, hint=hint)
 
     name = node.group or WORLD
     group = groups.get(name)
@@ -277,29 +254,29 @@ def _node_problems(
         )
 
 
-def _cycle(graph: TraceGraph) -> Iterator[Problem]:
+def _cycle(graph: TraceGraph) -> Iterator[Remark]:
     try:
         graph.topological_order()
     except TraceError as error:
-        yield Problem(
-            kind=ProblemKind.CYCLE,
-            rank=graph.rank,
-            where=error.where,
-            found=error.found,
+        yield Remark(
+            ProblemKind.CYCLE,
+            graph.rank,
+            error.where,
+            error.found,
             hint=error.hint or "",
         )
 
 
 def _group_problems(
     groups: Mapping[str, ProcessGroup], used: set[str], nranks: int
-) -> Iterator[Problem]:
+) -> Iterator[Remark]:
     for name in sorted(used & groups.keys()):
         beyond = [rank for rank in groups[name].ranks if rank >= nranks]
         if beyond:
-            yield Problem(
-                kind=ProblemKind.RANK_OUT_OF_RANGE,
-                rank=None,
-                where=f"process group {name!r}",
-                found=f"has rank {beyond[0]}; the set has {nranks} ranks",
+            yield Remark(
+                ProblemKind.RANK_OUT_OF_RANGE,
+                None,
+                f"process group {name!r}",
+                f"has rank {beyond[0]}; the set has {nranks} ranks",
                 hint="are all files of the set there?",
             )

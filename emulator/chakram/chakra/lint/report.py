@@ -31,7 +31,7 @@ from chakram.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from chakram.chakra.read.options import TraceWarning
+    from chakram.chakra.remark import Remark
     from chakram.chakra.sets.trace_set import TraceSet
 
 __all__ = ["ERROR_RULES", "NOTE_RULE", "Finding", "LintReport", "lint_trace_set"]
@@ -142,7 +142,7 @@ def lint_trace_set(
 
 
 def _findings(traces: TraceSet, missing: Severity) -> list[Finding]:
-    findings = [_of_warning(warning, missing) for warning in traces.warnings]
+    findings = [_of_reading(warning, missing) for warning in traces.warnings]
     problems = check_trace_set(traces.graphs, traces.groups, traces.least_ranks)
     notes: tuple[str, ...] = ()
     if not problems:
@@ -150,48 +150,33 @@ def _findings(traces: TraceSet, missing: Severity) -> list[Finding]:
     for note in notes:
         where, _, found = note.partition(": ")
         findings.append(_finding(NOTE_RULE, where, found))
-    findings += [
-        _finding(
-            problem.kind,
-            problem.where,
-            problem.found,
-            rank=problem.rank,
-            remedy=problem.hint,
-        )
-        for problem in problems
-    ]
+    findings += map(_of_remark, problems)
     if any(each.severity is Severity.PROBLEM for each in findings):
         # What cannot be replayed cannot mislead.
         return findings
-    findings += [
-        _finding(
-            warning.kind,
-            warning.where,
-            warning.found,
-            rank=warning.rank,
-            count=warning.count,
-        )
-        for warning in warnings_of(traces)
-    ]
-    return findings
+    return [*findings, *map(_of_remark, warnings_of(traces))]
 
 
-def _of_warning(warning: TraceWarning, missing: Severity) -> Finding:
+def _of_reading(warning: Remark, missing: Severity) -> Finding:
     severity = Severity.WARNING
     if warning.kind in CORRECTIONS:
         severity = Severity.CORRECTION
     elif warning.kind is WarningKind.MISSING_DATA_DEPENDENCY:
         severity = missing
-    found = warning.found
     if severity is Severity.PROBLEM:
-        found = found.removesuffix("; dropped")
+        warning = replace(warning, found=warning.found.removesuffix("; dropped"))
+    return _of_remark(warning, severity)
+
+
+def _of_remark(remark: Remark, severity: Severity | None = None) -> Finding:
     return _finding(
-        warning.kind,
-        warning.where,
-        found,
-        rank=warning.rank,
+        remark.kind,
+        remark.where,
+        remark.found,
+        rank=remark.rank,
+        remedy=remark.hint,
         severity=severity,
-        count=warning.count,
+        count=remark.count,
     )
 
 

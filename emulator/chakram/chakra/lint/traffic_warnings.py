@@ -8,7 +8,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from chakram.chakra.lint.warnings import LintWarning, LintWarningKind
+from chakram.chakra.lint.warnings import LintWarningKind
+from chakram.chakra.remark import Remark, remark_at
 from chakram.collectives.groups import WORLD, ranks_text
 from chakram.collectives.ops import ROOTED, CollectiveOp, nccl_size_bytes
 from chakram.trace.node import NodeKind
@@ -45,7 +46,7 @@ def check_traffic(
     groups: Mapping[str, ProcessGroup],
     *,
     recorded: bool,
-) -> list[LintWarning]:
+) -> list[Remark]:
     """Return what is doubtful about communication.
 
     Args:
@@ -54,7 +55,7 @@ def check_traffic(
         recorded: Whether their producer writes one file per rank of a job.
     """
     found = _Traffic(graphs, groups)
-    warnings: list[LintWarning] = []
+    warnings: list[Remark] = []
     for graph in graphs.values():
         warnings += found.rank(graph)
     return [*warnings, *found.groups(), *found.whole(recorded=recorded)]
@@ -76,7 +77,7 @@ class _Traffic:
         self._most_rootless: dict[str, int] = {}
         self._nodes = 0
 
-    def rank(self, graph: TraceGraph) -> Iterator[LintWarning]:
+    def rank(self, graph: TraceGraph) -> Iterator[Remark]:
         """Yield the warnings about one rank."""
         large: list[int] = []
         empty: list[int] = []
@@ -109,24 +110,24 @@ class _Traffic:
         if large:
             yield self._large(graph, large)
         elif total_bytes >= DAY_BYTES:
-            yield LintWarning(
-                kind=LintWarningKind.IMPLAUSIBLE_SIZE,
-                rank=graph.rank,
-                where=f"rank {graph.rank}",
-                found=f"its communication adds up to {about_size(total_bytes)} in one "
+            yield Remark(
+                LintWarningKind.IMPLAUSIBLE_SIZE,
+                graph.rank,
+                f"rank {graph.rank}",
+                f"its communication adds up to {about_size(total_bytes)} in one "
                 "iteration, for which a port of 400 Gbit/s takes more than a day",
             )
         if empty:
-            yield LintWarning(
-                kind=LintWarningKind.EMPTY_COLLECTIVE,
-                rank=graph.rank,
-                where=graph.locate(empty[0]),
-                found=f"is {graph.op(empty[0])} of 0 bytes: it moves nothing",
-                count=len(empty),
+            yield remark_at(
+                LintWarningKind.EMPTY_COLLECTIVE,
+                graph,
+                empty[0],
+                f"is {graph.op(empty[0])} of 0 bytes: it moves nothing",
+                len(empty),
             )
         yield from _ambiguous(graph, messages)
 
-    def groups(self) -> Iterator[LintWarning]:
+    def groups(self) -> Iterator[Remark]:
         """Yield the warnings about process groups that are used."""
         for name in sorted(self._used):
             group = self._groups.get(name)
@@ -134,47 +135,47 @@ class _Traffic:
                 continue
             graph, position = self._used[name]
             if group.ranks != tuple(sorted(group.ranks)):
-                yield LintWarning(
-                    kind=LintWarningKind.UNSORTED_GROUP,
-                    rank=None,
-                    where=f"process group {name!r}",
-                    found=f"has its ranks as {', '.join(map(str, group.ranks[:8]))}"
+                yield Remark(
+                    LintWarningKind.UNSORTED_GROUP,
+                    None,
+                    f"process group {name!r}",
+                    f"has its ranks as {', '.join(map(str, group.ranks[:8]))}"
                     f"{', ...' if len(group.ranks) > 8 else ''}: that is the order of "
                     "its rings and the count of its roots",
                 )
             if len(group.ranks) == 1 and len(self._graphs) > 1:
-                yield LintWarning(
-                    kind=LintWarningKind.LONE_RANK,
-                    rank=None,
-                    where=f"process group {name!r}",
-                    found="has one rank only, so its collectives send nothing, the "
+                yield Remark(
+                    LintWarningKind.LONE_RANK,
+                    None,
+                    f"process group {name!r}",
+                    "has one rank only, so its collectives send nothing, the "
                     f"first being {graph.locate(position)}",
                 )
             if self._most_rootless.get(name, 0) > 1:
                 graph, position = self._rootless[name]
-                yield LintWarning(
-                    kind=LintWarningKind.ROOTLESS,
-                    rank=None,
-                    where=f"process group {name!r}",
-                    found=f"{self._most_rootless[name]} of its collectives state no "
+                yield Remark(
+                    LintWarningKind.ROOTLESS,
+                    None,
+                    f"process group {name!r}",
+                    f"{self._most_rootless[name]} of its collectives state no "
                     f"root, so rank {group.ranks[0]} is that of all, the first being "
                     f"{graph.locate(position)}",
-                    count=self._most_rootless[name],
+                    self._most_rootless[name],
                 )
 
-    def whole(self, *, recorded: bool) -> Iterator[LintWarning]:
+    def whole(self, *, recorded: bool) -> Iterator[Remark]:
         """Yield the warnings about the set."""
         if not self._used:
             return
         graph, position = next(iter(self._used.values()))
         if len(self._graphs) == 1 and recorded:
-            yield LintWarning(
-                kind=LintWarningKind.LONE_RANK,
-                rank=graph.rank,
-                where=graph.locate(position),
-                found="communicates in a set of one rank, as do "
+            yield remark_at(
+                LintWarningKind.LONE_RANK,
+                graph,
+                position,
+                "communicates in a set of one rank, as do "
                 f"{self._nodes} nodes in all: nothing is sent",
-                count=self._nodes,
+                self._nodes,
             )
         if self._used.keys() == {WORLD} and len(self._graphs) > 1:
             yield from _lost_groups(next(iter(self._graphs.values())))
@@ -190,11 +191,11 @@ class _Traffic:
                 for name in sorted(parts)[:_SHOWN]
             )
             more = len(parts) - _SHOWN
-            yield LintWarning(
-                kind=LintWarningKind.UNUSED_GROUPS,
-                rank=None,
-                where="process groups",
-                found=f"{shown}{f' and {more} more' if more > 0 else ''} are defined, "
+            yield Remark(
+                LintWarningKind.UNUSED_GROUPS,
+                None,
+                "process groups",
+                f"{shown}{f' and {more} more' if more > 0 else ''} are defined, "
                 "but every collective is one of all ranks, the first being "
                 f"{graph.locate(position)}",
             )
@@ -209,21 +210,20 @@ class _Traffic:
         # Where all-to-alls are uneven, one rank may have nothing to send.
         return not (self._uneven and op.startswith(CollectiveOp.ALL_TO_ALL))
 
-    def _large(self, graph: TraceGraph, large: Sequence[int]) -> LintWarning:
+    def _large(self, graph: TraceGraph, large: Sequence[int]) -> Remark:
         position = large[0]
         what = graph.op(position) or "a message"
         size = about_size(graph.comm_bytes(position))
-        return LintWarning(
-            kind=LintWarningKind.IMPLAUSIBLE_SIZE,
-            rank=graph.rank,
-            where=graph.locate(position),
-            found=f"is {what} of {size}: no GPU has room for such a buffer beside a "
-            "model",
-            count=len(large),
+        return remark_at(
+            LintWarningKind.IMPLAUSIBLE_SIZE,
+            graph,
+            position,
+            f"is {what} of {size}: no GPU has room for such a buffer beside a model",
+            len(large),
         )
 
 
-def _lost_groups(graph: TraceGraph) -> Iterator[LintWarning]:
+def _lost_groups(graph: TraceGraph) -> Iterator[Remark]:
     """Yield a warning where layers are model and data parallel at once, in one group.
 
     Such a layer has a collective forward, one for the gradient of its input and one for
@@ -240,20 +240,20 @@ def _lost_groups(graph: TraceGraph) -> Iterator[LintWarning]:
     layers = [layer for layer, count in of_input.items() if others[layer] >= 2 * count]
     if layers:
         position = min(first[layer] for layer in layers)
-        yield LintWarning(
-            kind=LintWarningKind.LOST_GROUPS,
-            rank=None,
-            where=graph.locate(position),
-            found=f"is of a layer, as are those of {len(layers)} in all, that is model "
+        yield Remark(
+            LintWarningKind.LOST_GROUPS,
+            None,
+            graph.locate(position),
+            f"is of a layer, as are those of {len(layers)} in all, that is model "
             "and data parallel at once, yet all its collectives are of all ranks",
-            count=len(layers),
+            len(layers),
         )
 
 
 def _ambiguous(
     graph: TraceGraph,
     messages: Mapping[tuple[NodeKind, int | None, int], Sequence[int]],
-) -> Iterator[LintWarning]:
+) -> Iterator[Remark]:
     """Yield a warning where ids alone tell unequal messages apart."""
     unequal = {
         key: positions
@@ -279,14 +279,14 @@ def _ambiguous(
         return
     kind, peer, tag, before, after = first
     sends = kind is NodeKind.SEND
-    yield LintWarning(
-        kind=LintWarningKind.AMBIGUOUS_MESSAGES,
-        rank=graph.rank,
-        where=graph.locate(after),
-        found=f"{'goes to' if sends else 'comes from'} rank {peer} with tag {tag} as "
+    yield remark_at(
+        LintWarningKind.AMBIGUOUS_MESSAGES,
+        graph,
+        after,
+        f"{'goes to' if sends else 'comes from'} rank {peer} with tag {tag} as "
         f"does node {graph.node_id(before)}, and neither waits for the other: ids "
         "alone say which is which, and the sizes of such messages differ",
-        count=count,
+        count,
     )
 
 

@@ -7,11 +7,11 @@ held to real traces: a healthy one gives none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from chakram.chakra.remark import Remark, remark_at
 from chakram.collectives.ops import CollectiveOp
 from chakram.trace.node import NodeKind
 from chakram.units import format_time
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chakram.trace.graph import TraceGraph
 
-__all__ = ["LintWarning", "LintWarningKind", "check_computation"]
+__all__ = ["LintWarningKind", "check_computation"]
 
 _LEAST_EQUAL = 16
 """So many computations of one rank do not all take the same time by chance."""
@@ -50,21 +50,7 @@ class LintWarningKind(StrEnum):
     UNSORTED_GROUP = "unsorted-group"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LintWarning:
-    """One warning: where, what was found, how often; what to do stands in its rule.
-
-    ``rank`` is None for a warning that belongs to no single one.
-    """
-
-    kind: LintWarningKind
-    rank: int | None
-    where: str
-    found: str
-    count: int = 1
-
-
-def check_computation(graphs: Mapping[int, TraceGraph]) -> list[LintWarning]:
+def check_computation(graphs: Mapping[int, TraceGraph]) -> list[Remark]:
     """Return what is doubtful about times, and about what waits for what.
 
     Args:
@@ -77,7 +63,7 @@ def check_computation(graphs: Mapping[int, TraceGraph]) -> list[LintWarning]:
     ]
 
 
-def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[LintWarning]:
+def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
     """Yield a warning where no computation of any rank waits for a collective.
 
     A step of pure data parallelism ends with the sums of its gradients, for which
@@ -101,13 +87,13 @@ def _nothing_waits(graphs: Mapping[int, TraceGraph]) -> Iterator[LintWarning]:
     if first is None or only_gradients or any(map(_waits, graphs.values())):
         return
     graph, position = first
-    yield LintWarning(
-        kind=LintWarningKind.NOTHING_WAITS,
-        rank=graph.rank,
-        where=graph.locate(position),
-        found=f"is the first of {count} collectives; no computation of any rank waits "
+    yield remark_at(
+        LintWarningKind.NOTHING_WAITS,
+        graph,
+        position,
+        f"is the first of {count} collectives; no computation of any rank waits "
         "for one of them, so they take time only where they outlast all computation",
-        count=count,
+        count,
     )
 
 
@@ -129,7 +115,7 @@ def _waits(graph: TraceGraph) -> bool:
     return False
 
 
-def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[LintWarning]:
+def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[Remark]:
     """Yield warnings about how long computations take."""
     firsts: list[tuple[TraceGraph, int]] = []
     computations = 0
@@ -162,14 +148,14 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[LintWarning]:
         return
     graph, position = firsts[0]
     if not any_cost:
-        yield LintWarning(
-            kind=LintWarningKind.NO_COSTS,
-            rank=graph.rank,
-            where=graph.locate(position),
-            found=f"is the first of {computations} computations, of which none states "
+        yield remark_at(
+            LintWarningKind.NO_COSTS,
+            graph,
+            position,
+            f"is the first of {computations} computations, of which none states "
             "a duration, operations or sizes of tensors: they take no time, and "
             "communication follows communication",
-            count=computations,
+            computations,
         )
     # As many operations everywhere may well take the same time.
     if (
@@ -178,29 +164,29 @@ def _costs(graphs: Mapping[int, TraceGraph]) -> Iterator[LintWarning]:
         and max(durations_ns) > _SHORTEST_NS
         and most_stated >= _LEAST_EQUAL
     ):
-        yield LintWarning(
-            kind=LintWarningKind.EQUAL_DURATIONS,
-            rank=graph.rank,
-            where=graph.locate(position),
-            found=f"takes {format_time(min(durations_ns))}, as do all computations of "
+        yield remark_at(
+            LintWarningKind.EQUAL_DURATIONS,
+            graph,
+            position,
+            f"takes {format_time(min(durations_ns))}, as do all computations of "
             "the set: nobody measured that",
-            count=computations,
+            computations,
         )
 
 
-def _partial(graph: TraceGraph, computations: list[int], unstated: int) -> LintWarning:
+def _partial(graph: TraceGraph, computations: list[int], unstated: int) -> Remark:
     first = next(at for at in computations if not graph.duration_ns(at))
-    return LintWarning(
-        kind=LintWarningKind.PARTIAL_DURATIONS,
-        rank=graph.rank,
-        where=graph.locate(first),
-        found=f"states no duration, as {unstated} of {len(computations)} computations "
+    return remark_at(
+        LintWarningKind.PARTIAL_DURATIONS,
+        graph,
+        first,
+        f"states no duration, as {unstated} of {len(computations)} computations "
         "of this rank: they take no time, the others do",
-        count=unstated,
+        unstated,
     )
 
 
-def _time_backwards(graph: TraceGraph) -> Iterator[LintWarning]:
+def _time_backwards(graph: TraceGraph) -> Iterator[Remark]:
     """Yield a warning where a node started before one that it waits for."""
     starts_ns = list(map(graph.start_ns, range(len(graph))))
     if not any(starts_ns):
@@ -220,11 +206,11 @@ def _time_backwards(graph: TraceGraph) -> Iterator[LintWarning]:
     if first is None:
         return
     position, before = first
-    yield LintWarning(
-        kind=LintWarningKind.TIME_BACKWARDS,
-        rank=graph.rank,
-        where=graph.locate(position),
-        found=f"was recorded as starting before node {graph.node_id(before)} "
+    yield remark_at(
+        LintWarningKind.TIME_BACKWARDS,
+        graph,
+        position,
+        f"was recorded as starting before node {graph.node_id(before)} "
         f"{graph.name(before)!r}, for which it waits",
-        count=count,
+        count,
     )

@@ -38,7 +38,6 @@ from chakram.chakra.read.nodes import COLLECTIVE_OPS, NodeReader
 from chakram.chakra.read.options import (
     DependencyPolicy,
     ReadOptions,
-    TraceWarning,
     WarningKind,
 )
 from chakram.chakra.read.plain_nodes import PlainNodes
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from chakram.chakra.et_messages import Node
     from chakram.chakra.read.groups import InitialGroup
     from chakram.chakra.read.involved import GroupPart
+    from chakram.chakra.remark import Remark
     from chakram.trace.graph import TraceGraph
 
 _ERA_LOOK = 64
@@ -84,7 +84,7 @@ class RankTrace:
     groups: Mapping[str, tuple[int, ...]]
     purposes: Mapping[str, str]
     least_ranks: int
-    warnings: tuple[TraceWarning, ...]
+    warnings: tuple[Remark, ...]
     parts: Mapping[str, GroupPart] = field(default_factory=dict)
 
 

@@ -11,6 +11,8 @@ from chakram.chakra.read.framing import DEFAULT_RECORD_LIMIT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from chakram.chakra.remark import Remark
+
 
 class DependencyPolicy(StrEnum):
     """Which edges of a trace order its nodes.
@@ -119,30 +121,15 @@ class ReadOptions:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceWarning:
-    """One kind of oddity in one rank's file: the first place, and how many."""
-
-    kind: WarningKind
-    rank: int
-    where: str
-    found: str
-    count: int = 1
-
-    def __str__(self) -> str:
-        text = f"{self.where}: {self.found}"
-        return text if self.count == 1 else f"{text} (and {self.count - 1} more)"
-
-
-def merge_warnings(warnings: Iterable[TraceWarning]) -> dict[WarningKind, str]:
+def merge_warnings(warnings: Iterable[Remark]) -> dict[StrEnum, str]:
     """Return a sentence for each kind of warning: the first, and how many there are."""
-    by_kind: dict[WarningKind, list[TraceWarning]] = {}
+    by_kind: dict[StrEnum, list[Remark]] = {}
     for warning in warnings:
         by_kind.setdefault(warning.kind, []).append(warning)
     return {kind: _sentence(kind, alike) for kind, alike in by_kind.items()}
 
 
-def _sentence(kind: WarningKind, alike: list[TraceWarning]) -> str:
+def _sentence(kind: StrEnum, alike: list[Remark]) -> str:
     count = sum(warning.count for warning in alike)
     counted = counted_name(kind, count=count, ranks=len(alike))
     return f"{alike[0].where}: {alike[0].found} {counted}"

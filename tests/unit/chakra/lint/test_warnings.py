@@ -6,7 +6,8 @@ import pytest
 
 from chakram.chakra.lint import traffic_warnings
 from chakram.chakra.lint.traffic_warnings import DAY_BYTES, LARGE_BYTES, check_traffic
-from chakram.chakra.lint.warnings import LintWarning, LintWarningKind, check_computation
+from chakram.chakra.lint.warnings import LintWarningKind, check_computation
+from chakram.chakra.remark import Remark
 from chakram.collectives.groups import ProcessGroup, world_group
 from chakram.collectives.ops import CollectiveOp
 from chakram.collectives.splits import Splits
@@ -20,13 +21,13 @@ AG, BARRIER, BROADCAST = (
 A2AV = CollectiveOp.ALL_TO_ALL_V
 
 
-def of_computation(*ranks: list[Row]) -> list[LintWarning]:
+def of_computation(*ranks: list[Row]) -> list[Remark]:
     return check_computation(job(*ranks))
 
 
 def of_traffic(
     *ranks: list[Row], recorded: bool = False, **members: tuple[int, ...]
-) -> list[LintWarning]:
+) -> list[Remark]:
     groups = {
         name: ProcessGroup(name=name, ranks=ranks) for name, ranks in members.items()
     }
@@ -34,7 +35,7 @@ def of_traffic(
     return check_traffic(job(*ranks), groups, recorded=recorded)
 
 
-def kinds(warnings: list[LintWarning]) -> list[LintWarningKind]:
+def kinds(warnings: list[Remark]) -> list[LintWarningKind]:
     return [warning.kind for warning in warnings]
 
 
