@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from chakram.collectives.groups import WORLD, world_group
 from chakram.config.congestion import congestion_arguments, settings_model
+from chakram.control.codec import decode_plan, encode_plan
 from chakram.control.plan_file import SavedInput, SavedJob, SavedPlan
+from chakram.control.protocol_messages import decode_message, pb
 from chakram.plan.plan import (
     AgentPlan,
     PortPlan,
@@ -24,6 +26,16 @@ from tests.udp_ports import free_udp_ports
 JOB = "job"
 UDP_PORT = free_udp_ports()
 """Where the ports of plans listen unless a test wants another one."""
+
+
+def plan_bytes(plan: AgentPlan) -> bytes:
+    """Return the bytes of a plan's message."""
+    return encode_plan(plan).SerializeToString()
+
+
+def parse_plan(data: bytes, *, where: str) -> AgentPlan:
+    """Return the plan whose message *data* holds."""
+    return decode_plan(decode_message(pb.AgentPlan, data, where=where))
 
 
 def ring_plan(

@@ -10,7 +10,7 @@ from chakram.roce.constants import UDP_PORT, Verb
 from chakram.roce.contents import ContentsEncoder
 from chakram.roce.datagrams import MALFORMED, SERVED, UNSUPPORTED, SegmentParser
 from chakram.roce.events import MessageReceived, QueuePairFailed, SendCompleted
-from chakram.roce.headers import Packet, decode_packet, encode_packet
+from chakram.roce.headers import Packet, encode_packet
 from chakram.roce.memory import MemoryRegion
 from chakram.roce.opcodes import Opcode
 from chakram.roce.port import PortEngine
@@ -18,6 +18,7 @@ from chakram.roce.verify import PacketVerifier
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split
 from tests.damage import mutants
+from tests.packets import decode_packet
 from tests.plain_receiver import OF_ANSWERS, OF_PORT, PlainReceiver
 
 _LEFT, _RIGHT = "198.18.0.1", "198.18.0.2"

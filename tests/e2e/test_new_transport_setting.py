@@ -33,7 +33,6 @@ runs: {runs}
 """
 
 WAITS = """\
-from chakram.control.codec import parse_plan, plan_bytes
 from chakram.plan.transport import TransportPlan
 from chakram.roce.backoff import Backoff
 

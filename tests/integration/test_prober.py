@@ -13,7 +13,6 @@ from chakram.errors import ConfigError, FabricError, PeerError, PlanError, PortI
 from chakram.preflight.probing import plan_probes, read_probes
 from chakram.preflight.settings import PreflightSettings
 from chakram.results.records import RecordRows
-from chakram.roce.headers import decode_packet
 from chakram.roce.icrc import ip_icrc
 from chakram_agent.dataplane.probe_packets import (
     ProbeName,
@@ -23,6 +22,7 @@ from chakram_agent.dataplane.probe_packets import (
 )
 from chakram_agent.policy import Policy
 from chakram_agent.probing import open_prober
+from tests.packets import decode_packet
 from tests.udp_ports import free_udp_ports
 from tests.unit.preflight.ports import TRANSPORT, ports
 from tests.waiting import PATIENCE_S, Stopwatch

@@ -12,7 +12,6 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from chakram.switch.check import check_model
 from chakram.switch.fault_schedule import FaultSchedule
 from chakram.switch.model import SwitchModel
 from chakram.switch.outcomes import DELIVERED, QUEUED
@@ -30,6 +29,7 @@ from chakram.switch.packets import (
 from chakram.switch.port import NEVER
 from chakram.switch.profiles import LinkEnd, fifo, host
 from chakram.switch.specs import HostSpec, PortSpec, SwitchSpec
+from tests.property.model_check import check_model
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

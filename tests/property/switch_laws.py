@@ -659,9 +659,7 @@ LAWS: dict[str, Callable[[], list[str]]] = {
     "refresh": pauses_last_while_they_are_wanted,
     "watchdog": lambda: storms_are_cut("drop"),
     "faults": lambda: [
-        text
-        for kind in SOME_FAULTS
-        for text in faults_hit_what_they_name(kind, 1)
+        text for kind in SOME_FAULTS for text in faults_hit_what_they_name(kind, 1)
     ],
     "link down": links_that_go_down_drop_what_waits,
     "balance": lambda: choices_are_balanced("adaptive"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chakram.errors import PacketError
 from chakram.roce.burst import Burst
 from chakram.roce.constants import BurstKind, Verb
-from chakram.roce.headers import decode_packet, encode_packet
+from chakram.roce.headers import encode_packet
 from chakram.roce.icrc import (
     advance,
     icrc,
@@ -34,6 +34,7 @@ from chakram.testing.strategies import (
     psns,
     verbs,
 )
+from tests.packets import decode_packet
 
 ADDRESSES = {4: ("198.18.0.1", "198.18.1.2"), 6: ("fd00::1", "fd00:9::2")}
 

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from chakram.roce.constants import ICRC_BYTES
-from chakram.roce.headers import BTH_BYTES, Bth, Deth, Packet, encode_packet
+from chakram.roce.headers import BTH_BYTES, Bth, Deth, Packet, encode_packet, size_bytes
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 
@@ -22,7 +22,7 @@ __all__ = ["ProbeName", "name_of", "probe_datagram", "token_of"]
 _NOBODYS_QPN = 0xFFFFF0
 _UDP_BYTES = 8
 _NAME = struct.Struct(">8sIIII")
-_NAME_AT = BTH_BYTES + Deth.SIZE_BYTES
+_NAME_AT = BTH_BYTES + size_bytes(Deth)
 
 
 class ProbeName(NamedTuple):

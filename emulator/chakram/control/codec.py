@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from chakram.addresses import is_ipv6
 from chakram.control.mapper import Mapper
 from chakram.control.program_codec import decode_programs, encode_programs
-from chakram.control.protocol_messages import decode_message, pb
+from chakram.control.protocol_messages import pb
 from chakram.errors import PlanError
 from chakram.fields import MAX_TEXT, AtMost, Fault, taken
 from chakram.plan.plan import MAX_JOBS, MAX_RANKS, AgentPlan, QueuePairPlan, RankPlan
@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
     from chakram.program.operations import RankProgram
 
-__all__ = [
-    "decode_plan",
-    "encode_plan",
-    "parse_plan",
-    "plan_bytes",
-]
+__all__ = ["decode_plan", "encode_plan"]
 
 # Ranks name their programs by place: a message has each of them once.
 _PLANS = Mapper(
@@ -54,21 +49,6 @@ def encode_plan(plan: AgentPlan) -> pb.AgentPlan:
         encode_programs(job, programs) for job, programs in jobs.items()
     )
     return message
-
-
-def plan_bytes(plan: AgentPlan) -> bytes:
-    """Return the bytes of a plan's message."""
-    return encode_plan(plan).SerializeToString()
-
-
-def parse_plan(data: bytes, *, where: str) -> AgentPlan:
-    """Return the plan whose message *data* holds.
-
-    Raises:
-        PeerError: At *where*, if it holds no such message.
-        PlanError: If the plan is wrong.
-    """
-    return decode_plan(decode_message(pb.AgentPlan, data, where=where))
 
 
 def decode_plan(message: pb.AgentPlan, *, is_checked: bool = False) -> AgentPlan:

@@ -204,9 +204,7 @@ def _check_end(
         columns = program.columns
         nodes = array("i", bytes(4 * len(columns)))
         bases = array("i", (base_of[group.name] for group in program.groups))
-        fill_nodes(
-            columns.kinds, columns.targets, columns.numbers, bases, nodes, first
-        )
+        fill_nodes(columns.kinds, columns.targets, columns.numbers, bases, nodes, first)
         fill_edges(
             columns.dependencies, columns.dependency_ends, nodes, before, after, at
         )

@@ -11,7 +11,6 @@ from enum import IntEnum
 __all__ = [
     "ICRC_BYTES",
     "IPV4_OVERHEAD_BYTES",
-    "IPV6_OVERHEAD_BYTES",
     "LARGEST_SEND_BYTES",
     "MAX_MESSAGE_BYTES",
     "NEVER",
@@ -50,7 +49,6 @@ IPV4_OVERHEAD_BYTES = 14 + 20 + 8 + 12 + ICRC_BYTES
 Ethernet without VLAN tag and frame check sequence, IPv4, UDP, BTH and ICRC: what the
 kernel, a shaper and a switch's byte counter call the length of the packet.
 """
-IPV6_OVERHEAD_BYTES = IPV4_OVERHEAD_BYTES + 20
 
 
 class Verb(IntEnum):

@@ -11,9 +11,7 @@ __all__ = [
     "MAX_OUTSTANDING_PACKETS",
     "PSN_MASK",
     "PSN_MODULUS",
-    "psn_add",
     "psn_distance",
-    "psn_precedes",
 ]
 
 PSN_MODULUS = 1 << 24
@@ -22,17 +20,7 @@ MAX_OUTSTANDING_PACKETS = 1 << 23
 """A requester has no more PSNs than this unacknowledged, or order would be lost."""
 
 
-def psn_add(psn: int, packets: int) -> int:
-    """Return the PSN that lies *packets* (which may be negative) after *psn*."""
-    return (psn + packets) & PSN_MASK
-
-
 def psn_distance(start: int, end: int) -> int:
     """Return how far *end* lies after *start*: -2**23 .. 2**23 - 1, in packets."""
     distance = (end - start) & PSN_MASK
     return distance - PSN_MODULUS if distance >= PSN_MODULUS // 2 else distance
-
-
-def psn_precedes(earlier: int, later: int) -> bool:
-    """Tell whether *earlier* comes before *later*; False if they are equal."""
-    return psn_distance(earlier, later) > 0

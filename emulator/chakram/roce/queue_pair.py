@@ -130,7 +130,7 @@ class QueuePair:
             burst_ns: With a rate from congestion control, how much of that rate's time
                 one burst may take; one packet always may go.
             cnp_limiter: When marked packets are answered with CNPs; None: never.
-            overhead_bytes: `IPV4_OVERHEAD_BYTES` or `IPV6_OVERHEAD_BYTES`.
+            overhead_bytes: `IPV4_OVERHEAD_BYTES`; 20 more of IPv6.
             remote_address: Where WRITEs go (a peer of ours does not look).
             remote_key: Key for that (likewise).
             memory: Where what arrives is kept; None: it is counted alone, and any WRITE

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakram.control import program_codec
-from chakram.control.codec import decode_plan, encode_plan, parse_plan, plan_bytes
+from chakram.control.codec import decode_plan, encode_plan
 from chakram.control.protocol_messages import MAX_MESSAGE_BYTES, pb
 from chakram.errors import PeerError, PlanError
 from chakram.plan.faults import PACKET_CLASSES, FaultAction, PacketFault
@@ -30,7 +30,7 @@ from chakram.program.operations import (
     SendOperation,
 )
 from chakram_agent.shards import shard_part
-from tests.plans import queue_pair, rewritten, ring_plan
+from tests.plans import parse_plan, plan_bytes, queue_pair, rewritten, ring_plan
 
 PLUG_INS = (
     PlugInUse(noun="congestion control", name="aimd", package="chakram-aimd 1.0"),

@@ -6,9 +6,9 @@ import pytest
 
 from chakram.errors import ConfigError
 from chakram.fabric.kinds.external import ExternalFabric
+from chakram.fabric.kinds.links import DEFAULT_QUEUE_BYTES
 from chakram.fabric.kinds.loopback import LoopbackFabric
 from chakram.fabric.kinds.namespaces import NamespaceFabric
-from chakram.fabric.kinds.links import DEFAULT_QUEUE_BYTES
 from chakram.fabric.kinds.shape import SingleSwitchShape, TopologySettings
 from chakram.fabric.shapes import clos, single_switch
 from chakram.switch.chip_hashes import CrcPaths, Ns3Paths

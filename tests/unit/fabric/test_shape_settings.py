@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chakram.errors import FabricError
-from chakram.fabric.kinds.namespaces import NamespaceFabric
 from chakram.fabric.kinds.links import LinksSettings
+from chakram.fabric.kinds.namespaces import NamespaceFabric
 from chakram.fabric.kinds.shape import MAX_HOSTS, TopologySettings
 from chakram.fabric.topology import Link
 from chakram.fabric.topology_check import check_topology

@@ -14,10 +14,10 @@ from chakram.roce.headers import (
     ImmDt,
     Packet,
     Reth,
-    decode_packet,
     encode_packet,
 )
 from chakram.roce.opcodes import Opcode
+from tests.packets import decode_packet
 
 WRITE_ONLY = bytes.fromhex(
     "0b00ffff0000001280ffffff000000000000100000001234000000040000cafe61626364413b332c"
@@ -62,22 +62,6 @@ def test_a_pad_that_is_not_zero_is_kept() -> None:
 
     assert data[1] >> 4 == 1
     assert decode_packet(data) == packet
-
-
-@pytest.mark.parametrize(
-    ("syndrome", "is_ack", "is_not_ready"),
-    [
-        (0x1F, True, False),
-        (0x00, True, False),
-        (0x2C, False, True),
-        (0x60, False, False),
-    ],
-)
-def test_syndromes(syndrome: int, is_ack: bool, is_not_ready: bool) -> None:
-    aeth = Aeth(syndrome=syndrome, msn=1)
-
-    assert aeth.is_ack() is is_ack
-    assert aeth.is_receiver_not_ready() is is_not_ready
 
 
 @pytest.mark.parametrize(

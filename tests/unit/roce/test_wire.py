@@ -11,11 +11,11 @@ from chakram.plan.transport import ICRC_MODES
 from chakram.roce.burst import Burst
 from chakram.roce.constants import NO_IMMEDIATE, Verb
 from chakram.roce.contents import ContentsEncoder
-from chakram.roce.headers import decode_packet
 from chakram.roce.icrc import icrc, masked_headers
 from chakram.roce.opcodes import Opcode
 from chakram.roce.wire import WireEncoder
 from chakram.testing.pair import make_queue_pair, split
+from tests.packets import decode_packet
 
 
 def make_encoder(*, remote: str = "10.0.0.1", **settings: Any) -> WireEncoder:

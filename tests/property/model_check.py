@@ -1,4 +1,4 @@
-"""What must hold of a model at any time."""
+"""What must hold of a switch model at any time."""
 
 from __future__ import annotations
 
