@@ -28,6 +28,7 @@ The tree::
     ├── RunFailed                (4: a run ended before its work was done)
     │   └── RunInterrupted       (130: by the user)
     ├── PreflightFailed          (5: the fabric is not what the experiment needs)
+    ├── GateFailed               (6: what was measured is not what was demanded)
     └── UnexpectedEvent          (1: an event that the state does not allow)
 """
 
@@ -184,6 +185,12 @@ class PreflightFailed(ChakramError):
     """A test of the fabric before a run has failed; nothing is wrong with the tools."""
 
     exit_code = 5
+
+
+class GateFailed(ChakramError):
+    """Results do not keep the rules that were set for them."""
+
+    exit_code = 6
 
 
 class UnexpectedEvent(ChakramError):

@@ -24,10 +24,12 @@ import typer
 import chakram
 from chakram.cli.algorithms import app as algorithms_app
 from chakram.cli.certs import certs
+from chakram.cli.compare import compare, diff
 from chakram.cli.dcqcn import dcqcn
 from chakram.cli.doctor import doctor
 from chakram.cli.examples import add_examples
 from chakram.cli.fabric import app as fabric_app
+from chakram.cli.gate import gate
 from chakram.cli.init import init
 from chakram.cli.interference import interference
 from chakram.cli.plan import plan
@@ -54,7 +56,18 @@ _INTERNAL_ERROR = 1
 
 _LEAST_ADDRESS_SPACE_BYTES = {
     **dict.fromkeys(("run", "preflight"), 2 << 30),
-    **dict.fromkeys(("simulate", "plan", "show", "interference"), 1 << 30),
+    **dict.fromkeys(
+        (
+            "simulate",
+            "plan",
+            "show",
+            "compare",
+            "diff",
+            "gate",
+            "interference",
+        ),
+        1 << 30,
+    ),
 }
 """By verb, what it needs under a limit (``ulimit -v``): it loads libraries of half a
 gigabyte, some of which have threads and end the process where they get no memory."""
@@ -95,6 +108,9 @@ app.command()(run)
 app.command()(simulate)
 app.command()(show)
 app.command()(runs)
+app.command()(compare)
+app.command()(diff)
+app.command()(gate)
 app.command()(interference)
 app.command()(plan)
 app.command()(preflight)

@@ -42,6 +42,20 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram show runs/20260131T101500Z-quickstart --queue-pairs > pairs.csv",
     ),
     "runs": ("chakram runs", "chakram runs sweep/runs --json"),
+    "compare": (
+        "chakram compare runs/20260131T101500Z-quickstart runs/20260131T102500Z-mine",
+        "chakram compare before after --all",
+        "chakram compare runs/20260131T101500Z-quickstart all_reduce_perf.txt --json",
+    ),
+    "diff": (
+        "chakram diff runs/20260131T101500Z-quickstart runs/20260131T102500Z-mine",
+        "chakram diff configs/quickstart.yaml configs/quickstart-small.yaml",
+    ),
+    "gate": (
+        "chakram gate runs/20260131T101500Z-quickstart rules.yaml",
+        "chakram gate result.json rules.yaml --baseline baseline.json "
+        "--junit gate.xml --markdown gate.md",
+    ),
     "interference": ("chakram interference runs/TOGETHER runs/ALONE-1 runs/ALONE-2",),
     "plan": (
         "chakram plan configs/quickstart.yaml",

@@ -12,7 +12,7 @@ import typer
 from chakram.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from chakram.config.experiment import Experiment
 
@@ -27,6 +27,7 @@ __all__ = [
     "Wide",
     "json_text",
     "output_width",
+    "overrides_of",
     "print_json",
     "read_experiment",
 ]
@@ -73,6 +74,25 @@ Wide = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
+def overrides_of(overrides: Sequence[str] | None) -> dict[str, str]:
+    """Return what ``--set`` says: values by key.
+
+    Raises:
+        ConfigError: If one is not KEY=VALUE.
+    """
+    values: dict[str, str] = {}
+    for override in overrides or ():
+        key, equals, value = override.partition("=")
+        if not equals or not key:
+            raise ConfigError(
+                f"--set {override}", "is not KEY=VALUE", "e.g. iterations.measured=3"
+            )
+        # What was said last holds, also over what it is a part of.
+        values.pop(key.strip(), None)
+        values[key.strip()] = value
+    return values
+
+
 def read_experiment(
     path: Path, overrides: list[str] | None, **named: str | None
 ) -> tuple[Experiment, str]:
@@ -88,16 +108,7 @@ def read_experiment(
     """
     from chakram.config.experiment import load_experiment
 
-    values: dict[str, str] = {}
-    for override in overrides or ():
-        key, equals, value = override.partition("=")
-        if not equals or not key:
-            raise ConfigError(
-                f"--set {override}", "is not KEY=VALUE", "e.g. iterations.measured=3"
-            )
-        # What was said last holds, also over what it is a part of.
-        values.pop(key.strip(), None)
-        values[key.strip()] = value
+    values = overrides_of(overrides)
     options = {key: f"--{key} {value}" for key, value in named.items() if value}
     values |= {key: value for key, value in named.items() if value is not None}
     experiment = load_experiment(path, overrides=values, options=options)
@@ -121,12 +132,15 @@ DOCUMENTS = {
     "algorithms": 1,
     "astra-collective": 1,
     "certificates": 1,
+    "comparison": 1,
     "dcqcn": 1,
+    "diff": 1,
     "doctor": 1,
     "experiment-written": 1,
     "experiments": 1,
     "fabric": 1,
     "fabric-section": 1,
+    "gate": 1,
     "interference": 1,
     "lab": 1,
     "labs": 1,

@@ -94,7 +94,7 @@ def percentile(samples: Sequence[int], percent: float | Fraction) -> int:
     return sorted(samples)[-(-len(samples) * exact // 100) - 1]
 
 
-def coefficient_of_variation(samples: Sequence[int]) -> float:
+def coefficient_of_variation(samples: Sequence[float]) -> float:
     """Return standard deviation over mean, of the population; 0 if all are 0.
 
     Raises:

@@ -1,0 +1,284 @@
+"""``chakram compare`` and ``chakram diff``: what differs between results."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chakram.cli.options import (
+    Json,
+    Wide,
+    output_width,
+    print_json,
+    read_experiment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.results.comparison import Comparison, Difference, Times
+
+__all__ = ["compare", "diff"]
+
+_LISTED = 10
+_LEAST_LABEL = 24
+_NUMBERS_WIDTH = 52
+"""Columns that all numbers of a row take, about."""
+
+
+def compare(
+    first: Annotated[
+        Path, typer.Argument(metavar="A", help="What the others are compared with.")
+    ],
+    others: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="B...",
+            help="Run directories, folders of repeated runs, or files: what `run "
+            "--json` or nccl-tests printed, its JSON, a log of ASTRA-sim, a fct.txt "
+            "of ns-3, PARAM's replayedCommsPerf files.",
+        ),
+    ],
+    every: Annotated[
+        bool, typer.Option("--all", help="List what does not differ, too.")
+    ] = False,
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Say what differs between results, of other programs, too.
+
+    Only differences that repetitions show to be more than chance are listed.
+    """
+    from chakram.observe.sides import read_side
+    from chakram.results.comparison import compare as compared
+
+    a = read_side(first)
+    found = [compared(a, read_side(path)) for path in others]
+    if as_json:
+        print_json("comparison", {"comparisons": [_document(each) for each in found]})
+        return
+    width = output_width(wide=wide)
+    for place, each in enumerate(found):
+        if place:
+            print()
+        _print(each, every=every, width=width)
+
+
+def _print(found: Comparison, *, every: bool, width: int | None) -> None:
+    from chakram.results.comparison import LEVELS, sentences
+
+    for name, side in (("A", found.a), ("B", found.b)):
+        print(f"{name}  {side.name} ({side.kind})")
+    print()
+    for sentence in sentences(found):
+        print(_wrapped(sentence, width))
+    for note in dict.fromkeys((*found.a.notes, *found.b.notes)):
+        names = [
+            name
+            for name, side in (("A", found.a), ("B", found.b))
+            if note in side.notes
+        ]
+        print(_wrapped(f"!! {', '.join(names)}: {note}", width))
+    for level, differences in found.levels.items():
+        listed = [each for each in differences if every or each.significant]
+        if not listed:
+            continue
+        shown = listed if every else listed[:_LISTED]
+        differ = sum(bool(each.significant) for each in differences)
+        which = f"; the {len(shown)} largest" if len(shown) < len(listed) else ""
+        print()
+        print(f"# {LEVELS[level]}: {differ} of {len(differences)} differ{which}")
+        _print_rows(shown, width=width)
+    for level, (mine, theirs) in found.only.items():
+        if mine or theirs:
+            print(
+                _wrapped(
+                    f"# {LEVELS[level]} that only one side has: A {mine}, B {theirs}",
+                    width,
+                )
+            )
+
+
+def _print_rows(rows: Sequence[Difference], *, width: int | None) -> None:
+    from chakram.observe.number_format import MISSING, percent_text, time_text
+    from chakram.observe.text_table import Column, fitted
+
+    most = max(len(each.label) for each in rows)
+    if width is not None:
+        most = min(most, max(_LEAST_LABEL, width - _NUMBERS_WIDTH))
+    heading, lines = fitted(
+        [
+            Column(heading="what".ljust(most)),
+            Column(heading="A", unit="(us)"),
+            Column(heading="B", unit="(us)"),
+            Column(heading="change", unit="(%)"),
+            Column(heading="errors", order=1),
+            Column(heading="cv A", unit="(%)", order=2),
+            Column(heading="cv B", unit="(%)", order=2),
+            Column(heading="n A/B", order=3),
+        ],
+        [
+            (
+                _shortened(each.label, most).ljust(most),
+                time_text(each.a.mean_ns),
+                time_text(each.b.mean_ns),
+                percent_text(each.change, sign="+"),
+                MISSING
+                if each.errors is None
+                else "exact"
+                if each.errors > 1e6
+                else f"{each.errors:.1f}",
+                percent_text(each.a.cv),
+                percent_text(each.b.cv),
+                f"{each.a.samples}/{each.b.samples}",
+            )
+            for each in rows
+        ],
+        width=width,
+    )
+    for line in (*(f"#{each[1:]}" for each in heading), *lines):
+        print(line.rstrip())
+
+
+def _shortened(text: str, most: int) -> str:
+    """Return a text with what does not fit cut out of its middle."""
+    if len(text) <= most:
+        return text
+    tail = most * 2 // 3
+    return f"{text[: most - tail - 2]}..{text[-tail:]}"
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    if width is None:
+        return text
+    return textwrap.fill(
+        text, width=width, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _document(found: Comparison) -> dict[str, Any]:
+    from chakram.results.comparison import sentences
+
+    first = found.first
+    return {
+        "a": _side(found.a.name, found.a.kind, found.a.notes),
+        "b": _side(found.b.name, found.b.kind, found.b.notes),
+        "sentences": sentences(found),
+        "differs": first is not None,
+        "first": None if first is None else _row(first),
+        "levels": {
+            level: [_row(each) for each in rows] for level, rows in found.levels.items()
+        },
+        "only": {
+            level: {"a": mine, "b": theirs}
+            for level, (mine, theirs) in found.only.items()
+        },
+        "counters": {
+            name: {"a": a.value, "b": b.value, "unit": a.unit}
+            for name, (a, b) in found.counters.items()
+        },
+        "settings": {key: {"a": a, "b": b} for key, (a, b) in found.settings.items()},
+    }
+
+
+def _side(name: str, kind: str, notes: Sequence[str]) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "notes": list(notes)}
+
+
+def _row(each: Difference) -> dict[str, Any]:
+    return {
+        "key": list(each.key),
+        "label": each.label,
+        "a": _times(each.a),
+        "b": _times(each.b),
+        "change": each.change,
+        "lost_ns": each.lost_ns,
+        # Where both sides are exact there are no errors to count in.
+        "errors": None if each.errors in (None, float("inf")) else each.errors,
+        "significant": each.significant,
+    }
+
+
+def _times(times: Times) -> dict[str, Any]:
+    found = times._asdict()
+    del found["freedom"]
+    return found
+
+
+def diff(
+    first: Annotated[
+        Path, typer.Argument(metavar="A", help="Run directory or experiment file.")
+    ],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Likewise.")],
+    wide: Wide = False,
+    as_json: Json = False,
+) -> None:
+    """Say which settings of two runs or experiments differ."""
+    from chakram.observe.text_table import Column, fitted
+    from chakram.results.comparison import setting_text
+
+    a, b = (_settings(path) for path in (first, second))
+    # An experiment file says nothing of versions and hosts.
+    sections = {_section(key) for key in a} & {_section(key) for key in b}
+    differing = {
+        key: (a.get(key), b.get(key))
+        for key in sorted({*a, *b})
+        if _section(key) in sections and a.get(key) != b.get(key)
+    }
+    if as_json:
+        document = {key: {"a": old, "b": new} for key, (old, new) in differing.items()}
+        print_json("diff", {"a": str(first), "b": str(second), "differing": document})
+        return
+    if not differing:
+        print(f"{first} and {second} have the same settings")
+        return
+    rows = [
+        (key, setting_text(old), setting_text(new))
+        for key, (old, new) in differing.items()
+    ]
+    width = output_width(wide=wide)
+    each = 1000 if width is None else max(12, (width - 4) // 3)
+    cells = [tuple(_shortened(cell, each) for cell in row) for row in rows]
+    names = ("setting", "A", "B")
+    widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
+    heading, lines = fitted(
+        [
+            Column(heading=name.ljust(size))
+            for name, size in zip(names, widths, strict=True)
+        ],
+        [
+            [cell.ljust(size) for cell, size in zip(row, widths, strict=True)]
+            for row in cells
+        ],
+        width=width,
+    )
+    print(f"# A  {first}\n# B  {second}")
+    for line in (*(f"#{line[1:]}" for line in heading), *lines):
+        print(line.rstrip())
+
+
+def _section(key: str) -> str:
+    """Return the first part of a key, e.g. ``jobs`` of ``jobs[0].name``."""
+    return re.split(r"[.\[]", key, maxsplit=1)[0]
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    from chakram.observe.run_results import open_run
+    from chakram.observe.sides import flattened, run_settings
+
+    if path.is_dir():
+        return run_settings(open_run(path))
+    experiment, _ = read_experiment(path, None)
+    return flattened(
+        {
+            key: value
+            for key, value in experiment.written.model_dump(
+                mode="json", by_alias=True
+            ).items()
+            if key not in ("name", "description", "runs", "lab", "metrics")
+        }
+    )

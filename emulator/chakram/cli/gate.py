@@ -1,0 +1,82 @@
+"""``chakram gate``: whether results keep the rules of a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chakram.cli.options import Json, print_json
+from chakram.errors import EnvironmentProblem, GateFailed
+
+if TYPE_CHECKING:
+    from chakram.observe.gate import Verdict
+
+__all__ = ["gate"]
+
+
+def gate(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="Run directory, or what --json printed."),
+    ],
+    rules: Annotated[
+        Path, typer.Argument(metavar="RULES.yaml", help="What must hold.")
+    ],
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN", help="What it is compared with, instead of the rules' own."
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML there.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a summary there.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Judge a run by rules, for a CI.
+
+    The exit code is 6 if a rule does not hold, or cannot be judged.
+    """
+    from chakram.observe import gate as gates
+
+    verdicts = gates.judge(gates.read_rules(rules), run, baseline)
+    name = f"chakram gate {rules.name}"
+    if junit is not None:
+        _write(junit, gates.junit(verdicts, name=name))
+    if markdown is not None:
+        _write(markdown, gates.markdown(verdicts, name=name))
+    failed = [each for each in verdicts if each.holds is not True]
+    if as_json:
+        print_json(
+            "gate",
+            {"passed": not failed, "verdicts": [asdict(each) for each in verdicts]},
+        )
+    else:
+        for each in verdicts:
+            print(_line(each))
+        kept = len(verdicts) - len(failed)
+        print(f"{'FAILED' if failed else 'passed'}: {kept} of {len(verdicts)} hold")
+    if failed:
+        raise typer.Exit(GateFailed.exit_code)
+
+
+def _line(verdict: Verdict) -> str:
+    mark = {True: "ok     ", False: "FAILED ", None: "UNKNOWN"}[verdict.holds]
+    of = f" [{verdict.subject}]" if verdict.subject else ""
+    values = f"  ({verdict.values})" if verdict.values else ""
+    return f"{mark} {verdict.rule}{of}{values}"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentProblem(
+            str(path), f"cannot be written: {error.strerror}", "does its folder exist?"
+        ) from error

@@ -1,0 +1,312 @@
+"""Judges results by the rules of a file, for a CI.
+
+Names in a condition are the keys of the document that ``chakram show --json`` prints:
+of the whole document, or of each member of one of its lists where the rule says
+``each``.  ``baseline`` is the same of the baseline, and ``slower`` the share by which a
+time is longer than the baseline's where that is significant
+(``chakram.results.comparison``), else 0.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
+from typing import TYPE_CHECKING, Any, Literal
+from xml.etree import ElementTree as Xml
+
+from pydantic import Field, ValidationError
+
+from chakram.bounded import read_bounded
+from chakram.errors import ConfigError, ResultsError
+from chakram.observe.document import summary_document
+from chakram.observe.run_results import open_run
+from chakram.observe.sides import read_side
+from chakram.results.comparison import compare
+from chakram.results.expressions import Expression
+from chakram.settings.document import read_document
+from chakram.settings.mistakes import from_validation, report
+from chakram.settings.quantities import Model
+from chakram.units import about_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chakram.results.comparison import Comparison
+
+__all__ = ["Verdict", "judge", "junit", "markdown", "read_rules"]
+
+_MOST_BYTES = 1 << 26
+_SHOWN = 6
+
+_SAME = {
+    "results": ("job", "collective", "algorithm", "nranks", "size", "root"),
+    "iterations": ("job",),
+    "ranks": ("job", "rank"),
+    "links": ("link", "direction"),
+}
+"""By list, what tells which member of the baseline's list is meant."""
+
+
+class Rule(Model):
+    """A condition that results must fulfil."""
+
+    check: str = Field(min_length=1)
+    """What must hold."""
+    name: str | None = Field(default=None, max_length=200)
+    """What it is called in reports; without it the condition."""
+    each: Literal["results", "iterations", "ranks", "links"] | None = None
+    """Whether it must hold for each member of a list of the document."""
+    where: str | None = None
+    """Which members it is about; all without it."""
+
+
+class Rules(Model):
+    """The rules of a file."""
+
+    version: Literal[1]
+    """Version of this form of file."""
+    baseline: Path | None = None
+    """What results are compared with; relative to the file."""
+    rules: tuple[Rule, ...] = Field(min_length=1, max_length=1000)
+    """What must hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of one rule for one subject.
+
+    Attributes:
+        rule: Its name.
+        subject: What it was about; empty: the run.
+        holds: Whether it does; None: a value that decides it is not known.
+        values: What was looked at, in words.
+    """
+
+    rule: str
+    subject: str
+    holds: bool | None
+    values: str
+
+
+def read_rules(path: Path) -> Rules:
+    """Return the rules in a file.
+
+    Raises:
+        ConfigError: With every mistake, its line and what to do.
+    """
+    document = read_document(path)
+    mistakes = list(document.mistakes)
+    rules: Rules | None = None
+    try:
+        rules = Rules.model_validate(document.data)
+    except ValidationError as error:
+        mistakes += from_validation(error, model=Rules, data=document.data)
+    if mistakes or rules is None:
+        raise report(str(path), mistakes, document.line)
+    if rules.baseline is not None:
+        return rules.model_copy(update={"baseline": path.parent / rules.baseline})
+    return rules
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Return the document of a run directory, or of what ``--json`` printed.
+
+    Raises:
+        ChakramError: If it is neither.
+    """
+    if path.is_dir():
+        return summary_document(open_run(path).summary())
+    data = read_bounded(
+        path, limit_bytes=_MOST_BYTES, error=ResultsError, size_hint="is it a result?"
+    )
+    hint = "name a run directory, or a file that `chakram show --json` has printed"
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ResultsError(str(path), f"is no JSON: {error}", hint) from error
+    if not isinstance(document, dict) or not str(document.get("schema")).startswith(
+        "chakram.run/"
+    ):
+        raise ResultsError(str(path), "is not the JSON of a run", hint)
+    return document
+
+
+def judge(rules: Rules, path: Path, baseline: Path | None) -> list[Verdict]:
+    """Return what comes of every rule.
+
+    Args:
+        rules: The rules.
+        path: The run, or its JSON.
+        baseline: Likewise of what it is compared with; None: that of the rules.
+
+    Raises:
+        ChakramError: If a file is wrong, or a rule asks for what is not there.
+    """
+    document = json.loads(json.dumps(read_results(path)))
+    before: dict[str, Any] | None = None
+    comparison: Comparison | None = None
+    if (baseline := baseline or rules.baseline) is not None:
+        before = read_results(baseline)
+        comparison = compare(read_side(baseline), read_side(path))
+    verdicts: list[Verdict] = []
+    for place, rule in enumerate(rules.rules):
+        where = f"rules[{place}]"
+        check = Expression(rule.check, where=f"{where}.check")
+        which = rule.where and Expression(rule.where, where=f"{where}.where")
+        found = 0
+        for subject, names in _subjects(rule, document, before, comparison):
+            if which and not which.value(names, {}):
+                continue
+            found += 1
+            used: dict[str, Any] = {}
+            value = check.value(names, used)
+            if isinstance(value, list):
+                raise ConfigError(
+                    f"{where}.check",
+                    f"{rule.check!r} is a truth for each member of a list",
+                    "say all(...) or any(...)",
+                )
+            verdicts.append(
+                Verdict(
+                    rule=rule.name or rule.check,
+                    subject=subject,
+                    holds=None if value is None else bool(value),
+                    values=_values(used),
+                )
+            )
+        if not found and rule.each is not None:
+            # A rule that is about nothing must not look as if it were kept.
+            verdicts.append(
+                Verdict(
+                    rule=rule.name or rule.check,
+                    subject="",
+                    holds=None,
+                    values=f"there are no {rule.each}"
+                    + (f" where {rule.where}" if rule.where else ""),
+                )
+            )
+    return verdicts
+
+
+def _subjects(
+    rule: Rule,
+    document: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    comparison: Comparison | None,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what a rule is about, and what names mean there."""
+    if rule.each is None:
+        names = dict(document)
+        if before is not None:
+            names |= {"baseline": before, "slower": _slower(comparison, "iteration")}
+        yield "", names
+        return
+    keys = _SAME[rule.each]
+    for member in document[rule.each]:
+        names = dict(member)
+        if before is not None:
+            same = [
+                each
+                for each in before[rule.each]
+                if all(each.get(key) == member.get(key) for key in keys)
+            ]
+            names["baseline"] = same[0] if same else None
+            names["slower"] = _slower(comparison, *_compared(rule.each, member))
+        yield _called(rule.each, member), names
+
+
+def _compared(each: str, member: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the key of a comparison that stands for a member of a list."""
+    if each == "results":
+        return "size", member["collective"], member["nranks"], member["size"]
+    return "iteration", *([member["job"]] if each == "iterations" else [])
+
+
+def _slower(comparison: Comparison | None, *key: Any) -> float | None:
+    """Return by what share it is significantly slower; None: nobody can tell."""
+    if comparison is None:
+        return None
+    found = [
+        each
+        for each in comparison.levels.get(key[0], ())
+        if each.key[: len(key)] == key
+    ]
+    if not found or any(each.significant is None for each in found):
+        return None
+    return max(0.0, *(each.change or 0.0 for each in found if each.significant), 0.0)
+
+
+def _called(each: str, member: Mapping[str, Any]) -> str:
+    match each:
+        case "results":
+            what = f"{member['collective']} of {about_size(member['size'])}"
+            return f"{member['job']}: {what}, {member['nranks']} ranks"
+        case "iterations":
+            return f"iterations of {member['job']}"
+        case "ranks":
+            return f"{member['job']}: rank {member['rank']}"
+        case _:
+            return f"{member['link']} {member['direction']}"
+
+
+def _values(used: Mapping[str, Any]) -> str:
+    def text(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:.6g}"
+        if isinstance(value, list):
+            return f"a list of {len(value)}"
+        return "not known" if value is None else str(value)
+
+    listed = [f"{name} = {text(value)}" for name, value in list(used.items())[:_SHOWN]]
+    return ", ".join(listed)
+
+
+def junit(verdicts: Sequence[Verdict], *, name: str) -> str:
+    """Return verdicts as JUnit XML: a test case each."""
+    failed = sum(each.holds is not True for each in verdicts)
+    suite = Xml.Element(
+        "testsuite",
+        name=name,
+        tests=str(len(verdicts)),
+        failures=str(failed),
+        errors="0",
+        skipped="0",
+    )
+    for each in verdicts:
+        title = f"{each.rule}: {each.subject}" if each.subject else each.rule
+        case = Xml.SubElement(suite, "testcase", classname=name, name=title)
+        if each.holds is not True:
+            message = "does not hold" if each.holds is False else "cannot be judged"
+            Xml.SubElement(case, "failure", message=message).text = each.values
+        else:
+            Xml.SubElement(case, "system-out").text = each.values
+    Xml.indent(suite)
+    return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def markdown(verdicts: Sequence[Verdict], *, name: str) -> str:
+    """Return verdicts as a summary in Markdown: what does not hold stands on top."""
+    failed = [each for each in verdicts if each.holds is not True]
+    kept = len(verdicts) - len(failed)
+    lines = [
+        f"## {name}: {'FAILED' if failed else 'passed'}",
+        "",
+        f"{kept} of {len(verdicts)} conditions hold.",
+        "",
+        "| | rule | of | values |",
+        "|---|---|---|---|",
+    ]
+    for each in [*failed, *(each for each in verdicts if each.holds)]:
+        mark = (
+            "ok"
+            if each.holds
+            else "**unknown**"
+            if each.holds is None
+            else "**FAILED**"
+        )
+        cells = (mark, each.rule, each.subject, each.values)
+        lines.append(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        )
+    return "\n".join(lines) + "\n"

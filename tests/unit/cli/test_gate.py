@@ -1,0 +1,174 @@
+"""``chakram gate``: rules hold, do not, or cannot be judged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as Xml
+
+import pytest
+import yaml
+
+from chakram.cli import main
+from tests.support import REPO_ROOT
+from tests.unit.cli.test_compare import experiment, simulated
+from tests.unit.cli.test_examples import found
+
+__all__ = ["experiment"]  # a fixture
+
+GOOD = """\
+version: 1
+rules:
+  - name: it came to its end
+    check: run.status == "complete" and unfinished_collectives == 0
+  - name: nothing was sent again
+    check: retransmitted_packets <= 0.1% * packets
+  - name: no collective is slower than before
+    each: results
+    where: collective != "barrier"
+    check: slower <= 5%
+  - each: iterations
+    check: mean_ns <= 1.05 * baseline.mean_ns
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def test_a_slower_link_fails_and_is_told(
+    experiment: Path,
+    rules: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = simulated(experiment)
+    same = simulated(experiment)
+    slow = simulated(experiment, fabric__links__host__rate="80Gbit")
+    baseline = tmp_path / "baseline.json"
+    capsys.readouterr()
+    assert main(["show", str(before.path), "--json"]) == 0
+    baseline.write_text(capsys.readouterr().out)
+
+    options = [str(rules), "--baseline", str(baseline)]
+    assert main(["gate", str(same.path), *options]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "passed: 5 of 5 hold"
+
+    junit, summary = tmp_path / "gate.xml", tmp_path / "gate.md"
+    written = ["--junit", str(junit), "--markdown", str(summary)]
+    assert main(["gate", str(slow.path), *options, *written]) == 6
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "FAILED: 2 of 5 hold"
+    failed = [line for line in lines if line.startswith("FAILED ")]
+    assert "[j: all_reduce of 1MiB, 4 ranks]  (slower = 0.2" in "\n".join(failed)
+    assert "mean_ns <= 1.05 * baseline.mean_ns [iterations of j]" in "\n".join(failed)
+
+    suite = Xml.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("5", "3")
+    cases = {case.get("name"): case.find("failure") for case in suite}
+    assert cases["it came to its end"] is None
+    failure = cases[
+        "no collective is slower than before: j: all_reduce of 1MiB, 4 ranks"
+    ]
+    assert failure is not None
+    assert failure.get("message") == "does not hold"
+    text = summary.read_text()
+    assert text.startswith("## chakram gate rules.yaml: FAILED\n")
+    assert "| **FAILED** | no collective is slower than before |" in text
+
+    assert main(["gate", str(slow.path), *options, "--json"]) == 6
+    document = json.loads(capsys.readouterr().out)
+    assert document["passed"] is False
+    assert [each["holds"] for each in document["verdicts"]] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def test_the_baseline_of_the_rules_lies_beside_them(
+    experiment: Path, rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = simulated(experiment)
+    rules.write_text(GOOD.replace("rules:", "baseline: runs/first\nrules:", 1))
+    before.path.rename(before.path.parent / "first")
+    assert main(["gate", str(before.path.parent / "first"), str(rules)]) == 0
+    assert "passed" in capsys.readouterr().out
+
+
+def test_what_is_not_known_does_not_pass(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = simulated(experiment)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "version: 1\nrules:\n"
+        "  - check: generator_bound.collectives == 0\n"  # a simulation has none
+        "  - {each: results, where: nranks == 77, check: cv < 1}\n"
+    )
+    assert main(["gate", str(results.path), str(rules)]) == 6
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("UNKNOWN generator_bound.collectives == 0")
+    assert second == "UNKNOWN cv < 1  (there are no results where nranks == 77)"
+    assert last == "FAILED: 0 of 2 hold"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("version: 1\nrules: []\n", "rules"),
+        ("version: 1\nrules:\n  - {chek: 'cv < 1'}\n", "unknown key"),
+        ("version: 1\nrules:\n  - {check: 'cv <'}\n", "rules[0].check: 'cv <' is no"),
+        ("version: 1\nrules:\n  - {check: 'cv < 1'}\n", "there is no 'cv' (there are"),
+        ("version: 1\nrules:\n  - {check: 'slower < 1'}\n", "there is no 'slower'"),
+        (
+            "version: 1\nrules:\n  - {check: 'results.cv < 1'}\n",
+            "a truth for each member of a list (say all(...) or any(...))",
+        ),
+    ],
+)
+def test_wrong_rules_are_told(
+    experiment: Path,
+    tmp_path: Path,
+    text: str,
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = simulated(experiment)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(text)
+    capsys.readouterr()
+    assert main(["gate", str(results.path), str(rules)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_what_is_no_run_is_told(
+    rules: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "x.json"
+    other.write_text('{"schema": "chakram.plan/1"}')
+    assert main(["gate", str(other), str(rules)]) == 2
+    assert "is not the JSON of a run (name a run directory" in capsys.readouterr().err
+
+
+def test_the_example_rules_and_workflow_are_right(
+    experiment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = REPO_ROOT / "docs/examples/gate"
+    run = str(simulated(experiment).path)
+    rules = str(folder / "rules.yaml")
+    capsys.readouterr()
+    assert main(["gate", run, rules, "--baseline", run]) == 0
+    workflow = yaml.safe_load((folder / "workflow.yaml").read_text())
+    steps = workflow["jobs"]["gate"]["steps"]
+    commands = [
+        words
+        for step in steps
+        for line in step.get("run", "").splitlines()
+        if (words := line.strip().partition(" > ")[0].split())[:1] == ["chakram"]
+    ]
+    assert [words[1] for words in commands] == ["simulate", "simulate", "gate"]
+    for words in commands:
+        command, _, rest = found(words[1:])
+        command.make_context(words[1], rest)

@@ -1,0 +1,166 @@
+"""Two sides are compared by what both have; chance is told from a difference."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from chakram.results.comparison import (
+    Counter,
+    Key,
+    Side,
+    Times,
+    compare,
+    sentences,
+    times_of,
+)
+
+ITERATION: Key = ("iteration", "moe")
+SMALL: Key = ("size", "all_reduce", 8, 1 << 20)
+LARGE: Key = ("size", "all_to_all", 4, 1 << 22)
+
+
+def side(name: str, times: dict[Key, Times], **fields: object) -> Side:
+    return Side(name=name, kind="run", times=times, **fields)  # type: ignore[arg-type]
+
+
+def drawn(mean_ns: float, *, seed: int, runs: int = 1, samples: int = 20) -> Times:
+    generator = random.Random(seed)
+    return times_of(
+        [
+            [generator.gauss(mean_ns, mean_ns / 50) for _ in range(samples)]
+            for _ in range(runs)
+        ]
+    )
+
+
+def test_the_error_of_one_repetition_is_that_of_its_samples() -> None:
+    times = times_of([[98.0, 102.0, 100.0, 100.0]])
+    assert times.mean_ns == 100
+    # The sample's variance is 8 / 3, the mean's a quarter of that.
+    assert times.error_ns == pytest.approx((8 / 3 / 4) ** 0.5)
+    assert (times.freedom, times.samples) == (3, 4)
+    assert times.cv == pytest.approx(2**0.5 / 100)
+
+
+def test_the_error_of_several_repetitions_is_that_of_their_means() -> None:
+    # Samples of a run agree, runs do not: it is runs that would differ again.
+    times = times_of([[90.0] * 50, [110.0] * 50])
+    assert times.mean_ns == 100
+    assert times.error_ns == pytest.approx(10)
+    assert times.freedom == 1
+
+
+def test_one_sample_has_no_known_error_unless_it_is_exact() -> None:
+    assert times_of([[5.0]]).error_ns is None
+    assert times_of([[5.0, 7.0]], exact=True).error_ns == 0
+    assert times_of([[5.0], [7.0]], exact=True).error_ns == pytest.approx(1)
+
+
+def test_equals_do_not_differ() -> None:
+    """Of forty comparisons of 100 equal quantities each, at most a few name one."""
+    named = 0
+    for seed in range(40):
+        sides = [
+            side(
+                name,
+                {
+                    ("instance", "moe", "g", k): drawn(
+                        1e6, seed=seed * 1000 + k * 2 + offset, samples=5
+                    )
+                    for k in range(100)
+                },
+            )
+            for offset, name in enumerate("ab")
+        ]
+        named += compare(*sides).first is not None
+    # 4.6 % of comparisons as of a single quantity; without regard to their number all.
+    assert named <= 7
+
+
+def test_a_difference_is_found_and_named() -> None:
+    a = side(
+        "a",
+        {
+            ITERATION: drawn(1e8, seed=1),
+            SMALL: drawn(1e6, seed=2)._replace(per_iteration=10),
+            LARGE: drawn(5e6, seed=3)._replace(per_iteration=4),
+        },
+        counters={"packets sent again": Counter(0.0, "%")},
+        settings={"transport.window": "64KiB", "seed": 1},
+    )
+    b = side(
+        "b",
+        {
+            ITERATION: drawn(1.08e8, seed=4),
+            SMALL: drawn(1e6, seed=5)._replace(per_iteration=10),
+            LARGE: drawn(7e6, seed=6)._replace(per_iteration=4),
+        },
+        counters={"packets sent again": Counter(0.25, "%")},
+        settings={"transport.window": "32KiB", "seed": 1},
+    )
+    found = compare(a, b)
+    assert found.first is not None
+    assert found.first.key == ITERATION
+    assert found.first.change == pytest.approx(0.08, abs=0.02)
+    first, counters, settings = sentences(found)
+    assert first.startswith("Iteration of moe takes ")
+    assert "longer" in first
+    assert "of its collectives all_to_all of 4MiB, 4 ranks differs most: +" in first
+    assert "packets sent again 0 % -> 25 %" in counters
+    assert settings == "Settings that differ, A -> B: transport.window 64KiB -> 32KiB."
+    # What differs most in an iteration stands first.
+    assert [each.key for each in found.levels["size"]] == [LARGE, SMALL]
+    assert [each.significant for each in found.levels["size"]] == [True, False]
+    back = compare(b, a).first
+    assert back is not None
+    assert "less" in sentences(compare(b, a))[0]
+
+
+def test_virtual_time_differs_exactly() -> None:
+    a = side("a", {SMALL: times_of([[1000.0]], exact=True)})
+    b = side("b", {SMALL: times_of([[1001.0]], exact=True)})
+    assert compare(a, a).first is None
+    first = compare(a, b).first
+    assert first is not None
+    assert first.significant
+    assert "standard errors" not in sentences(compare(a, b))[0]
+
+
+def test_what_was_measured_once_proves_nothing() -> None:
+    a = side("a", {SMALL: times_of([[1000.0]])})
+    b = side("b", {SMALL: times_of([[2000.0]])})
+    found = compare(a, b)
+    assert found.first is None
+    (sentence,) = sentences(found)
+    assert sentence.startswith("No significant difference can be shown: 1 of 1")
+    assert "takes 100.0 % longer" in sentence
+
+
+def test_no_difference_is_said() -> None:
+    a = side("a", {SMALL: drawn(1e6, seed=1)})
+    b = side("b", {SMALL: drawn(1e6, seed=2)})
+    (sentence,) = sentences(compare(a, b))
+    assert sentence.startswith("No significant difference: 1 quantities compared")
+
+
+def test_nothing_in_common_is_said() -> None:
+    found = compare(side("a", {SMALL: drawn(1, seed=1)}), side("b", {}))
+    assert not found.levels
+    assert sentences(found)[0].startswith("Nothing can be compared")
+
+
+def test_a_job_is_the_same_where_each_side_has_one() -> None:
+    a = side("a", {ITERATION: drawn(1e6, seed=1), SMALL: drawn(1e6, seed=1)})
+    b = side("b", {("iteration", ""): drawn(2e6, seed=2)})
+    found = compare(a, b)
+    assert [each.key for each in found.levels["iteration"]] == [ITERATION]
+    other = {("iteration", "x"): drawn(1e6, seed=1), ITERATION: drawn(1e6, seed=1)}
+    assert "iteration" not in compare(side("c", other), b).levels
+
+
+def test_what_only_one_side_has_is_counted() -> None:
+    a = side("a", {SMALL: drawn(1, seed=1), LARGE: drawn(1, seed=1)})
+    b = side("b", {SMALL: drawn(1, seed=1)})
+    assert compare(a, b).only == {"size": (1, 0)}
