@@ -34,6 +34,7 @@ from chakram.cli.init import init
 from chakram.cli.interference import interference
 from chakram.cli.plan import plan
 from chakram.cli.preflight import preflight
+from chakram.cli.report import report, timeline
 from chakram.cli.run import run
 from chakram.cli.runs import runs
 from chakram.cli.show import show
@@ -61,6 +62,8 @@ _LEAST_ADDRESS_SPACE_BYTES = {
             "simulate",
             "plan",
             "show",
+            "report",
+            "timeline",
             "compare",
             "diff",
             "gate",
@@ -111,6 +114,8 @@ app.command()(runs)
 app.command()(compare)
 app.command()(diff)
 app.command()(gate)
+app.command()(report)
+app.command()(timeline)
 app.command()(interference)
 app.command()(plan)
 app.command()(preflight)

@@ -56,6 +56,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram gate result.json rules.yaml --baseline baseline.json "
         "--junit gate.xml --markdown gate.md",
     ),
+    "report": (
+        "chakram report runs/20260131T101500Z-quickstart",
+        "chakram report runs/A runs/B --out a-against-b.html",
+        "chakram report runs/A --bmwg --figures figures --force",
+    ),
+    "timeline": ("chakram timeline runs/20260131T101500Z-quickstart",),
     "interference": ("chakram interference runs/TOGETHER runs/ALONE-1 runs/ALONE-2",),
     "plan": (
         "chakram plan configs/quickstart.yaml",

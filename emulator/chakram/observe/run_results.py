@@ -87,7 +87,7 @@ class RunResults:
             table = table.select(wanted) if wanted else table
         return table
 
-    def _columns(self, name: str) -> frozenset[str]:
+    def columns(self, name: str) -> frozenset[str]:
         """Return the columns that a table has; none if it was never begun."""
         try:
             return frozenset(column_names(self.path, name))
@@ -156,7 +156,7 @@ class RunResults:
             "acked_ns": "last_acked_ns",
             "ways": "path",
         }
-        late = {"fair_ns", "path"} - self._columns("flows")
+        late = {"fair_ns", "path"} - self.columns("flows")
         wanted = [name for name in column_of.values() if name not in late]
         flows = self._table("flows", [*wanted, "group"], {**MESSAGES, "measured": True})
         flows = flows.filter(point_to_point(flows))
@@ -315,7 +315,7 @@ class RunResults:
         """Return what the queue pairs have sent, None if nobody counted."""
         columns = ("job", "rank", "qpn", *TRAFFIC_COLUMNS)
         # A run of an older version did not tell what is lost from what is late.
-        if not self._columns("queue_pairs") >= set(TRAFFIC_COLUMNS):
+        if not self.columns("queue_pairs") >= set(TRAFFIC_COLUMNS):
             return None
         return traffic_of(
             self.table("queue_pairs", *columns),
@@ -326,11 +326,15 @@ class RunResults:
         gone = self.missing()
         return (f"FILES ARE MISSING: {', '.join(gone)}",) if gone else ()
 
-    def summary(self) -> Summary:
-        """Return the summary, with the models that were known when the run ended."""
+    def summary(self, measurements: Measurements | None = None) -> Summary:
+        """Return the summary, with the models that were known when the run ended.
+
+        Args:
+            measurements: What it is made of, if somebody has read it already.
+        """
         bounds, alone = self.bounds(), self.alone()
         return summarise(
-            self.measurements(),
+            measurements or self.measurements(),
             bound=lambda identity: bounds.get(identity.key),
             alone=lambda identity: alone.get(identity.key),
             predictions=self.predictions(),

@@ -41,11 +41,15 @@ Block: TypeAlias = Facts | Table | Plot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A heading, what it is about, and what it shows."""
+    """A heading, what it is about, where that was observed, and what it shows.
+
+    One without blocks is a line: what is not there, and why.
+    """
 
     title: str
     text: str = ""
-    blocks: tuple[Block, ...]
+    observed: str = ""
+    blocks: tuple[Block, ...] = ()
 
 
 def render_page(
@@ -55,6 +59,7 @@ def render_page(
     sections: Sequence[Section],
     document: Mapping[str, object],
     banners: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> str:
     """Return a page as HTML.
 
@@ -64,6 +69,7 @@ def render_page(
         sections: What it shows, in order.
         document: The numbers for programs, all of them plain values.
         banners: What has to be known before anything is read.
+        notes: What holds for all of it, in small print below the title.
     """
     plots = {
         f"plot{number}": block.figure
@@ -75,6 +81,7 @@ def render_page(
         title=title,
         lead=lead,
         banners=banners,
+        notes=notes,
         sections=sections,
         version=chakram.__version__,
         bokeh=Markup(_bokeh()) if plots else "",

@@ -22,14 +22,14 @@ from bokeh.models import (
 from bokeh.palettes import Category10, Viridis256
 from bokeh.plotting import figure
 
-from chakram.units import about_size, format_time
+from chakram.units import about_size, format_rate, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from chakram.chakra.summary.distribution import Distribution
 
-__all__ = ["bars", "cdf", "counts", "matrix"]
+__all__ = ["TICKS", "bars", "cdf", "counts", "matrix", "set_ticks"]
 
 MATRIX_CELLS: Final = 256
 """Rows and columns of a matrix that are drawn; of a larger one, blocks of cells."""
@@ -55,7 +55,16 @@ _TIME_TICKS: Final = """
     }
     return `${Number(value.toPrecision(3))} ${units[unit]}`;
 """
-TICKS: Final = {"bytes": _SIZE_TICKS, "ns": _TIME_TICKS}
+_RATE_TICKS: Final = """
+    const units = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
+    let value = tick, unit = 0;
+    while (Math.abs(value) >= 1000 && unit < units.length - 1) {
+        value /= 1000;
+        unit += 1;
+    }
+    return `${Number(value.toPrecision(3))} ${units[unit]}`;
+"""
+TICKS: Final = {"bytes": _SIZE_TICKS, "ns": _TIME_TICKS, "bit/s": _RATE_TICKS}
 """How the numbers of an axis are written, by unit; others are plain."""
 
 
@@ -138,6 +147,7 @@ def bars(
     names: Sequence[str],
     title: str,
     unit: str,
+    name: str | None = None,
 ) -> figure:
     """Return bars of totals, side by side for every name.
 
@@ -146,8 +156,10 @@ def bars(
         names: What the bars belong to, top to bottom; they must differ.
         title: Title of the plot.
         unit: Of the numbers, for the axis: a key of ``TICKS``, or another word.
+        name: Of the figure.
     """
     plot = figure(
+        name=name,
         title=title,
         width=2 * _WIDTH,
         height=120 + 24 * len(totals) * max(1, len(names)),
@@ -156,7 +168,7 @@ def bars(
         y_range=list(reversed(names)),
         x_axis_label=unit,
     )
-    _ticks(plot.xaxis, unit)
+    set_ticks(plot.xaxis, unit)
     plot.x_range.start = 0
     height = 0.8 / max(1, len(totals))
     for number, (what, values) in enumerate(totals.items()):
@@ -180,7 +192,8 @@ def bars(
         plot.add_tools(
             HoverTool(renderers=[drawn], tooltips=[("", "@name"), (what, "@text")])
         )
-    plot.legend.location = "bottom_right"
+    # Beside the bars, where it hides none.
+    plot.add_layout(plot.legend[0], "right")
     plot.ygrid.visible = False
     return plot
 
@@ -207,7 +220,7 @@ def cdf(
         y_axis_label="part that is not larger",
         y_range=(0, 1.02),
     )
-    _ticks(plot.xaxis, unit, log=log)
+    set_ticks(plot.xaxis, unit, log=log)
     for number, (name, spread) in enumerate(spreads.items()):
         values = [value for value, _ in spread.cdf]
         parts = [up_to / spread.count for _, up_to in spread.cdf]
@@ -296,7 +309,8 @@ def counts(spreads: Mapping[str, Distribution], *, title: str, unit: str) -> fig
     return plot
 
 
-def _ticks(axes: Any, unit: str, *, log: bool = False) -> None:
+def set_ticks(axes: Any, unit: str, *, log: bool = False) -> None:
+    """Write the numbers of an axis in their unit."""
     if unit in TICKS:
         axes.formatter = CustomJSTickFormatter(code=TICKS[unit])
     if unit == "bytes":
@@ -318,6 +332,8 @@ def _text(value: float, unit: str) -> str:
         return about_size(int(value))
     if unit == "ns":
         return format_time(value)
+    if unit == "bit/s":
+        return format_rate(value)
     return f"{value:g}"
 
 

@@ -1,0 +1,91 @@
+"""``chakram report`` and ``chakram timeline``: runs as pages, and for Perfetto."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chakram.cli.options import Json, print_json
+
+__all__ = ["report", "timeline"]
+
+_Force = Annotated[bool, typer.Option("--force", help="Replace a file of that name.")]
+
+
+def report(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Run directory; several are put side by side."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The file.")] = Path("report.html"),
+    bmwg: Annotated[
+        bool,
+        typer.Option(
+            "--bmwg", help="In the eight sections of BMWG's drafts on AI fabrics."
+        ),
+    ] = False,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write every figure as SVG and PNG, too; needs Chromium.",
+        ),
+    ] = None,
+    force: _Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a run as one HTML file that needs no network."""
+    from chakram.chakra.write.new_file import new_file, refuse_existing
+    from chakram.observe.report.bmwg_page import bmwg_page
+    from chakram.observe.report.compare_page import MOST_RUNS, compare_page
+    from chakram.observe.report.figures import export_figures
+    from chakram.observe.report.run_page import run_page
+    from chakram.observe.run_results import open_run
+
+    if bmwg and len(directories) > 1:
+        raise typer.BadParameter("--bmwg is of one run")
+    if len(directories) > MOST_RUNS:
+        raise typer.BadParameter(f"{MOST_RUNS} runs at most stand side by side")
+    refuse_existing(out, force=force)
+    runs = [open_run(directory) for directory in directories]
+    if len(runs) > 1:
+        page = compare_page(runs)
+    else:
+        page = bmwg_page(runs[0]) if bmwg else run_page(runs[0])
+    with new_file(out, force=force) as file:
+        file.write(page.encode())
+    drawn = [] if figures is None else export_figures(page, figures)
+    if as_json:
+        print_json("report", {"written": str(out), "figures": list(map(str, drawn))})
+        return
+    print(f"wrote {out}")
+    if figures is not None:
+        print(f"wrote {len(drawn)} figures to {figures}")
+
+
+def timeline(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
+    out: Annotated[
+        Path, typer.Option(help="The file; compressed if its name ends in .gz.")
+    ] = Path("timeline.json.gz"),
+    force: _Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write a run as a timeline that ui.perfetto.dev opens."""
+    from chakram.chakra.write.new_file import new_file
+    from chakram.observe.report.run_data import RunData
+    from chakram.observe.run_results import open_run
+    from chakram.observe.timeline import write_timeline
+
+    data = RunData(open_run(directory))
+    with new_file(out, force=force) as file:
+        counts = write_timeline(data, file.write)
+    if as_json:
+        print_json("timeline", {"written": str(out), "events": counts})
+        return
+    events = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    print(f"wrote {out}: {events}")

@@ -1,0 +1,397 @@
+"""The page of several runs side by side: what ``chakram report A B`` writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from chakram.observe.document import summary_document
+from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.report.blocks import Table
+from chakram.observe.report.columns import percentiles
+from chakram.observe.report.page import Plot, Section, render_page
+from chakram.observe.report.run_data import RunData
+from chakram.observe.report.run_page import notes_of, raw_files, title_of
+from chakram.observe.report.run_plots import WHOLE, curves
+from chakram.observe.report.run_rows import report_rows
+from chakram.observe.report.run_sections import bandwidth_lines
+from chakram.observe.report.run_traffic import (
+    SESSION_PERCENTS,
+    fct_curves,
+    session_rates,
+)
+from chakram.units import about_size, format_rate, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from chakram.observe.report.run_plots import Curve
+    from chakram.observe.report.run_rows import ReportRow
+    from chakram.observe.run_results import RunResults
+
+__all__ = ["MOST_RUNS", "compare_page"]
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MOST_RUNS = len(_LETTERS)
+_DIFFERENCES_SHOWN = 100
+
+
+def compare_page(results: Sequence[RunResults]) -> str:
+    """Return the page of two to 26 runs as HTML; the first is what others are held to.
+
+    Raises:
+        RunDirectoryError: If a directory cannot be read.
+    """
+    runs = {
+        letter: RunData(each) for letter, each in zip(_LETTERS, results, strict=False)
+    }
+    rows = {letter: report_rows(data) for letter, data in runs.items()}
+    banners = [
+        f"{letter}: {banner}"
+        for letter, data in runs.items()
+        for banner in data.summary.banners
+    ]
+    sections = [
+        _runs(runs),
+        _differences(runs),
+        _iterations(runs),
+        _collectives(rows),
+        _bandwidth(rows),
+        _completion_times(runs),
+        _sessions(runs),
+        *(
+            Section(
+                title=f"{files.title} of {letter}", text=files.text, blocks=files.blocks
+            )
+            for letter, data in runs.items()
+            for files in (raw_files(data.results.path),)
+        ),
+    ]
+    return render_page(
+        title=" against ".join(
+            f"{letter}: {title_of(data)}" for letter, data in runs.items()
+        ),
+        lead="Differences below the spread of a run (CV) say nothing. Factors are over "
+        "A.",
+        notes=list(
+            dict.fromkeys(note for data in runs.values() for note in notes_of(data))
+        ),
+        banners=banners,
+        sections=sections,
+        document={
+            letter: summary_document(data.summary) for letter, data in runs.items()
+        },
+    )
+
+
+def _table(
+    title: str,
+    runs: Mapping[str, object],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    left: int | None = None,
+    note: str = "",
+) -> Table:
+    return Table(
+        title=title,
+        header=("", *runs),
+        rows=tuple(rows),
+        left=1 + len(runs) if left is None else left,
+        note=note,
+    )
+
+
+def _runs(runs: Mapping[str, RunData]) -> Section:
+    manifests = [data.manifest for data in runs.values()]
+    rows = [
+        ("run", *(each.run_id for each in manifests)),
+        ("directory", *(str(data.results.path) for data in runs.values())),
+        (
+            "name",
+            *(each.name + f" ({each.case})" * bool(each.case) for each in manifests),
+        ),
+        ("world", *(each.world for each in manifests)),
+        ("status", *(each.status for each in manifests)),
+        ("device under test", *(each.fabric for each in manifests)),
+        ("transport", *(each.transport for each in manifests)),
+        ("iterations", *(f"{each.measured} after {each.warmup}" for each in manifests)),
+        ("ranks", *(str(len(data.summary.ranks)) for data in runs.values())),
+        (
+            "generator-bound",
+            *(
+                "virtual time"
+                if data.is_simulated
+                else f"{data.summary.generator_bound} of {data.summary.verdicts}"
+                for data in runs.values()
+            ),
+        ),
+        (
+            "clock bound",
+            *(
+                format_time(each.clock_uncertainty_ns / each.dilation)
+                for each in manifests
+            ),
+        ),
+    ]
+    return Section(title="Runs", blocks=(_table("Runs", runs, rows),))
+
+
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _flat(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for number, each in enumerate(value):
+            yield from _flat(each, f"{path}[{number}]")
+    else:
+        yield path, MISSING if value is None else str(value)
+
+
+def _differences(runs: Mapping[str, RunData]) -> Section:
+    settings: list[dict[str, str]] = []
+    for data in runs.values():
+        manifest = data.manifest
+        found = dict(_flat(manifest.experiment))
+        found |= dict(_flat(manifest.versions, "versions"))
+        found |= {
+            f"traces.{job}.sha256": str(each.get("sha256"))[:16]
+            for job, each in manifest.traces.items()
+        }
+        settings.append(found)
+    keys = dict.fromkeys(key for each in settings for key in each)
+    rows = [
+        (key, *(each.get(key, MISSING) for each in settings))
+        for key in keys
+        if len({each.get(key, MISSING) for each in settings}) > 1
+    ]
+    if not rows:
+        return Section(
+            title="Settings that differ",
+            text="none does: neither settings nor versions.",
+        )
+    table = _table("Settings that differ", runs, rows).cut(_DIFFERENCES_SHOWN)
+    return Section(
+        title="Settings that differ",
+        observed="(f)",
+        blocks=(table,),
+    )
+
+
+def _iterations(runs: Mapping[str, RunData]) -> Section:
+    jobs = dict.fromkeys(
+        each.job for data in runs.values() for each in data.summary.iterations
+    )
+    rows: list[tuple[str, ...]] = []
+    for job in jobs:
+        found = [
+            next((each for each in data.summary.iterations if each.job == job), None)
+            for data in runs.values()
+        ]
+        first = found[0]
+        rows.append(
+            (
+                f"JCT of {job}, mean",
+                *(
+                    MISSING
+                    if each is None
+                    else f"{format_time(each.mean_ns)} (CV {percent_text(each.cv)} %)"
+                    for each in found
+                ),
+            )
+        )
+        rows.append(
+            (
+                f"JCT of {job}, factor",
+                *(
+                    MISSING
+                    if each is None or first is None
+                    else f"{each.mean_ns / max(1, first.mean_ns):.3f}"
+                    for each in found
+                ),
+            )
+        )
+        ratios = [
+            next((each.ratio for each in data.rooflines if each.job == job), None)
+            for data in runs.values()
+        ]
+        texts = (MISSING if each is None else f"{each:.3f}" for each in ratios)
+        rows.append((f"JCT ratio of {job} (m)", *texts))
+    for what, name in (
+        ("compute", "compute_ns"),
+        ("exposed communication", "exposed_ns"),
+        ("idle", "idle_ns"),
+    ):
+        shares = []
+        for data in runs.values():
+            total = sum(rank.iteration_ns for rank in data.summary.ranks)
+            own = sum(getattr(rank, name) for rank in data.summary.ranks)
+            shares.append(f"{percent_text(own / total if total else None)} %")
+        rows.append((f"{what}, of the iteration", *shares))
+    counts = [data.summary for data in runs.values()]
+    rows += [
+        ("data packets", *(f"{each.packets:,}" for each in counts)),
+        ("marked CE", *(f"{each.marked:,}" for each in counts)),
+        ("sent again", *(f"{each.retransmitted:,}" for each in counts)),
+        (
+            "uplinks: MMR, Jain's index (b)",
+            *(
+                f"{each.uplinks.max_over_mean:.3f}, {each.uplinks.jain:.4f}"
+                if each.uplinks
+                else MISSING
+                for each in counts
+            ),
+        ),
+    ]
+    return Section(
+        title="Iterations", observed="(c)", blocks=(_table("Iterations", runs, rows),)
+    )
+
+
+def _collectives(rows: Mapping[str, Sequence[ReportRow]]) -> Section:
+    title = "Collectives"
+    by_kind: dict[tuple[Any, ...], dict[str, ReportRow]] = {}
+    for letter, own in rows.items():
+        for each in own:
+            row = each.row
+            kind = row.job, row.op, row.nranks, row.trace_size_bytes, row.size_bytes
+            # The algorithm is what may be compared: it does not tell rows apart,
+            # unless a run has several.
+            key = kind if letter not in by_kind.get(kind, {}) else (*kind, each.name)
+            by_kind.setdefault(key, {})[letter] = each
+    if not by_kind:
+        return Section(title=title, text="none was measured.")
+    cells = []
+    for found in by_kind.values():
+        first = found.get(next(iter(rows)))
+        example = next(iter(found.values()))
+        one = [f"{example.row.op}", about_size(example.row.size_bytes)]
+        one.append(str(example.row.nranks))
+        for letter in rows:
+            other = found.get(letter)
+            factor = (
+                MISSING
+                if other is None or first is None
+                else f"{other.row.time_ns / max(1.0, first.row.time_ns):.3f}"
+            )
+            one += (
+                [MISSING] * (3 if letter == next(iter(rows)) else 4)
+                if other is None
+                else [
+                    f"{format_time(other.row.time_ns)} ({percent_text(other.row.cv)})",
+                    MISSING
+                    if other.row.busbw is None
+                    else f"{other.row.busbw / 1e9:.4g}",
+                    percent_text(other.share),
+                    *([] if letter == next(iter(rows)) else [factor]),
+                ]
+            )
+        cells.append(tuple(one))
+    header = ["collective", "S", "N"]
+    for letter in rows:
+        header += [f"{letter}: time (CV %)", f"{letter}: GB/s", f"{letter}: % of rate"]
+        if letter != next(iter(rows)):
+            header.append(f"{letter}/{next(iter(rows))}")
+    return Section(
+        title=title,
+        observed="(c)",
+        blocks=(
+            Table(
+                title=title,
+                header=tuple(header),
+                rows=tuple(cells),
+                note="Mean times, bus bandwidths and their shares of the line rate. "
+                "Rows are joined by job, collective, ranks and size.",
+            ).cut(_DIFFERENCES_SHOWN),
+        ),
+    )
+
+
+def _bandwidth(rows: Mapping[str, Sequence[ReportRow]]) -> Section:
+    lines: dict[str, Curve] = {}
+    for letter, own in rows.items():
+        lines |= bandwidth_lines(own, f"{letter}: ")
+    if not lines:
+        return Section(
+            title="Bus bandwidth by size",
+            text="no collective with a bus bandwidth was measured.",
+        )
+    return Section(
+        title="Bus bandwidth by size",
+        observed="(c)",
+        blocks=(
+            Plot(
+                figure=curves(
+                    lines,
+                    name="busbw",
+                    title="Bus bandwidth against S; whiskers: P01 to P99",
+                    x="bytes",
+                    y="bit/s",
+                    x_label="S of nccl-tests",
+                    y_label="bus bandwidth per accelerator",
+                    x_log=True,
+                    width=WHOLE,
+                    height=380,
+                )
+            ),
+        ),
+    )
+
+
+def _completion_times(runs: Mapping[str, RunData]) -> Section:
+    lines: dict[str, Curve] = {}
+    for letter, data in runs.items():
+        lines |= fct_curves(data.measured, f"{letter}: ")
+    if not lines:
+        return Section(
+            title="Flow completion times",
+            text="no flow of a measured iteration was recorded.",
+        )
+    return Section(
+        title="Flow completion times",
+        observed="(c)",
+        blocks=(
+            Plot(
+                figure=curves(
+                    lines,
+                    name="fct-cdf",
+                    title="Flow completion times",
+                    x="ns",
+                    y="%",
+                    x_label="posted to last byte acknowledged",
+                    y_label="flows that were not slower",
+                    x_log=True,
+                    steps=True,
+                    width=WHOLE,
+                ),
+                caption="Of each line 200 points evenly chosen, and the 100 slowest "
+                "flows each by itself.",
+            ),
+        ),
+    )
+
+
+def _sessions(runs: Mapping[str, RunData]) -> Section:
+    rates = {letter: session_rates(data.measured) for letter, data in runs.items()}
+    ops = dict.fromkeys(op for each in rates.values() for op in each)
+    if not ops:
+        return Section(
+            title="Session bandwidth",
+            text="no flow of a measured iteration was recorded.",
+        )
+    rows = []
+    for op in ops:
+        found = [
+            percentiles(each[op], SESSION_PERCENTS) if op in each else None
+            for each in rates.values()
+        ]
+        rows += [
+            (
+                f"{op}, P{percent:02}",
+                *(MISSING if each is None else format_rate(each[at]) for each in found),
+            )
+            for at, percent in enumerate(SESSION_PERCENTS)
+        ]
+    return Section(
+        title="Session bandwidth",
+        observed="(c)",
+        blocks=(_table("Session bandwidth", runs, rows, left=1),),
+    )

@@ -1,0 +1,271 @@
+"""The page of a run: what ``chakram report RUN`` writes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from bokeh.models import Range1d
+
+from chakram.observe.document import summary_document
+from chakram.observe.number_format import MISSING
+from chakram.observe.report import run_sections as measured
+from chakram.observe.report import run_traffic as traffic
+from chakram.observe.report.blocks import Facts, Table
+from chakram.observe.report.columns import percentiles
+from chakram.observe.report.page import Section, render_page
+from chakram.observe.report.run_data import OBSERVED, RunData
+from chakram.observe.report.run_rows import report_rows
+from chakram.units import about_size, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chakram.observe.report.run_rows import ReportRow
+    from chakram.observe.run_results import RunResults
+
+__all__ = [
+    "anomalies",
+    "comparability",
+    "notes_of",
+    "raw_files",
+    "run_document",
+    "run_page",
+    "title_of",
+]
+
+
+def run_page(results: RunResults) -> str:
+    """Return the page of a run as HTML.
+
+    Raises:
+        RunDirectoryError: If its directory cannot be read.
+    """
+    data = RunData(results)
+    rows = report_rows(data)
+    # What is drawn over time moves together.
+    axis = Range1d(0, max(1.0, data.end_ns))
+    sections = [
+        measured.device(data),
+        measured.headline(data, rows),
+        measured.generator(data),
+        measured.bandwidth(data, rows),
+        traffic.completion_times(data),
+        traffic.sessions(data),
+        traffic.uplinks(data),
+        traffic.congestion(data, axis),
+        traffic.nic_utilisation(data, axis),
+        measured.rank_times(data),
+        measured.top_collectives(data, rows),
+        measured.gantt(data, Range1d()),
+        traffic.slowest_flows(data),
+        measured.against_simulation(data, rows),
+        _faults(data),
+        anomalies(data),
+        comparability(data, rows),
+        raw_files(results.path),
+    ]
+    manifest = data.manifest
+    return render_page(
+        title=title_of(data),
+        lead=f"{manifest.world}, {manifest.started_at[:16].replace('T', ' ')} UTC, "
+        f"{len(data.summary.ranks)} ranks, {manifest.measured} measured iterations "
+        f"after {manifest.warmup} of warm-up; run {manifest.run_id}.",
+        notes=notes_of(data),
+        banners=data.summary.banners,
+        sections=sections,
+        document=run_document(data, rows),
+    )
+
+
+def title_of(data: RunData) -> str:
+    """Return what a run is called."""
+    manifest = data.manifest
+    kind = "Simulation" if data.is_simulated else "Run"
+    return f"{kind} {manifest.name}" + (
+        f", case {manifest.case}" if manifest.case else ""
+    )
+
+
+def notes_of(data: RunData) -> list[str]:
+    """Return what the letters beside values mean, and what times were divided by."""
+    letters = ("v", "m", "f") if data.is_simulated else ("b", "c", "m", "f")
+    points = "; ".join(f"({letter}) {OBSERVED[letter]}" for letter in letters)
+    notes = [f"Where values were observed: {points}."]
+    if data.dilation > 1:
+        notes.append(
+            f"Time was stretched by {data.dilation}: times and rates here are those of "
+            "the fabric that is not stretched."
+        )
+    if data.manifest.size_scale != "1":
+        notes.append(f"Messages are {data.manifest.size_scale} of the trace's.")
+    return notes
+
+
+def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
+    """Return the numbers of the page as plain values: those of ``show`` and more."""
+    return {
+        **summary_document(data.summary),
+        "report": {
+            "rooflines": [
+                {**asdict(each), "ratio": each.ratio} for each in data.rooflines
+            ],
+            "rows": [
+                {
+                    "job": each.row.job,
+                    "collective": str(each.row.op),
+                    "algorithm": each.row.algorithm,
+                    "size_bytes": each.row.size_bytes,
+                    "fabric_bytes": each.fabric_bytes,
+                    "nranks": each.row.nranks,
+                    "algo_factor": each.factor,
+                    "busbw_bps": each.busbw_bps,
+                    "busbw_percentiles_bps": each.percentiles_bps,
+                    "line_rate_bps": each.line_rate_bps,
+                    "line_rate_share": each.share,
+                }
+                for each in rows
+            ],
+            "sessions_bps": {
+                op: percentiles(each, traffic.SESSION_PERCENTS)
+                for op, each in traffic.session_rates(data.measured).items()
+            },
+        },
+    }
+
+
+def _faults(data: RunData) -> Section:
+    manifest = data.manifest
+    rows = [
+        (str(each["fault"]), f"{each['packets']} packets")
+        for each in manifest.packet_faults
+    ]
+    rows += [
+        (f"injected: {what}", f"{n} packets")
+        for what, n in manifest.injected.items()
+        if n
+    ]
+    rows += [
+        (f"not taken: {what}", f"{n} packets")
+        for what, n in manifest.invalid.items()
+        if n
+    ]
+    if not rows:
+        return Section(title="Faults", text="none was injected.")
+    return Section(
+        title="Faults", observed=data.seen("c"), blocks=(Facts(rows=tuple(rows)),)
+    )
+
+
+def anomalies(data: RunData) -> Section:
+    """Return the banners and what else is odd."""
+    summary = data.summary
+    found = list(summary.banners)
+    if summary.unfinished:
+        found.append(f"{summary.unfinished} collectives were not finished")
+    drops = sum(link.drops or 0 for link in summary.links)
+    if drops:
+        found.append(f"{drops} packets were dropped in queues of links (b)")
+    if summary.retransmitted:
+        found.append(f"{summary.retransmitted} packets were sent again (c)")
+    odd = data.manifest.preflight.get("findings", ())
+    found += [f"preflight: {each.get('verdict', each)}" for each in odd]
+    enumerated = ((str(number), text) for number, text in enumerate(found, 1))
+    return Section(
+        title="Anomalies",
+        blocks=(Facts(rows=tuple(enumerated) or (("none", ""),)),),
+    )
+
+
+def comparability(data: RunData, rows: Sequence[ReportRow]) -> Section:
+    """Return what must be equal in another run before the two are compared."""
+    manifest = data.manifest
+    experiment = manifest.experiment
+    places = []
+    for job in experiment.get("jobs", ()):
+        placement = job.get("placement") or {}
+        places.append(
+            f"{job.get('name')}: order {placement.get('order')}, pattern "
+            f"{placement.get('pattern')}, {placement.get('ranks_per_port')} per port, "
+            f"within hosts: {placement.get('same_host')}"
+        )
+    rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
+    transport = experiment.get("transport") or {}
+    pairs = transport.get("queue_pairs") or {}
+    return Section(
+        title="Comparability",
+        text="Compare this run only with runs that have the same values here.",
+        observed=data.seen("f"),
+        blocks=(
+            Facts(
+                rows=(
+                    ("N", f"{len(data.summary.ranks)} ranks"),
+                    ("placement", "; ".join(places) or MISSING),
+                    ("B_acc", ", ".join(map(format_rate, rates)) or "no rate"),
+                    *measured.topology_facts(data.topology),
+                    (
+                        "collectives",
+                        "; ".join(
+                            f"{each.name}, S {about_size(each.row.size_bytes)}, N "
+                            f"{each.row.nranks}, algo_factor {each.factor:.4g}"
+                            for each in rows[:12]
+                        )
+                        + (f"; and {len(rows) - 12} more" if len(rows) > 12 else ""),
+                    ),
+                    ("transport", manifest.transport),
+                    (
+                        "load balancing",
+                        f"UDP source ports {transport.get('source_ports')}, queue "
+                        f"pairs per {pairs.get('per')} x {pairs.get('count')}, "
+                        f"{pairs.get('split')}; equal-cost paths by hash",
+                    ),
+                    (
+                        "world",
+                        f"{manifest.world}; dilation {manifest.dilation}; sizes x "
+                        f"{manifest.size_scale}",
+                    ),
+                    ("traces", _traces(data)),
+                    ("seed", str(manifest.seed)),
+                    (
+                        "versions",
+                        ", ".join(
+                            f"{name} {version}"
+                            for name, version in manifest.versions.items()
+                        ),
+                    ),
+                )
+            ),
+        ),
+    )
+
+
+def _traces(data: RunData) -> str:
+    return "; ".join(
+        f"{job}: {each.get('trace')} (sha256 {str(each.get('sha256'))[:12]})"
+        for job, each in data.manifest.traces.items()
+    )
+
+
+def raw_files(folder: Path) -> Section:
+    """Return the files of the run directory with their digests."""
+    rows = []
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix not in (".html", ".tmp"):
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = about_size(path.stat().st_size)
+            rows.append((str(path.relative_to(folder)), digest, size))
+    return Section(
+        title="Raw files",
+        text=f"All numbers of this page come from these files of {folder}.",
+        blocks=(
+            Table(
+                title="Raw files",
+                header=("file", "SHA-256", "size"),
+                rows=tuple(rows),
+                left=2,
+            ),
+        ),
+    )

@@ -1,0 +1,558 @@
+"""Plots of runs: curves, heat maps, spans of time, parts of a whole, a topology.
+
+Every plot has a name, by which it is exported and found on its page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from bokeh.models import (
+    ColorBar,
+    ColumnDataSource,
+    CustomJSTickFormatter,
+    FactorRange,
+    FixedTicker,
+    HoverTool,
+    Label,
+    LinearColorMapper,
+    Range1d,
+    Segment,
+    Span,
+)
+from bokeh.palettes import Category10, Viridis256
+from bokeh.plotting import figure
+
+from chakram.observe.report.plots import TICKS, set_ticks
+from chakram.units import about_size, format_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from chakram.fabric.topology import Topology
+
+__all__ = [
+    "COLOURS",
+    "Curve",
+    "Spans",
+    "curves",
+    "heat_map",
+    "parts",
+    "spans",
+    "topology_plot",
+]
+
+COLOURS: Final = Category10[10]
+_TOOLS: Final = "pan,wheel_zoom,box_zoom,reset,save"
+WHOLE, HALF = 1100, 540
+"""Widths of figures: of the page, and of two beside each other."""
+
+HOSTS_DRAWN = 64
+"""Of more hosts one stands for all of a switch."""
+
+_LINKS_DRAWN = 6000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Points of a line.
+
+    ``low`` and ``high`` are the ends of whiskers, ``text`` what the pointer shows.
+    """
+
+    x: Sequence[float] | NDArray[Any]
+    y: Sequence[float] | NDArray[Any]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    text: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """Spans of time of one kind, each in a row."""
+
+    rows: Sequence[str]
+    starts: Sequence[float]
+    ends: Sequence[float]
+    texts: Sequence[str]
+
+
+def curves(
+    lines: Mapping[str, Curve],
+    *,
+    name: str,
+    title: str,
+    x: str,
+    y: str,
+    x_label: str = "",
+    y_label: str = "",
+    x_log: bool = False,
+    y_log: bool = False,
+    steps: bool = False,
+    levels: Mapping[str, float] | None = None,
+    bands: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    x_range: Range1d | None = None,
+    width: int = HALF,
+    height: int = 340,
+) -> figure:
+    """Return lines with their legend.
+
+    Args:
+        lines: By name in the legend.
+        name: Of the figure.
+        title: Above it.
+        x: Unit of x: ``bytes``, ``ns``, ``bit/s`` or another word.
+        y: Unit of y.
+        x_label: What x is.
+        y_label: What y is.
+        x_log: Whether x is logarithmic; zeros are drawn at 1.
+        y_log: Likewise.
+        steps: Draw steps without points, as of distributions and times.
+        levels: Horizontal lines, by what they are called.
+        bands: Stretches of x in which something was under way, as bars on top.
+        x_range: Shared with other figures.
+        width: In pixels.
+        height: In pixels.
+    """
+    levels, bands = levels or {}, bands or {}
+    highest = [max(curve.y, default=0) for curve in lines.values()]
+    highest += [max(curve.high, default=0) for curve in lines.values() if curve.high]
+    top = max([*highest, *levels.values()], default=0) or 1
+    plot = figure(
+        name=name,
+        title=title,
+        width=width,
+        height=height,
+        tools=_TOOLS,
+        toolbar_location="above",
+        x_axis_type="log" if x_log else "linear",
+        y_axis_type="log" if y_log else "linear",
+        x_axis_label=_label(x_label, x),
+        y_axis_label=_label(y_label, y),
+        **({} if x_range is None else {"x_range": x_range}),
+    )
+    if not y_log:
+        plot.y_range = Range1d(0, top * (1.12 + 0.06 * len(bands)))
+    set_ticks(plot.xaxis, x, log=x_log)
+    if x == "bytes":
+        sizes = sorted(
+            {max(1, int(size)) for line in lines.values() for size in line.x}
+        )
+        plot.xaxis.ticker = FixedTicker(ticks=_apart(sizes))
+    set_ticks(plot.yaxis, y, log=y_log)
+    for number, (line, curve) in enumerate(lines.items()):
+        _curve(plot, line, curve, COLOURS[number % 10], (x, y), (x_log, y_log), steps)
+    for number, (level, at) in enumerate(levels.items()):
+        plot.add_layout(
+            Span(
+                location=at,
+                dimension="width",
+                line_dash=("dashed", "dotted")[number % 2],
+                line_color="#555",
+            )
+        )
+        plot.add_layout(
+            Label(
+                x=8,
+                x_units="screen",
+                y=at,
+                text=level,
+                text_font_size="11px",
+                text_color="#555",
+                text_baseline="bottom" if number == 0 else "top",
+            )
+        )
+    _bands(plot, bands, top)
+    if len(lines) + len(bands) > 1:
+        _legend_below(plot)
+    elif plot.legend:
+        plot.legend.visible = False
+    return plot
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """Return sizes whose ticks do not run into each other on a logarithmic axis."""
+    least = (sizes[-1] / sizes[0]) ** (1 / 9) if sizes else 1.0
+    kept: list[int] = []
+    for size in sizes:
+        if not kept or size >= kept[-1] * max(least, 1.01):
+            kept.append(size)
+    return kept
+
+
+def _curve(
+    plot: figure,
+    line: str,
+    curve: Curve,
+    colour: str,
+    units: tuple[str, str],
+    logs: tuple[bool, bool],
+    steps: bool,
+) -> None:
+    xs = [max(value, 1) if logs[0] else value for value in map(float, curve.x)]
+    ys = [max(value, 1) if logs[1] else value for value in map(float, curve.y)]
+    data: dict[str, Any] = {"x": xs, "y": ys}
+    # Times of many points have their text made from numbers by the pointer's tool.
+    if curve.text is not None:
+        data["text"] = curve.text
+    if curve.low is not None and curve.high is not None:
+        data |= {"low": curve.low, "high": curve.high}
+        bars = Segment(x0="x", x1="x", y0="low", y1="high", line_color=colour)
+    source = ColumnDataSource(data)
+    if "low" in data:
+        plot.add_glyph(source, bars)
+    look = {"color": colour, "legend_label": line, "source": source}
+    if steps:
+        drawn = plot.step(x="x", y="y", mode="after", line_width=1.5, **look)
+    else:
+        plot.line(x="x", y="y", line_width=2, **look)
+        drawn = plot.scatter(x="x", y="y", size=6, **look)
+    tips = [(line, "@text")] if curve.text is not None else [(line, "@y")]
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=tips))
+
+
+def _bands(
+    plot: figure, bands: Mapping[str, Sequence[tuple[float, float]]], top: float
+) -> None:
+    for number, (name, stretches) in enumerate(bands.items()):
+        high = top * (1.10 + 0.06 * (len(bands) - number))
+        plot.quad(
+            left=[start for start, _ in stretches],
+            right=[end for _, end in stretches],
+            top=high,
+            bottom=high - 0.045 * top,
+            color=COLOURS[9 - number],
+            line_color=None,
+            legend_label=f"{name} under way",
+        )
+
+
+def heat_map(
+    cells: NDArray[Any],
+    *,
+    name: str,
+    title: str,
+    end_ns: float,
+    y_label: str,
+    y_names: Sequence[str] = (),
+    y_end: float | None = None,
+    legend: str,
+    high: float,
+    x_range: Range1d | None = None,
+    height: int = 260,
+) -> figure:
+    """Return shares over time as colours; what is 0 stays white.
+
+    Args:
+        cells: In percent, by row and bin of time.
+        name: Of the figure.
+        title: Above it.
+        end_ns: Time at the end of the last bin.
+        y_label: What the rows are.
+        y_names: Their names, the first on top; without, y is a number from 0.
+        y_end: That number behind the last row.
+        legend: What the colours are.
+        high: Percent of the darkest colour.
+        x_range: Shared with other figures.
+        height: In pixels.
+    """
+    rows = cells.shape[0]
+    top = rows - 0.5 if y_names else float(rows if y_end is None else y_end)
+    plot = figure(
+        name=name,
+        title=title,
+        width=WHOLE,
+        height=height,
+        tools=_TOOLS,
+        toolbar_location="above",
+        x_axis_label="time since the first rank began",
+        y_axis_label=y_label,
+        x_range=x_range or Range1d(0, end_ns),
+        y_range=Range1d(top, -0.5) if y_names else Range1d(0, top),
+    )
+    plot.grid.visible = False
+    set_ticks(plot.xaxis, "ns")
+    colours = LinearColorMapper(
+        palette=tuple(reversed(Viridis256)), low=0.5, high=high, low_color="white"
+    )
+    drawn = plot.image(
+        image=[np.clip(np.rint(cells), 0, 255).astype(np.uint8)],
+        x=0,
+        y=-0.5 if y_names else 0,
+        dw=end_ns,
+        dh=rows if y_names else top,
+        color_mapper=colours,
+    )
+    if y_names:
+        every = -(-rows // 16)
+        plot.yaxis.ticker = list(range(0, rows, every))
+        plot.yaxis.major_label_overrides = {
+            row: y_names[row] for row in range(0, rows, every)
+        }
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(legend, "@image %")]))
+    plot.add_layout(ColorBar(color_mapper=colours, width=12, title=legend), "right")
+    return plot
+
+
+def spans(
+    kinds: Mapping[str, Spans],
+    *,
+    rows: Sequence[str],
+    name: str,
+    title: str,
+    y_label: str,
+    x_range: Range1d,
+    colours: Mapping[str, str] | None = None,
+) -> figure:
+    """Return bars of time in rows, each kind in its own lane of the row."""
+    plot = figure(
+        name=name,
+        title=title,
+        width=WHOLE,
+        height=min(1400, 130 + max(14, 9 * len(kinds)) * len(rows)),
+        tools="xpan,xwheel_zoom,box_zoom,reset,save",
+        toolbar_location="above",
+        x_axis_label="time since the first rank began",
+        y_axis_label=y_label,
+        x_range=x_range,
+        y_range=FactorRange(*reversed(rows)),
+    )
+    set_ticks(plot.xaxis, "ns")
+    plot.ygrid.visible = False
+    lane = 0.9 / max(1, len(kinds))
+    for number, (kind, found) in enumerate(kinds.items()):
+        offset = 0.45 - lane * (number + 0.5)
+        source = ColumnDataSource(
+            {
+                "y": [(row, offset) for row in found.rows],
+                "left": found.starts,
+                "right": found.ends,
+                "text": found.texts,
+            }
+        )
+        colour = (colours or {}).get(kind, COLOURS[number % 10])
+        drawn = plot.hbar(
+            y="y",
+            left="left",
+            right="right",
+            height=lane * 0.95,
+            source=source,
+            color=colour,
+            # So that what is shorter than a pixel is seen.
+            line_width=0.5,
+            legend_label=kind,
+        )
+        plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(kind, "@text")]))
+    _legend_below(plot)
+    return plot
+
+
+def parts(
+    shares: Mapping[str, Sequence[float]],
+    *,
+    names: Sequence[str],
+    texts: Mapping[str, Sequence[str]],
+    name: str,
+    title: str,
+    x_label: str,
+    colours: Sequence[str],
+) -> figure:
+    """Return parts of a whole as stacked bars, one per name, left to right."""
+    plot = figure(
+        name=name,
+        title=title,
+        width=WHOLE if len(names) > 16 else HALF,
+        height=340,
+        tools=_TOOLS,
+        toolbar_location="above",
+        x_range=FactorRange(*names),
+        y_range=Range1d(0, 100),
+        x_axis_label=x_label,
+        y_axis_label="part of the iteration (%)",
+    )
+    plot.xgrid.visible = False
+    if len(names) > 40:
+        plot.xaxis.major_label_text_font_size = "0px"
+        plot.xaxis.major_tick_line_color = None
+        plot.xaxis.axis_label = f"{x_label}: {names[0]} to {names[-1]}"
+    below = np.zeros(len(names))
+    for (kind, values), colour in zip(shares.items(), colours, strict=True):
+        above = below + np.asarray(values)
+        source = ColumnDataSource(
+            {
+                "x": list(names),
+                "bottom": below.tolist(),
+                "top": above.tolist(),
+                "text": list(texts[kind]),
+            }
+        )
+        drawn = plot.vbar(
+            x="x",
+            bottom="bottom",
+            top="top",
+            width=0.9,
+            source=source,
+            color=colour,
+            line_color=None,
+            legend_label=kind,
+        )
+        plot.add_tools(
+            HoverTool(renderers=[drawn], tooltips=[("rank", "@x"), (kind, "@text")])
+        )
+        below = above
+    _legend_below(plot)
+    return plot
+
+
+def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None:
+    """Return hosts, switches and links; None where there are too many to be seen.
+
+    Args:
+        topology: What is drawn; of many hosts one stands for all of its switch.
+        loads: Bytes of links, both directions; they colour them.
+    """
+    tiers: dict[str, int] = {}
+    waiting = list(dict.fromkeys(topology.switch_of(host) for host in topology.hosts))
+    tier = 1
+    while waiting:
+        tiers |= dict.fromkeys(waiting, tier)
+        waiting = list(
+            dict.fromkeys(
+                link.other_end(switch).node
+                for switch in waiting
+                for link in topology.links_of(switch)
+                if link.other_end(switch).node in topology.switches
+                and link.other_end(switch).node not in tiers
+            )
+        )
+        tier += 1
+    shown: dict[str, str] = {}  # by host, the node that stands for it
+    labels = {switch: switch for switch in topology.switches}
+    if len(topology.hosts) > HOSTS_DRAWN:
+        for switch in [switch for switch in tiers if tiers[switch] == 1]:
+            hosts = topology.hosts_of(switch)
+            shown |= dict.fromkeys(hosts, hosts[0])
+            labels[hosts[0]] = f"{len(hosts)} hosts"
+    else:
+        shown = {host: host for host in topology.hosts}
+        labels |= shown
+    tiers |= dict.fromkeys(shown.values(), 0)
+    places: dict[str, tuple[float, float]] = {}
+    for level in range(tier):
+        own = [node for node in labels if tiers.get(node) == level]
+        if level == 0:
+            own = list(dict.fromkeys(shown.values()))
+        for number, node in enumerate(own):
+            places[node] = ((number + 0.5) / len(own), level)
+    lines: dict[tuple[str, str], list[Any]] = {}
+    for link in topology.links:
+        a, b = (shown.get(end.node, end.node) for end in (link.a, link.b))
+        line = lines.setdefault((a, b), [0, 0, link.rate_bps, link.name])
+        line[0] += 1
+        line[1] += loads.get(link.name, 0)
+    if len(lines) > _LINKS_DRAWN or any(node not in places for node in labels):
+        return None
+    plot = figure(
+        name="topology",
+        title="Topology; colour: bytes of both directions",
+        width=WHOLE,
+        height=120 + 110 * tier,
+        tools=_TOOLS,
+        toolbar_location="above",
+        x_range=Range1d(-0.02, 1.02),
+        y_range=Range1d(-0.5, tier - 0.5),
+    )
+    plot.axis.visible = False
+    plot.grid.visible = False
+    highest = max((line[1] for line in lines.values()), default=0)
+    colours = LinearColorMapper(
+        palette=tuple(reversed(Viridis256[:230])), low=0, high=highest or 1
+    )
+    drawn = plot.multi_line(
+        xs="xs",
+        ys="ys",
+        line_width=2 if len(lines) < 200 else 1,
+        line_color={"field": "bytes", "transform": colours} if highest else "#889",
+        source=ColumnDataSource(
+            {
+                "xs": [[places[a][0], places[b][0]] for a, b in lines],
+                "ys": [[places[a][1], places[b][1]] for a, b in lines],
+                "bytes": [line[1] for line in lines.values()],
+                "text": [_link_text(a, b, *line) for (a, b), line in lines.items()],
+            }
+        ),
+    )
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips="@text"))
+    crowd = max(sum(at[1] == level for at in places.values()) for level in range(tier))
+    nodes = ColumnDataSource(
+        {
+            "x": [at[0] for at in places.values()],
+            "y": [at[1] for at in places.values()],
+            "label": [labels[node] for node in places],
+            "colour": ["#f5f7fa" if tiers[node] else "#dce8f7" for node in places],
+            "offset": [-16 if tiers[node] else 16 for node in places],
+        }
+    )
+    boxes = plot.scatter(
+        x="x",
+        y="y",
+        marker="square",
+        size=16 if crowd <= 32 else 8,
+        fill_color="colour",
+        line_color="#345",
+        source=nodes,
+    )
+    plot.add_tools(HoverTool(renderers=[boxes], tooltips="@label"))
+    plot.text(
+        x="x",
+        y="y",
+        text="label",
+        y_offset="offset",
+        text_align="center",
+        text_baseline="middle",
+        text_font_size="11px" if crowd <= 24 else "8px",
+        source=nodes,
+    ).visible = crowd <= 40
+    if highest:
+        plot.add_layout(
+            ColorBar(
+                color_mapper=colours,
+                formatter=CustomJSTickFormatter(code=TICKS["bytes"]),
+                width=12,
+            ),
+            "right",
+        )
+    return plot
+
+
+def _link_text(
+    a: str, b: str, count: int, size_bytes: int, rate_bps: int | None, name: str
+) -> str:
+    rate = "no rate" if rate_bps is None else format_rate(rate_bps)
+    what = name if count == 1 else f"{count} links"
+    return f"{what} ({a} to {b}): {rate}, {about_size(size_bytes)}"
+
+
+def _label(what: str, unit: str) -> str:
+    if not what:
+        return unit
+    return what if unit in (*TICKS, "") else f"{what} ({unit})"
+
+
+def _legend_below(plot: figure) -> None:
+    """Put the legend where it hides nothing."""
+    if not plot.legend:
+        return
+    legend = plot.legend[0]
+    plot.add_layout(legend, "below")
+    legend.orientation = "horizontal"
+    legend.click_policy = "hide"
+    legend.label_text_font_size = "11px"
+    legend.border_line_color = None
+    legend.margin, legend.padding, legend.spacing = 0, 4, 12
+    longest = max(len(item.label.value) for item in legend.items)
+    legend.ncols = max(1, int((plot.width - 80) // (60 + 6 * longest)))

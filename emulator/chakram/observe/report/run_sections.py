@@ -1,0 +1,624 @@
+"""Sections of a run's page: what was measured of collectives and ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from chakram.observe.number_format import MISSING, percent_text
+from chakram.observe.report.blocks import Facts, Table
+from chakram.observe.report.page import Plot, Section
+from chakram.observe.report.run_plots import (
+    Curve,
+    Spans,
+    curves,
+    parts,
+    spans,
+    topology_plot,
+)
+from chakram.observe.report.run_rows import BUSBW_PERCENTS, time_or_missing
+from chakram.units import about_size, format_rate, format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bokeh.models import Range1d
+
+    from chakram.fabric.topology import Topology
+    from chakram.observe.report.page import Block
+    from chakram.observe.report.run_data import RunData
+    from chakram.observe.report.run_rows import ReportRow
+    from chakram.results.generator_health import GeneratorSummary
+
+__all__ = [
+    "HEADLINE",
+    "against_simulation",
+    "bandwidth",
+    "bandwidth_lines",
+    "device",
+    "gantt",
+    "generator",
+    "headline",
+    "headline_rows",
+    "rank_times",
+    "top_collectives",
+    "topology_facts",
+]
+
+_ROWS_SHOWN = 64
+_RANKS_SHOWN = 64
+_BARS_SHOWN = 20_000
+
+HEADLINE = (
+    *("collective", "S", "S_fabric", "N", "algo_factor", "n", "mean time", "CV %"),
+    *("busbw GB/s", "busbw per accelerator", "% of line rate"),
+)
+
+
+def device(data: RunData) -> Section:
+    """Return what is under test, and its topology."""
+    manifest, topology = data.manifest, data.topology
+    rows = [
+        ("device under test", manifest.fabric or MISSING),
+        ("transport", manifest.transport or MISSING),
+        (
+            "ASIC, NOS, optics, buffers",
+            "not known to Chakram: add them to what you send",
+        ),
+        *topology_facts(topology),
+    ]
+    blocks: list[Block] = [Facts(rows=tuple(rows))]
+    text = ""
+    if isinstance(topology, str):
+        text = f"No topology is drawn: {topology}."
+    else:
+        loads: dict[str, int] = {}
+        for link in data.summary.links:
+            loads[link.link] = loads.get(link.link, 0) + link.bytes
+        plot = topology_plot(topology, loads)
+        if plot is None:
+            text = "No topology is drawn: it has more links than can be seen."
+        else:
+            blocks.append(
+                Plot(figure=plot, caption=_topology_caption(data, topology, loads))
+            )
+    return Section(
+        title="Device under test",
+        text=text,
+        observed=data.seen("f", "b"),
+        blocks=tuple(blocks),
+    )
+
+
+def _topology_caption(data: RunData, topology: Topology, loads: dict[str, int]) -> str:
+    counted = (
+        f"Bytes of links {data.seen('b')}: of the whole run, warm-up included."
+        if loads
+        else "Nobody counted the bytes of its links."
+    )
+    if len(topology.hosts) > _RANKS_SHOWN:
+        counted += " One box stands for all hosts of a switch."
+    return counted
+
+
+def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
+    """Return size and oversubscription of a topology."""
+    if isinstance(topology, str):
+        return []
+    ratios = []
+    uplinks = topology.uplinks()
+    for switch in dict.fromkeys(topology.switch_of(host) for host in topology.hosts):
+        own = topology.links_of(switch)
+        up = [link.rate_bps for link in own if link in uplinks]
+        down = [link.rate_bps for link in own if link not in uplinks]
+        if up and all(up) and all(down):
+            ratios.append(sum(filter(None, down)) / sum(filter(None, up)))
+    return [
+        (
+            "topology",
+            f"{len(topology.hosts)} hosts, {len(topology.switches)} switches, "
+            f"{len(uplinks)} links between switches",
+        ),
+        (
+            "oversubscription",
+            f"{max(ratios):.3g}:1 at the most loaded first switch"
+            if ratios
+            else "none: no links between switches with rates",
+        ),
+    ]
+
+
+def headline_rows(
+    rows: Sequence[ReportRow], *, jobs: bool
+) -> tuple[tuple[str, ...], ...]:
+    """Return the rows of a table with the columns ``HEADLINE``."""
+    return tuple(
+        (f"{each.row.job}: {each.name}" if jobs else each.name, *each.cells())
+        for each in rows
+    )
+
+
+def headline(data: RunData, rows: Sequence[ReportRow]) -> Section:
+    """Return JCT ratio, and bus bandwidth as a share of the line rate."""
+    if not rows and not data.summary.iterations:
+        return Section(title="Headline", text="nothing was measured.")
+    facts = []
+    known = {each.job: each for each in data.rooflines}
+    for iteration in data.summary.iterations:
+        text = (
+            f"{format_time(iteration.mean_ns)} per iteration, mean of "
+            f"{iteration.iterations} (P50 {format_time(iteration.p50_ns)}, P99 "
+            f"{format_time(iteration.p99_ns)}, CV {percent_text(iteration.cv)} %)"
+        )
+        roofline = known.get(iteration.job)
+        ratio = "not known: ports have no rate" if roofline is None else MISSING
+        if roofline is not None and roofline.ratio is not None:
+            ratio = (
+                f"{roofline.ratio:.3f}: over Roofline_seq (m) = compute "
+                f"{format_time(roofline.compute_ns)} + 8 S algo_factor / B_acc "
+                f"{format_time(roofline.communication_ns)}"
+            )
+        facts += [(f"JCT of {iteration.job}", text), ("JCT ratio", ratio)]
+    rates = sorted({rate for each in rows if (rate := each.line_rate_bps)})
+    if rates:
+        facts.append(
+            (
+                "line rate, B_acc (f)",
+                ", ".join(map(format_rate, rates))
+                + " per accelerator, of layer-2 packets without preamble, FCS and gap",
+            )
+        )
+    jobs = len({each.row.job for each in rows}) > 1
+    return Section(
+        title="Headline",
+        observed=data.seen("c"),
+        blocks=(
+            Facts(rows=tuple(facts)),
+            Table(
+                title="Headline",
+                header=HEADLINE,
+                rows=headline_rows(rows, jobs=jobs),
+                note="S as in nccl-tests; S_fabric: payload that a rank's flows carry, "
+                "mean over its ranks; N: ranks; algo_factor: busbw over algbw; n: "
+                "collectives measured; CV: of their times; line rate: B_acc above, so "
+                "headers count as lost.",
+            ).cut(_ROWS_SHOWN),
+        ),
+    )
+
+
+def generator(data: RunData) -> Section:
+    """Return whether the result is the network's: generator and clocks."""
+    summary = data.summary
+    uncertainty_ns = data.manifest.clock_uncertainty_ns / data.dilation
+    if data.is_simulated:
+        return Section(
+            title="Verdict",
+            observed=data.seen("c"),
+            blocks=(
+                Facts(
+                    rows=(
+                        ("status", summary.facts.status),
+                        ("generator", "none: virtual time waits for nobody"),
+                        ("clock bound", "0: one virtual clock"),
+                    )
+                ),
+            ),
+        )
+    if not summary.verdicts:
+        verdict = "no collective was judged"
+    elif summary.generator_bound:
+        verdict = (
+            f"GENERATOR-BOUND: {summary.generator_bound} of {summary.verdicts} "
+            "collectives waited for the generator for more than 5 % of their time"
+        )
+    else:
+        verdict = (
+            f"kept up with all {summary.verdicts} collectives: none waited for it for "
+            "more than 5 % of its time"
+        )
+    wrong = summary.facts.verification
+    rows = [
+        ("status", summary.facts.status),
+        ("generator", verdict),
+        *_health(summary.generator),
+        (
+            "clock bound",
+            f"offsets of the agents' clocks are known to {format_time(uncertainty_ns)}"
+            if uncertainty_ns
+            else "0: one clock for all ranks",
+        ),
+        (
+            "payload",
+            f"{wrong.packets} packets looked at, {wrong.wrong_payloads} wrong"
+            if wrong.packets
+            else "not looked at",
+        ),
+        ("samples lost", str(summary.facts.samples_dropped)),
+    ]
+    if summary.keeping_up is not None:
+        rows.append(("what would have kept up", _remedy(data)))
+    return Section(
+        title="Verdict",
+        observed=data.seen("c"),
+        blocks=(Facts(rows=tuple(rows)),),
+    )
+
+
+def _remedy(data: RunData) -> str:
+    found = data.summary.keeping_up
+    assert found is not None
+    texts = []
+    if found.slowdown == 1:
+        return "no slower fabric: look at what else this machine did"
+    if found.slowdown is not None:
+        texts.append(f"rates lower by a factor of {found.slowdown:.3g}")
+    if found.dilation is not None:
+        texts.append(f"a dilation of {found.dilation}")
+    return ", or ".join(texts) or "not known"
+
+
+def _health(health: GeneratorSummary | None) -> list[tuple[str, str]]:
+    if health is None:
+        return [("generator health", "not noted")]
+    return [
+        (
+            "generator health",
+            f"pacing error P99 {time_or_missing(health.pacing_error_p99_ns)}, lag of "
+            f"its loop P99 {time_or_missing(health.generator_lag_p99_ns)} (max "
+            f"{format_time(health.generator_lag_max_ns)}), busiest process busy "
+            f"{percent_text(health.busy_share)} %; round trips P50 "
+            f"{time_or_missing(health.round_trip_p50_ns)}, P99 "
+            f"{time_or_missing(health.round_trip_p99_ns)} (upper bounds)",
+        ),
+        (
+            "drops at the generator",
+            f"{health.socket_drops} packets on arrival; {health.send_retries} times no "
+            "room to send",
+        ),
+    ]
+
+
+def bandwidth(data: RunData, rows: Sequence[ReportRow]) -> Section:
+    """Return bus bandwidth by size."""
+    lines = bandwidth_lines(rows)
+    if not lines:
+        return Section(
+            title="Bus bandwidth by size",
+            text="no collective with a bus bandwidth was measured.",
+        )
+    levels = _asymptotes(data, rows)
+    return Section(
+        title="Bus bandwidth by size",
+        observed=data.seen("c"),
+        blocks=(
+            Plot(
+                figure=curves(
+                    lines,
+                    name="busbw",
+                    title="Bus bandwidth against S; whiskers: P01 to P99",
+                    x="bytes",
+                    y="bit/s",
+                    x_label="S of nccl-tests",
+                    y_label="bus bandwidth per accelerator",
+                    x_log=True,
+                    levels=levels,
+                    width=1100,
+                    height=380,
+                ),
+                caption="Points: of the mean time, all collectives of a size; lines "
+                "dashed: line rate of layer 2 (f), and the payload in it (m).",
+            ),
+        ),
+    )
+
+
+def bandwidth_lines(rows: Sequence[ReportRow], prefix: str = "") -> dict[str, Curve]:
+    """Return bus bandwidth against size by collective, algorithm and ranks."""
+    found: dict[str, list[ReportRow]] = {}
+    for each in rows:
+        if each.busbw_bps is not None:
+            key = f"{prefix}{each.name}, N={each.row.nranks}"
+            found.setdefault(key, []).append(each)
+    lines = {}
+    for name, own in found.items():
+        own.sort(key=lambda each: each.row.size_bytes)
+        whiskers = [each.percentiles_bps or (0.0,) * 4 for each in own]
+        lines[name] = Curve(
+            x=[each.row.size_bytes for each in own],
+            y=[each.busbw_bps or 0.0 for each in own],
+            low=[each[0] for each in whiskers],
+            high=[each[-1] for each in whiskers],
+            text=[
+                f"{about_size(each.row.size_bytes)}: {format_rate(each.busbw_bps or 0)}"
+                f", n={each.row.samples}"
+                for each in own
+            ],
+        )
+    return lines
+
+
+def _asymptotes(data: RunData, rows: Sequence[ReportRow]) -> dict[str, float]:
+    rates = {rate for each in rows if (rate := each.line_rate_bps)}
+    if len(rates) != 1 or data.payload_share is None:
+        return {}
+    rate = rates.pop()
+    return {
+        f"line rate {format_rate(rate)}": rate,
+        f"payload {100 * data.payload_share:.1f} %": rate * data.payload_share,
+    }
+
+
+def rank_times(data: RunData) -> Section:
+    """Return compute, exposed communication and idle time of the ranks."""
+    ranks = [rank for rank in data.summary.ranks if rank.iteration_ns]
+    title = "Compute, exposed communication, idle"
+    if not ranks:
+        return Section(title=title, text="no rank has done a measured iteration.")
+    jobs = len({rank.job for rank in ranks}) > 1
+    listed = ranks
+    if len(ranks) > 256:
+        step = -(-len(ranks) // 256)
+        listed = ranks[::step]
+    kinds = ("compute", "exposed communication", "idle")
+    values = {
+        kind: [getattr(rank, name) for rank in listed]
+        for kind, name in zip(
+            kinds, ("compute_ns", "exposed_ns", "idle_ns"), strict=True
+        )
+    }
+    total = sum(rank.iteration_ns for rank in ranks)
+    sums = [
+        sum(getattr(rank, name) for rank in ranks) / total
+        for name in ("compute_ns", "exposed_ns", "idle_ns")
+    ]
+    hidden = sum(rank.communication_ns - rank.exposed_ns for rank in ranks) / max(
+        1, sum(rank.communication_ns for rank in ranks)
+    )
+    left_out = (
+        f" {len(listed)} of {len(ranks)} ranks are drawn, evenly chosen; the shares "
+        "are those of all."
+        if len(listed) < len(ranks)
+        else ""
+    )
+    return Section(
+        title=title,
+        observed=data.seen("c"),
+        blocks=(
+            Plot(
+                figure=parts(
+                    {
+                        kind: [
+                            100 * value / rank.iteration_ns
+                            for value, rank in zip(values[kind], listed, strict=True)
+                        ]
+                        for kind in kinds
+                    },
+                    names=[
+                        f"{rank.job}:{rank.rank}" if jobs else str(rank.rank)
+                        for rank in listed
+                    ],
+                    texts={
+                        kind: list(map(format_time, values[kind])) for kind in kinds
+                    },
+                    name="rank-times",
+                    title="Where the time of an iteration goes, by rank",
+                    x_label="rank",
+                    colours=("#d62728", "#1f77b4", "#b8b8b8"),
+                ),
+                caption="Mean over the measured iterations. All ranks together: "
+                f"compute {percent_text(sums[0])} %, exposed communication "
+                f"{percent_text(sums[1])} %, idle {percent_text(sums[2])} %; "
+                f"{percent_text(hidden)} % of communication is hidden behind compute."
+                + left_out,
+            ),
+        ),
+    )
+
+
+def top_collectives(data: RunData, rows: Sequence[ReportRow]) -> Section:
+    """Return the collectives that took most time, beside what they take alone."""
+    title = "Top collectives"
+    if not rows:
+        return Section(title=title, text="none was measured.")
+    total = sum(each.row.time_ns * each.row.samples for each in rows)
+    ordered = sorted(rows, key=lambda each: -each.row.time_ns * each.row.samples)
+    jobs = len({each.row.job for each in rows}) > 1
+    cells = []
+    for each in ordered[:10]:
+        row = each.row
+        tail = each.percentiles_bps
+        alone = (
+            row.busbw * row.time_ns / row.alone_ns
+            if row.busbw and row.alone_ns
+            else None
+        )
+        cells.append(
+            (
+                f"{row.job}: {each.name}" if jobs else each.name,
+                about_size(row.size_bytes),
+                str(row.nranks),
+                format_time(row.time_ns),
+                percent_text(row.time_ns * row.samples / total if total else None),
+                MISSING if row.busbw is None else f"{row.busbw / 1e9:.4g}",
+                MISSING if tail is None else f"{tail[0] / 8e9:.4g}",
+                MISSING if alone is None else f"{alone / 1e9:.4g}",
+                MISSING if not row.alone_share else f"{row.alone_share:.3f}",
+                time_or_missing(row.bound_ns),
+                percent_text(row.bound_share),
+            )
+        )
+    return Section(
+        title=title,
+        observed=data.seen("c", "m"),
+        blocks=(
+            Table(
+                title=title,
+                header=(
+                    *("collective", "size", "ranks", "mean time", "% of all"),
+                    *("busbw GB/s", f"P{BUSBW_PERCENTS[0]:02}", "busbw alone (m)"),
+                    *("ratio", "bound (m)", "% of bound"),
+                ),
+                rows=tuple(cells),
+                note="The ten rows with the largest sum of times. Ratio: bus bandwidth "
+                "over that alone on the fabric, simulated; % of all: of the time of "
+                "all collectives, overlap counted twice.",
+            ),
+        ),
+    )
+
+
+def gantt(data: RunData, x_range: Range1d) -> Section:
+    """Return when ranks took part in which collectives, in the slowest iteration."""
+    title = "Timeline of ranks"
+    flows = data.measured
+    if not len(flows) or not data.ranks:
+        return Section(
+            title=title, text="no flow of a measured iteration was recorded."
+        )
+    spans_of: dict[int, tuple[int, int]] = {}
+    for rank in data.ranks:
+        if rank.measured:
+            first, last = spans_of.get(rank.iteration, (rank.start_ns, rank.end_ns))
+            spans_of[rank.iteration] = min(first, rank.start_ns), max(last, rank.end_ns)
+    if not spans_of:
+        return Section(title=title, text="no rank has done a measured iteration.")
+    slowest = max(spans_of, key=lambda each: spans_of[each][1] - spans_of[each][0])
+    x_range.start, x_range.end = map(data.undilated, spans_of[slowest])
+    own = flows.where(flows["iteration"] == slowest)
+    shares = data.shares(own)
+    jobs, groups, ops = (flows.names[name] for name in ("job", "group", "collective"))
+    several = len(data.summary.iterations) > 1
+    places = list(zip(shares["job"].tolist(), shares["rank"].tolist(), strict=True))
+    ranks = sorted(set(places))
+    drawn = ranks[:: -(-len(ranks) // _RANKS_SHOWN)]
+    names = {
+        place: f"{jobs[place[0]]}:{place[1]}" if several else str(place[1])
+        for place in drawn
+    }
+    kinds: dict[str, list[tuple[str, float, float, str]]] = {}
+    length_ns = shares["end_ns"] - shares["start_ns"]
+    chosen = [at for at in np.argsort(-length_ns).tolist() if places[at] in names]
+    for at in chosen[:_BARS_SHOWN]:
+        text = (
+            f"rank {places[at][1]}, {groups[int(shares['group'][at])]} "
+            f"#{int(shares['k'][at])}: {format_time(int(length_ns[at]))}, "
+            f"{about_size(int(shares['sent_bytes'][at]))} sent"
+        )
+        kinds.setdefault(str(ops[int(shares["collective"][at])]), []).append(
+            (
+                names[places[at]],
+                float(shares["start_ns"][at]),
+                float(shares["end_ns"][at]),
+                text,
+            )
+        )
+    caption = (
+        f"Measured iteration {slowest}, the slowest: from a rank's first message "
+        "posted, or the first one sent to it, to the last one acknowledged."
+    )
+    if len(drawn) < len(ranks):
+        caption += f" {len(drawn)} of {len(ranks)} ranks are drawn, evenly chosen."
+    if len(chosen) > _BARS_SHOWN:
+        caption += f" The {_BARS_SHOWN} longest of {len(chosen)} bars are drawn."
+    return Section(
+        title=title,
+        observed=data.seen("c"),
+        blocks=(
+            Plot(
+                figure=spans(
+                    {kind: _spans(bars) for kind, bars in sorted(kinds.items())},
+                    rows=list(names.values()),
+                    name="gantt",
+                    title="Collectives of each rank",
+                    y_label="rank",
+                    x_range=x_range,
+                ),
+                caption=caption,
+            ),
+        ),
+    )
+
+
+def _spans(bars: Sequence[tuple[str, float, float, str]]) -> Spans:
+    rows, starts, ends, texts = zip(*bars, strict=True)
+    return Spans(rows=rows, starts=starts, ends=ends, texts=texts)
+
+
+def against_simulation(data: RunData, rows: Sequence[ReportRow]) -> Section:
+    """Return measured times beside what models say."""
+    title = "Measured against simulated"
+    known = [
+        each
+        for each in rows
+        if each.row.predictions or each.row.alone_ns or each.row.bound_ns
+    ]
+    if data.is_simulated:
+        return Section(title=title, text="this run is itself a simulation.")
+    if not known:
+        return Section(title=title, text="the run has no predictions (key predict).")
+    cells = []
+    measured, simulated = [], []
+    for each in known:
+        row = each.row
+        found = row.predictions.get("simulate")
+        cells.append(
+            (
+                each.name,
+                about_size(row.size_bytes),
+                str(row.nranks),
+                format_time(row.time_ns),
+                time_or_missing(found.time_ns if found else None),
+                percent_text(found.deviation if found else None, sign="+"),
+                time_or_missing(row.alone_ns),
+                percent_text(row.alone_share),
+                time_or_missing(row.bound_ns),
+                percent_text(row.bound_share),
+            )
+        )
+        if found is not None:
+            measured.append(row.time_ns)
+            simulated.append(found.time_ns)
+    blocks: list[Block] = [
+        Table(
+            title=title,
+            header=(
+                *("collective", "size", "ranks", "measured", "simulated (m)"),
+                *("deviation %", "alone (m)", "% of alone", "bound (m)", "% of bound"),
+            ),
+            rows=tuple(cells),
+            note="Deviation: measured over simulated, minus 1; where paths were drawn, "
+            "from the range of the draws.",
+        ).cut(_ROWS_SHOWN)
+    ]
+    if simulated:
+        order = np.argsort(simulated)
+        xs = np.array(simulated)[order]
+        blocks.append(
+            Plot(
+                figure=curves(
+                    {
+                        "measured": Curve(
+                            x=xs,
+                            y=np.array(measured)[order],
+                            text=[
+                                f"{cells[at][0]} {cells[at][1]}: {cells[at][3]}"
+                                for at in order
+                            ],
+                        ),
+                        "as simulated": Curve(x=xs, y=xs),
+                    },
+                    name="simulated",
+                    title="Mean time of each row, measured against simulated",
+                    x="ns",
+                    y="ns",
+                    x_label="simulated",
+                    y_label="measured",
+                    x_log=True,
+                    y_log=True,
+                ),
+                caption="Points on the second line took as long as simulated.",
+            )
+        )
+    return Section(title=title, observed=data.seen("c", "m"), blocks=tuple(blocks))

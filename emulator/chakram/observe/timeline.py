@@ -1,0 +1,274 @@
+"""A run as a timeline that Perfetto opens: events in Chrome's trace format.
+
+Ranks are processes, process groups their threads, collectives slices; a message is an
+arrow from the slice of its sender to that of its receiver; how busy ports and links
+were over time are counters.  What comes is written at once, so that a run of a million
+messages needs no more memory than its columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chakram.observe.message_columns import ways_of_path
+from chakram.observe.report.columns import spread
+from chakram.observe.report.run_data import TIME_BINS, NicTraffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from chakram.observe.report.run_data import RunData, Shares
+
+__all__ = ["write_timeline"]
+
+_CHUNK = 20_000
+"""Messages whose columns are turned into numbers of Python at once."""
+
+
+def write_timeline(data: RunData, write: Callable[[bytes], object]) -> Counter[str]:
+    """Write the timeline of a run; return how many events of each kind it has.
+
+    Args:
+        data: The run.
+        write: Takes the next bytes of the JSON.
+
+    Raises:
+        RunDirectoryError: If the run cannot be read.
+    """
+    manifest = data.manifest
+    facts = {
+        "run_id": manifest.run_id,
+        "name": manifest.name,
+        "world": manifest.world,
+        "status": manifest.status,
+        "dilation": manifest.dilation,
+        "time": "since the first rank began, undilated",
+    }
+    write(b'{"displayTimeUnit":"ns","otherData":')
+    write(json.dumps(facts).encode())
+    write(b',"traceEvents":[\n')
+    counts: Counter[str] = Counter()
+    separator = ""
+    for lines in _events(data, counts):
+        write(f"{separator}{lines}".encode())
+        separator = ",\n"
+    write(b"\n]}\n")
+    return counts
+
+
+def _events(data: RunData, counts: Counter[str]) -> Iterator[str]:
+    """Yield events as JSON, several at once with commas between them."""
+    shares = data.shares(data.flows)
+    threads = _threads(data, shares)
+    names = data.flows.names
+    number_of = {(rank.job, rank.rank): rank.number + 1 for rank in data.ranks}
+    hosts = {} if data.transport is None else data.transport.ports
+    yield _event("M", pid=0, name="process_name", args={"name": "ports and links"})
+    several = len({job for job, _ in number_of}) > 1
+    for (job, rank), pid in number_of.items():
+        port = hosts.get((job, rank))
+        label = f"{job} rank {rank}" if several else f"rank {rank}"
+        label += f" at {port.host}" if port is not None else ""
+        yield _event("M", pid=pid, name="process_name", args={"name": label})
+        yield _event("M", pid=pid, name="process_sort_index", args={"sort_index": pid})
+    for record in data.ranks:
+        start_ns = data.undilated(record.start_ns)
+        counts["iterations"] += 1
+        yield _event(
+            "X",
+            pid=number_of[record.job, record.rank],
+            tid=0,
+            ts=start_ns / 1000,
+            dur=max(0, data.undilated(record.end_ns) - start_ns) / 1000,
+            name=f"iteration {record.iteration}",
+            args={
+                "measured": record.measured,
+                "compute_us": record.compute_ns / data.dilation / 1000,
+                "exposed_us": record.exposed_ns / data.dilation / 1000,
+                "idle_us": record.idle_ns / data.dilation / 1000,
+            },
+        )
+    for pid in number_of.values():
+        yield _event(
+            "M", pid=pid, tid=0, name="thread_name", args={"name": "iterations"}
+        )
+    pids = np.zeros(len(shares), np.int64)
+    places = zip(shares["job"].tolist(), shares["rank"].tolist(), strict=True)
+    for at, (job_number, rank) in enumerate(places):
+        pids[at] = number_of.get((str(names["job"][job_number]), rank), 0)
+    tids = np.array([tid for tid, _ in threads], np.int64)
+    called = dict(
+        zip(zip(pids.tolist(), tids.tolist(), strict=True), threads, strict=True)
+    )
+    for (pid, tid), (_, text) in called.items():
+        yield _event("M", pid=pid, tid=tid, name="thread_name", args={"name": text})
+    for at in range(len(shares)):
+        counts["slices"] += 1
+        own = {name: int(column[at]) for name, column in shares.columns.items()}
+        yield _event(
+            "X",
+            pid=int(pids[at]),
+            tid=int(tids[at]),
+            ts=own["start_ns"] / 1000,
+            dur=(own["end_ns"] - own["start_ns"]) / 1000,
+            name=str(names["collective"][own["collective"]]),
+            args={
+                "group": names["group"][own["group"]],
+                **{name: own[name] for name in ("k", "iteration", "sent_bytes")},
+            },
+        )
+    yield from _arrows(data, shares, pids, tids, counts)
+    yield from _counters(data, counts)
+
+
+def _threads(data: RunData, shares: Shares) -> list[tuple[int, str]]:
+    """Return thread and its name for each share: one of its group, where it is free.
+
+    Slices of one thread must not overlap; those that do get threads beside it.
+    """
+    found: list[tuple[int, str]] = [(0, "")] * len(shares)
+    ends: dict[tuple[int, int, int], list[int]] = {}
+    known: dict[tuple[int, int, int, int], int] = {}
+    count: Counter[tuple[int, int]] = Counter()
+    order = np.lexsort([shares["end_ns"], shares["start_ns"]])
+    groups = data.flows.names["group"]
+    names = ("job", "rank", "group", "start_ns", "end_ns")
+    rows = np.stack([shares[name][order] for name in names], axis=1)
+    for at, (job, rank, group, start, end) in zip(
+        order.tolist(), rows.tolist(), strict=True
+    ):
+        # Messages of all pairs of a rank share threads: there may be a thousand.
+        is_message = str(groups[group]).startswith("p2p:")
+        key = job, rank, -1 if is_message else group
+        lanes = ends.setdefault(key, [])
+        lane = next(
+            (number for number, free in enumerate(lanes) if free <= start), len(lanes)
+        )
+        if lane == len(lanes):
+            lanes.append(end)
+            count[job, rank] += 1
+            known[(*key, lane)] = count[job, rank]
+        lanes[lane] = end
+        label = "messages" if is_message else f"group {groups[group]}"
+        found[at] = known[(*key, lane)], f"{label} ({lane + 1})" if lane else label
+    return found
+
+
+def _arrows(
+    data: RunData,
+    shares: Shares,
+    pids: Any,
+    tids: Any,
+    counts: Counter[str],
+) -> Iterator[str]:
+    """Yield both ends of the arrow of every message, thousands at once."""
+    flows = data.flows
+    total = len(flows)
+    # Within the slices of both ranks, or no arrow would be drawn.
+    sent = flows["first_sent_ns"] / 1000
+    done = flows["last_acked_ns"] / 1000
+    columns = [
+        pids[shares.places[:total]],
+        tids[shares.places[:total]],
+        sent,
+        pids[shares.places[total:]],
+        tids[shares.places[total:]],
+        done,
+        flows["bytes"],
+        flows["step"],
+        flows["retransmitted"],
+    ]
+    for first in range(0, total, _CHUNK):
+        part = [column[first : first + _CHUNK].tolist() for column in columns]
+        lines = []
+        for number, row in enumerate(zip(*part, strict=True), first + 1):
+            pid, tid, start, to_pid, to_tid, end, size, step, again = row
+            lines.append(
+                f'{{"ph":"s","id":{number},"cat":"flow","name":"message","pid":{pid},'
+                f'"tid":{tid},"ts":{start:.3f},"args":{{"bytes":{size},"step":{step},'
+                f'"sent_again":{again}}}}},\n'
+                f'{{"ph":"f","bp":"e","id":{number},"cat":"flow","name":"message",'
+                f'"pid":{to_pid},"tid":{to_tid},"ts":{end:.3f}}}'
+            )
+        counts["arrows"] += len(lines)
+        yield ",\n".join(lines)
+
+
+def _counters(data: RunData, counts: Counter[str]) -> Iterator[str]:
+    """Yield how busy ports and links between switches were, in Gbit/s."""
+    series: dict[str, Any] = {}
+    if isinstance(data.nics, NicTraffic):
+        rates = {
+            port.host: (port.rate_bps or 0) * data.dilation / 1e9
+            for port in (
+                {} if data.transport is None else data.transport.ports
+            ).values()
+        }
+        for at, host in enumerate(data.nics.hosts):
+            series[f"{host} transmit"] = data.nics.transmit[at] * rates[host]
+            series[f"{host} receive"] = data.nics.receive[at] * rates[host]
+    series |= _links(data)
+    for name, values in series.items():
+        before = None
+        lines = []
+        for number, value in enumerate([*values.round(6).tolist(), 0.0]):
+            if value != before:
+                before = value
+                lines.append(
+                    _event(
+                        "C",
+                        pid=0,
+                        ts=round(number * data.bin_ns) / 1000,
+                        name=name,
+                        args={"Gbit/s": value},
+                    )
+                )
+        counts["counters"] += len(lines)
+        yield ",\n".join(lines)
+
+
+def _links(data: RunData) -> dict[str, Any]:
+    """Return the rates of links between switches over time, by the paths of flows."""
+    flows, topology = data.flows, data.topology
+    if isinstance(topology, str) or data.transport is None or not data.end_ns:
+        return {}
+    link_at = {}
+    for link in topology.uplinks():
+        link_at[str(link.a)] = f"{link.name} up"
+        link_at[str(link.b)] = f"{link.name} down"
+    numbers = {name: number for number, name in enumerate(link_at.values())}
+    wire = flows["bytes"] + flows["packets"] * data.transport.overhead_bytes
+    total = np.zeros((len(numbers), TIME_BINS))
+    order = np.argsort(flows["path"], kind="stable")
+    bounds = np.searchsorted(flows["path"][order], range(len(flows.names["path"]) + 1))
+    rows: list[Any] = []
+    chosen: list[Any] = []
+    parts: list[Any] = []
+    for path, first, last in zip(
+        flows.names["path"], bounds[:-1], bounds[1:], strict=True
+    ):
+        own = order[first:last]
+        ways = ways_of_path(path or "")
+        for port in (port for way in ways for port in way if port in link_at):
+            chosen.append(own)
+            rows.append(np.full(len(own), numbers[link_at[port]]))
+            parts.append(wire[own] / len(ways))
+    if not chosen:
+        return {}
+    which = np.concatenate(chosen)
+    total = spread(
+        np.concatenate(rows),
+        flows["first_sent_ns"][which] / data.bin_ns,
+        flows["last_acked_ns"][which] / data.bin_ns,
+        np.concatenate(parts),
+        shape=total.shape,
+    )
+    return {name: total[number] * 8 / data.bin_ns for name, number in numbers.items()}
+
+
+def _event(phase: str, **fields: object) -> str:
+    return json.dumps({"ph": phase, "cat": "run", **fields}, separators=(",", ":"))

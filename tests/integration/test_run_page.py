@@ -1,0 +1,205 @@
+"""Pages of runs, in a browser: what a reader sees of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import chakram
+from chakram.cli import main
+from chakram.observe.report.figures import drawn_figures
+from tests.chromium import open_page, require_chromium
+from tests.support import REPO_ROOT
+
+if TYPE_CHECKING:
+    from chakram.observe.run_results import RunResults
+
+OF_EVERY_RUN = {
+    "topology",
+    "busbw",
+    "fct-cdf",
+    "slowdown",
+    "sessions",
+    "nic-transmit",
+    "nic-receive",
+    "rank-times",
+    "gantt",
+}
+SECTIONS = (
+    *("Device under test", "Headline", "Verdict", "Bus bandwidth by size"),
+    *("Flow completion times", "Session bandwidth", "Bytes per uplink"),
+    *("Congestion and retransmissions", "NIC utilisation"),
+    *("Compute, exposed communication, idle", "Top collectives"),
+    *("Timeline of ranks", "Slowest flows", "Measured against simulated", "Faults"),
+    *("Anomalies", "Comparability", "Raw files"),
+)
+MARKS = re.compile(r"<(path|rect|circle|image|line|polyline)\b")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> RunResults:
+    """Return a simulation with collectives of several kinds, marks and uplinks."""
+    return chakram.simulate_experiment(
+        REPO_ROOT / "configs/quickstart.yaml",
+        overrides={
+            "jobs[0].trace.all_to_all": "256KiB",
+            "jobs[0].trace.all_reduce": "512KiB",
+            "jobs[0].trace.dense": "256KiB",
+            "iterations.measured": "2",
+            "fabric.links.host.ecn": "{kmin: 20KiB, kmax: 60KiB, pmax: 0.5}",
+            "transport.congestion_control": "dcqcn",
+        },
+        runs=tmp_path_factory.mktemp("runs"),
+    )
+
+
+def written(run: RunResults, *options: str, out: Path) -> str:
+    assert main(["report", str(run.path), "--out", str(out), *options]) == 0
+    return out.read_text(encoding="utf-8")
+
+
+def headings(page: str) -> list[str]:
+    found = re.findall(r"<h2>(.*?)\n|<b>(.*?)</b>", page)
+    return [(section or left_out).strip() for section, left_out in found]
+
+
+def complaints(page: Path, scratch: Path) -> list[str]:
+    opened = open_page(page, profile=scratch / "profile")
+    assert any("document idle" in line for line in opened.console)
+    return opened.complaints
+
+
+def test_every_section_is_there_in_its_order(
+    simulated: RunResults, tmp_path: Path
+) -> None:
+    page = written(simulated, out=tmp_path / "page.html")
+    assert headings(page) == list(SECTIONS)
+    # What a run lacks is said in one line.
+    assert "left out, because this run is itself a simulation." in page
+
+
+@pytest.mark.slow
+def test_the_page_draws_every_figure_without_complaint_or_network(
+    simulated: RunResults, tmp_path: Path
+) -> None:
+    require_chromium()
+    page = written(simulated, out=tmp_path / "page.html")
+    assert not re.search(r'<(script|link|img)[^>]*(src|href)="(?!data:)', page)
+    assert complaints(tmp_path / "page.html", tmp_path) == []
+    figures = drawn_figures(page)
+    assert set(figures) == {*OF_EVERY_RUN, "uplinks", "congestion"}
+    for name, forms in figures.items():
+        svg = forms["svg"].decode()
+        assert len(MARKS.findall(svg)) > 10, name
+        assert "NaN" not in svg, name
+        assert forms["png"].startswith(b"\x89PNG"), name
+
+
+def test_the_numbers_are_in_the_page_and_right(
+    simulated: RunResults, tmp_path: Path
+) -> None:
+    page = written(simulated, out=tmp_path / "page.html")
+    found = re.search(r'id="data">(.*?)</script>', page)
+    assert found
+    data = json.loads(found[1])
+    summary = simulated.summary()
+    assert len(data["results"]) == len(summary.rows)
+    flows = simulated.table("flows", "measured", "collective", "src", "dst", "bytes")
+    rows = [row for row in flows.to_pylist() if row["measured"]]
+    for row in data["report"]["rows"]:
+        # Each iteration's flows of that kind carry S_fabric for each of its ranks.
+        own = [each for each in rows if each["collective"] == row["collective"]]
+        kinds = [
+            each
+            for each in data["report"]["rows"]
+            if each["collective"] == row["collective"]
+        ]
+        samples = {
+            (each.op, each.size_bytes): each.samples * each.nranks
+            for each in summary.rows
+        }
+        assert sum(each["bytes"] for each in own) == sum(
+            each["fabric_bytes"] * samples[each["collective"], each["size_bytes"]]
+            for each in kinds
+        )
+        assert row["line_rate_bps"] == 125e6
+        assert 0 < row["line_rate_share"] <= 1
+        slow, *_, fast = row["busbw_percentiles_bps"]
+        assert slow <= row["busbw_bps"] <= fast
+    for p01, p50, p99 in data["report"]["sessions_bps"].values():
+        assert 0 < p01 <= p50 <= p99 <= 125e6
+    (roofline,) = data["report"]["rooflines"]
+    assert roofline["ratio"] > 0.5
+    assert roofline["iteration_ns"] == summary.iterations[0].mean_ns
+
+
+def test_files_are_listed_with_their_digests(
+    simulated: RunResults, tmp_path: Path
+) -> None:
+    import hashlib
+
+    page = written(simulated, out=tmp_path / "page.html")
+    for name in ("flows.parquet", "run.json"):
+        digest = hashlib.sha256((simulated.path / name).read_bytes()).hexdigest()
+        assert digest in page
+
+
+@pytest.mark.slow
+def test_two_runs_stand_side_by_side(simulated: RunResults, tmp_path: Path) -> None:
+    require_chromium()
+    other = chakram.simulate_experiment(
+        REPO_ROOT / "configs/quickstart.yaml",
+        overrides={
+            "jobs[0].trace.all_to_all": "256KiB",
+            "jobs[0].trace.all_reduce": "512KiB",
+            "jobs[0].trace.dense": "256KiB",
+            "iterations.measured": "2",
+            "fabric.links.uplink.rate": "125Mbit",
+        },
+        runs=tmp_path / "runs",
+    )
+    page = written(simulated, str(other.path), out=tmp_path / "page.html")
+    assert complaints(tmp_path / "page.html", tmp_path) == []
+    assert set(drawn_figures(page)) == {"busbw", "fct-cdf"}
+    assert "fabric.links.uplink.rate" in page
+    assert "B/A" in page
+
+
+@pytest.mark.slow
+def test_the_sections_of_bmwg_have_no_verdict(
+    simulated: RunResults, tmp_path: Path
+) -> None:
+    require_chromium()
+    page = written(simulated, "--bmwg", out=tmp_path / "page.html")
+    assert complaints(tmp_path / "page.html", tmp_path) == []
+    numbered = [each for each in headings(page) if each[0].isdigit()]
+    assert [each[0] for each in numbered] == list("12345678")
+    assert "measured for" in page  # a deviation: less than 60 s
+    text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).lower()
+    assert not re.search(r"\b(pass|passed|failed)\b", text)
+
+
+@pytest.mark.slow
+def test_figures_are_written_as_files(simulated: RunResults, tmp_path: Path) -> None:
+    require_chromium()
+    folder = tmp_path / "figures"
+    written(simulated, "--figures", str(folder), out=tmp_path / "page.html")
+    names = {path.name for path in folder.iterdir()}
+    assert {
+        f"{name}.{form}" for name in OF_EVERY_RUN for form in ("svg", "png")
+    } < names
+
+
+def test_a_page_is_not_replaced_unasked(
+    simulated: RunResults, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "page.html"
+    out.write_text("mine")
+    assert main(["report", str(simulated.path), "--out", str(out)]) == 3
+    assert out.read_text() == "mine"
+    assert "exists already" in capsys.readouterr().err
+    assert "<h1>" in written(simulated, "--force", out=out)
