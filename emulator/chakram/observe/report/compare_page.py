@@ -17,7 +17,6 @@ from chakram.observe.report.run_sections import bandwidth_lines
 from chakram.observe.report.run_traffic import (
     SESSION_PERCENTS,
     fct_curves,
-    session_rates,
 )
 from chakram.units import about_size, format_rate, format_time
 
@@ -370,7 +369,7 @@ def _completion_times(runs: Mapping[str, RunData]) -> Section:
 
 
 def _sessions(runs: Mapping[str, RunData]) -> Section:
-    rates = {letter: session_rates(data.measured) for letter, data in runs.items()}
+    rates = {letter: data.session_rates for letter, data in runs.items()}
     ops = dict.fromkeys(op for each in rates.values() for op in each)
     if not ops:
         return Section(

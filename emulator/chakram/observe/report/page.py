@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from bokeh.document import Document
 from bokeh.embed import components
 from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -75,7 +76,7 @@ def render_page(
         f"plot{number}": block.figure
         for number, block in enumerate(_plots(sections), start=1)
     }
-    script, divs = components(plots) if plots else ("", {})
+    script, divs = _embedded(plots) if plots else ("", {})
     names = {id(figure): name for name, figure in plots.items()}
     page: str = _template().render(
         title=title,
@@ -91,6 +92,17 @@ def render_page(
         data=Markup(_for_script(document)),
     )
     return page
+
+
+def _embedded(plots: Mapping[str, figure]) -> tuple[str, Mapping[str, str]]:
+    """Return what draws the plots, and their places by name."""
+    document = Document()
+    # All at once: Bokeh walks through all models after each that is added.
+    with document.models.freeze():
+        for plot in plots.values():
+            document.add_root(plot)
+    script, divs = components(plots)
+    return script, divs
 
 
 def _plots(sections: Sequence[Section]) -> list[Plot]:

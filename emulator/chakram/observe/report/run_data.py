@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from chakram.collectives.ops import CollectiveOp
 from chakram.errors import ChakramError
 from chakram.fabric.kinds import Fabric
-from chakram.observe.report.columns import mixed_keys, spread
+from chakram.observe.report.columns import mixed_keys, spread, under_way
 from chakram.results.bandwidth import bus_factor
 from chakram.results.summary import SIMULATE
 
@@ -50,28 +50,53 @@ TIME_BINS = 400
 """Columns of what is drawn over time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Flows:
     """The flows of a run, columns of equal length.
 
-    ``names`` holds the names that the columns of its keys are numbers of.
+    Of chosen ones a column is made when it is asked for: most of them never are.
+
+    Args:
+        columns: By name.
+        names: The names that the columns of its keys are numbers of.
+        chosen: The rows that are meant, None: all.
     """
 
-    columns: Mapping[str, NDArray[np.int64]]
-    names: Mapping[str, tuple[str | None, ...]]
+    def __init__(
+        self,
+        columns: Mapping[str, NDArray[np.int64]],
+        names: Mapping[str, tuple[str | None, ...]],
+        chosen: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.names = names
+        self._columns = columns
+        self._chosen = chosen
+        self._made: dict[str, NDArray[np.int64]] = {}
 
     def __getitem__(self, name: str) -> NDArray[np.int64]:
-        return self.columns[name]
+        if self._chosen is None:
+            return self._columns[name]
+        if name not in self._made:
+            self._made[name] = self._columns[name][self._chosen]
+        return self._made[name]
 
     def __len__(self) -> int:
-        return len(self.columns["bytes"])
+        if self._chosen is None:
+            return len(self._columns["bytes"])
+        return len(self._chosen)
 
     def where(self, chosen: NDArray[Any]) -> Flows:
         """Return those that a mask or their numbers choose."""
-        return Flows(
-            columns={name: column[chosen] for name, column in self.columns.items()},
-            names=self.names,
-        )
+        if chosen.dtype == np.bool_:
+            if chosen.all():
+                return self
+            chosen = np.flatnonzero(chosen)
+        own = chosen if self._chosen is None else self._chosen[chosen]
+        return Flows(self._columns, self.names, own)
+
+    def row(self, at: int) -> dict[str, int]:
+        """Return all columns of one."""
+        at = at if self._chosen is None else int(self._chosen[at])
+        return {name: int(column[at]) for name, column in self._columns.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +247,7 @@ class RunData:
         for name in ("fct_ns", *late):
             unknown = columns[name] < 0
             columns[name] = np.where(unknown, -1, columns[name] // self.dilation)
-        return Flows(columns=columns, names=found)
+        return Flows(columns, found)
 
     @cached_property
     def measured(self) -> Flows:
@@ -274,6 +299,25 @@ class RunData:
     def pairs(flows: Flows) -> NDArray[np.int64]:
         """Return a number for the job, sender and receiver of each flow."""
         return (flows["job"] << 42) | (flows["src"] << 21) | flows["dst"]
+
+    @cached_property
+    def session_rates(self) -> dict[str, NDArray[np.float64]]:
+        """Bandwidth of every session in bit/s, by collective.
+
+        A session is a pair of ranks; its bandwidth is its payload over the time in
+        which at least one message of it is under way.
+        """
+        found = {}
+        flows = self.measured.where(self.measured["bytes"] > 0)
+        for number, op in enumerate(flows.names["collective"]):
+            own = flows.where(flows["collective"] == number)
+            if len(own):
+                _, busy_ns, places = under_way(
+                    self.pairs(own), own["posted_ns"], own["last_acked_ns"]
+                )
+                sent = np.bincount(places, weights=own["bytes"])
+                found[str(op)] = 8e9 * sent / np.maximum(busy_ns, 1)
+        return found
 
     @cached_property
     def rate_of(self) -> dict[tuple[str, int], float | None]:

@@ -130,7 +130,7 @@ def run_document(data: RunData, rows: Sequence[ReportRow]) -> dict[str, Any]:
             ],
             "sessions_bps": {
                 op: percentiles(each, traffic.SESSION_PERCENTS)
-                for op, each in traffic.session_rates(data.measured).items()
+                for op, each in data.session_rates.items()
             },
         },
     }

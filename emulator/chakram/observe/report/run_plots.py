@@ -341,9 +341,10 @@ def spans(
             right="right",
             height=lane * 0.95,
             source=source,
-            color=colour,
-            # So that what is shorter than a pixel is seen.
-            line_width=0.5,
+            fill_color=colour,
+            # Tells neighbours apart, and shows what is shorter than a pixel.
+            line_color="#333333",
+            line_width=0.4,
             legend_label=kind,
         )
         plot.add_tools(HoverTool(renderers=[drawn], tooltips=[(kind, "@text")]))

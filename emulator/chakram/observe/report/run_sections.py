@@ -108,10 +108,11 @@ def topology_facts(topology: Topology | str) -> list[tuple[str, str]]:
         return []
     ratios = []
     uplinks = topology.uplinks()
+    names = {link.name for link in uplinks}
     for switch in dict.fromkeys(topology.switch_of(host) for host in topology.hosts):
         own = topology.links_of(switch)
-        up = [link.rate_bps for link in own if link in uplinks]
-        down = [link.rate_bps for link in own if link not in uplinks]
+        up = [link.rate_bps for link in own if link.name in names]
+        down = [link.rate_bps for link in own if link.name not in names]
         if up and all(up) and all(down):
             ratios.append(sum(filter(None, down)) / sum(filter(None, up)))
     return [

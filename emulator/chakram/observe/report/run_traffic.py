@@ -16,7 +16,6 @@ from chakram.observe.report.columns import (
     joined_spans,
     percentiles,
     spread,
-    under_way,
 )
 from chakram.observe.report.page import Plot, Section
 from chakram.observe.report.run_data import TIME_BINS, NicTraffic
@@ -40,7 +39,6 @@ __all__ = [
     "fct_curves",
     "nic_utilisation",
     "predicted_link_bytes",
-    "session_rates",
     "sessions",
     "slowest_flows",
     "uplinks",
@@ -191,30 +189,10 @@ def _fct_table(flows: Flows) -> Table:
     )
 
 
-def session_rates(flows: Flows) -> dict[str, NDArray[np.float64]]:
-    """Return the bandwidth of every session in bit/s, by collective.
-
-    A session is a pair of ranks; its bandwidth is its payload over the time in which
-    at least one message of it is under way.
-    """
-    found = {}
-    for number, op in enumerate(flows.names["collective"]):
-        own = flows.where((flows["collective"] == number) & (flows["bytes"] > 0))
-        if len(own):
-            _, busy_ns, places = under_way(
-                (own["job"] << 42) | (own["src"] << 21) | own["dst"],
-                own["posted_ns"],
-                own["last_acked_ns"],
-            )
-            sent = np.bincount(places, weights=own["bytes"])
-            found[str(op)] = 8e9 * sent / np.maximum(busy_ns, 1)
-    return found
-
-
 def sessions(data: RunData) -> Section:
     """Return the bandwidth of sessions."""
     title = "Session bandwidth"
-    rates = session_rates(data.measured)
+    rates = data.session_rates
     if not rates:
         return Section(
             title=title, text="no flow of a measured iteration was recorded."
@@ -591,7 +569,7 @@ def slowest_flows(data: RunData) -> Section:
     jobs = len(flows.names["job"]) > 1
     rows = []
     for at in range(len(own)):
-        each = {name: int(column[at]) for name, column in own.columns.items()}
+        each = own.row(at)
         job = f"{flows.names['job'][each['job']]}:" if jobs else ""
         rate = each["rate_at_start_bps"] * data.dilation
         path = each["path"]
@@ -600,7 +578,7 @@ def slowest_flows(data: RunData) -> Section:
                 f"{job}{each['src']} > {each['dst']}",
                 f"{flows.names['collective'][each['collective']]} of "
                 f"{flows.names['group'][each['group']]} #{each['k']}",
-                str(flows.names["path"][path]) if path >= 0 else MISSING,
+                flows.names["path"][path] or "one switch" if path >= 0 else MISSING,
                 str(each["iteration"]),
                 about_size(each["bytes"]),
                 format_time(each["fct_ns"]),
