@@ -23,6 +23,7 @@ import typer
 
 import chakram
 from chakram.cli.algorithms import app as algorithms_app
+from chakram.cli.bench import bench
 from chakram.cli.certs import certs
 from chakram.cli.compare import compare, diff
 from chakram.cli.dcqcn import dcqcn
@@ -56,7 +57,7 @@ __all__ = ["app", "main"]
 _INTERNAL_ERROR = 1
 
 _LEAST_ADDRESS_SPACE_BYTES = {
-    **dict.fromkeys(("run", "preflight"), 2 << 30),
+    **dict.fromkeys(("run", "bench", "preflight"), 2 << 30),
     **dict.fromkeys(
         (
             "simulate",
@@ -109,6 +110,7 @@ app = typer.Typer(
 app.command()(init)
 app.command()(run)
 app.command()(simulate)
+app.command()(bench)
 app.command()(show)
 app.command()(runs)
 app.command()(compare)

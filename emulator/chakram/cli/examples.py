@@ -42,6 +42,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "chakram show runs/20260131T101500Z-quickstart --queue-pairs > pairs.csv",
     ),
     "runs": ("chakram runs", "chakram runs sweep/runs --json"),
+    "bench": (
+        "chakram bench all_reduce_perf -b 1M -e 64M -f 2 --world simulate",
+        "chakram bench alltoall_perf -b 8 -e 1M -f 2 -n 5 -J alltoall.json",
+        "chakram bench all_reduce_perf --algorithm tree --experiment mine.yaml "
+        "-b 64K -e 256K -f 2 -g 4",
+    ),
     "compare": (
         "chakram compare runs/20260131T101500Z-quickstart runs/20260131T102500Z-mine",
         "chakram compare before after --all",

@@ -131,6 +131,7 @@ DOCUMENTS = {
     "algorithm": 1,
     "algorithms": 1,
     "astra-collective": 1,
+    "bench": 1,
     "certificates": 1,
     "comparison": 1,
     "dcqcn": 1,

@@ -170,20 +170,34 @@ def synthesize_collectives(trace: CollectivesTrace) -> Synthesis:
         program = RankSynthesizer(trace.synth, rank, _NO_COMPUTATION)
         for number, stream in enumerate(trace.streams):
             last: After = ()
-            for index in range(stream.count):
+            group = groups[int(name_of[number][rank]) - 1]
+            for index, size_bytes in enumerate(stream.contributions):
                 name = f"stream{number}.{stream.op}{index}"
                 gap_ns = stream.gap_ns if index else stream.start_ns
                 if gap_ns:
                     last = program.compute(
                         f"{name}.gap", last, duration_ns=gap_ns, stream=number
                     )
-                last = program.collective(
-                    name,
-                    last,
-                    CollectiveOp(stream.op),
-                    group=name_of[number][rank],
-                    input_bytes=stream.size_bytes,
-                )
+                if stream.barrier:
+                    last = program.collective(
+                        f"{name}.barrier",
+                        last,
+                        CollectiveOp.BARRIER,
+                        group=group.name,
+                        input_bytes=0,
+                    )
+                op = CollectiveOp(stream.op)
+                if op is CollectiveOp.SEND_RECV:
+                    last = _to_the_next(program, name, last, group, size_bytes)
+                else:
+                    last = program.collective(
+                        name,
+                        last,
+                        op,
+                        group=group.name,
+                        input_bytes=size_bytes,
+                        root=stream.root,
+                    )
         return program.graph()
 
     return Synthesis(
@@ -193,6 +207,24 @@ def synthesize_collectives(trace: CollectivesTrace) -> Synthesis:
         purposes=purposes,
         graph_of=graph_of,
     )
+
+
+def _to_the_next(
+    program: RankSynthesizer,
+    name: str,
+    after: After,
+    group: ProcessGroup,
+    size_bytes: int,
+) -> After:
+    """Add a message to the next rank of a group, and that of the one before."""
+    place = group.ranks.index(program.rank)
+    to = group.ranks[(place + 1) % len(group.ranks)]
+    source = group.ranks[place - 1]
+    sent = program.send(f"{name}.send", after, to=to, size_bytes=size_bytes)
+    received = program.receive(
+        f"{name}.receive", after, source=source, size_bytes=size_bytes
+    )
+    return both(sent, received)
 
 
 def drawn_size(points: Sequence[tuple[int, float]], random: Random) -> int:

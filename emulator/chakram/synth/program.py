@@ -143,8 +143,13 @@ class RankSynthesizer:
         *,
         group: str | None,
         input_bytes: int,
+        root: int = 0,
     ) -> After:
-        """Add a collective of *group*; none if there is no group or nothing to send."""
+        """Add a collective of *group*; none if there is no group or nothing to send.
+
+        The *root* is a place in the group; the first rank, if not said, as readers
+        take it that know no roots.
+        """
         if group is None or not (input_bytes or op is CollectiveOp.BARRIER):
             return after
         return self._add(
@@ -154,8 +159,7 @@ class RankSynthesizer:
             op=op,
             comm_bytes=input_bytes,
             group=group,
-            # The first rank of the group, as readers take it that know no roots.
-            root=0 if op in ROOTED else None,
+            root=root if op in ROOTED else None,
         )
 
     def uneven_all_to_all(

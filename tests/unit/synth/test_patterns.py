@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chakram.chakra.sets.trace_set import TraceSet
+from chakram.errors import ConfigError
 from chakram.synth.patterns import derangement, drawn_size
 from chakram.synth.settings import SIZE_DISTRIBUTIONS
 from chakram.testing.random_traces import (
@@ -168,3 +169,39 @@ def test_streams_overlap_on_groups_of_their_own() -> None:
 def test_one_stream_needs_no_list() -> None:
     (name,) = traffic("collectives", ranks=2, streams={"op": "broadcast"})
     assert name == ("broadcast", 1 << 20, "stream 0")
+
+
+def test_sizes_of_a_stream_come_one_after_the_other() -> None:
+    stream = {"op": "reduce", "sizes": ["1KiB", "4KiB"], "count": 2, "root": 2}
+    made = make("collectives", ranks=4, streams=[{**stream, "barrier": True}])
+    for each in made.graphs.values():
+        nodes = list(each.nodes())
+        assert [(str(node.op), node.comm_bytes, node.root) for node in nodes] == [
+            ("barrier", 0, None),
+            ("reduce", 1024, 2),
+            ("barrier", 0, None),
+            ("reduce", 1024, 2),
+            ("barrier", 0, None),
+            ("reduce", 4096, 2),
+            ("barrier", 0, None),
+            ("reduce", 4096, 2),
+        ]
+        assert [node.dependencies for node in nodes[1:]] == [
+            (place,) for place in range(7)
+        ]
+
+
+def test_send_recv_goes_round_the_group() -> None:
+    stream = {"op": "send_recv", "size": "1KiB", "count": 3, "members": 3}
+    found = [traffic("collectives", rank=2, ranks=6, streams=stream)]
+    found.append(traffic("collectives", rank=3, ranks=6, streams=stream))
+    assert found == [
+        {("send", 1024, "0"): 3, ("receive", 1024, "1"): 3},
+        {("send", 1024, "4"): 3, ("receive", 1024, "5"): 3},
+    ]
+
+
+def test_a_root_is_in_its_group() -> None:
+    stream = {"op": "gather", "members": 2, "root": 2}
+    with pytest.raises(ConfigError, match="there is no place 2 in a group of 2"):
+        make("collectives", ranks=4, streams=stream)

@@ -199,12 +199,23 @@ class RandomPairsTrace(RanksTrace):
 class StreamSettings(Model):
     """Collectives of one kind, one after another."""
 
-    op: Literal["all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast"]
-    """The collective."""
+    op: Literal[
+        "all_reduce", "all_to_all", "all_gather", "reduce_scatter", "broadcast",
+        "reduce", "gather", "scatter", "send_recv",
+    ]  # fmt: skip
+    """The collective; of send_recv every rank sends to the next of its group."""
     size_bytes: Size = Field(default=1 << 20, alias="size")
-    """What one rank contributes."""
+    """What one rank contributes; of scatter what the root has."""
+    sizes_bytes: tuple[Size, ...] = Field(
+        default=(), alias="sizes", max_length=1000, examples=[["1MiB", "2MiB"]]
+    )
+    """Several sizes instead, one after the other."""
     count: Count = 10
-    """How many."""
+    """How many, of each size."""
+    root: _Rank = 0
+    """Place in the group of the rank that is the root, where a collective has one."""
+    barrier: Annotated[bool, Field(strict=True)] = False
+    """Whether the ranks of a group meet before each."""
     members: Annotated[int, Field(strict=True, ge=2, le=MAX_RANKS)] | None = None
     """Ranks of a group; all ranks are divided into such groups; all of them if it is
     not given."""
@@ -214,6 +225,15 @@ class StreamSettings(Model):
     """Time between two."""
     start_ns: Time = Field(default=0, alias="start")
     """Time before the first."""
+
+    @property
+    def contributions(self) -> list[int]:
+        """What one rank contributes to each, in bytes."""
+        return [
+            size_bytes
+            for size_bytes in self.sizes_bytes or (self.size_bytes,)
+            for _ in range(self.count)
+        ]
 
     def groups(self, nranks: int) -> list[tuple[int, ...]]:
         """Return the members of every group."""
@@ -248,18 +268,27 @@ class CollectivesTrace(RanksTrace):
     def doubts(self) -> Iterator[SynthProblem]:
         """Yield what does not fit together."""
         for number, stream in enumerate(self.streams):
-            span = (stream.members or self.ranks) * stream.stride
+            members = stream.members or self.ranks
+            span = members * stream.stride
+            if stream.root >= members:
+                yield SynthProblem(
+                    "streams",
+                    f"stream {number}: there is no place {stream.root} in a group of "
+                    f"{members}",
+                    f"0 to {members - 1}",
+                )
             if self.ranks % span:
                 yield SynthProblem(
                     "streams",
-                    f"stream {number}: groups of {stream.members or self.ranks} "
-                    f"ranks, {stream.stride} apart, do not divide {self.ranks} "
-                    "ranks",
+                    f"stream {number}: groups of {members} ranks, {stream.stride} "
+                    f"apart, do not divide {self.ranks} ranks",
                     "members x stride must divide ranks",
                 )
-        if self.ranks * sum(2 * stream.count for stream in self.streams) > (
-            2 * MAX_MESSAGES
-        ):
+        nodes = sum(
+            stream.count * (len(stream.sizes_bytes) or 1) * (2 + stream.barrier)
+            for stream in self.streams
+        )
+        if self.ranks * nodes > 2 * MAX_MESSAGES:
             yield SynthProblem(
                 "streams",
                 "these are too many collectives",

@@ -1,0 +1,512 @@
+"""A run in the words of nccl-tests 2.19: its table, its footer, its JSON.
+
+Columns, widths and keys are nccl-tests', so that its readers take it for theirs.  What
+nccl-tests does not know stands in lines that begin with ``#``, and under further keys:
+
+net_bw
+    Payload that the busiest rank has sent to, or got from, other hosts for one
+    collective, over the time of that, in GB/s: what its port carried, whatever the
+    algorithm.
+bound
+    Time that the schedule needs at least (``chakram.predict.bound``), and that over
+    measured time.
+
+A network does not see where buffers lie: what is printed for in-place is what was
+measured, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from chakram.collectives.ops import CollectiveOp
+from chakram.observe.document import NCCL_TESTS_JSON_VERSION
+from chakram.results.bandwidth import percentile
+from chakram.results.run_records import CollectiveKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from chakram.observe.run_results import RunResults
+    from chakram.results.run_records import CollectiveRecord
+
+__all__ = [
+    "AVERAGE",
+    "LAST",
+    "BenchRow",
+    "BenchSize",
+    "BenchTest",
+    "average_busbw",
+    "document",
+    "measured_rows",
+    "table",
+]
+
+AVERAGE, LAST = 1, 3
+"""What ``-a`` says: the mean over the ranks, or until the last one is done."""
+
+LEAST_SHARE = 0.9
+"""Of ``NCCL_TESTS_MIN_BW``, below which nccl-tests fails."""
+
+_BLOCK_HEADINGS = ("time", "algbw", "busbw", "#wrong")
+_BLOCK_UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
+_ITERATION_HEADINGS = ("i_min", "i_max", "i_p99", "i_cv%")
+_ITERATION_UNITS = ("(us)", "(us)", "(us)", "(%)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchSize:
+    """A row that was asked for.
+
+    Attributes:
+        asked_bytes: What ``-b``, ``-f`` and so on come to.
+        size_bytes: S, after rounding down to whole elements of all ranks.
+        count: Elements, as nccl-tests counts them.
+        input_bytes: What one rank contributes; 0: nothing is run.
+        record_bytes: S of the collectives that are run for it.
+    """
+
+    asked_bytes: int
+    size_bytes: int
+    count: int
+    input_bytes: int
+    record_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchTest:
+    """What was asked for.
+
+    Attributes:
+        name: Of the program, e.g. ``all_reduce_perf``.
+        nranks: Ranks.
+        factor: busbw over algbw.
+        sizes: The rows.
+        datatype: Name of the type of elements.
+        redop: What is done with elements.
+        root: None where there is none.
+        average: ``AVERAGE`` or ``LAST``.
+        per_iteration: Whether times of iterations are printed.
+        skip: Leading iterations that are left out of those.
+        least_busbw: ``NCCL_TESTS_MIN_BW`` in GB/s, None if it is not set.
+        config: What nccl-tests prints of its options, by its JSON keys.
+        devices: A line for each rank: its host, and what it is.
+    """
+
+    name: str
+    nranks: int
+    factor: float
+    sizes: tuple[BenchSize, ...]
+    datatype: str
+    redop: str
+    root: int | None
+    average: int
+    per_iteration: bool
+    skip: int
+    least_busbw: float | None
+    config: dict[str, Any]
+    devices: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchRow:
+    """What was measured of one size; times in ns, undilated.
+
+    ``wrong`` is None where nobody looked; ``net_bytes`` is what the busiest rank moved
+    over the network for one collective, None where messages are not known.
+    """
+
+    size: BenchSize
+    time_ns: float
+    times_ns: tuple[float, ...]
+    wrong: int | None
+    bound_ns: float | None
+    bound_share: float | None
+    net_bytes: float | None
+    generator_bound: int
+
+    @property
+    def algbw(self) -> float:
+        """In GB/s."""
+        return self.size.size_bytes / self.time_ns if self.time_ns else 0.0
+
+    @property
+    def net_bw(self) -> float | None:
+        """In GB/s, over the time until the last rank is done."""
+        if self.net_bytes is None or not self.times_ns:
+            return None
+        return self.net_bytes / fmean(self.times_ns)
+
+
+def measured_rows(
+    results: RunResults, test: BenchTest, *, cycles: int
+) -> list[list[BenchRow]]:
+    """Return the rows of every cycle: measured iterations in as many equal parts."""
+    by_size: dict[int, dict[tuple[int, int], list[CollectiveRecord]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    # With one iteration, the k-th of a group is the same as the k-th of another.
+    for record in results.collectives():
+        if record.measured and record.complete:
+            if record.identity.op is CollectiveOp.BARRIER:
+                continue
+            key = record.iteration, record.identity.key.k
+            by_size[record.identity.size_bytes][key].append(record)
+    iterations = sorted(
+        {iteration for every in by_size.values() for iteration, _ in every}
+    )
+    each = max(1, len(iterations) // cycles)
+    looked = results.manifest.verification.get("every", 0) != 0
+    moved = _net_bytes(results)
+    bounds = results.bounds()
+    found = []
+    for cycle in range(cycles):
+        chosen = set(iterations[cycle * each : (cycle + 1) * each])
+        rows = []
+        for size in test.sizes:
+            groups = {
+                key: records
+                for key, records in by_size.get(size.record_bytes, {}).items()
+                if key[0] in chosen
+            }
+            rows.append(
+                _row(
+                    size,
+                    groups,
+                    test,
+                    dilation=results.manifest.dilation,
+                    bounds=bounds,
+                    looked=looked,
+                    net_bytes=moved.get(size.record_bytes),
+                )
+            )
+        found.append(rows)
+    return found
+
+
+def _row(
+    size: BenchSize,
+    groups: dict[tuple[int, int], list[CollectiveRecord]],
+    test: BenchTest,
+    *,
+    dilation: int,
+    bounds: Any,
+    looked: bool,
+    net_bytes: float | None,
+) -> BenchRow:
+    if not groups or not size.input_bytes:
+        return BenchRow(
+            size=size, time_ns=0.0, times_ns=(), wrong=None, bound_ns=None,
+            bound_share=None, net_bytes=None, generator_bound=0,
+        )  # fmt: skip
+    lasting: dict[int, list[float]] = defaultdict(list)
+    means: list[float] = []
+    for (iteration, _), records in groups.items():
+        last_ns = max(each.end_ns for each in records)
+        first_ns = min(each.start_ns for each in records)
+        lasting[iteration].append((last_ns - first_ns) / dilation)
+        means.append(fmean(each.mean_duration_ns for each in records) / dilation)
+    times_ns = tuple(fmean(lasting[key]) for key in sorted(lasting))[test.skip :]
+    every = [record for records in groups.values() for record in records]
+    # As in the table of a run: short bursts may beat the bound of a collective.
+    known = [
+        (min(bounds[each.identity.key], each.duration_ns), each.duration_ns)
+        for each in every
+        if each.identity.key in bounds
+    ]
+    of_bound = [sum(column) for column in zip(*known, strict=True)] if known else None
+    return BenchRow(
+        size=size,
+        time_ns=fmean(times_ns or [0.0]) if test.average == LAST else fmean(means),
+        times_ns=times_ns,
+        wrong=sum(each.wrong for each in every) if looked else None,
+        bound_ns=of_bound[0] / len(known) / dilation if of_bound else None,
+        bound_share=of_bound[0] / of_bound[1] if of_bound and of_bound[1] else None,
+        net_bytes=net_bytes,
+        generator_bound=sum(each.generator_bound for each in every),
+    )
+
+
+def _net_bytes(results: RunResults) -> dict[int, float]:
+    """Return by S what the busiest rank moved over the network, per collective."""
+    names = ["iteration", "job", "group", "k", "src", "dst"]
+    table = results.table("flows", *names, "measured", "bytes").unify_dictionaries()
+    if not table.num_rows:
+        return {}
+    size_of = {
+        record.identity.key: record.identity.size_bytes
+        for record in results.collectives()
+    }
+    transport = results.message_transport()
+    within = frozenset() if transport is None else transport.within_hosts
+    moved: dict[int, dict[tuple[int, int], dict[tuple[str, int], int]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(int))
+    )
+    grouped = table.group_by([*names, "measured"]).aggregate([("bytes", "sum")])
+    for row in grouped.to_pylist():
+        job, src, dst = row["job"], row["src"], row["dst"]
+        size_bytes = size_of.get(CollectiveKey(job, row["group"], row["k"]))
+        if not row["measured"] or size_bytes is None or (job, src, dst) in within:
+            continue
+        ends = moved[size_bytes][row["iteration"], row["k"]]
+        ends["sent", src] += row["bytes_sum"]
+        ends["received", dst] += row["bytes_sum"]
+    return {
+        size_bytes: fmean(max(ends.values()) for ends in every.values())
+        for size_bytes, every in moved.items()
+    }
+
+
+def average_busbw(rows: Iterable[BenchRow], test: BenchTest) -> float:
+    """Return the mean of the rows in GB/s, as nccl-tests has it."""
+    return fmean([row.algbw * test.factor for row in rows] or [0.0])
+
+
+def _passes(average: float, test: BenchTest) -> bool:
+    return test.least_busbw is None or average >= LEAST_SHARE * test.least_busbw
+
+
+def float_text(value: float, width: int) -> str:
+    """Return a number as nccl-tests prints it: as many digits as there is room.
+
+    Bandwidths below 1 GB/s have four digits behind the point in place of two.
+    """
+    digits, power = 1, 0
+    while value >= digits:
+        digits, power = digits * 10, power + 1
+    if not power and width == 6:
+        return f"{value:{width}.4f}"
+    if power < width - 2:
+        return f"{value:{width}.2f}"
+    if power < width - 1:
+        return f"{value:{width}.1f}"
+    if power <= width:
+        return f"{value:{width}.0f}"
+    return f"{value:{width}.1e}"
+
+
+def table(
+    test: BenchTest,
+    cycles: Sequence[Sequence[BenchRow]],
+    *,
+    banners: Sequence[str],
+    notes: Sequence[str],
+    version: str,
+    directory: str,
+) -> list[str]:
+    """Return the lines that nccl-tests would print, and ours."""
+    config = test.config
+    factor = "step_factor" in config
+    step = config["step_factor" if factor else "step_bytes"]
+    lines = [f"# !! {banner}" for banner in banners]
+    lines += [
+        f"# nccl-tests version 2.19 as printed by chakram {version}",
+        f"# Collective test starting: {test.name}",
+        f"# nThread {config['nthreads']} nGpus {config['ngpus']} "
+        f"minBytes {config['minimum_bytes']} maxBytes {config['maximum_bytes']} "
+        f"step: {step}({'factor' if factor else 'bytes'}) "
+        f"warmup iters: {config['warmup_iters']} iters: {config['iterations']} "
+        f"agg iters: {config['aggregated_iterations']} "
+        f"validation: {config['validation']} graph: 0 unalign: 0",
+        *(f"# {note}" for note in notes),
+        "#",
+        "# Using devices",
+        *(
+            f"#  Rank {rank:2d} Group  0 Pid {0:6d} on {host:>10} device {0:2d} "
+            f"[0000:00:00] {what}"
+            for rank, (host, what) in enumerate(test.devices)
+        ),
+    ]
+    for rows in cycles:
+        lines += _cycle(test, rows)
+    every = [row for rows in cycles for row in rows]
+    wrong = sum(row.wrong or 0 for row in every)
+    average = average_busbw(every, test)
+    verdict = ""
+    if test.least_busbw is not None:
+        verdict = "OK" if _passes(average, test) else "FAILED"
+    lines += [
+        f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# {'Avg bus bandwidth':<20} : {average:g} {verdict}",
+        "#",
+        *_network(test, cycles),
+        "#",
+        f"# Run directory: {directory}",
+        f"# Collective test concluded: {test.name}",
+    ]
+    return [line.rstrip() if line.startswith("#  Rank") else line for line in lines]
+
+
+def _cycle(test: BenchTest, rows: Sequence[BenchRow]) -> list[str]:
+    headings, units, widths = list(_BLOCK_HEADINGS), list(_BLOCK_UNITS), [7, 6, 6, 6]
+    if test.per_iteration:
+        headings += _ITERATION_HEADINGS
+        units += _ITERATION_UNITS
+        widths += [7] * 4
+    places = [
+        f"{name:^{sum(widths) + 2 * (len(widths) - 1)}}"
+        for name in ("out-of-place", "in-place")
+    ]
+
+    def line(cells: Sequence[str]) -> str:
+        return "  ".join(
+            f"{cell:>{width}}" for cell, width in zip(cells, widths * 2, strict=True)
+        )
+
+    first = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}  "
+    lines = [
+        "#",
+        f"{first}{places[0]}  {places[1]}",
+        f"# {'size':>10}  {'count':>12}  {'type':>8}  {'redop':>6}  {'root':>6}  "
+        f"{line(headings * 2)}",
+        f"# {'(B)':>10}  {'(elements)':>12}  {'':>8}  {'':>6}  {'':>6}  "
+        f"{line(units * 2)}",
+    ]
+    for row in rows:
+        root = -1 if test.root is None else test.root
+        cells = [
+            float_text(row.time_ns / 1000, 7),
+            float_text(row.algbw, 6),
+            float_text(row.algbw * test.factor, 6),
+            "N/A" if row.wrong is None else f"{row.wrong:g}",
+        ]
+        if test.per_iteration:
+            stats = _statistics(row)
+            cells += [
+                float_text(stats[key], 7)
+                for key in ("min_us", "max_us", "p99_us", "cv_pct")
+            ]
+        lines.append(
+            f"{row.size.size_bytes:12d}  {row.size.count:12d}  {test.datatype:>8}  "
+            f"{test.redop:>6}  {root:6d}  {line(cells * 2)}"
+        )
+    return lines
+
+
+def _network(test: BenchTest, cycles: Sequence[Sequence[BenchRow]]) -> list[str]:
+    """Return what the network did: lines that readers of nccl-tests skip."""
+    lines = [
+        "# Network: net_bw of the busiest rank's port; bound: what this schedule needs "
+        "at least",
+        f"# {'size':>10}  {'net_bw':>7}  {'bound':>9}  {'%bound':>6}  {'cv':>5}  "
+        f"{'n':>4}",
+        f"# {'(B)':>10}  {'(GB/s)':>7}  {'(us)':>9}  {'(%)':>6}  {'(%)':>5}",
+    ]
+    for rows in cycles:
+        for row in rows:
+            share = row.bound_share
+            mark = " *" if row.generator_bound else ""
+            lines.append(
+                f"# {row.size.size_bytes:10d}  "
+                f"{'N/A' if row.net_bw is None else float_text(row.net_bw, 6):>7}  "
+                f"{'N/A' if row.bound_ns is None else f'{row.bound_ns / 1e3:.2f}':>9}  "
+                f"{'N/A' if share is None else f'{100 * share:.1f}':>6}  "
+                f"{_statistics(row)['cv_pct']:5.1f}  {len(row.times_ns):4d}{mark}"
+            )
+    if any(row.generator_bound for rows in cycles for row in rows):
+        lines.append("# * some of these collectives waited for the generator")
+    return lines
+
+
+def _statistics(row: BenchRow) -> dict[str, float]:
+    """Return what nccl-tests says of iterations, in us; its p50 is a sample later."""
+    times_us = sorted(time_ns / 1000 for time_ns in row.times_ns) or [0.0]
+    mean = fmean(times_us)
+    deviation = sqrt(fmean([(each - mean) ** 2 for each in times_us]))
+    places = [percentile(range(len(times_us)), percent) for percent in (95, 99)]
+    return {
+        "min_us": times_us[0],
+        "max_us": times_us[-1],
+        "avg_us": mean,
+        "p50_us": times_us[len(times_us) // 2],
+        "p95_us": times_us[places[0]],
+        "p99_us": times_us[places[1]],
+        "stdev_us": deviation,
+        "cv_pct": 100 * deviation / mean if mean else 0.0,
+    }
+
+
+def document(
+    test: BenchTest,
+    cycles: Sequence[Sequence[BenchRow]],
+    *,
+    args: Sequence[str],
+    started: str,
+    ended: str,
+    version: str,
+    directory: str,
+    banners: Sequence[str],
+) -> dict[str, Any]:
+    """Return the JSON of nccl-tests' file version 3, without its environment."""
+    every = [row for rows in cycles for row in rows]
+    wrong = sum(row.wrong or 0 for row in every)
+    average = average_busbw(every, test)
+    okay = "unchecked" if test.least_busbw is None else _truth(_passes(average, test))
+    devices = [
+        {
+            "rank": rank,
+            "group": 0,
+            "pid": 0,
+            "hostname": host,
+            "device": 0,
+            "device_hex": "0000:00:00",
+            "device_info": what,
+        }
+        for rank, (host, what) in enumerate(test.devices)
+    ]
+    return {
+        "version": NCCL_TESTS_JSON_VERSION,
+        "start_time": started,
+        "args": list(args),
+        "nccl_version": None,
+        "chakram_version": version,
+        "run_directory": directory,
+        "banners": list(banners),
+        "config": {**test.config, "devices": devices},
+        "results": [_result(test, row) for row in every],
+        "out_of_bounds": {"count": wrong, "okay": _truth(not wrong)},
+        "average_bus_bandwidth": {"bandwidth": average, "okay": okay},
+        "end_time": ended,
+    }
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _result(test: BenchTest, row: BenchRow) -> dict[str, Any]:
+    block = {
+        "time": row.time_ns / 1000,
+        "alg_bw": row.algbw,
+        "bus_bw": row.algbw * test.factor,
+        "nwrong": row.wrong,
+    }
+    found: dict[str, Any] = {
+        "size": row.size.size_bytes,
+        "count": row.size.count,
+        "type": test.datatype,
+        "redop": test.redop,
+        "root": f"{-1 if test.root is None else test.root:6d}",
+    }
+    for placement in ("out_of_place", "in_place"):
+        found[placement] = block
+        if test.per_iteration:
+            found[f"{placement}_per_iter"] = {
+                "skipped_iterations": 0,
+                **_statistics(row),
+                "times_us": [time_ns / 1000 for time_ns in row.times_ns],
+            }
+    return {
+        **found,
+        "actual_iterations": len(row.times_ns),
+        "experiment_name": test.name,
+        "net_bw": row.net_bw,
+        "bound_ns": row.bound_ns,
+        "bound_share": row.bound_share,
+        "cv": _statistics(row)["cv_pct"] / 100,
+        "generator_bound": row.generator_bound,
+    }
