@@ -3,17 +3,16 @@
 cimport cython
 
 from chakram.predict.simulator.events cimport Events
+from chakram.predict.simulator.wires cimport Wires
 from chakram.replay.endpoint cimport Endpoint
 from chakram.roce.burst cimport Burst
 from chakram.roce.port cimport PortEngine
-from chakram.switch.model cimport SwitchModel
 from chakram.switch.packets cimport Packets
 from chakram.switch.port cimport Port
 
 cdef long long _NEVER
 cdef int _DATA
 cdef int _QUEUED
-cdef int _DELIVERED
 cdef int _CE
 cdef int _ECT
 cdef int _NOT_ECT
@@ -21,57 +20,33 @@ cdef int _COUNT
 cdef int _DESTINATION
 cdef int _DSCP
 cdef int _ECN
-cdef int _EGRESS
-cdef int _FATE
 cdef int _FLOW
-cdef int _NEXT
 cdef int _POSITION
 cdef int _SIZE
-cdef int _TIME
 cdef long long _EVENTS_PER_REPORT
 cdef long long _LAST_NS
-cdef long long _YEAR_NS
 cdef int _SLOT_FIELDS
-cdef int _ARRIVE
-cdef int _FREE
 cdef int _WAKE
-cdef int _PAUSE
-cdef int _MODEL
 cdef int _LOCAL
 cdef int _KIND_BITS
-cdef int _HEAD
-cdef int _TAIL
-cdef int _WAITS
-cdef int _LINK_FIELDS
 
 
-cdef class VirtualFabric:
-    cdef readonly long long now_ns
+cdef class VirtualFabric(Wires):
     cdef readonly long long events
-    cdef readonly long long hops
     cdef list _endpoints
-    cdef SwitchModel _model
-    cdef Packets _packets
-    cdef list _ports
     cdef list _hosts
     cdef dict _endpoint_of
-    cdef long long[::1] _delays_ns
     cdef object _route
     cdef int _data_dscp
     cdef int _other_dscp
     cdef int _ecn
     cdef bint _whole_bursts
-    cdef Events _events
-    cdef long long[::1] _links
     cdef list _bursts
     cdef dict _paths
     cdef list _flows
     cdef list _destinations
     cdef list _receivers
     cdef list _local
-    cdef dict _pauses
-    cdef bint _timed
-    cdef long long _model_ns
     cdef list _wake_ns
     cdef list _is_held
     cdef list _data_class
@@ -85,23 +60,11 @@ cdef class VirtualFabric:
     )
     cdef bint _steps(self, long long limit) except -1
     @cython.locals(
-        packets=Packets, at="Py_ssize_t", slot="long long", after="long long",
-        port=Port, peer=int, outcome=int,
+        index="Py_ssize_t", packets=Packets, endpoint=Endpoint, engine=PortEngine,
+        burst=Burst, first=int, count=int, ce=int,
     )
-    cdef _arrive(self, Py_ssize_t number)
-    @cython.locals(
-        packets=Packets, endpoint=Endpoint, engine=PortEngine, burst=Burst, first=int,
-        count=int, ce=int,
-    )
-    cdef _deliver(self, Py_ssize_t index, long long slot)
+    cdef _deliver(self, Py_ssize_t number, long long slot)
     cdef _forget(self, long long slot)
-    @cython.locals(port=Port)
-    cdef _kick(self, Py_ssize_t number)
-    @cython.locals(
-        packets=Packets, port=Port, at="Py_ssize_t", slot="long long",
-        arrival_ns="long long",
-    )
-    cdef _send(self, Py_ssize_t number)
     @cython.locals(
         endpoint=Endpoint, engine=PortEngine, now_ns="long long", burst=Burst,
     )
@@ -117,13 +80,5 @@ cdef class VirtualFabric:
     cdef _deliver_local(self, Py_ssize_t place)
     @cython.locals(endpoint=Endpoint, wake_ns="long long")
     cdef _wake(self, Py_ssize_t index)
-    @cython.locals(next_ns="long long")
-    cdef _settle(self)
-    cdef _pause(self, Py_ssize_t number)
-    cdef _advance_model(self)
     @cython.locals(port=Port)
     cdef _look_at(self, Py_ssize_t number)
-    @cython.locals(
-        packets=Packets, at="Py_ssize_t", slot="long long", after="long long",
-    )
-    cdef _lose_link(self, Py_ssize_t number)

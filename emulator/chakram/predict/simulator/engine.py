@@ -2,15 +2,10 @@
 # cython: wraparound=False, initializedcheck=False
 """The virtual fabric: endpoints, modelled switches and the links between them.
 
-Packets wait in the queues of the switch model, those of hosts included, cross a link
-one after the other, and arrive one propagation delay after their last bit left.  Every
-link has at most two events under way: the arrival of the first packet on it, and the
-time when its wire is free and something waits.  What lies on a link is a list through
-the packets themselves.
-
-Hosts and switches take no time of their own, and no link lies between two ranks on one
-port.  Nothing is random and ties are broken by the order in which events were made, so
-a run repeats exactly.
+How packets cross links stands in ``chakram.predict.simulator.wires``.  Hosts and
+switches take no time of their own, and no link lies between two ranks on one port.
+Nothing is random and ties are broken by the order in which events were made, so a run
+repeats exactly.
 
 A packet of the model is one packet, or a whole burst in coarser simulations.  A kernel
 forwards what a host has sent at once in one piece, too, but its token buckets let it go
@@ -19,13 +14,16 @@ when its time on the wire begins, not when it ends: single packets are nearer to
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
-from chakram.errors import RunFailed
-from chakram.predict.simulator.events import Events
+from chakram.predict.simulator.wires import (
+    FIRST_OWN_KIND,
+    KIND_BITS,
+    Wires,
+    out_of_time,
+)
 from chakram.roce.constants import NEVER, BurstKind
-from chakram.switch.outcomes import DELIVERED, QUEUED
+from chakram.switch.outcomes import QUEUED
 from chakram.switch.packets import (
     CE,
     COUNT,
@@ -33,14 +31,10 @@ from chakram.switch.packets import (
     DSCP,
     ECN,
     ECT,
-    EGRESS,
-    FATE,
     FLOW,
-    NEXT,
     NOT_ECT,
     POSITION,
     SIZE,
-    TIME,
 )
 from chakram.units import LAST_INSTANT_NS
 
@@ -50,8 +44,6 @@ if TYPE_CHECKING:
     from chakram.replay.endpoint import Endpoint
     from chakram.roce.burst import Burst
     from chakram.switch.model import SwitchModel
-    from chakram.switch.packets import Packets
-    from chakram.switch.port import Port
 
     Route = Callable[[int, int, int], tuple[int, int, int]]
 
@@ -59,30 +51,19 @@ __all__ = ["VirtualFabric"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
-_QUEUED, _DELIVERED = QUEUED, DELIVERED
+_QUEUED = QUEUED
 _CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
-_COUNT, _DESTINATION, _DSCP, _ECN, _EGRESS = COUNT, DESTINATION, DSCP, ECN, EGRESS
-_FATE, _FLOW, _NEXT, _POSITION, _SIZE, _TIME = FATE, FLOW, NEXT, POSITION, SIZE, TIME
+_COUNT, _DESTINATION, _DSCP, _ECN = COUNT, DESTINATION, DSCP, ECN
+_FLOW, _POSITION, _SIZE = FLOW, POSITION, SIZE
 _EVENTS_PER_REPORT = 20_000
 _LAST_NS = LAST_INSTANT_NS
-_YEAR_NS = 365 * 24 * 3600 * 10**9
 _SLOT_FIELDS = 16
-# Kinds of events, in the lowest bits of what happens.
-_ARRIVE, _FREE, _WAKE, _PAUSE, _MODEL, _LOCAL = range(6)
-_KIND_BITS = 3
-# Of a link: first and last packet on it, and whether an event of each kind is due.
-_HEAD, _TAIL, _WAITS, _LINK_FIELDS = 0, 1, 2, 4
+# Kinds of events beside those of wires.
+_WAKE, _LOCAL = FIRST_OWN_KIND, FIRST_OWN_KIND + 1
+_KIND_BITS = KIND_BITS
 
 
-def _out_of_time() -> RunFailed:
-    return RunFailed(
-        "simulation",
-        f"would take more than {_LAST_NS // _YEAR_NS} years of virtual time",
-        "raise the rates of links, or lower delays, gaps, starts and compute.scale",
-    )
-
-
-class VirtualFabric:
+class VirtualFabric(Wires):
     """Endpoints on the hosts of a switch model, driven by events.
 
     Args:
@@ -97,44 +78,31 @@ class VirtualFabric:
         whole_bursts: Whether bursts cross links as one.
 
     Attributes:
-        now_ns: The virtual time.
         events: How many there were.
-        hops: How many packets, or bursts that cross links as one, have left a port.
     """
 
     __slots__ = (
         "_bursts",
         "_data_class",
         "_data_dscp",
-        "_delays_ns",
         "_destinations",
         "_ecn",
         "_endpoint_of",
         "_endpoints",
-        "_events",
         "_finished",
         "_flows",
         "_has_failed",
         "_hosts",
         "_is_held",
-        "_links",
         "_local",
-        "_model",
-        "_model_ns",
         "_other_dscp",
-        "_packets",
         "_paths",
-        "_pauses",
-        "_ports",
         "_receivers",
         "_route",
-        "_timed",
         "_unfinished",
         "_wake_ns",
         "_whole_bursts",
         "events",
-        "hops",
-        "now_ns",
     )
 
     def __init__(
@@ -149,22 +117,15 @@ class VirtualFabric:
         is_marked: bool = False,
         whole_bursts: bool = False,
     ) -> None:
-        self.now_ns = 0
+        super().__init__(model=model, delays_ns=delays_ns)
         self.events = 0
-        self.hops = 0
         self._endpoints = endpoints
-        self._model = model
-        self._packets: Packets = model.packets
-        self._ports: list[Port] = list(model.ports())
         self._hosts = list(hosts)
         self._endpoint_of = {port: index for index, port in enumerate(hosts)}
-        self._delays_ns = array("q", delays_ns)
         self._route = route
         self._data_dscp, self._other_dscp = dscps
         self._ecn = _ECT if is_marked else _NOT_ECT
         self._whole_bursts = whole_bursts
-        self._events = Events()
-        self._links = array("q", [-1, -1, 0, 0] * len(delays_ns))
         # Of each slot, by its number, the burst that it is of.
         self._bursts: list[Burst | None] = []
         # What a route has said, and of which endpoint the receiver is.
@@ -173,11 +134,6 @@ class VirtualFabric:
         self._destinations: list[int] = []
         self._receivers: list[int] = []
         self._local: list[tuple[int, Burst] | None] = []
-        # Pause frames under way.
-        self._pauses: dict[int, tuple[int, int, int]] = {}
-        # Whether anything but packets ever happens in the model.
-        self._timed = any(port.pauses() for port in self._ports)
-        self._model_ns = NEVER
         self._wake_ns = [NEVER] * len(endpoints)
         self._is_held = [False] * len(endpoints)
         self._data_class = [
@@ -222,7 +178,7 @@ class VirtualFabric:
                 return False
             what = events.take()
             if time_ns > _LAST_NS:
-                raise _out_of_time()
+                raise out_of_time()
             kind = what & 7
             index = what >> _KIND_BITS
             if kind == _WAKE:
@@ -231,48 +187,21 @@ class VirtualFabric:
                 self._wake_ns[index] = _NEVER
             self.now_ns = time_ns
             self.events += 1
-            if kind == _ARRIVE:
-                self._arrive(index)
-            elif kind == _FREE:
-                self._links[index * _LINK_FIELDS + _WAITS] = 0
-                self._send(index)
+            if kind < _WAKE:
+                self._happen(kind, index)
             elif kind == _WAKE:
                 self._drive(index)
-            elif kind == _PAUSE:
-                self._pause(index)
-            elif kind == _LOCAL:
-                self._deliver_local(index)
             else:
-                self._advance_model()
+                self._deliver_local(index)
             if self._timed:
                 self._settle()
         return True
 
     # Packets.
 
-    def _arrive(self, number: int) -> None:
-        """Let the first packet on the link of a port arrive at its other end."""
-        packets = self._packets
-        at = number * _LINK_FIELDS
-        slot = self._links[at + _HEAD]
-        if slot < 0 or packets.cells[slot + _TIME] != self.now_ns:
-            return  # lost with the link
-        after = packets.cells[slot + _NEXT]
-        self._links[at + _HEAD] = after
-        if after >= 0:
-            self._events.add(packets.cells[after + _TIME], number << _KIND_BITS)
-        port = self._ports[number]
-        peer = port.peer
-        outcome = self._model.receive(peer, slot, self.now_ns)
-        if outcome == _QUEUED:
-            self._kick(packets.cells[slot + _EGRESS])
-        elif outcome == _DELIVERED:
-            self._deliver(self._endpoint_of[peer], slot)
-        else:
-            self._forget(slot)
-
-    def _deliver(self, index: int, slot: int) -> None:
+    def _deliver(self, number: int, slot: int) -> None:
         """Give a packet to the endpoint that it is for."""
+        index = self._endpoint_of[number]
         packets = self._packets
         endpoint = self._endpoints[index]
         burst = self._bursts[slot // _SLOT_FIELDS]
@@ -291,42 +220,6 @@ class VirtualFabric:
     def _forget(self, slot: int) -> None:
         self._bursts[slot // _SLOT_FIELDS] = None
         self._packets.give_back(slot)
-
-    def _kick(self, number: int) -> None:
-        """Let a port send that has got something to send."""
-        if self._links[number * _LINK_FIELDS + _WAITS]:
-            return
-        port = self._ports[number]
-        if port.free_ns > self.now_ns:
-            self._links[number * _LINK_FIELDS + _WAITS] = 1
-            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
-            return
-        self._send(number)
-
-    def _send(self, number: int) -> None:
-        """Let a port send what it may now."""
-        packets = self._packets
-        port = self._ports[number]
-        at = number * _LINK_FIELDS
-        while port.free_ns <= self.now_ns:
-            slot = self._model.transmit(number, self.now_ns)
-            if slot < 0:
-                return
-            self.hops += 1
-            arrival_ns = self._model.sent_ns(number) + self._delays_ns[number]
-            if arrival_ns > _LAST_NS:
-                raise _out_of_time()
-            packets.cells[slot + _TIME] = arrival_ns
-            packets.cells[slot + _NEXT] = -1
-            if self._links[at + _HEAD] < 0:
-                self._links[at + _HEAD] = slot
-                self._events.add(arrival_ns, number << _KIND_BITS)
-            else:
-                packets.cells[self._links[at + _TAIL] + _NEXT] = slot
-            self._links[at + _TAIL] = slot
-        if port.waiting and not self._links[at + _WAITS]:
-            self._links[at + _WAITS] = 1
-            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
 
     # Endpoints.
 
@@ -426,42 +319,6 @@ class VirtualFabric:
             self._wake_ns[index] = wake_ns
             self._events.add(wake_ns, index << _KIND_BITS | _WAKE)
 
-    # Pauses and faults.
-
-    def _settle(self) -> None:
-        """Carry what the model has to say, and come back when its time is."""
-        model = self._model
-        signal = model.next_signal()
-        while signal is not None:
-            peer = self._ports[signal.port].peer
-            number = len(self._pauses)
-            while number in self._pauses:
-                number += 1
-            self._pauses[number] = (peer, signal.klass, signal.duration_ns)
-            time_ns = signal.time_ns + self._delays_ns[signal.port]
-            self._events.add(time_ns, number << _KIND_BITS | _PAUSE)
-            signal = model.next_signal()
-        for slot in model.take_dropped():
-            self._forget(slot)
-        for number in model.take_link_changes():
-            self._lose_link(number)
-            self._kick(number)
-        next_ns = model.next_ns()
-        if next_ns < self._model_ns:
-            self._model_ns = next_ns
-            self._events.add(next_ns, _MODEL)
-
-    def _pause(self, number: int) -> None:
-        """Let a port obey a pause frame."""
-        peer, klass, duration_ns = self._pauses.pop(number)
-        self._model.pause(peer, klass, duration_ns, self.now_ns)
-        self._look_at(peer)
-
-    def _advance_model(self) -> None:
-        self._model_ns = _NEVER
-        for number in self._model.advance(self.now_ns):
-            self._look_at(number)
-
     def _look_at(self, number: int) -> None:
         """Let a port go on, or stop, after a pause has begun or ended."""
         self._kick(number)
@@ -475,18 +332,3 @@ class VirtualFabric:
                 # That nothing left meanwhile was not for lack of time.
                 self._endpoints[index].engine.resume(self.now_ns)
                 self._drive(index)
-
-    def _lose_link(self, number: int) -> None:
-        """Drop what is on the link of a port that went down."""
-        packets = self._packets
-        at = number * _LINK_FIELDS
-        slot = self._links[at + _HEAD]
-        self._links[at + _HEAD] = -1
-        while slot >= 0:
-            after = packets.cells[slot + _NEXT]
-            if packets.cells[slot + _FATE] == 0:
-                self._model.lose(slot)
-            else:
-                self._model.receive(self._ports[number].peer, slot, self.now_ns)
-            self._forget(slot)
-            slot = after

@@ -1,0 +1,242 @@
+# cython: language_level=3, annotation_typing=False, boundscheck=False
+# cython: wraparound=False, initializedcheck=False
+"""The links of modelled switches: packets wait, cross a link, and arrive.
+
+Packets wait in the queues of the switch model, those of hosts included, cross a link
+one after the other, and arrive one propagation delay after their last bit left.  Every
+link has at most two events under way: the arrival of the first packet on it, and the
+time when its wire is free and something waits.  What lies on a link is a list through
+the packets themselves.
+
+Whose time that is, and what the hosts are, is up to who makes something of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from chakram.errors import RunFailed
+from chakram.predict.simulator.events import Events
+from chakram.roce.constants import NEVER
+from chakram.switch.outcomes import DELIVERED, QUEUED
+from chakram.switch.packets import EGRESS, FATE, NEXT, TIME
+from chakram.units import LAST_INSTANT_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chakram.switch.model import SwitchModel
+    from chakram.switch.packets import Packets
+    from chakram.switch.port import Port
+
+__all__ = ["FIRST_OWN_KIND", "KIND_BITS", "Wires", "out_of_time"]
+
+KIND_BITS = 3
+"""Kinds of events are the lowest bits of what happens."""
+
+FIRST_OWN_KIND = 4
+"""The first kind of events that is not one of wires."""
+
+_NEVER = NEVER
+_QUEUED, _DELIVERED = QUEUED, DELIVERED
+_EGRESS, _FATE, _NEXT, _TIME = EGRESS, FATE, NEXT, TIME
+_LAST_NS = LAST_INSTANT_NS
+_YEAR_NS = 365 * 24 * 3600 * 10**9
+_ARRIVE, _FREE, _PAUSE, _MODEL = range(4)
+_KIND_BITS = KIND_BITS
+# Of a link: first and last packet on it, and whether an event of each kind is due.
+_HEAD, _TAIL, _WAITS, _LINK_FIELDS = 0, 1, 2, 4
+
+
+def out_of_time() -> RunFailed:
+    """Return what ends a simulation that would never end."""
+    return RunFailed(
+        "simulation",
+        f"would take more than {_LAST_NS // _YEAR_NS} years of virtual time",
+        "raise the rates of links, or lower delays, gaps, starts and compute.scale",
+    )
+
+
+class Wires:
+    """A switch model and its links, driven by events.
+
+    Args:
+        model: The switches, and their hosts.
+        delays_ns: Of each port of the model the propagation delay of its link.
+
+    Attributes:
+        now_ns: The time of the last event.
+        hops: How many packets, or bursts that cross links as one, have left a port.
+    """
+
+    __slots__ = (
+        "_delays_ns",
+        "_events",
+        "_links",
+        "_model",
+        "_model_ns",
+        "_packets",
+        "_pauses",
+        "_ports",
+        "_timed",
+        "hops",
+        "now_ns",
+    )
+
+    def __init__(self, *, model: SwitchModel, delays_ns: Sequence[int]) -> None:
+        self.now_ns = 0
+        self.hops = 0
+        self._model = model
+        self._packets: Packets = model.packets
+        self._ports: list[Port] = list(model.ports())
+        self._delays_ns = array("q", delays_ns)
+        self._events = Events()
+        self._links = array("q", [-1, -1, 0, 0] * len(delays_ns))
+        # Pause frames under way.
+        self._pauses: dict[int, tuple[int, int, int]] = {}
+        # Whether anything but packets ever happens in the model.
+        self._timed = any(port.pauses() for port in self._ports)
+        self._model_ns = NEVER
+
+    # What whoever makes something of it adds.
+
+    def _deliver(self, number: int, slot: int) -> None:
+        """Take a packet that has reached the host with port *number*."""
+        self._forget(slot)
+
+    def _forget(self, slot: int) -> None:
+        """Let go of a packet, wherever it has ended."""
+        self._packets.give_back(slot)
+
+    def _look_at(self, number: int) -> None:
+        """Let a port go on, or stop, after a pause has begun or ended."""
+        self._kick(number)
+
+    def _be_told(self, number: int, klass: int, duration_ns: int) -> None:
+        """Take note of a pause frame that has come to a port, which obeys it."""
+
+    # Events.
+
+    def _happen(self, kind: int, index: int) -> None:
+        """Let an event of wires happen."""
+        if kind == _ARRIVE:
+            self._arrive(index)
+        elif kind == _FREE:
+            self._links[index * _LINK_FIELDS + _WAITS] = 0
+            self._send(index)
+        elif kind == _PAUSE:
+            self._pause(index)
+        else:
+            self._advance_model()
+
+    # Packets.
+
+    def _arrive(self, number: int) -> None:
+        """Let the first packet on the link of a port arrive at its other end."""
+        packets = self._packets
+        at = number * _LINK_FIELDS
+        slot = self._links[at + _HEAD]
+        if slot < 0 or packets.cells[slot + _TIME] != self.now_ns:
+            return  # lost with the link
+        after = packets.cells[slot + _NEXT]
+        self._links[at + _HEAD] = after
+        if after >= 0:
+            self._events.add(packets.cells[after + _TIME], number << _KIND_BITS)
+        port = self._ports[number]
+        peer = port.peer
+        outcome = self._model.receive(peer, slot, self.now_ns)
+        if outcome == _QUEUED:
+            self._kick(packets.cells[slot + _EGRESS])
+        elif outcome == _DELIVERED:
+            self._deliver(peer, slot)
+        else:
+            self._forget(slot)
+
+    def _kick(self, number: int) -> None:
+        """Let a port send that has got something to send."""
+        if self._links[number * _LINK_FIELDS + _WAITS]:
+            return
+        port = self._ports[number]
+        if port.free_ns > self.now_ns:
+            self._links[number * _LINK_FIELDS + _WAITS] = 1
+            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
+            return
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        """Let a port send what it may now."""
+        packets = self._packets
+        port = self._ports[number]
+        at = number * _LINK_FIELDS
+        while port.free_ns <= self.now_ns:
+            slot = self._model.transmit(number, self.now_ns)
+            if slot < 0:
+                return
+            self.hops += 1
+            arrival_ns = self._model.sent_ns(number) + self._delays_ns[number]
+            if arrival_ns > _LAST_NS:
+                raise out_of_time()
+            packets.cells[slot + _TIME] = arrival_ns
+            packets.cells[slot + _NEXT] = -1
+            if self._links[at + _HEAD] < 0:
+                self._links[at + _HEAD] = slot
+                self._events.add(arrival_ns, number << _KIND_BITS)
+            else:
+                packets.cells[self._links[at + _TAIL] + _NEXT] = slot
+            self._links[at + _TAIL] = slot
+        if port.waiting and not self._links[at + _WAITS]:
+            self._links[at + _WAITS] = 1
+            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
+
+    # Pauses and faults.
+
+    def _settle(self) -> None:
+        """Carry what the model has to say, and come back when its time is."""
+        model = self._model
+        signal = model.next_signal()
+        while signal is not None:
+            peer = self._ports[signal.port].peer
+            number = len(self._pauses)
+            while number in self._pauses:
+                number += 1
+            self._pauses[number] = (peer, signal.klass, signal.duration_ns)
+            time_ns = signal.time_ns + self._delays_ns[signal.port]
+            self._events.add(time_ns, number << _KIND_BITS | _PAUSE)
+            signal = model.next_signal()
+        for slot in model.take_dropped():
+            self._forget(slot)
+        for number in model.take_link_changes():
+            self._lose_link(number)
+            self._kick(number)
+        next_ns = model.next_ns()
+        if next_ns < self._model_ns:
+            self._model_ns = next_ns
+            self._events.add(next_ns, _MODEL)
+
+    def _pause(self, number: int) -> None:
+        """Let a port obey a pause frame."""
+        peer, klass, duration_ns = self._pauses.pop(number)
+        self._model.pause(peer, klass, duration_ns, self.now_ns)
+        self._be_told(peer, klass, duration_ns)
+        self._look_at(peer)
+
+    def _advance_model(self) -> None:
+        self._model_ns = _NEVER
+        for number in self._model.advance(self.now_ns):
+            self._look_at(number)
+
+    def _lose_link(self, number: int) -> None:
+        """Drop what is on the link of a port that went down."""
+        packets = self._packets
+        at = number * _LINK_FIELDS
+        slot = self._links[at + _HEAD]
+        self._links[at + _HEAD] = -1
+        while slot >= 0:
+            after = packets.cells[slot + _NEXT]
+            if packets.cells[slot + _FATE] == 0:
+                self._model.lose(slot)
+            else:
+                self._model.receive(self._ports[number].peer, slot, self.now_ns)
+            self._forget(slot)
+            slot = after
