@@ -114,7 +114,8 @@ class SwitchFabric:
         link = self._topology.host_link(name)
         return HostSpec(
             port=self._port(name, link),
-            settings=profile.host(queue_bytes=link.queue_bytes),
+            # A NIC does not drop what its own host sends.
+            settings=profile.host(queue_bytes=None),
         )
 
     def _port(self, node: str, link: Link) -> PortSpec:
