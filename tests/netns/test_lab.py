@@ -198,28 +198,6 @@ async def test_bursts_cross_whole_except_on_links_that_are_captured(
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize(("family", "prefix_length"), [("ipv4", 15), ("ipv6", 48)])
-async def test_model_forwarding_gives_bare_ports_in_one_namespace(
-    family: str, prefix_length: int
-) -> None:
-    handle = await start_lab(
-        leaf_spine(), lab_name=own_lab("model"), addressing=family, forwarding="model"
-    )
-    async with handle:
-        lab = handle.state
-
-        (switch,) = lab.switches
-        assert switch.name == "switch"
-        assert [port.interface for port in switch.ports] == list(lab.topology.hosts)
-        # All hosts are neighbours: the program between them sees their addresses.
-        assert {host.prefix_length for host in lab.hosts} == {prefix_length}
-        sizes = [1000 + HEADER_BYTES[family]] * 8
-        assert traffic(lab, "burst", "h0", "h7") == sizes
-        assert "h0-leaf0" in read_link_counters(lab)
-        assert "leaf0-spine0" not in read_link_counters(lab)
-
-
-@pytest.mark.asyncio
 async def test_a_delay_is_not_silently_left_out() -> None:
     topology = single_switch(2, GBIT, host_delay_ns=5000)
     async with await start_lab(topology, lab_name=own_lab("late")) as handle:

@@ -268,14 +268,14 @@ class _Builder:
     # Shaping and readiness
 
     def _shape(self) -> None:
+        if self._model:
+            return  # its ports have the rates, and nothing waits in front of them
         requests: dict[str, list[Request]] = {}
         for link in self._topology.links:
             if link.rate_bps is None:
                 continue
             for end in (link.a, link.b):
-                port = self.ports.get(end)
-                if port is None or port.namespace == MODEL_SWITCH:
-                    continue  # the switch program has queues and rates of its own
+                port = self.ports[end]
                 limit = link.queue_bytes or _NO_LIMIT_BYTES
                 if end.node in self._hosts:
                     some = shape(

@@ -11,13 +11,15 @@ import dataclasses
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from chakram.addresses import FAMILIES
 from chakram.errors import FabricError
-from chakram.fabric.topology import Link, PortRef, Topology
+from chakram.fabric.topology import EcnThresholds, Link, PortRef, Topology
 from chakram.fabric.topology_check import check_topology
+from chakram.switch.profiles import Profile
+from chakram.switch.settings import WatchdogSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +84,7 @@ class LabSpec:
         forwarding: One of ``FORWARDINGS``.
         lifetime: One of ``LIFETIMES``.
         state_root: Directory in which the lab gets one of its own.
+        profile: What modelled switches are like.
     """
 
     name: str
@@ -93,6 +96,7 @@ class LabSpec:
     forwarding: str
     lifetime: str
     state_root: str
+    profile: Profile = field(default_factory=Profile)
 
     def __post_init__(self) -> None:
         check_lab_name(self.name)
@@ -186,6 +190,7 @@ class LabState:
         notes: What this kernel could not do as specified, one sentence each.
         topology: As specified.
         capture_hosts: As specified.
+        profile: As specified.
     """
 
     name: str
@@ -202,6 +207,7 @@ class LabState:
     notes: tuple[str, ...]
     topology: Topology
     capture_hosts: tuple[str, ...] = ()
+    profile: Profile = field(default_factory=Profile)
 
     def host(self, name: str) -> HostState:
         """Return one host.
@@ -238,6 +244,7 @@ def decode_spec(text: str) -> LabSpec:
             forwarding=_text(fields["forwarding"]),
             lifetime=_text(fields["lifetime"]),
             state_root=_text(fields["state_root"]),
+            profile=_profile(fields["profile"]),
         )
 
 
@@ -277,6 +284,7 @@ def decode_state(text: str) -> LabState:
             notes=_texts(fields["notes"]),
             topology=_topology(fields["topology"]),
             capture_hosts=_texts(fields.get("capture_hosts", [])),
+            profile=_profile(fields["profile"]),
         )
 
 
@@ -328,9 +336,18 @@ def _topology(value: dict[str, Any]) -> Topology:
                 delay_ns=_number(link["delay_ns"]),
                 queue_bytes=_optional_number(link["queue_bytes"]),
                 name=_text(link["name"]),
+                ecn=None if link["ecn"] is None else EcnThresholds(**link["ecn"]),
             )
             for link in value["links"]
         ),
+    )
+
+
+def _profile(value: dict[str, Any]) -> Profile:
+    watchdog = value["watchdog"]
+    return Profile(
+        **value
+        | {"watchdog": None if watchdog is None else WatchdogSettings(**watchdog)}
     )
 
 

@@ -53,6 +53,7 @@ from chakram.fabric.userns import enter_new_user_namespace, has_net_admin
 
 if TYPE_CHECKING:
     from chakram.fabric.builder import BuiltLab
+    from chakram.fabric.lab_switch import LabSwitch
 
 __all__ = ["main"]
 
@@ -60,6 +61,7 @@ log = logging.getLogger(__name__)
 
 _REQUEST_TIMEOUT_S = 2.0
 _REQUESTS_WAITING = 64
+_LOG_NAME = "holder.log"
 
 
 def main() -> int:
@@ -99,19 +101,28 @@ def _hold(spec: LabSpec, *, rootless: bool, parent: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     directory, holder = _claim(spec, root, parent)
+    switch: LabSwitch | None = None
     try:
         lab, state = _build(spec, directory, holder, rootless=rootless)
+        if spec.forwarding == "model":
+            from chakram.fabric.lab_switch import LabSwitch
+
+            (namespace,) = (lab.namespaces[each.name] for each in state.switches)
+            log_path = directory / _LOG_NAME
+            switch = LabSwitch(spec, namespace.descriptor, log_path)
         listener = _listen(directory)
         write_whole(directory / "state.json", encode_state(state))
         sys.stdout.write(encode_state(state) + "\n")
         sys.stdout.flush()
         _detach(directory, keep_stdin=spec.lifetime == "run")
         log.info("lab is up name=%s hosts=%d", spec.name, len(state.hosts))
-        _serve(lab, spec, listener, wake_reader)
+        _serve(lab, spec, switch, listener, wake_reader)
         log.info("lab ends name=%s", spec.name)
         listener.close()
         lab.close()
     finally:
+        if switch is not None:
+            switch.close()
         _release(directory, root, parent)
     return 0
 
@@ -227,6 +238,7 @@ def _describe(
         notes=tuple(notes),
         topology=spec.topology,
         capture_hosts=spec.capture_hosts,
+        profile=spec.profile,
     )
 
 
@@ -253,7 +265,7 @@ def _detach(directory: Path, *, keep_stdin: bool) -> None:
         os.dup2(null, 0)
     os.dup2(null, 1)
     os.close(null)
-    path = directory / "holder.log"
+    path = directory / _LOG_NAME
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     os.dup2(file, 2)
     os.close(file)
@@ -263,14 +275,24 @@ def _detach(directory: Path, *, keep_stdin: bool) -> None:
 
 
 def _serve(
-    lab: BuiltLab, spec: LabSpec, listener: socket.socket, wake_reader: socket.socket
+    lab: BuiltLab,
+    spec: LabSpec,
+    switch: LabSwitch | None,
+    listener: socket.socket,
+    wake_reader: socket.socket,
 ) -> None:
     """Answer requests until a signal comes or, in a run, standard input closes."""
     sources: list[int | socket.socket] = [listener, wake_reader]
     if spec.lifetime == "run":
         sources.append(0)
+    if switch is not None:
+        sources.append(switch.ended)
     while True:
         ready, _, _ = select.select(sources, [], [])
+        if switch is not None and switch.ended in ready:
+            # Whoever asks for counters is told; what crosses it is lost from now on.
+            log.error("the process of the switches has ended name=%s", spec.name)
+            sources.remove(switch.ended)
         if wake_reader in ready or (0 in ready and not os.read(0, 1 << 16)):
             return
         if listener in ready:
@@ -280,10 +302,13 @@ def _serve(
                 # A client that goes away, or never ends its line, is its own problem,
                 # not the lab's.
                 with suppress(OSError, ChakramError):
-                    connection.sendall(_answer(lab, spec, receive_line(connection)))
+                    line = receive_line(connection)
+                    connection.sendall(_answer(lab, spec, switch, line))
 
 
-def _answer(lab: BuiltLab, spec: LabSpec, line: bytes) -> bytes:
+def _answer(
+    lab: BuiltLab, spec: LabSpec, switch: LabSwitch | None, line: bytes
+) -> bytes:
     from chakram.fabric.counting import count_links
 
     where = f"lab {spec.name}"
@@ -294,6 +319,8 @@ def _answer(lab: BuiltLab, spec: LabSpec, line: bytes) -> bytes:
             raise FabricError(where, "the request is not understood") from None
         if request != COUNTERS_REQUEST:
             raise FabricError(where, f"unknown request {request!r}")
+        if switch is not None:
+            return json.dumps(switch.counters()).encode() + b"\n"
         counters = count_links(lab, spec.topology)
     except ChakramError as error:
         return encode_error(error).encode() + b"\n"

@@ -38,6 +38,7 @@ from chakram.fabric.state import (
     state_root,
     unregister,
 )
+from chakram.switch.profiles import Profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -127,6 +128,7 @@ async def start_lab(
     mtu: int = 4200,
     capture_hosts: Iterable[str] = (),
     forwarding: str = "kernel",
+    profile: Profile | None = None,
     lifetime: str = "run",
 ) -> LabHandle:
     """Build a lab and return it once its first packet can be sent.
@@ -141,7 +143,8 @@ async def start_lab(
         addressing: Address family of all interfaces, ``ipv4`` or ``ipv6``.
         mtu: Largest IP packet of every interface, in bytes.
         capture_hosts: Hosts on whose links bursts are cut into packets, for captures.
-        forwarding: ``kernel``, or ``model`` for bare ports in one switch namespace.
+        forwarding: ``kernel``, or ``model`` for modelled switches in one process.
+        profile: What modelled switches are like; None: as a kernel's.
         lifetime: ``run`` or ``up``; see ``chakram.fabric.description.LIFETIMES``.
 
     Raises:
@@ -162,6 +165,7 @@ async def start_lab(
         forwarding=forwarding,
         lifetime=lifetime,
         state_root=str(root),
+        profile=profile or Profile(),
     )
     # Not in another thread: the kernel ties the holder to the thread that starts it.
     holder = subprocess.Popen(  # noqa: ASYNC220 - takes a millisecond

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from chakram.fabric.description import LabState
     from chakram.fabric.topology import Link, Topology
+    from chakram.switch.profiles import Profile
 
 __all__ = ["check_lab", "claimed", "lab_differences", "standing_lab"]
 
@@ -56,11 +57,13 @@ def lab_differences(
     addressing: str,
     mtu: int,
     capture_hosts: Sequence[str],
+    forwarding: str = "kernel",
+    profile: Profile | None = None,
 ) -> list[str]:
     """Return how a lab is not what ``start_lab`` would make of the same arguments.
 
-    Delays and marks of links are left out, as only simulations have them, and the seed
-    where there are no equal-cost paths that it could choose among.
+    Delays and marks of links are left out where the kernel forwards, which has none,
+    and the seed where there are no equal-cost paths that it could choose among.
     """
     own = state.topology
     found = []
@@ -71,15 +74,20 @@ def lab_differences(
         )
     else:
         found += _link_differences(own, topology)
+        is_model = state.forwarding == forwarding == "model"
+        if is_model and _delays_and_marks(own) != _delays_and_marks(topology):
+            found.append("its links have other delays or marks")
     families = {IPV6 if ":" in host.address else IPV4 for host in state.hosts}
     for name, has, wanted in (
         ("addressing", " and ".join(sorted(families)), addressing),
         ("MTU", str(state.mtu), str(mtu)),
         ("capture", _listed(state.capture_hosts), _listed(capture_hosts)),
-        ("forwarding", state.forwarding, "kernel"),
+        ("forwarding", state.forwarding, forwarding),
     ):
         if has != wanted:
             found.append(f"{name} {has}, the experiment {wanted}")
+    if state.forwarding == forwarding == "model" and state.profile != profile:
+        found.append("its switches are set otherwise")
     if state.seed != seed and any(map(topology.has_choice, topology.switches)):
         found.append(
             f"seed {state.seed}, the experiment {seed}: it decides the paths of flows"
@@ -146,6 +154,10 @@ def _clear(lab: str) -> None:
             for path in folder.iterdir():
                 if path.name not in map(str, alive):
                     path.unlink(missing_ok=True)
+
+
+def _delays_and_marks(topology: Topology) -> list[object]:
+    return [(link.delay_ns, link.ecn) for link in topology.links]
 
 
 def _shape(topology: Topology) -> tuple[object, ...]:

@@ -156,7 +156,11 @@ def test_checks_across_sections_run_beside_mistakes_elsewhere() -> None:
         ("sync: barrier", "gap: 1", "'1' has no unit (e.g. 10us)"),
         ("kind: namespaces", "kind: names", "fabric.kind: 'names' is not known"),
         ("kind: namespaces", "knd: x", "fabric.kind: is missing"),
-        ("switch: kernel", "switch: model", "'model' is not known (known: kernel)"),
+        (
+            "switch: kernel",
+            "switch: asic",
+            "not known (known: kernel, model)",
+        ),
         (
             "switch: kernel",
             "capture: [h8]",

@@ -24,6 +24,7 @@ from chakram.fabric.state import (
     registered_processes,
 )
 from chakram.fabric.topology import EcnThresholds, Topology
+from chakram.switch.profiles import Profile
 
 GBIT = 10**9
 STAR = single_switch(4, GBIT, host_queue_bytes=1 << 20)
@@ -137,8 +138,23 @@ def test_a_seed_matters_where_paths_are_chosen() -> None:
             {},
             "forwarding model, the experiment kernel",
         ),
+        (
+            replace(lab(), forwarding="model"),
+            STAR,
+            {"forwarding": "model", "profile": Profile(name="sonic")},
+            "its switches are set otherwise",
+        ),
+        (
+            replace(lab(), forwarding="model"),
+            single_switch(4, GBIT, host_queue_bytes=1 << 20, host_delay_ns=7),
+            {"forwarding": "model", "profile": Profile()},
+            "its links have other delays or marks",
+        ),
     ],
-    ids=["rates", "one rate", "shape", "MTU", "family", "capture", "forwarding"],
+    ids=[
+        *("rates", "one rate", "shape", "MTU", "family", "capture", "forwarding"),
+        *("profile", "delays"),
+    ],
 )
 def test_differences_say_what_the_lab_has_and_what_is_wanted(
     state: LabState, topology: Topology, changes: dict[str, Any], found: str

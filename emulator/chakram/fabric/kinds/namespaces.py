@@ -63,26 +63,25 @@ class NamespaceFabric(LocalFabric):
         ("RingShape", ""): (SIMULATE,),
         ("TorusShape", ""): (SIMULATE,),
         ("FullyConnectedShape", ""): (SIMULATE,),
-        ("NamespaceFabric", "switches"): (SIMULATE,),
-        ("SwitchesSettings", ""): (SIMULATE,),
+        ("NamespaceFabric", "switches"): (SIMULATE, *_RUN),
+        ("SwitchesSettings", ""): (SIMULATE, *_RUN),
         ("LinksSettings", ""): (SIMULATE, *_RUN),
         ("LinkSettings", ""): (SIMULATE, *_RUN),
-        ("LinkSettings", "delay"): (SIMULATE,),
-        ("LinkSettings", "ecn"): (SIMULATE,),
-        ("EcnSettings", ""): (SIMULATE,),
+        ("EcnSettings", ""): (SIMULATE, *_RUN),
     }
 
     kind: Literal["namespaces"]
     """Hosts and switches are network namespaces of this machine."""
-    switch: Literal["kernel"] = "kernel"
-    """What switches: the kernel's bridges and routes."""
+    switch: Literal["kernel", "model"] = "kernel"
+    """What switches in a run: the kernel's bridges and routes, or the switch model in
+    a process of its own."""
     topology: TopologySettings = Field(examples=[{"single_switch": {"hosts": 8}}])
     """Shape of the fabric: exactly one of its keys."""
     links: LinksSettings = LinksSettings()
     """Rates and queues of the links."""
     switches: SwitchesSettings | None = None
-    """What simulated switches are like. Without it a queue per port, as the
-    kernel has it."""
+    """What modelled switches are like: in simulations, and in runs whose switch is
+    model. Without it a queue per port, as the kernel has it."""
     addressing: Addressing = "ipv4"
     """Address family of all ports."""
     mtu: Whole = Field(default=4200, ge=576, le=65_535)
@@ -128,8 +127,15 @@ class NamespaceFabric(LocalFabric):
         return f"{text}, MTU {self.mtu}"
 
     def warnings(self) -> list[str]:
-        """Return what of the links is simulated only."""
+        """Return what is simulated only."""
+        if self.switch == "model":
+            return []
         warnings = []
+        if self.switches is not None:
+            warnings.append(
+                "fabric.switches: simulated only; a run has the kernel's, unless "
+                "fabric.switch is model"
+            )
         if any(each.delay_ns for each in self.links.all):
             warnings.append(
                 "fabric.links: delays are simulated only; the links of a kernel fabric "
@@ -185,6 +191,8 @@ class NamespaceFabric(LocalFabric):
             addressing=self.addressing,
             mtu=self.mtu,
             capture_hosts=self.capture,
+            forwarding=self.switch,
+            profile=self.switching(seed).profile,
             lifetime=lifetime,
         )
 
@@ -235,7 +243,9 @@ class NamespaceFabric(LocalFabric):
             ),
             agents=(agent,),
             topology=topology,
-            ecmp=self.ecmp_hash(request.seed) if takes_hash_seeds() else None,
+            ecmp=self.ecmp_hash(request.seed)
+            if self.switch == "model" or takes_hash_seeds()
+            else None,
             notes=state.notes,
             lab=state,
             captures=captures,
@@ -261,6 +271,8 @@ class NamespaceFabric(LocalFabric):
                 addressing=self.addressing,
                 mtu=self.mtu,
                 capture_hosts=self.capture,
+                forwarding=self.switch,
+                profile=self.switching(request.seed).profile,
             )
             check_lab(standing, differences)
             stack.enter_context(claimed(lab_name, os.getpid()))

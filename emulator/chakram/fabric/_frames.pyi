@@ -1,0 +1,3 @@
+from chakram.fabric.frames import SocketFrames
+
+class RingFrames(SocketFrames): ...

@@ -1,0 +1,202 @@
+"""The process that all modelled switches of a lab are.
+
+``python -m chakram.fabric.switch_process SOCKET NAMESPACE`` gets the descriptor of a
+conversation and that of the namespace with its ports.  It reads a lab's description
+(``LabSpec``), answers with an empty object once packets cross it, or with an error, and
+from then on answers every line with its counters.  It ends with its holder.
+
+As long as frames come it looks for the next one without a pause: waking up takes 30 to
+60 us.  After 300 us of silence it sleeps until a frame comes, or 60 us before something
+is due.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import sys
+from time import monotonic_ns, process_time_ns
+from typing import TYPE_CHECKING, Any
+
+from chakram.errors import ChakramError
+from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.cores import forwarding_cores
+from chakram.fabric.description import decode_spec
+from chakram.fabric.frames import open_frames
+from chakram.fabric.holder_protocol import encode_error, receive_line
+from chakram.fabric.live_switch import LiveSwitch
+from chakram.fabric.netns import enter_namespace
+from chakram.fabric.process import die_with_parent
+from chakram.predict.simulator.switch_fabric import SwitchFabric
+from chakram.switch.ecmp import KernelPaths
+from chakram.switch.outcomes import (
+    CORRUPTED,
+    DROP_REASONS,
+    HEADROOM_FULL,
+    INGRESS_LIMIT,
+    NO_ROUTE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.fabric.description import LabSpec
+    from chakram.fabric.frames import SocketFrames
+
+__all__ = ["LabSwitches", "main"]
+
+_SPIN_NS = 300_000
+_WAKE_MARGIN_NS = 60_000
+_CONTROL_NS = 2_000_000
+_LONGEST_SLEEP_NS = 10**9
+_ETHERNET_BYTES = 14
+_MEMORY_BYTES = 1 << 29
+_MOST_PLACES = 1 << 16
+_SPARE_PLACES = 16
+_PR_SET_TIMERSLACK = 29
+# Counted at the port that a packet comes in by: of the link's other direction.
+_AT_INGRESS = frozenset({INGRESS_LIMIT, HEADROOM_FULL, NO_ROUTE, CORRUPTED})
+
+
+class LabSwitches:
+    """The modelled switches of a lab, their ports open.
+
+    Attributes:
+        live: They.
+        frames: Their ports.
+    """
+
+    def __init__(self, spec: LabSpec) -> None:
+        """Open the ports, whose namespace this thread is in.
+
+        Raises:
+            FabricError: If that cannot be, or a switch has too little memory.
+        """
+        topology = spec.topology
+        self._topology = topology
+        self._fabric = SwitchFabric(topology, spec.profile, ecn=True, seed=spec.seed)
+        frame_bytes = spec.mtu + _ETHERNET_BYTES
+        places = min(_MOST_PLACES, _MEMORY_BYTES // frame_bytes)
+        self.frames: SocketFrames = open_frames(
+            topology.hosts, frame_bytes=frame_bytes, places=places + _SPARE_PLACES
+        )
+        addresses = plan_addresses(topology, spec.addressing)
+        self.live = LiveSwitch(
+            fabric=self._fabric,
+            frames=self.frames,
+            host_ports=[self._fabric.host_port(host) for host in topology.hosts],
+            host_nodes=[self._fabric.node(host) for host in topology.hosts],
+            macs=[
+                int(addresses.host(host).mac.replace(":", ""), 16)
+                for host in topology.hosts
+            ],
+            ecmp=KernelPaths(seed=spec.seed),
+            places=places,
+        )
+
+    def counters(self) -> dict[str, Any]:
+        """Return what was counted, by link, by port and in all, as plain data."""
+        self.frames.count_lost()
+        now_ns = self.live.now_ns
+        counted = {
+            end: self._fabric.model.port(number).counted(now_ns)
+            for number, end in enumerate(self._fabric.ends)
+        }
+        links = {}
+        for link in self._topology.links:
+            sent = counted[link.a], counted[link.b]
+            links[link.name] = {
+                f"{way}_{what}": value
+                for way, (near, far) in zip(
+                    ("tx", "rx"), (sent, sent[::-1]), strict=True
+                )
+                for what, value in _of_link(near, far).items()
+            }
+        live = self.live
+        late_ns, live.late_ns = live.late_ns, 0
+        return {
+            "links": links,
+            "ports": {str(end): values for end, values in counted.items()},
+            "process": {
+                "received": live.received,
+                "delivered": live.delivered,
+                "unknown": live.unknown,
+                "lost": self.frames.lost,
+                "refused": self.frames.refused,
+                "late_ns": late_ns,
+                "cpu_ns": process_time_ns(),
+            },
+        }
+
+    def serve(self, control: socket.socket) -> None:
+        """Switch, and answer, until the other end of *control* is closed."""
+        live, receiver = self.live, self.frames.receiver
+        control.setblocking(False)
+        active_ns = asked_ns = monotonic_ns()
+        while True:
+            now_ns = monotonic_ns()
+            if live.round(now_ns):
+                active_ns = now_ns
+            if now_ns - asked_ns >= _CONTROL_NS:
+                asked_ns = now_ns
+                if not self._answer(control):
+                    return
+            if now_ns - active_ns < _SPIN_NS:
+                continue
+            due_ns = min(live.next_ns() - _WAKE_MARGIN_NS, now_ns + _LONGEST_SLEEP_NS)
+            now_ns = monotonic_ns()
+            if due_ns > now_ns:
+                select.select([receiver, control], [], [], (due_ns - now_ns) / 1e9)
+                asked_ns = 0
+
+    def _answer(self, control: socket.socket) -> bool:
+        """Answer a line, if there is one; False if there will be no more."""
+        try:
+            line = control.recv(1 << 16)
+        except BlockingIOError:
+            return True
+        if not line:
+            return False
+        control.setblocking(True)
+        control.sendall(json.dumps(self.counters()).encode() + b"\n")
+        control.setblocking(False)
+        return True
+
+
+def _of_link(
+    near: Mapping[str, list[int]], far: Mapping[str, list[int]]
+) -> dict[str, int]:
+    """Return what one direction of a link has carried and lost."""
+    return {
+        "bytes": sum(near["sent_bytes"]),
+        "packets": sum(near["sent_packets"]),
+        "drops": sum(
+            (far if reason in _AT_INGRESS else near)["drops_by_reason"][reason]
+            for reason in DROP_REASONS
+        ),
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Be the switches of one lab; return the exit status."""
+    control = socket.socket(fileno=int(arguments[0]))
+    parent = os.getppid()
+    die_with_parent(parent)
+    try:
+        spec = decode_spec(receive_line(control).decode())
+        enter_namespace(int(arguments[1]))
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, forwarding_cores(cores) or cores)
+        switches = LabSwitches(spec)
+    except ChakramError as error:
+        control.sendall(encode_error(error).encode() + b"\n")
+        return error.exit_code
+    control.sendall(b"{}\n")
+    switches.serve(control)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,58 @@
+"""Runs over modelled switches in real time, beside their simulations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.accounts import check_complete
+from tests.e2e.runs import completed, moe, write_experiment
+from tests.e2e.test_paths import paths, uplink_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("netns")
+
+
+@pytest.mark.parametrize("family", ["ipv4", "ipv6"])
+def test_a_run_takes_the_paths_and_the_bytes_of_its_simulation(
+    tmp_path: Path, family: str
+) -> None:
+    experiment = write_experiment(
+        tmp_path,
+        [moe(4, layers=1, all_to_all="256KiB", all_reduce="512KiB")],
+        {
+            "kind": "namespaces",
+            "switch": "model",
+            "switches": {"profile": "sonic"},
+            "addressing": family,
+            "topology": {"clos": {"leaves": 2, "spines": 2, "hosts_per_leaf": 2}},
+            "links": {
+                "host": {"rate": "200Mbit", "delay": "20us"},
+                "uplink": {"rate": "200Mbit", "delay": "20us"},
+            },
+        },
+        transport={"congestion_control": "fixed_rate"},
+        agents={"shards": 1},
+        seed=5,
+    )
+    (tmp_path / "simulated").mkdir()
+    copy = tmp_path / "simulated" / experiment.name
+    copy.write_bytes(experiment.read_bytes())
+
+    ran = completed(experiment)
+    simulated = completed(copy, "--runs", copy.parent / "runs", verb="simulate").results
+
+    check_complete(ran.results, ranks=4)
+    assert "simulated only" not in ran.output
+    counted, predicted = uplink_bytes(ran.results), uplink_bytes(simulated)
+    assert counted == pytest.approx(predicted, rel=0.02)
+    assert paths(ran.results) == paths(simulated)
+    assert None not in paths(ran.results).values()
+    # The model keeps the rates, so that nothing is faster than it can be.
+    bounds = ran.results.bounds()
+    for record in ran.results.collectives():
+        least_ns = bounds.get(record.identity.key)
+        assert least_ns is None or record.duration_ns >= least_ns

@@ -1,0 +1,135 @@
+"""Labs whose switches are the model: frames cross it, at its rates, until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakram.errors import FabricError
+from chakram.fabric.counters import read_link_counters
+from chakram.fabric.description import LabState
+from chakram.fabric.lab import LabHandle, down, start_lab
+from chakram.fabric.process import is_alive, process_start_ticks
+from chakram.fabric.topology import Topology
+from chakram.switch.profiles import Profile
+from tests.leaks import own_lab
+from tests.netns.labs import leaf_spine, star, traffic
+from tests.waiting import wait_until
+
+ATTEMPTS = 5
+MBIT = 10**6
+
+
+async def model_lab(topology: Topology, name: str, **options: object) -> LabHandle:
+    """Return a lab whose switches are the model."""
+    return await start_lab(
+        topology,
+        lab_name=own_lab(name),
+        forwarding="model",
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def switch_process(lab: LabState) -> int:
+    """Return the process of a lab's switches: the child of its holder."""
+    (found,) = (
+        Path(f"/proc/{lab.holder_pid}/task/{lab.holder_pid}/children")
+        .read_text("ascii")
+        .split()
+    )
+    return int(found)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("compiled", ["auto", "off"])
+async def test_every_host_reaches_every_other_one(
+    compiled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAKRAM_COMPILED", compiled)
+    async with await model_lab(leaf_spine(), "model") as handle:
+        lab = handle.state
+        (switch,) = lab.switches
+        assert switch.name == "switch"
+        assert [port.interface for port in switch.ports] == list(lab.topology.hosts)
+
+        assert traffic(lab, "pairs") == 56
+        # A burst is cut into packets before it comes to the switch.
+        assert traffic(lab, "burst", "h0", "h7", "h7") == [1042] * 8
+
+        counters = read_link_counters(lab)
+        # Seven packets each way, and the burst.
+        assert counters["h0-leaf0"].tx_packets == 7 + 8
+        assert counters["h7-leaf1"].rx_packets == 7 + 8
+        up = [counters[f"leaf0-spine{number}"].tx_packets for number in (0, 1)]
+        assert sum(up) == 16 + 8
+        assert min(up) > 0
+
+
+@pytest.mark.asyncio
+async def test_a_link_has_the_rate_of_the_topology() -> None:
+    rate_bps = 100 * MBIT
+    found = []
+    async with await model_lab(star(2, rate_bps), "modelrate") as handle:
+        for _ in range(ATTEMPTS):
+            found_bps = traffic(handle.state, "rate", "h0", "h1", "600", "4000")
+            found.append(found_bps / (rate_bps * 4000 / 4042))
+            # The rate is kept by the times of the model, not by those of its process.
+            if found[-1] == pytest.approx(1, abs=0.03):
+                return
+    raise AssertionError(f"{found} of the rate")
+
+
+@pytest.mark.asyncio
+async def test_what_finds_no_room_is_dropped_and_counted_where_it_was_to_go() -> None:
+    topology = star(2)
+    slow = replace(topology.links[1], rate_bps=200_000, queue_bytes=20_000)
+    topology = replace(topology, links=(topology.links[0], slow))
+    async with await model_lab(topology, "modelfull") as handle:
+        arrived = traffic(handle.state, "flows", "h0", "h1", "64", "1000")
+        counters = read_link_counters(handle.state)
+    # Room for 19, and one leaves every 42 ms.
+    assert 19 <= arrived < 64
+    assert counters["h1-s0"].rx_packets == arrived
+    assert counters["h1-s0"].rx_drops == 64 - arrived
+    assert (counters["h0-s0"].tx_packets, counters["h0-s0"].tx_drops) == (64, 0)
+
+
+@pytest.mark.asyncio
+async def test_who_asks_is_told_that_the_switches_have_ended() -> None:
+    async with await model_lab(star(2), "modeldead") as handle:
+        lab = handle.state
+        process = switch_process(lab)
+        os.kill(process, signal.SIGKILL)
+        with pytest.raises(FabricError, match="the process of its switches has ended"):
+            await asyncio.to_thread(_ask_until_refused, lab)
+        assert is_alive(lab.holder_pid, lab.holder_start_ticks)
+
+
+def _ask_until_refused(lab: LabState) -> None:
+    # The kernel takes a moment to end it.
+    wait_until(lambda: not read_link_counters(lab), "a refusal")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_the_switches_end_with_their_holder(number: signal.Signals) -> None:
+    handle = await model_lab(star(2), "modelend", lifetime="up")
+    lab = handle.state
+    process = switch_process(lab)
+    ticks = process_start_ticks(process)
+    assert ticks is not None
+    os.kill(lab.holder_pid, number)
+    wait_until(lambda: not is_alive(process, ticks), "the end of the switches")
+    await down(lab.name)
+
+
+@pytest.mark.asyncio
+async def test_switches_that_cannot_be_are_refused_before_anything_stands() -> None:
+    small = Profile(name="sonic", buffer_bytes=10_000)
+    with pytest.raises(FabricError, match="switch s0: a buffer of 10000 bytes"):
+        await model_lab(star(2), "modelsmall", profile=small)

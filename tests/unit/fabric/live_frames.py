@@ -1,0 +1,145 @@
+"""Frames that tests send into modelled switches, and what comes out of them."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.frames import Frames
+from chakram.fabric.live_switch import LiveSwitch
+from chakram.fabric.topology import Topology
+from chakram.predict.simulator.switch_fabric import SwitchFabric
+from chakram.switch.ecmp import KernelPaths
+from chakram.switch.profiles import Profile
+
+FRAME_BYTES = 4214
+PLACES = 512
+SEED = 7
+
+
+class HandedFrames(Frames):
+    """Frames that a test hands over, and takes back.
+
+    Attributes:
+        coming: What comes next: port, time and bytes of each.
+        sent: What has left: port and bytes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(frame_bytes=FRAME_BYTES, places=PLACES + 16)
+        self.coming: list[tuple[int, int, bytes]] = []
+        self.sent: list[tuple[int, bytes]] = []
+        self._leaving: list[tuple[int, int, int]] = []
+
+    def receive(self, place: int) -> bool:
+        """Put the next frame into a place."""
+        if not self.coming:
+            return False
+        self.port, self.time_ns, frame = self.coming.pop(0)
+        self.length = len(frame) if len(frame) <= FRAME_BYTES else 0
+        start = place * FRAME_BYTES
+        view = memoryview(self.memory)
+        view[start : start + self.length] = frame[: self.length]
+        return True
+
+    def send(self, place: int, length: int, port: int) -> None:
+        """Note what leaves."""
+        self._leaving.append((place, length, port))
+
+    def flush(self) -> None:
+        """Take what leaves out of its place."""
+        view = memoryview(self.memory)
+        for place, length, port in self._leaving:
+            start = place * FRAME_BYTES
+            self.sent.append((port, bytes(view[start : start + length])))
+        self._leaving.clear()
+
+
+class LiveFabric:
+    """Modelled switches between handed frames.
+
+    Attributes:
+        fabric: The model.
+        frames: Those of its hosts.
+        live: The switches.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        profile: Profile | None = None,
+        *,
+        family: str = "ipv4",
+    ) -> None:
+        self.fabric = SwitchFabric(topology, profile or Profile(), ecn=True, seed=SEED)
+        self.frames = HandedFrames()
+        self.addresses = plan_addresses(topology, family)
+        self.hosts = topology.hosts
+        self.live = LiveSwitch(
+            fabric=self.fabric,
+            frames=self.frames,
+            host_ports=[self.fabric.host_port(host) for host in topology.hosts],
+            host_nodes=[self.fabric.node(host) for host in topology.hosts],
+            macs=[int(self._mac(host).hex(), 16) for host in topology.hosts],
+            ecmp=KernelPaths(seed=SEED),
+            places=PLACES,
+        )
+
+    def _mac(self, host: str) -> bytes:
+        return bytes.fromhex(self.addresses.host(host).mac.replace(":", ""))
+
+    def frame(
+        self,
+        source: int,
+        destination: int,
+        size_bytes: int,
+        *,
+        dscp: int = 26,
+        ecn: int = 2,
+        source_port: int = 50_000,
+    ) -> bytes:
+        """Return a UDP packet between hosts, whose UDP checksum is unfinished."""
+        near, far = self.hosts[source], self.hosts[destination]
+        addresses = [
+            ip_address(self.addresses.host(each).address) for each in (near, far)
+        ]
+        udp = b"".join(
+            each.to_bytes(2, "big") for each in (source_port, 4791, 0, 0xBEEF)
+        )
+        traffic_class = dscp << 2 | ecn
+        if addresses[0].version == 4:
+            length = (size_bytes - 14).to_bytes(2, "big")
+            header = bytes([0x45, traffic_class]) + length + bytes.fromhex("00004000")
+            header += bytes([64, 17, 0, 0]) + b"".join(
+                each.packed for each in addresses
+            )
+            total = checksum(header)
+            header = header[:10] + total.to_bytes(2, "big") + header[12:]
+            kind = b"\x08\x00"
+        else:
+            header = (6 << 28 | traffic_class << 20).to_bytes(4, "big")
+            header += (size_bytes - 54).to_bytes(2, "big") + bytes([17, 64])
+            header += b"".join(each.packed for each in addresses)
+            kind = b"\x86\xdd"
+        start = self._mac(far) + self._mac(near) + kind + header + udp
+        return start + bytes(n & 0xFF for n in range(size_bytes - len(start)))
+
+    def hand(self, source: int, time_ns: int, frame: bytes) -> None:
+        """Let a frame come from a host at a time."""
+        self.frames.coming.append((source, time_ns, frame))
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Return what has left since the last call."""
+        sent = list(self.frames.sent)
+        self.frames.sent.clear()
+        return sent
+
+
+def checksum(header: bytes) -> int:
+    """Return the checksum of an IPv4 header; 0 of one that has the right one."""
+    total = sum(
+        int.from_bytes(header[at : at + 2], "big") for at in range(0, len(header), 2)
+    )
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
