@@ -40,6 +40,8 @@ BY_SERIES = {
 
 MAX_SERIES_PER_AGENT = 150
 MAX_SERIES_PER_RUN = 4200
+MAX_SERIES_OF_SWITCHES = 5500
+"""Of 64 links with eight classes each way; few of those are used at a time."""
 
 START_TIMEOUT_S = 60.0
 ALL = ".+"

@@ -56,3 +56,32 @@ def test_a_run_takes_the_paths_and_the_bytes_of_its_simulation(
     for record in ran.results.collectives():
         least_ns = bounds.get(record.identity.key)
         assert least_ns is None or record.duration_ns >= least_ns
+
+
+def test_an_incast_over_lossless_switches_loses_nothing(tmp_path: Path) -> None:
+    trace = {"synth": "incast", "ranks": 8, "fan_in": 7, "receiver": 0}
+    experiment = write_experiment(
+        tmp_path,
+        [{"name": "incast", "trace": {**trace, "size": "256KiB", "repeats": 2}}],
+        {
+            "kind": "namespaces",
+            "switch": "model",
+            "switches": {"profile": "sonic", "buffer": "800KB"},
+            "topology": {"single_switch": {"hosts": 8}},
+            "links": {"host": {"rate": "100Mbit"}},
+        },
+        # Seven windows are five times what the switch holds before it pauses.
+        transport={"congestion_control": "fixed_rate", "local_ack_timeout": 18},
+    )
+    ran = completed(experiment)
+    links = ran.results.links()
+
+    assert sum(link.drops or 0 for link in links) == 0
+    assert ran.results.summary().retransmitted == 0
+    paused = {
+        link.link
+        for link in links
+        if link.direction == "up" and link.pauses and link.paused_ns
+    }
+    assert paused == {f"h{number}-s0" for number in range(1, 8)}
+    assert "# Pauses: " in ran.output

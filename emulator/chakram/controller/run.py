@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from chakram.controller.counted import link_records, switch_banners
 from chakram.controller.observer import Observer
 from chakram.controller.planning import ports_needed, transport_plan
 from chakram.controller.predictions import (
@@ -34,13 +35,13 @@ from chakram.controller.reporting import (
 )
 from chakram.controller.session import Session
 from chakram.errors import ChakramError, FabricError
+from chakram.fabric.counters import LabCounters
 from chakram.observe.manifest import COMPLETE, FAILED, PARTIAL, ClockReading
 from chakram.observe.message_columns import MessageColumns
 from chakram.observe.preflight_files import preflight_summary, save_preflight
 from chakram.predict.routing import Ways
 from chakram.results.counters import INJECTED, INVALID
 from chakram.results.resolve import OperationTable
-from chakram.results.run_records import LinkRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,17 +52,15 @@ if TYPE_CHECKING:
     from chakram.controller.interrupts import Interrupts
     from chakram.controller.job_loading import LoadedJob
     from chakram.controller.request import RunRequest
-    from chakram.fabric.counters import LinkCounters
     from chakram.fabric.kinds.kind import World
-    from chakram.fabric.topology import Topology
     from chakram.observe.live_rows import LiveRows
     from chakram.observe.metrics_state import MetricsState
     from chakram.observe.run_directory import RunDirectory
     from chakram.plan.plan import Plan
+    from chakram.results.run_records import LinkRecord
 
 __all__ = [
     "Run",
-    "link_records",
     "psn_seed_of",
 ]
 
@@ -117,9 +116,8 @@ class Run:
             directory, metrics, request.progress, iterations, live
         )
         self._world: World | None = None
-        self._counters: tuple[
-            Mapping[str, LinkCounters], Mapping[str, LinkCounters]
-        ] = ({}, {})
+        self._counters = (LabCounters(), LabCounters())
+        self._late_ns = 0
         self._uncounted: tuple[str, ...] = ()
         self.reference = Reference()
         self.error: ChakramError | None = None
@@ -165,7 +163,7 @@ class Run:
             if experiment.preflight.action != "off":
                 await self._preflight(plan, clients, clocks)
             self._begin(plan, world, clients, clocks)
-            before = await world.link_counters()
+            before = await world.counters()
             session = Session(
                 plans={agent.agent: agent for agent in plan.agents},
                 clients=clients,
@@ -187,16 +185,14 @@ class Run:
                 await self._count_links(world, before)
             self._progress.phase("collecting")
 
-    async def _count_links(
-        self, world: World, before: Mapping[str, LinkCounters]
-    ) -> None:
+    async def _count_links(self, world: World, before: LabCounters) -> None:
         """Note what went through the links.
 
         How the run ended counts, not that nobody is left who counts: what was measured
         is there.
         """
         try:
-            self._counters = (before, await world.link_counters())
+            self._counters = (before, await self._read_counters(world))
         except FabricError as error:
             self._uncounted = (f"what went through the links is not known: {error}",)
 
@@ -241,18 +237,23 @@ class Run:
         if error is not None and minds:
             raise error
 
-    async def _watch_links(
-        self, world: World, before: Mapping[str, LinkCounters]
-    ) -> None:
+    async def _read_counters(self, world: World) -> LabCounters:
+        """Return what the fabric has counted, and tell the metrics of switches."""
+        counters = await world.counters()
+        if world.topology is not None and counters.ports:
+            self._metrics.set_switches(world.topology, counters)
+            self._late_ns = max(self._late_ns, counters.process["late_ns"])
+        return counters
+
+    async def _watch_links(self, world: World, before: LabCounters) -> None:
         """Keep the metrics of the links up to date, if somebody may look at them."""
         topology = world.topology
-        if self._live is None or topology is None or not before:
+        if self._live is None or topology is None or not before.links:
             return
         while True:
             await asyncio.sleep(_LINKS_INTERVAL_S)
-            self._show_links(
-                link_records(topology, before, await world.link_counters())
-            )
+            counters = await self._read_counters(world)
+            self._show_links(link_records(topology, before, counters))
 
     def _show_links(self, links: Sequence[LinkRecord]) -> None:
         for link in links:
@@ -374,6 +375,7 @@ class Run:
                 *self._directory.manifest.banners,
                 *self._observer.banners,
                 *self._uncounted,
+                *switch_banners(before.process, after.process, self._late_ns),
                 *self.reference.notes,
                 *(
                     injected_banners(
@@ -406,36 +408,3 @@ def _uncompiled(clients: Mapping[str, AgentClient]) -> list[str]:
         for name, client in clients.items()
         if not client.description.compiled
     ]
-
-
-def link_records(
-    topology: Topology,
-    before: Mapping[str, LinkCounters],
-    after: Mapping[str, LinkCounters],
-) -> list[LinkRecord]:
-    """Return two records per counted link: up is from its end ``a`` to ``b``.
-
-    Links that were not counted at both moments are left out.
-    """
-    uplinks = {link.name for link in topology.uplinks()}
-    records: list[LinkRecord] = []
-    for link in topology.links:
-        first, last = before.get(link.name), after.get(link.name)
-        if first is None or last is None:
-            continue
-        kind = "uplink" if link.name in uplinks else "host"
-        for direction, before_bytes, after_bytes, drops in (
-            ("up", first.tx_bytes, last.tx_bytes, last.tx_drops - first.tx_drops),
-            ("down", first.rx_bytes, last.rx_bytes, last.rx_drops - first.rx_drops),
-        ):
-            records.append(
-                LinkRecord(
-                    link=link.name,
-                    kind=kind,
-                    direction=direction,
-                    bytes_before=before_bytes,
-                    bytes_after=after_bytes,
-                    drops=drops,
-                )
-            )
-    return records

@@ -8,18 +8,22 @@ set of headers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from chakram.errors import FabricError
 from chakram.fabric.holder_protocol import ask_holder
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from chakram.fabric.description import LabState
 
 __all__ = [
     "COUNTERS_REQUEST",
+    "LabCounters",
     "LinkCounters",
+    "read_counters",
     "read_link_counters",
 ]
 
@@ -44,21 +48,53 @@ class LinkCounters:
     rx_drops: int
 
 
-def read_link_counters(lab: LabState) -> dict[str, LinkCounters]:
-    """Return the counters of every link of a lab, by the link's name.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabCounters:
+    """What a lab has counted since it was built.
 
-    Blocks for some milliseconds; call it before and after a run, not during one.
+    Attributes:
+        links: By name of the link.
+        ports: Of modelled switches and their hosts, by name of the port: what
+            ``chakram.switch.port.Port.counted`` says; empty where the kernel switches.
+        process: Of the process of modelled switches: frames ``received``,
+            ``delivered``, ``unknown`` (for no host), ``lost`` (that came when there was
+            no room) and ``refused`` (by the kernel), ``late_ns`` (the most that one
+            left too late since somebody asked) and ``cpu_ns``.
+    """
+
+    links: Mapping[str, LinkCounters] = field(default_factory=dict)
+    ports: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    process: Mapping[str, int] = field(default_factory=dict)
+
+
+def read_counters(lab: LabState) -> LabCounters:
+    """Return the counters of a lab.
+
+    Blocks for some milliseconds; call it before and after a run, and seldom during one.
 
     Raises:
         FabricError: If the lab's holder does not answer.
     """
     fields = ask_holder(lab.directory, COUNTERS_REQUEST)
     try:
-        return {
-            str(name): LinkCounters(**counters)
-            for name, counters in fields["links"].items()
-        }
+        return LabCounters(
+            links={
+                str(name): LinkCounters(**counters)
+                for name, counters in fields["links"].items()
+            },
+            ports=fields.get("ports", {}),
+            process=fields.get("process", {}),
+        )
     except (KeyError, TypeError, AttributeError) as error:
         raise FabricError(
             f"lab {lab.name}", f"its holder's counters are not as expected ({error})"
         ) from error
+
+
+def read_link_counters(lab: LabState) -> Mapping[str, LinkCounters]:
+    """Return the counters of every link of a lab, by the link's name.
+
+    Raises:
+        FabricError: If the lab's holder does not answer.
+    """
+    return read_counters(lab).links

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
 
     from chakram.fabric.description import LabSpec
     from chakram.fabric.frames import SocketFrames
+    from chakram.fabric.topology import Topology
 
-__all__ = ["LabSwitches", "main"]
+__all__ = ["LabSwitches", "lab_counters", "main"]
 
 _SPIN_NS = 300_000
 _WAKE_MARGIN_NS = 60_000
@@ -99,26 +100,9 @@ class LabSwitches:
     def counters(self) -> dict[str, Any]:
         """Return what was counted, by link, by port and in all, as plain data."""
         self.frames.count_lost()
-        now_ns = self.live.now_ns
-        counted = {
-            end: self._fabric.model.port(number).counted(now_ns)
-            for number, end in enumerate(self._fabric.ends)
-        }
-        links = {}
-        for link in self._topology.links:
-            sent = counted[link.a], counted[link.b]
-            links[link.name] = {
-                f"{way}_{what}": value
-                for way, (near, far) in zip(
-                    ("tx", "rx"), (sent, sent[::-1]), strict=True
-                )
-                for what, value in _of_link(near, far).items()
-            }
         live = self.live
         late_ns, live.late_ns = live.late_ns, 0
-        return {
-            "links": links,
-            "ports": {str(end): values for end, values in counted.items()},
+        return lab_counters(self._fabric, self._topology, live.now_ns) | {
             "process": {
                 "received": live.received,
                 "delivered": live.delivered,
@@ -127,7 +111,7 @@ class LabSwitches:
                 "refused": self.frames.refused,
                 "late_ns": late_ns,
                 "cpu_ns": process_time_ns(),
-            },
+            }
         }
 
     def serve(self, control: socket.socket) -> None:
@@ -163,6 +147,28 @@ class LabSwitches:
         control.sendall(json.dumps(self.counters()).encode() + b"\n")
         control.setblocking(False)
         return True
+
+
+def lab_counters(
+    fabric: SwitchFabric, topology: Topology, now_ns: int
+) -> dict[str, Any]:
+    """Return what the ports of a model have counted: fields of ``LabCounters``."""
+    counted = {
+        end: fabric.model.port(number).counted(now_ns)
+        for number, end in enumerate(fabric.ends)
+    }
+    links = {}
+    for link in topology.links:
+        near, far = counted[link.a], counted[link.b]
+        links[link.name] = {
+            f"{way}_{what}": value
+            for way, ends in (("tx", (near, far)), ("rx", (far, near)))
+            for what, value in _of_link(*ends).items()
+        }
+    return {
+        "links": links,
+        "ports": {str(end): values for end, values in counted.items()},
+    }
 
 
 def _of_link(

@@ -17,6 +17,7 @@ from chakram.collectives.ops import CollectiveOp
 from chakram.preflight.report import CHECKS, FAILED, UNPROVEN
 from chakram.results.counters import COUNTERS, FCT_BUCKET_BOUNDS_NS
 from chakram.results.statistics import FAMILIES
+from chakram.switch.outcomes import DROP_REASONS
 from chakram.units import format_size
 
 COUNTER = "counter"
@@ -26,6 +27,7 @@ INFO = "info"
 
 RUN = "run"
 AGENT = "agent"
+SWITCHES = "switches"
 BUILD = "build"
 
 RUN_STATES = ("preparing", "running", "complete", "partial", "failed")
@@ -77,6 +79,7 @@ _MESSAGE_SIZE = Label(
 _JOB = Label(name="chakram_job", values=64, help="Name of the job.")
 _LINK = Label(name="link", values=64, help="Link, such as `leaf1-spine1`.")
 _DIRECTION = Label(name="direction", values=2, help="`up` (away from hosts) or `down`.")
+_CLASS = Label(name="class", values=8, help="Traffic class, `0` to `7`.")
 
 
 def _words(name: str, values: tuple[str, ...]) -> Label:
@@ -89,8 +92,8 @@ class Metric:
     """One metric.
 
     ``name`` is that of the samples (for counters with ``_total``, for infos with
-    ``_info``).  ``scope`` says what has one set of its series: the run, each agent, or
-    the build.
+    ``_info``).  ``scope`` says what has one set of its series: the run, each agent, the
+    modelled switches of a lab, or the build.
     """
 
     name: str
@@ -360,7 +363,68 @@ _AGENT_METRICS = (
     ),
 )
 
-METRICS: tuple[Metric, ...] = (*_BUILD_METRICS, *_RUN_METRICS, *_AGENT_METRICS)
+
+def _switch(name: str, kind: str, text: str, *labels: Label) -> Metric:
+    return _metric(f"chakram_switch_{name}", kind, text, *labels, scope=SWITCHES)
+
+
+_OF_A_CLASS = (_LINK, _DIRECTION, _CLASS)
+
+_SWITCH_METRICS = (
+    _switch(
+        "queue_bytes",
+        GAUGE,
+        "What waits to be sent into a direction of a link, in a class that has sent "
+        "anything.",
+        *_OF_A_CLASS,
+    ),
+    _switch(
+        "marked_packets_total",
+        COUNTER,
+        "Packets marked when they were sent into a direction of a link.",
+        *_OF_A_CLASS,
+    ),
+    _switch(
+        "pause_frames_total",
+        COUNTER,
+        "Pause frames that the sender of a direction of a link got.",
+        *_OF_A_CLASS,
+    ),
+    _switch(
+        "paused_seconds_total",
+        COUNTER,
+        "How long the sender of a direction of a link rested for them.",
+        *_OF_A_CLASS,
+    ),
+    _switch(
+        "dropped_packets_total",
+        COUNTER,
+        "Packets dropped at the port that sends into a direction of a link, or that "
+        "they came in by; none is listed where there was none.",
+        _LINK,
+        _DIRECTION,
+        _words("reason", tuple(DROP_REASONS.values())),
+    ),
+    _switch(
+        "lost_frames_total",
+        COUNTER,
+        "Frames that came when the process of the switches had no room for them, or "
+        "that the kernel did not take from it.",
+    ),
+    _switch(
+        "delay_max_seconds",
+        GAUGE,
+        "The most that a frame has lately left the process of the switches too late.",
+    ),
+    _switch("cpu_seconds_total", COUNTER, "CPU time of the process of the switches."),
+)
+
+METRICS: tuple[Metric, ...] = (
+    *_BUILD_METRICS,
+    *_RUN_METRICS,
+    *_AGENT_METRICS,
+    *_SWITCH_METRICS,
+)
 """The catalogue."""
 
 BY_NAME = {metric.name: metric for metric in METRICS}

@@ -411,6 +411,13 @@ def _links(summary: Summary) -> list[str]:
     drops = sum(link.drops or 0 for link in summary.links)
     if drops:
         lines.append(f"# Drops: {drops} packets in the queues of links")
+    pauses = sum(link.pauses or 0 for link in summary.links)
+    if pauses:
+        paused_ns = sum(link.paused_ns or 0 for link in summary.links)
+        lines.append(
+            f"# Pauses: {pauses} frames, directions of links rested for "
+            f"{time_text(paused_ns)} us in all"
+        )
     return lines
 
 

@@ -32,11 +32,14 @@ from chakram.results.counters import (
     slot,
     sum_counters,
 )
+from chakram.switch.outcomes import DROP_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from chakram.control.events import ShardLoad
+    from chakram.fabric.counters import LabCounters
+    from chakram.fabric.topology import Topology
     from chakram.plan.plan import Plan
     from chakram.preflight.report import Finding
     from chakram.results.run_records import (
@@ -204,6 +207,44 @@ class MetricsState:
         """Note what a direction of a link has carried in the run so far."""
         with self._lock:
             self._set("chakram_link_bytes_total", (link, direction), nbytes)
+
+    def set_switches(self, topology: Topology, counters: LabCounters) -> None:
+        """Note what modelled switches have counted."""
+        process = counters.process
+        values: list[tuple[str, Labels, float]] = [
+            ("lost_frames_total", (), process["lost"] + process["refused"]),
+            ("delay_max_seconds", (), process["late_ns"] * 1e-9),
+            ("cpu_seconds_total", (), process["cpu_ns"] * 1e-9),
+        ]
+        for link in topology.links:
+            for direction, end in (("up", link.a), ("down", link.b)):
+                port = counters.ports[str(end)]
+                for klass, sent in enumerate(port["sent_packets"]):
+                    if (
+                        sent
+                        or port["queue_bytes"][klass]
+                        or port["pfc_received"][klass]
+                    ):
+                        values += [
+                            (name, (link.name, direction, str(klass)), number)
+                            for name, number in (
+                                ("queue_bytes", port["queue_bytes"][klass]),
+                                ("marked_packets_total", port["marked_packets"][klass]),
+                                ("pause_frames_total", port["pfc_received"][klass]),
+                                (
+                                    "paused_seconds_total",
+                                    port["paused_ns"][klass] * 1e-9,
+                                ),
+                            )
+                        ]
+                values += [
+                    ("dropped_packets_total", (link.name, direction, text), dropped)
+                    for reason, text in DROP_REASONS.items()
+                    if (dropped := port["drops_by_reason"][reason])
+                ]
+        with self._lock:
+            for name, labels, value in values:
+                self._set(f"chakram_switch_{name}", labels, value)
 
     # ---- agents --------------------------------------------------------------------
 

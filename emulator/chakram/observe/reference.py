@@ -5,7 +5,15 @@
 
 from __future__ import annotations
 
-from chakram.observe.catalogue import AGENT, BUILD, METRICS, RUN, Label, max_series
+from chakram.observe.catalogue import (
+    AGENT,
+    BUILD,
+    METRICS,
+    RUN,
+    SWITCHES,
+    Label,
+    max_series,
+)
 
 
 def reference_page() -> str:
@@ -29,6 +37,7 @@ def reference_page() -> str:
     for scope, title in (
         (RUN, "The run"),
         (AGENT, "Each agent"),
+        (SWITCHES, "Modelled switches of a lab"),
         (BUILD, "The build"),
     ):
         lines += [

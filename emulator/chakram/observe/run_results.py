@@ -121,7 +121,8 @@ class RunResults:
 
     def links(self) -> list[LinkRecord]:
         """Return what went through the links."""
-        names = [name for name in LINKS.names if name != "bytes"]
+        later = {"marked", "pauses", "paused_ns"} - self.columns("links")
+        names = [name for name in LINKS.names if name not in {"bytes", *later}]
         with self._explained_table("links"):
             table = self.table("links", *names)
             return [LinkRecord(**row) for row in table.to_pylist()]

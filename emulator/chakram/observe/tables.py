@@ -133,6 +133,9 @@ LINKS = pa.schema(
         ("bytes_after", pa.int64()),
         ("bytes", pa.int64()),
         ("drops", pa.int64()),
+        ("marked", pa.int64()),
+        ("pauses", pa.int64()),
+        ("paused_ns", pa.int64()),
     ]
 )
 """One row per direction of a link."""

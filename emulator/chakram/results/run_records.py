@@ -168,7 +168,9 @@ class LinkRecord:
 
     ``kind`` is ``host`` (between a host and its switch) or ``uplink`` (between
     switches); ``direction`` is ``up`` (away from the hosts) or ``down``.  Bytes are
-    counter values of layer 2; ``drops`` is None where nobody counts them.
+    counter values of layer 2; what follows is None where nobody counts it: ``drops``,
+    packets ``marked`` when they were sent into it, pause frames (``pauses``) that its
+    sender got, and how long that rested, summed over classes.
     """
 
     link: str
@@ -177,6 +179,9 @@ class LinkRecord:
     bytes_before: int
     bytes_after: int
     drops: int | None = None
+    marked: int | None = None
+    pauses: int | None = None
+    paused_ns: int | None = None
 
     @property
     def bytes(self) -> int:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from chakram.fabric.addressing import plan_addresses
+from chakram.fabric.counters import LabCounters, LinkCounters
 from chakram.fabric.frames import Frames
 from chakram.fabric.live_switch import LiveSwitch
-from chakram.fabric.topology import Topology
+from chakram.fabric.shapes import single_switch
+from chakram.fabric.switch_process import lab_counters
+from chakram.fabric.topology import EcnThresholds, Topology
 from chakram.predict.simulator.switch_fabric import SwitchFabric
 from chakram.switch.ecmp import KernelPaths
 from chakram.switch.profiles import Profile
 
+RATE = 200 * 10**6
+SIZE = 4154
+ON_WIRE_NS = SIZE * 8 * 1000 // 200
+"""What a packet of that size takes on a link of that rate."""
 FRAME_BYTES = 4214
 PLACES = 512
 SEED = 7
@@ -133,6 +140,38 @@ class LiveFabric:
         sent = list(self.frames.sent)
         self.frames.sent.clear()
         return sent
+
+
+def lossless(**more: object) -> Profile:
+    """Return switches with little memory, so that they soon pause who sends."""
+    return Profile(name="sonic", buffer_bytes=800_000, mtu=SIZE, **more)  # type: ignore[arg-type]
+
+
+def incast(lab: LiveFabric, *, steps: int) -> int:
+    """Let seven hosts send to one at once, so many packets each; return the time."""
+    now_ns = 0
+    for _ in range(steps):
+        for source in range(1, 8):
+            lab.hand(source, now_ns, lab.frame(source, 0, SIZE))
+        now_ns += ON_WIRE_NS
+        lab.live.round(now_ns)
+    now_ns += 10 * steps * ON_WIRE_NS
+    lab.live.round(now_ns)
+    return now_ns
+
+
+def incast_counters(*, steps: int) -> LabCounters:
+    """Return what a lab counts that pauses, and marks, in an incast."""
+    marks = EcnThresholds(kmin_bytes=20_000, kmax_bytes=80_000, probability=0.5)
+    topology = single_switch(8, RATE, host_ecn=marks)
+    lab = LiveFabric(topology, lossless())
+    now_ns = incast(lab, steps=steps)
+    fields = lab_counters(lab.fabric, topology, now_ns)
+    return LabCounters(
+        links={name: LinkCounters(**each) for name, each in fields["links"].items()},
+        ports=fields["ports"],
+        process={"lost": 1, "refused": 1, "late_ns": 1, "cpu_ns": 1},
+    )
 
 
 def checksum(header: bytes) -> int:

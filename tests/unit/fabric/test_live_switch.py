@@ -13,13 +13,17 @@ from chakram.predict.simulator.events import NO_EVENT
 from chakram.switch.ecmp import Flow, KernelPaths
 from chakram.switch.profiles import Profile
 from chakram.switch.settings import WatchdogSettings
-from tests.unit.fabric.live_frames import SEED, LiveFabric, checksum
+from tests.unit.fabric.live_frames import (
+    ON_WIRE_NS,
+    RATE,
+    SEED,
+    SIZE,
+    LiveFabric,
+    checksum,
+    incast,
+    lossless,
+)
 
-MBIT = 10**6
-RATE = 200 * MBIT
-SIZE = 4154
-ON_WIRE_NS = SIZE * 8 * 1000 // 200
-"""What a packet of that size takes on a link of 200 Mbit/s."""
 CLASS = 3
 
 
@@ -142,29 +146,14 @@ def test_flows_take_the_paths_that_the_kernel_would_choose() -> None:
     assert len(taken) == 4
 
 
-def lossless(**more: object) -> Profile:
-    """Return switches with little memory, so that they soon pause who sends."""
-    return Profile(name="sonic", buffer_bytes=800_000, mtu=SIZE, **more)  # type: ignore[arg-type]
-
-
 def test_an_incast_pauses_hosts_and_loses_nothing() -> None:
     lab = LiveFabric(single_switch(8, RATE), lossless())
-    now_ns = 0
-    sent = 0
-    received: list[tuple[int, bytes]] = []
-    for _ in range(60):
-        for source in range(1, 8):
-            lab.hand(source, now_ns, lab.frame(source, 0, SIZE))
-            sent += 1
-        now_ns += ON_WIRE_NS
-        lab.live.round(now_ns)
-        received += lab.take()
-    lab.live.round(now_ns + 500 * ON_WIRE_NS)
-    received += lab.take()
+    now_ns = incast(lab, steps=60)
+    received = lab.take()
 
     pauses = [(port, frame) for port, frame in received if paused_classes(frame)]
     data = [port for port, frame in received if not paused_classes(frame)]
-    assert data == [0] * sent
+    assert data == [0] * 7 * 60
     # All senders were told, and told to go on; the receiver was not.
     assert {port for port, _ in pauses} == set(range(1, 8))
     quanta = [paused_classes(frame) for _, frame in pauses]

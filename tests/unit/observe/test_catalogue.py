@@ -16,6 +16,7 @@ from chakram.observe.catalogue import (
     MESSAGE_SIZES,
     METRICS,
     RUN,
+    SWITCHES,
     Metric,
     max_series,
     message_size,
@@ -23,6 +24,7 @@ from chakram.observe.catalogue import (
 from chakram.observe.reference import reference_page
 from chakram.results.counters import COUNTER_NAMES, INJECTED, INVALID
 from tests.prometheus import (
+    MAX_SERIES_OF_SWITCHES,
     MAX_SERIES_PER_AGENT,
     MAX_SERIES_PER_RUN,
 )
@@ -54,6 +56,7 @@ def test_names_follow_the_conventions(metric: Metric) -> None:
 def test_series_stay_within_their_budget() -> None:
     assert max_series(AGENT) <= MAX_SERIES_PER_AGENT
     assert max_series(RUN) + max_series(BUILD) <= MAX_SERIES_PER_RUN
+    assert max_series(SWITCHES) <= MAX_SERIES_OF_SWITCHES
 
 
 @pytest.mark.parametrize(

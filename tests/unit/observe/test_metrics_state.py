@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from chakram.collectives.ops import CollectiveOp
 from chakram.control.events import ShardLoad
+from chakram.fabric.shapes import single_switch
 from chakram.observe.catalogue import (
     METRICS,
 )
@@ -35,6 +37,7 @@ from chakram.results.joining import CollectiveJoiner
 from chakram.results.records import RecordRows
 from chakram.results.resolve import OperationTable, rank_records
 from chakram.results.run_records import CollectiveKey
+from chakram.switch.outcomes import EGRESS_LIMIT
 from tests.prometheus import (
     BY_SERIES,
     MAX_SERIES_PER_AGENT,
@@ -48,6 +51,7 @@ from tests.small_run import (
     small_plan,
     small_rows,
 )
+from tests.unit.fabric.live_frames import RATE, incast_counters
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -329,6 +333,12 @@ def full_state(agents: int) -> MetricsState:
     state.set_start_time(1.0)
     state.set_end_time(2.0)
     state.set_link_bytes("leaf1-spine1", "up", 10)
+    switches = incast_counters(steps=60)
+    dropped = list(switches.ports["s0:h0"]["drops_by_reason"])
+    dropped[EGRESS_LIMIT] = 1
+    ports = {**switches.ports["s0:h0"], "drops_by_reason": dropped}
+    switches = replace(switches, ports={**switches.ports, "s0:h0": ports})
+    state.set_switches(single_switch(8, RATE), switches)
     state.set_preflight([])
     state.set_predictions(
         "bound",

@@ -29,11 +29,11 @@ from chakram.switch.profiles import Profile, Switching
 from chakram.units import format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
     from pathlib import Path
 
     from chakram.fabric.capturing import Captures
-    from chakram.fabric.counters import LinkCounters
+    from chakram.fabric.counters import LabCounters
     from chakram.fabric.description import LabState
     from chakram.fabric.kinds.external import TlsSettings
     from chakram.fabric.kinds.switches import SwitchesSettings
@@ -135,15 +135,15 @@ class World:
     lab: LabState | None = field(default=None, repr=False)
     captures: Captures | None = field(default=None, repr=False)
 
-    async def link_counters(self) -> Mapping[str, LinkCounters]:
-        """Return the counters of all links by name; empty where nobody counts."""
+    async def counters(self) -> LabCounters:
+        """Return what the fabric has counted; nothing where nobody counts."""
+        from chakram.fabric.counters import LabCounters, read_counters
+
         if self.lab is None:
-            return {}
+            return LabCounters()
         import asyncio
 
-        from chakram.fabric.counters import read_link_counters
-
-        return await asyncio.to_thread(read_link_counters, self.lab)
+        return await asyncio.to_thread(read_counters, self.lab)
 
 
 class FabricKind(Model, ABC):

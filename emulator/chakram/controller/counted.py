@@ -1,0 +1,99 @@
+"""What a fabric has counted during a run: its links, and whether switches kept up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chakram.results.run_records import LinkRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from chakram.fabric.counters import LabCounters
+    from chakram.fabric.topology import Topology
+
+__all__ = ["link_records", "switch_banners"]
+
+_NOTABLY_LATE_NS = 10_000_000
+_OF_PORTS = {
+    "marked": "marked_packets",
+    "pauses": "pfc_received",
+    "paused_ns": "paused_ns",
+}
+"""What of modelled ports stands in the records of links, and what they call it."""
+
+
+def link_records(
+    topology: Topology, before: LabCounters, after: LabCounters
+) -> list[LinkRecord]:
+    """Return two records per counted link: up is from its end ``a`` to ``b``.
+
+    Links that were not counted at both moments are left out.
+    """
+    uplinks = {link.name for link in topology.uplinks()}
+    records: list[LinkRecord] = []
+    for link in topology.links:
+        first, last = before.links.get(link.name), after.links.get(link.name)
+        if first is None or last is None:
+            continue
+        kind = "uplink" if link.name in uplinks else "host"
+        for direction, end, before_bytes, after_bytes, drops in (
+            (
+                "up",
+                link.a,
+                first.tx_bytes,
+                last.tx_bytes,
+                last.tx_drops - first.tx_drops,
+            ),
+            (
+                *("down", link.b, first.rx_bytes, last.rx_bytes),
+                last.rx_drops - first.rx_drops,
+            ),
+        ):
+            then, now = before.ports.get(str(end)), after.ports.get(str(end))
+            counted = {
+                name: None
+                if then is None or now is None
+                else sum(now[of]) - sum(then[of])
+                for name, of in _OF_PORTS.items()
+            }
+            records.append(
+                LinkRecord(
+                    link=link.name,
+                    kind=kind,
+                    direction=direction,
+                    bytes_before=before_bytes,
+                    bytes_after=after_bytes,
+                    drops=drops,
+                    **counted,
+                )
+            )
+    return records
+
+
+def switch_banners(
+    before: Mapping[str, int], after: Mapping[str, int], late_ns: int
+) -> list[str]:
+    """Say what modelled switches did that no switch does, for lack of time.
+
+    Args:
+        before: Counters of their process before the run; empty if there was none.
+        after: And after it.
+        late_ns: The most that a frame left later than it was to.
+    """
+    if not before or not after:
+        return []
+    banners = []
+    lost = sum(after[name] - before[name] for name in ("lost", "refused"))
+    if lost:
+        banners.append(
+            f"MODELLED SWITCHES COULD NOT KEEP UP: {lost} packets were lost beside "
+            "them, so times and retransmissions are not those of the fabric: use lower "
+            "rates, or leave them a core"
+        )
+    if late_ns >= _NOTABLY_LATE_NS:
+        banners.append(
+            f"modelled switches were late by up to {late_ns / 1e6:.1f} ms: something "
+            "else kept their core"
+        )
+    return banners
