@@ -97,7 +97,10 @@ def operations(draw: st.DrawFn, nranks: int) -> tuple[list[Operation], ...]:
 def test_no_simulation_beats_the_bound(data: st.DataObject) -> None:
     nranks = data.draw(st.integers(2, 16))
     per_port = data.draw(st.sampled_from([1, 1, 2]))
-    topology = data.draw(topologies(-(-nranks // per_port)))
+    topology = replace(
+        data.draw(topologies(-(-nranks // per_port))),
+        is_shaped=data.draw(st.booleans()),
+    )
     group = world_group(nranks)
     rows = data.draw(operations(nranks))
     transport = TransportPlan(

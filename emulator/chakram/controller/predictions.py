@@ -333,12 +333,15 @@ def _models(plan: Plan, topology: Topology) -> dict[str, FabricModel]:
     """Return by job what is known of the fabric under its ranks."""
     host_of_port = {port.number: port.host for port in plan.ports()}
     overhead_bytes = overhead_bytes_of(plan.family())
+    transport = plan.agents[0].transport
+    burst_bytes = transport.max_burst_packets * (transport.path_mtu + overhead_bytes)
     return {
         job: replace(
             fabric_model(
                 topology,
                 {rank.program.rank: host_of_port[rank.port] for rank in ranks},
                 overhead_bytes=overhead_bytes,
+                burst_bytes=burst_bytes,
             ),
             local_bps={
                 (rank.program.rank, pair.peer_rank): pair.local_rate_bps

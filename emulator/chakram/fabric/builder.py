@@ -39,8 +39,14 @@ from chakram.fabric.readiness import (
     switch_off_udp_segmentation,
     wait_until_ready,
 )
-from chakram.fabric.shaping import HOST_BURST_NS, shape
-from chakram.fabric.topology import HOST_INTERFACE, Link, PortRef, Topology
+from chakram.fabric.shaping import shape
+from chakram.fabric.topology import (
+    HOST_BUCKET_NS,
+    HOST_INTERFACE,
+    Link,
+    PortRef,
+    Topology,
+)
 
 if TYPE_CHECKING:
     from chakram.fabric.description import LabSpec
@@ -282,7 +288,7 @@ class _Builder:
                         port.index,
                         rate_bps=link.rate_bps,
                         limit_bytes=max(limit, _HOST_QUEUE_BYTES),
-                        burst_ns=HOST_BURST_NS,
+                        bucket_ns=HOST_BUCKET_NS,
                     )
                 else:
                     some = shape(port.index, rate_bps=link.rate_bps, limit_bytes=limit)

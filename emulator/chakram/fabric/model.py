@@ -6,6 +6,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from chakram.fabric.topology import bucket_bytes
 from chakram.plan.wire_cost import PACKET_OVERHEAD_BYTES
 from chakram.predict.network_model import FabricModel, Hop
 
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["fabric_model"]
 
+_BYTE_NS = 8e9  # bits in a byte x nanoseconds in a second
+
 
 def fabric_model(
     topology: Topology,
     host_of_rank: Mapping[int, str],
     *,
     overhead_bytes: int = PACKET_OVERHEAD_BYTES,
+    burst_bytes: int = 0,
 ) -> FabricModel:
     """Return the model of *topology* under the ranks that are placed on its hosts.
 
@@ -33,6 +37,7 @@ def fabric_model(
         topology: The fabric.
         host_of_rank: Where the ranks are.
         overhead_bytes: What each packet has beside its payload.
+        burst_bytes: What hosts send at once, at most.
 
     Raises:
         FabricError: If a rank's host is not in the topology; hops ask for it later if
@@ -49,7 +54,9 @@ def fabric_model(
         for here, there in pairwise(layers):
             hop = lines.get((here, there))
             if hop is None:
-                hop = lines[here, there] = _hop(topology, len(lines), here, there)
+                hop = lines[here, there] = _hop(
+                    topology, len(lines), here, there, burst_bytes
+                )
             found.append(hop)
         return tuple(found)
 
@@ -62,7 +69,11 @@ def fabric_model(
 
 
 def _hop(
-    topology: Topology, line: int, here: tuple[str, ...], there: tuple[str, ...]
+    topology: Topology,
+    line: int,
+    here: tuple[str, ...],
+    there: tuple[str, ...],
+    burst_bytes: int,
 ) -> Hop:
     """Return what all links from nodes *here* to nodes *there* are together."""
     ends = frozenset(there)
@@ -75,9 +86,18 @@ def _hop(
     rates = [link.rate_bps for link in links]
     limited = [rate for rate in rates if rate is not None]
     is_limited = len(limited) == len(rates)
+    ahead_ns = 0.0
+    if topology.is_shaped and is_limited:
+        # Hosts hold their rate by themselves: they are ahead by a burst only.
+        is_host = here[0] in topology.hosts
+        ahead_ns = max(
+            (burst_bytes + (0 if is_host else bucket_bytes(rate))) * _BYTE_NS / rate
+            for rate in limited
+        )
     return Hop(
         line=line,
         rate_bps=max(limited) if is_limited else None,
         together_bps=sum(limited) if is_limited else None,
         delay_ns=min(link.delay_ns for link in links),
+        ahead_ns=ahead_ns,
     )

@@ -16,13 +16,12 @@ from pyroute2.netlink.rtnl.tcmsg import plugins, sched_pfifo, tcmsg
 from pyroute2.netlink.rtnl.tcmsg.common import calc_xmittime
 
 from chakram.fabric.link_requests import Request, create
+from chakram.fabric.topology import BUCKET_NS, bucket_bytes
 
 __all__ = [
     "CLASS_HANDLE",
-    "HOST_BURST_NS",
     "LEAF_HANDLE",
     "ROOT_HANDLE",
-    "burst_bytes",
     "shape",
 ]
 
@@ -36,37 +35,12 @@ _LINKLAYER_ETHERNET = 1
 # that it finds too small or too large.
 _QUANTUM_BYTES = 60_000
 
-_BURST_BYTES = 15_000
-_BURST_NS = 200_000
-
-HOST_BURST_NS = 2_000_000
-"""How long a host may have been silent and still catch up on what it did not send.
-
-Ports pace themselves, and when their process was late they catch up on a millisecond of
-their rate.  Below that, every such burst would wait here for a timer, and timers are
-what a throttled class costs: in a virtual machine 3-6 us each, a quarter of the time of
-an all-to-all among 8 hosts of 1 Gbit/s.  The rate stays enforced over longer times, and
-the switch ports, which decide what a receiver sees, are strict.
-"""
-
 # bfifo has pfifo's one option, a limit, counted in bytes.
 plugins.setdefault("bfifo", sched_pfifo)
 
 
-def burst_bytes(rate_bps: int, *, burst_ns: int = _BURST_NS) -> int:
-    """Return how much an idle port may send at once, in bytes: *burst_ns* of its rate.
-
-    Saved tokens let an incast of short messages beat the line rate, so this is small.
-    But behind a burst of packets, which leaves whole and in debt, the next ACK would
-    wait for a timer; at 1 Gbit/s, 15 KB and bursts of 4 packets of 4 KiB nearly every
-    one did, and timers took a third of the time of a ring among 8 hosts.  25 KB, which
-    is 200 us, leaves room for bursts of 5; a ring took 256 ms instead of 445.
-    """
-    return max(_BURST_BYTES, rate_bps * burst_ns // (8 * 10**9))
-
-
 def shape(
-    index: int, *, rate_bps: int, limit_bytes: int, burst_ns: int = _BURST_NS
+    index: int, *, rate_bps: int, limit_bytes: int, bucket_ns: int = BUCKET_NS
 ) -> list[Request]:
     """Return the requests that limit what leaves through an interface.
 
@@ -74,11 +48,11 @@ def shape(
         index: Number of the interface.
         rate_bps: Layer-2 bits per second.
         limit_bytes: Bytes that may wait; what does not fit is dropped.
-        burst_ns: How much of the rate an idle port saves up.
+        bucket_ns: How much of the rate an idle port saves up.
     """
     return [
         _for_interface(request, index)
-        for request in (_root(), _class(rate_bps, burst_ns), _leaf(limit_bytes))
+        for request in (_root(), _class(rate_bps, bucket_ns), _leaf(limit_bytes))
     ]
 
 
@@ -119,9 +93,9 @@ def _root() -> Request:
 
 
 @lru_cache(maxsize=64)
-def _class(rate_bps: int, burst_ns: int) -> Request:
+def _class(rate_bps: int, bucket_ns: int) -> Request:
     rate = max(1, rate_bps // 8)
-    ticks = calc_xmittime(rate, burst_bytes(rate_bps, burst_ns=burst_ns))
+    ticks = calc_xmittime(rate, bucket_bytes(rate_bps, bucket_ns=bucket_ns))
     # The kernel reads 64-bit rates from attributes of their own, and then wants the
     # 32-bit field saturated.
     field = min(rate, 0xFFFF_FFFF)

@@ -410,7 +410,7 @@ def _links(summary: Summary) -> list[str]:
             lines.append(f"#   and {len(busiest) - LINKS_LISTED} with fewer bytes")
     drops = sum(link.drops or 0 for link in summary.links)
     if drops:
-        lines.append(f"# Drops: {drops} packets in the queues of links")
+        lines.append(f"# Drops: {drops} in the queues of links")
     pauses = sum(link.pauses or 0 for link in summary.links)
     if pauses:
         paused_ns = sum(link.paused_ns or 0 for link in summary.links)

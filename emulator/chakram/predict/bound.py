@@ -2,8 +2,7 @@
 
 It is what *this* schedule needs alone on the fabric, headers counted, in whatever order
 its packets go, along whichever of the equal-cost paths: no simulation and no network of
-these links beats it.  A shaper that lets short bursts pass can, by those.  It is the
-longest of
+these links beats it.  It is the longest of
 
     what has to wait for one another    every transfer alone, packets stored and
                                         forwarded at each hop; the last one until its
@@ -12,6 +11,9 @@ longest of
                                         there and before the shortest way on: what waits
                                         for them included
                                         (``chakram.predict.bound_times``)
+
+Token buckets pass packets on at once, and may be ahead of their rate
+(``Hop.ahead_ns``): there nothing is stored, and a line is done by that much sooner.
 
 Lines are the links of hosts, in either direction, and between switches all links that
 equal-cost paths may choose among, together: perfect balance.  Acknowledgements compete

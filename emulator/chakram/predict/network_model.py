@@ -21,12 +21,15 @@ class Hop(NamedTuple):
         rate_bps: Rate of the fastest of them; None: unlimited.
         together_bps: Rate of all of them together; likewise.
         delay_ns: Propagation of the shortest.
+        ahead_ns: What a port may be ahead of its rate by, as time; 0: it is a wire,
+            which packets have left when their last bit has.
     """
 
     line: int
     rate_bps: int | None
     together_bps: int | None
     delay_ns: int
+    ahead_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,11 +32,12 @@ _BIT_NS = 8e9  # bits in a byte x nanoseconds in a second
 class Route(NamedTuple):
     """What messages of one path take on it; those of equal routes take the same.
 
-    ``rates`` are by hop that of the fastest link, that of all together and the delay;
+    ``rates`` are by hop that of the fastest link, that of all together, the delay, and
+    what a port may be ahead of its rate by;
     ``local_bps`` is that of a path within a host, where no packets are.
     """
 
-    rates: tuple[tuple[int | None, int | None, int], ...] = ()
+    rates: tuple[tuple[int | None, int | None, int, float], ...] = ()
     local_bps: int | None = None
 
 
@@ -116,11 +117,15 @@ class Paths:
         ack_bytes = fabric.overhead_bytes + AETH_BYTES
         return Path(
             Route(
-                tuple((hop.rate_bps, hop.together_bps, hop.delay_ns) for hop in hops)
+                tuple(
+                    (hop.rate_bps, hop.together_bps, hop.delay_ns, hop.ahead_ns)
+                    for hop in hops
+                )
             ),
             tuple(self._line(hop.line) for hop in hops),
             sum(
-                hop.delay_ns + ack_bytes * _byte_ns(hop.rate_bps)
+                hop.delay_ns
+                + (0.0 if hop.ahead_ns else ack_bytes * _byte_ns(hop.rate_bps))
                 for hop in fabric.hops(dst, src)
             ),
         )
@@ -158,25 +163,32 @@ class Paths:
             # Where it is cut nobody asks: no packet is shorter.
             first = last = overhead_bytes
         heads_ns, before_ns = [], 0.0
-        for rate_bps, _, delay_ns in route.rates:
+        for rate_bps, _, delay_ns, ahead_ns in route.rates:
             heads_ns.append(before_ns)
-            before_ns += first * _byte_ns(rate_bps) + delay_ns
+            before_ns += delay_ns
+            if not ahead_ns:
+                before_ns += first * _byte_ns(rate_bps)
         tails_ns, behind_ns = [], 0.0
-        for rate_bps, _, delay_ns in reversed(route.rates):
+        for rate_bps, _, delay_ns, ahead_ns in reversed(route.rates):
             behind_ns += delay_ns
-            tails_ns.append(behind_ns)
-            behind_ns += last * _byte_ns(rate_bps)
+            # What is ahead at the end of a line's work need not be waited for.
+            tails_ns.append(behind_ns - ahead_ns)
+            if not ahead_ns:
+                behind_ns += last * _byte_ns(rate_bps)
         tails_ns.reverse()
-        works_ns = [whole * _byte_ns(together) for _, together, _ in route.rates]
-        if self._is_whole:
+        works_ns = [whole * _byte_ns(together) for _, together, _, _ in route.rates]
+        if self._is_whole and not any(ahead_ns for *_, ahead_ns in route.rates):
             alone_ns = _through_ns(route, first, middle, last, packets)
         else:
             part = self._wire_bytes(size_bytes // self._parts)
             alone_ns = max(
-                head_ns + max(work_ns, part * _byte_ns(rate_bps)) + tail_ns
-                for head_ns, work_ns, tail_ns, (rate_bps, _, _) in zip(
-                    heads_ns, works_ns, tails_ns, route.rates, strict=True
-                )
+                before_ns,  # nothing is there before it has come
+                *(
+                    head_ns + max(work_ns, part * _byte_ns(rate_bps)) + tail_ns
+                    for head_ns, work_ns, tail_ns, (rate_bps, _, _, _) in zip(
+                        heads_ns, works_ns, tails_ns, route.rates, strict=True
+                    )
+                ),
             )
         return Message(alone_ns, tuple(heads_ns), tuple(works_ns), tuple(tails_ns))
 
@@ -207,7 +219,7 @@ def _through_ns(
 
     turns = sorted({1, min(2, packets), max(1, packets - 1), packets})
     at = {1: 0.0}
-    for rate_bps, _, _ in route.rates:
+    for rate_bps, *_ in route.rates:
         byte_ns = _byte_ns(rate_bps)
         at = {
             packet: max(
@@ -217,4 +229,4 @@ def _through_ns(
             )
             for packet in turns
         }
-    return at[packets] + sum(delay_ns for _, _, delay_ns in route.rates)
+    return at[packets] + sum(delay_ns for _, _, delay_ns, _ in route.rates)

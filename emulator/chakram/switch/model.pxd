@@ -38,6 +38,7 @@ cdef long long _NEVER
 cdef int _FITS
 cdef int _REFUSED
 cdef unsigned long long _WIRE_STREAM
+cdef unsigned long long _JITTER_STREAM
 
 
 cdef class SwitchModel:
@@ -96,6 +97,8 @@ cdef class SwitchModel:
     cdef int _drop(self, Port port, long long slot, int klass, int reason) except? -1
     @cython.locals(packets=Packets, slot="long long", account=Account)
     cdef _flush(self, Port port, int klass, int reason, long long now_ns)
+    @cython.locals(drawn="long long")
+    cdef _pass(self, Port port, long long now_ns)
     @cython.locals(drawn="long long")
     cdef _try_wire(self, Port port, long long slot)
     @cython.locals(packets=Packets)

@@ -86,6 +86,7 @@ _BITS_PER_QUANTUM = 512
 _S_NS = 10**9
 # Streams of draws: those of marks come first, one for each class of a port.
 _WIRE_STREAM = 1 << 40
+_JITTER_STREAM = 1 << 41
 _HASHED_SEED = (1 << 64) - 1
 # What timers are for.
 _EXPIRE, _REFRESH, _POLL = range(3)
@@ -224,6 +225,10 @@ class SwitchModel:
             weights=settings.weights,
             nearest=switch.time_per_packet == "nearest",
         )
+        if spec.bucket_bytes is not None and spec.rate_bps:
+            port.is_shaper = True
+            port.bucket_ns = spec.bucket_bytes * 8 * _S_NS // spec.rate_bps
+            port.jitter_ns = spec.jitter_ns
         port.cuts_through = switch.cut_through
         port.cell_bytes = switch.cell_bytes
         port.class_of_dscp = list(switch.class_of_dscp)
@@ -374,6 +379,8 @@ class SwitchModel:
         port.sent_packets[klass] += 1
         port.sent_bytes[klass] += size_bytes
         port.occupy(size_bytes, now_ns)
+        if port.is_shaper:
+            self._pass(port, now_ns)
         if port.is_lossy_wire:
             self._try_wire(port, slot)
         if port.peer < 0:
@@ -383,6 +390,8 @@ class SwitchModel:
     def sent_ns(self, number: int) -> int:
         """Return when the last bit of what a port sends has left it."""
         port = self._ports[number]
+        if port.is_shaper:
+            return port.left_ns
         return port.free_ns + 1 if port.rest else port.free_ns
 
     def lose(self, slot: int) -> None:
@@ -486,6 +495,15 @@ class SwitchModel:
             self._dropped.append(slot)
 
     # Wires.
+
+    def _pass(self, port: Port, now_ns: int) -> None:
+        """Let a token bucket pass something now, or a little later, in its order."""
+        if port.jitter_ns:
+            drawn = draw(self._seed, _JITTER_STREAM + port.number, port.wire_number)
+            port.wire_number += 1
+            now_ns += drawn * port.jitter_ns >> 32
+        if now_ns > port.left_ns:
+            port.left_ns = now_ns
 
     def _try_wire(self, port: Port, slot: int) -> None:
         """Decide what becomes of a packet on a wire with errors."""

@@ -29,6 +29,10 @@ cdef class Port:
     cdef long long cell_bytes
     cdef int class_of_dscp[64]
     cdef long long rest
+    cdef bint is_shaper
+    cdef long long bucket_ns
+    cdef long long jitter_ns
+    cdef long long left_ns
     cdef bint is_lossy_wire
     cdef long long lost_share
     cdef long long corrupted_share

@@ -56,6 +56,7 @@ class Port:
         "_strict",
         "_turn",
         "_turn_is_new",
+        "bucket_ns",
         "cell_bytes",
         "class_of_dscp",
         "corrupted_share",
@@ -73,7 +74,10 @@ class Port:
         "is_host",
         "is_lossy_wire",
         "is_polled",
+        "is_shaper",
         "is_up",
+        "jitter_ns",
+        "left_ns",
         "lost_share",
         "marked_packets",
         "markers",
@@ -146,6 +150,11 @@ class Port:
         # The wire: when it is free, in whole nanoseconds and rate_bps-ths of one.
         self.free_ns = 0
         self.rest = 0
+        # Of a token bucket: what it saves, and when it let something pass last.
+        self.is_shaper = False
+        self.bucket_ns = 0
+        self.jitter_ns = 0
+        self.left_ns = 0
         self.is_lossy_wire = False
         self.lost_share = 0
         self.corrupted_share = 0
@@ -290,8 +299,8 @@ class Port:
 
     def occupy(self, size_bytes: int, now_ns: int) -> int:
         """Let the wire carry so much as soon as it is free; return when that is out."""
-        if now_ns > self.free_ns:
-            self.free_ns = now_ns
+        if now_ns - self.bucket_ns > self.free_ns:
+            self.free_ns = now_ns - self.bucket_ns
             self.rest = 0
         rate_bps = self.rate_bps
         if rate_bps == 0:

@@ -18,12 +18,19 @@ class PortSpec:
     Attributes:
         name: For reports.
         rate_bps: None: no limit.
+        bucket_bytes: None: a wire, which packets leave when their last bit has. Else a
+            token bucket holds the rate: they leave when their time begins, and what the
+            port did not send for lack of packets, so much of it at most, it may send
+            sooner afterwards.
+        jitter_ns: By how much, at most, what a token bucket lets pass leaves later.
         peer: Number of the port at the other end of the link; None: that is not of this
             fabric.
     """
 
     name: str
     rate_bps: int | None
+    bucket_bytes: int | None = None
+    jitter_ns: int = 0
     peer: int | None = None
 
 

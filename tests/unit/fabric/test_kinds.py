@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from chakram.errors import ConfigError
@@ -23,9 +25,8 @@ def test_single_switch() -> None:
             "links": {"host": {"rate": "1Gbit", "delay": "2us", "queue": "64KiB"}},
         }
     )
-    assert fabric.to_topology() == single_switch(
-        3, 10**9, host_delay_ns=2000, host_queue_bytes=65536
-    )
+    wires = single_switch(3, 10**9, host_delay_ns=2000, host_queue_bytes=65536)
+    assert fabric.to_topology() == replace(wires, is_shaped=True)
 
 
 def test_leaf_spine_with_and_without_rates() -> None:
@@ -36,9 +37,31 @@ def test_leaf_spine_with_and_without_rates() -> None:
             "links": {"uplink": {"rate": "500Mbit"}},
         }
     )
-    assert fabric.to_topology() == clos(
-        *(2, 3, 4, None, 500_000_000), uplink_queue_bytes=DEFAULT_QUEUE_BYTES
+    wires = clos(*(2, 3, 4, None, 500_000_000), uplink_queue_bytes=DEFAULT_QUEUE_BYTES)
+    assert fabric.to_topology() == replace(wires, is_shaped=True)
+
+
+@pytest.mark.parametrize(
+    ("links", "more"),
+    [
+        ({"host": {"rate": "11Gbit"}}, {}),
+        ({"host": {"rate": "1Gbit", "ecn": "4KB/16KB/0.2"}}, {}),
+        ({"host": {"rate": "1Gbit"}}, {"switches": {"profile": "sonic"}}),
+        ({"host": {"rate": "1Gbit"}}, {"switch": "model"}),
+    ],
+)
+def test_what_no_kernel_does_is_no_lab(
+    links: dict[str, object], more: dict[str, object]
+) -> None:
+    fabric = NamespaceFabric.model_validate(
+        {
+            "kind": "namespaces",
+            "topology": {"single_switch": {"hosts": 3}},
+            "links": links,
+            **more,
+        }
     )
+    assert not fabric.to_topology().is_shaped
 
 
 def test_loopback_has_as_many_ports_as_it_or_the_jobs_say() -> None:

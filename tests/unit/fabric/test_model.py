@@ -15,9 +15,9 @@ def test_a_leaf_spine_fabric() -> None:
     model = fabric_model(topology, {0: "h0", 1: "h1", 2: "h2", 3: "h0", 4: "h3"})
     assert model.port_of == {0: 0, 1: 1, 2: 2, 3: 0, 4: 3}
     assert model.ports_bps == (250, 250, 250, 250)
-    assert [hop[1:] for hop in model.hops(0, 1)] == [(250, 250, 5)] * 2
+    assert [hop[1:4] for hop in model.hops(0, 1)] == [(250, 250, 5)] * 2
     crossing = model.hops(0, 2)
-    assert [hop[1:] for hop in crossing] == [
+    assert [hop[1:4] for hop in crossing] == [
         (250, 250, 5),
         (400, 800, 7),
         (400, 800, 7),
@@ -47,13 +47,20 @@ def test_links_side_by_side_are_one_line() -> None:
         ),
     )
     model = fabric_model(twice, {0: "h0", 1: "h1"})
-    assert [hop[1:] for hop in model.hops(0, 1)[1:3]] == [(40, 80, 0)] * 2
+    assert [hop[1:4] for hop in model.hops(0, 1)[1:3]] == [(40, 80, 0)] * 2
 
 
 def test_unlimited_uplinks_are_unlimited_together() -> None:
     model = fabric_model(clos(2, 1, 1, None, None), {0: "h0", 1: "h1"})
-    assert {hop[1:] for hop in model.hops(0, 1)} == {(None, None, 0)}
+    assert {hop[1:4] for hop in model.hops(0, 1)} == {(None, None, 0)}
     assert model.ports_bps == (None, None)
+
+
+def test_ports_of_a_lab_may_be_ahead_of_their_rate() -> None:
+    topology = replace(clos(1, 1, 2, 10**8, 10**8), is_shaped=True)
+    model = fabric_model(topology, {0: "h0", 1: "h1"}, burst_bytes=10_000)
+    # A host by a burst, a switch by what an idle port saves as well.
+    assert [hop.ahead_ns for hop in model.hops(0, 1)] == [800_000, 2_000_000]
 
 
 def test_an_unknown_host_is_refused() -> None:

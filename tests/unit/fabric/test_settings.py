@@ -13,7 +13,8 @@ from chakram.fabric.enter import enter_command, main
 from chakram.fabric.holder_protocol import decode_error, encode_error, receive_line
 from chakram.fabric.kinds.loopback import LoopbackPort, loopback_ports
 from chakram.fabric.probe import LAB_PROBES, Probe
-from chakram.fabric.shaping import HOST_BURST_NS, burst_bytes, shape
+from chakram.fabric.shaping import shape
+from chakram.fabric.topology import HOST_BUCKET_NS, bucket_bytes
 from chakram.plan.transport import TransportPlan
 
 
@@ -22,12 +23,12 @@ from chakram.plan.transport import TransportPlan
     [(10**6, 15_000), (10**9, 25_000), (10**10, 250_000), (4 * 10**11, 10_000_000)],
 )
 def test_ports_save_15_kb_or_200_us(rate_bps: int, expected: int) -> None:
-    assert burst_bytes(rate_bps) == expected
+    assert bucket_bytes(rate_bps) == expected
 
 
 def test_a_host_saves_up_more_than_its_late_process_catches_up_on() -> None:
     late_ns = TransportPlan().burst_bound_ns
-    saved = burst_bytes(10**9, burst_ns=HOST_BURST_NS)
+    saved = bucket_bytes(10**9, bucket_ns=HOST_BUCKET_NS)
     assert saved == 250_000
     assert saved > 10**9 * late_ns // (8 * 10**9) + 65_535
 

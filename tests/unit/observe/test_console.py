@@ -167,7 +167,7 @@ def test_footer_tells_the_rest() -> None:
         "# Packets: 5040 sent, 12 sent again (0.238 %), 60 marked for congestion",
         "# Uplinks: 2 directions, max/mean 1.333, Jain 0.9000",
         "#   leaf2-spine1 up          2.000 MB",
-        "# Drops: 3 packets in the queues of links",
+        "# Drops: 3 in the queues of links",
         "# Generator: kept up with all 12 collectives",
         "# Run directory: runs/x",
         "# Run complete.",

@@ -153,6 +153,52 @@ def test_a_rate_that_changes_leaves_the_packet_on_the_wire_alone() -> None:
     assert sent == [0, 800, 8_800]
 
 
+def test_a_token_bucket_passes_on_at_once_and_then_keeps_its_rate() -> None:
+    free = fifo([LinkEnd(rate_bps=GBIT, delay_ns=0)], queue_bytes=[None])
+    port = PortSpec(name="p", rate_bps=GBIT, bucket_bytes=2_500)
+    model = SwitchModel(
+        switches=[SwitchSpec(name="s", settings=free, ports=(port,))],
+        hosts=[],
+        next_hops=lambda _node, _destination: [0],
+        seed=1,
+    )
+    left = []
+    now_ns = 10**6
+    for _ in range(6):
+        slot = model.packets.take()
+        model.packets.put(slot, SIZE, 1_000)
+        model.send(0, slot, now_ns)
+    while model.port_ready_ns(0) != NEVER:
+        now_ns = max(now_ns, model.port_ready_ns(0))
+        model.transmit(0, now_ns)
+        left.append(model.sent_ns(0) - 10**6)
+    # Three at once: 2.5 are saved, and the third leaves in debt; then 8 us each.
+    assert left == [0, 0, 0, 4_000, 12_000, 20_000]
+
+
+def test_what_hosts_are_late_by_is_drawn_and_keeps_the_order() -> None:
+    free = fifo([LinkEnd(rate_bps=GBIT, delay_ns=0)], queue_bytes=[None])
+    port = PortSpec(name="p", rate_bps=GBIT, bucket_bytes=10**6, jitter_ns=30_000)
+    model = SwitchModel(
+        switches=[SwitchSpec(name="s", settings=free, ports=(port,))],
+        hosts=[],
+        next_hops=lambda _node, _destination: [0],
+        seed=1,
+    )
+    left = []
+    for number in range(200):
+        slot = model.packets.take()
+        model.packets.put(slot, SIZE, 100)
+        now_ns = 10**6 + number // 2 * 50_000
+        model.send(0, slot, now_ns)
+        model.transmit(0, now_ns)
+        left.append((model.sent_ns(0), model.sent_ns(0) - now_ns))
+    assert left == sorted(left, key=lambda each: each[0])
+    late = [late_ns for _, late_ns in left[::2]]
+    assert 0 <= min(late) < 2_000
+    assert 28_000 < max(late) < 30_000
+
+
 def test_cells_are_accounted_whole() -> None:
     wires = star(
         2, lambda ends: replace(fifo(ends, queue_bytes=[1_000] * 2), cell_bytes=256)

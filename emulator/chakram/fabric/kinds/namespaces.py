@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["KIND", "NamespaceFabric"]
 
 _RUN = ("namespaces",)
+_LAB_LIMIT_BPS = 10 * 10**9
 
 
 class NamespaceFabric(LocalFabric):
@@ -150,7 +152,11 @@ class NamespaceFabric(LocalFabric):
 
     def to_topology(self, nports: int | None = None) -> Topology:
         """Return the topology."""
-        return self.topology.to_topology(self.links)
+        topology = self.topology.to_topology(self.links)
+        # Nothing marks in a kernel, and none is that fast: other switches are meant.
+        is_other = self.switch != "kernel" or self.switches is not None or self.may_mark
+        is_lab = all((link.rate_bps or 0) <= _LAB_LIMIT_BPS for link in topology.links)
+        return replace(topology, is_shaped=is_lab and not is_other)
 
     def host_names(self, nports: int) -> Sequence[str]:
         """Return the server of every port."""

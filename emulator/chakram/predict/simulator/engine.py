@@ -7,9 +7,8 @@ switches take no time of their own, and no link lies between two ranks on one po
 Nothing is random and ties are broken by the order in which events were made, so a run
 repeats exactly.
 
-A packet of the model is one packet, or a whole burst in coarser simulations.  A kernel
-forwards what a host has sent at once in one piece, too, but its token buckets let it go
-when its time on the wire begins, not when it ends: single packets are nearer to that.
+A packet of the model is one packet, or a whole burst: in labs, where a kernel forwards
+in one piece what a host has sent at once, and in coarser simulations.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def simulate_plan(
         warmup: Iterations before the measured ones, if not those of the plan.
         measured: Measured iterations, if not those of the plan or its jobs.
         burst_packets: Packets that cross a link as one, 1 being exact; None: hosts send
-            as many at once as the plan says, which cross links one by one but in large
-            jobs, see ``chakram.predict.simulator.bursts``.
+            as many at once as the plan says, which cross links one by one but in labs
+            and in large jobs, see ``chakram.predict.simulator.bursts``.
         switching: How packets cross the fabric; None: one by one, through a queue per
             port that its link limits, on paths that are drawn with the seed of the
             plan.
@@ -115,7 +115,7 @@ def simulate_plan(
     settings = _settings(plan.agents[0], warmup, measured)
     transport = plan.agents[0].transport
     how = switching or Switching(ecmp=DrawnPaths(seed=settings.seed))
-    whole_bursts = burst_packets is not None
+    whole_bursts = burst_packets is not None or topology.is_shaped
     if burst_packets is None:
         burst_packets = transport.max_burst_packets
         coarse = burst_packets_for(
@@ -124,9 +124,11 @@ def simulate_plan(
             links=longest_path(topology),
         )
         coarse = min(coarse, _marked_alike(topology, transport))
-        if coarse > 1:
+        if coarse > 1 and not (whole_bursts and burst_packets >= coarse):
             burst_packets = coarse
             whole_bursts = True
+            # Nothing in a lab is as long as these: wires store them whole.
+            topology = replace(topology, is_shaped=False)
     endpoints: list[Endpoint] = []
     for agent in plan.agents:
         endpoints.extend(

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FlowRoutes", "SwitchFabric"]
 
+_JITTER_NS = 30_000
+"""What a host of a lab may be late by: a process that sleeps is woken up to some 50 us
+after its time, even where it has a core.  Without it senders that lose packets lose
+them again and again at the very same times."""
+
 
 class SwitchFabric:
     """The switches and hosts of a topology as one model.
@@ -122,6 +127,8 @@ class SwitchFabric:
         return PortSpec(
             name=str(link.end_at(node)),
             rate_bps=link.rate_bps,
+            bucket_bytes=self._topology.saved_bytes(node, link),
+            jitter_ns=_JITTER_NS if node in self._topology.hosts else 0,
             peer=self._number_of[link.other_end(node)],
         )
 

@@ -128,6 +128,16 @@ def test_bursts_that_cross_as_one_are_dropped_as_one() -> None:
     assert whole.hops < apart.hops
 
 
+def test_in_a_lab_what_was_sent_at_once_is_queued_or_dropped_as_one() -> None:
+    plan, topology = incast(7, queue_bytes=64 << 10, timeout_ns=10**6)
+    lab = simulated(plan, replace(topology, is_shaped=True))
+    assert lab.burst_packets == 3
+    assert lab.dropped["egress limit"] > 0
+    # Each iteration of the same seed is the same, late hosts included.
+    again = simulated(plan, replace(topology, is_shaped=True))
+    assert lab.records.flows == again.records.flows
+
+
 @pytest.mark.parametrize("name", ["fifo", "ns3", "sonic"])
 def test_the_same_seed_gives_the_same_records(name: ProfileName) -> None:
     plan, topology = incast(5, queue_bytes=128 << 10, timeout_ns=10**6)
