@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import hypothesis
 import pytest
 
+from tests import bound_check
 from tests.documented import Place
 from tests.leaks import Belongings
 from tests.support import REPO_ROOT
@@ -95,6 +96,12 @@ def pytest_collection_modifyitems(
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let every simulation be held against its bounds."""
+    if session.items and not session.config.option.collectonly:
+        bound_check.install()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

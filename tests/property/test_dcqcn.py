@@ -134,6 +134,7 @@ knobs = st.fixed_dictionaries(
         "clamps_target": st.integers(0, 1),
         "clamps_target_after_increase": st.integers(0, 1),
         "is_released_at_line": st.integers(0, 1),
+        "scaled_window_bytes": st.sampled_from([0, 102_000]),
     }
 )
 RELEASED = {
@@ -154,6 +155,7 @@ RELEASED = {
     "clamps_target": 0,
     "clamps_target_after_increase": 1,
     "is_released_at_line": 1,
+    "scaled_window_bytes": 0,
 }
 """A NIC that forgets alpha at line rate, and is brought there by bytes."""
 

@@ -46,7 +46,7 @@ def simulate(
         typer.Option(
             "--cost-model",
             metavar="MODEL",
-            help="At level message: chakram, astra-sim-aware or astra-sim-unaware.",
+            help="chakram; astra-sim-ns3; at level message astra-sim-aware, -unaware.",
         ),
     ] = None,
     against: Annotated[

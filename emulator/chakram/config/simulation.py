@@ -15,7 +15,13 @@ __all__ = ["Simulation", "check_simulation"]
 
 Level = Literal["packet", "message", "flow"]
 
-CostModel = Literal["chakram", "astra-sim-aware", "astra-sim-unaware"]
+CostModel = Literal["chakram", "astra-sim-aware", "astra-sim-unaware", "astra-sim-ns3"]
+
+_LEVEL_OF: dict[CostModel, Level] = {
+    "astra-sim-aware": "message",
+    "astra-sim-unaware": "message",
+    "astra-sim-ns3": "packet",
+}
 
 
 class Simulation(Model):
@@ -26,9 +32,11 @@ class Simulation(Model):
     forwarded over links that are queues; flow: messages share links fairly. The last
     two know no queue pairs, and are for thousands of ranks."""
     cost_model: CostModel = "chakram"
-    """What messages cost at level message. chakram: their bytes with the headers of all
+    """What messages cost. At level message, chakram: bytes with the headers of all
     packets; astra-sim-aware, astra-sim-unaware: what ASTRA-sim's analytical networks
-    say, with its delays of endpoints and of local reduction."""
+    say, with its delays of endpoints and of local reduction. At level packet, chakram:
+    what our queue pairs make of them; astra-sim-ns3: what its ns-3 network does, a
+    queue pair for each message."""
     parts: Whole = Field(default=1, ge=1, le=1024)
     """Of ASTRA-sim's costs: parts that a collective is cut into, one after the other;
     ASTRA-sim calls it preferred-dataset-splits."""
@@ -39,6 +47,10 @@ class Simulation(Model):
     )
     """Likewise: memory rate of a rank, which reads twice and writes once what it adds
     up."""
+    window: Literal["off", "fixed", "scaled"] = "scaled"
+    """Of astra-sim-ns3: bytes of a message that may be unacknowledged. off: any; fixed:
+    what the path holds; scaled: that times its current rate over line rate. In ns-3's
+    configuration HAS_WIN 0; HAS_WIN 1 with VAR_WIN 0; and with VAR_WIN 1."""
     batch: Annotated[Ratio, Le(Fraction(1))] = Fraction(1, 100)
     """Of level flow: for which part of a message's time shares may be out of date;
     smaller is more exact, and slower."""
@@ -46,13 +58,14 @@ class Simulation(Model):
 
 def check_simulation(simulation: Simulation) -> list[Mistake]:
     """Check that the cost model fits the level."""
-    if simulation.cost_model == "chakram" or simulation.level == "message":
+    level = _LEVEL_OF.get(simulation.cost_model, simulation.level)
+    if level == simulation.level:
         return []
     return [
         Mistake(
             location=("simulation", "cost_model"),
-            found=f"{simulation.cost_model} is of whole messages, and the level is "
+            found=f"{simulation.cost_model} is of level {level}, and the level is "
             f"{simulation.level}",
-            hint="set simulation.level, or --level, to message",
+            hint=f"set simulation.level, or --level, to {level}",
         )
     ]

@@ -1,4 +1,4 @@
-"""Runs an experiment at the message or flow level, into the same kind of directory.
+"""Runs an experiment without planned queue pairs, into the same kind of directory.
 
 Jobs of thousands of ranks are what these levels are for.  So nothing here asks for
 queue pairs, and of large jobs messages are not recorded one by one.
@@ -14,6 +14,7 @@ from chakram.controller.simulated import ended, simulated_topology, simulating
 from chakram.plan.wire_cost import overhead_bytes_of
 from chakram.predict.levels.cost_models import (
     ASTRA_SIM_AWARE,
+    ASTRA_SIM_NS3,
     AstraSimDivision,
     AstraSimTimes,
     Division,
@@ -88,17 +89,23 @@ def _level_run(
 ) -> tuple[LevelRun, str]:
     """Return what runs the plan, and what that is in one line."""
     network, number_of = network_of(topology)
-    times, division, described = _costs(experiment, plan.agents[0].transport)
-    traffic = (
-        FlowLevel(
+    transport = plan.agents[0].transport
+    times, division, described = _costs(experiment, transport)
+    traffic: MessageLevel
+    if experiment.simulation.cost_model == ASTRA_SIM_NS3:
+        # What it imports, other levels do without.
+        from chakram.controller.ns3_hosts import packet_level
+
+        traffic = packet_level(experiment, topology, network, times, transport)
+    elif experiment.simulation.level == "flow":
+        traffic = FlowLevel(
             network,
             times,
             batch=float(experiment.simulation.batch),
             seed=experiment.seed,
         )
-        if experiment.simulation.level == "flow"
-        else MessageLevel(network, times, seed=experiment.seed)
-    )
+    else:
+        traffic = MessageLevel(network, times, seed=experiment.seed)
     rates_bps = {
         job.name: job.placement.local_rate_bps
         for job in jobs
@@ -157,9 +164,9 @@ def _costs(
             ),
         ),
         AstraSimDivision(parts=settings.parts),
-        f"message level with the costs of {settings.cost_model}, {settings.parts} "
-        f"part{'s' if settings.parts > 1 else ''} of a collective, endpoint delay "
-        f"{settings.endpoint_delay_ns // experiment.dilation} ns",
+        f"{settings.level} level with the costs of {settings.cost_model}, "
+        f"{settings.parts} part{'s' if settings.parts > 1 else ''} of a collective, "
+        f"endpoint delay {settings.endpoint_delay_ns // experiment.dilation} ns",
     )
 
 
@@ -169,14 +176,23 @@ def _is_foreign(experiment: Experiment) -> bool:
 
 def _banners(experiment: Experiment, topology: Topology) -> list[str]:
     """Return what a reader has to know of the level before any number."""
-    left_out = "packets, queue pairs, windows, acknowledgements, congestion control, "
-    left_out += "marks, PFC, limits of queues and losses"
-    banners = [f"simulated at {experiment.simulation.level} level: without {left_out}"]
-    if any(topology.has_choice(switch) for switch in topology.switches):
-        banners.append(
-            "which of several paths of equal cost a message takes is drawn with seed, "
-            "once for each pair of hosts: others share a link than in a run"
-        )
+    if experiment.simulation.cost_model == ASTRA_SIM_NS3:
+        banners = [
+            "simulated as ASTRA-sim over ns-3: a queue pair of its own for each "
+            "message, nothing is sent again; without credits, pieces of messages and "
+            "intervals of CNPs"
+        ]
+    else:
+        left_out = "packets, queue pairs, windows, acknowledgements, congestion "
+        left_out += "control, marks, PFC, limits of queues and losses"
+        banners = [
+            f"simulated at {experiment.simulation.level} level: without {left_out}"
+        ]
+        if any(topology.has_choice(switch) for switch in topology.switches):
+            banners.append(
+                "which of several paths of equal cost a message takes is drawn with "
+                "seed, once for each pair of hosts: others share a link than in a run"
+            )
     if experiment.faults.drop or experiment.faults.packets:
         banners.append("faults are of packets: none is simulated at this level")
     return banners

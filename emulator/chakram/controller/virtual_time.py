@@ -19,7 +19,8 @@ def simulate_experiment(request: RunRequest) -> RunOutcome:
         ChakramError: If the experiment cannot be planned, or does not end.
     """
     # Half of what the one imports, and half a second, the other does without.
-    if request.experiment.simulation.level == "packet":
+    settings = request.experiment.simulation
+    if settings.level == "packet" and settings.cost_model == "chakram":
         from chakram.controller.simulation import simulate_experiment as simulate
     else:
         from chakram.controller.level_simulation import simulate_at_level as simulate

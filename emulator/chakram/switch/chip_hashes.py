@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     from chakram.switch.ecmp import Flow
 
-__all__ = ["CRC_BITS", "CrcPaths", "Ns3Paths", "crc_hash", "murmur3"]
+__all__ = ["CRC_BITS", "CrcPaths", "Ns3Paths", "crc_hash", "murmur3", "ns3_chooser"]
 
 CRC_BITS = (16, 32)
 
 _MASK = 0xFFFF_FFFF
+_FIRST_ADDRESS = 0x0B00_0001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +91,37 @@ class Ns3Paths:
                 int.from_bytes(packed[at : at + 4]) for at in range(0, len(packed), 4)
             ]
         words.append(flow.source_port | flow.destination_port << 16)
+        return _murmur_choice(words, self.first_switch)
 
-        def choose(switch: int, count: int) -> int:
-            return murmur3(words, self.first_switch + switch) % count
 
-        return choose
+def ns3_chooser(
+    source: int,
+    destination: int,
+    source_port: int,
+    destination_port: int,
+    *,
+    hosts: int,
+) -> Callable[[], Callable[[int, int], int]]:
+    """Return what makes a chooser for a flow between two of ns-3's own nodes.
+
+    Its hosts, numbered from 0, have addresses from 11.0.0.1 on; switches have the
+    numbers behind them, and seeds that are their numbers.
+    """
+    words = [
+        _FIRST_ADDRESS + (node // 256 << 16) + (node % 256 << 8)
+        for node in (source, destination)
+    ]
+    words.append(source_port | destination_port << 16)
+    return lambda: _murmur_choice(words, hosts)
+
+
+def _murmur_choice(
+    words: Sequence[int], first_switch: int
+) -> Callable[[int, int], int]:
+    def choose(switch: int, count: int) -> int:
+        return murmur3(words, first_switch + switch) % count
+
+    return choose
 
 
 def murmur3(words: Sequence[int], seed: int) -> int:

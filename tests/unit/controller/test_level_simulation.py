@@ -10,7 +10,7 @@ import yaml
 
 from chakram import simulate_experiment
 from chakram.controller import level_simulation
-from chakram.errors import ConfigError
+from chakram.errors import ConfigError, RunFailed
 from chakram.observe.run_results import RunResults
 
 EXPERIMENT: dict[str, Any] = {
@@ -163,3 +163,92 @@ def test_a_cost_model_of_messages_needs_their_level(tmp_path: Path) -> None:
             simulation__level="packet",
             simulation__cost_model="astra-sim-aware",
         )
+
+
+def test_ns3_hosts_go_packet_by_packet_with_a_queue_pair_for_each_message(
+    tmp_path: Path,
+) -> None:
+    more = {"simulation__level": "packet", "simulation__cost_model": "astra-sim-ns3"}
+    results = simulated(tmp_path, **more)
+    again = simulated(tmp_path, **more)
+    assert contents(results) == contents(again)
+    columns = ("iteration", "job", "group", "k", "step", "src", "dst", "bytes")
+    ours, whole = (
+        sorted(tuple(row.values()) for row in each.table("flows", *columns).to_pylist())
+        for each in (results, simulated(tmp_path))
+    )
+    assert ours == whole
+    for flow in results.table("flows").to_pylist():
+        # Its last acknowledgement is back after two links and back again at least.
+        assert flow["posted_ns"] <= flow["first_sent_ns"] < flow["last_acked_ns"]
+        assert flow["fct_ns"] > flow["bytes"] * 8
+    sent = sum(flow["bytes"] for flow in results.table("flows").to_pylist())
+    carried = sum(link.bytes for link in results.links() if link.kind == "host")
+    assert 2 * 1.036 * sent < carried < 2 * 1.2 * sent
+    text = "\n".join(results.manifest.banners)
+    assert "ASTRA-sim over ns-3" in text
+    assert "astra-sim-ns3" in results.manifest.transport
+
+
+INCAST = "{synth: incast, ranks: 4, fan_in: 3, receiver: 0, size: 2MiB, repeats: 2}"
+
+
+def test_ns3_hosts_react_to_marks_and_windows(tmp_path: Path) -> None:
+    more = {
+        "simulation__level": "packet",
+        "simulation__cost_model": "astra-sim-ns3",
+        "jobs[0]__trace": INCAST,
+        "fabric__links__host__ecn": "{kmin: 2KiB, kmax: 8KiB, pmax: 1}",
+        "fabric__links__uplink__ecn": "{kmin: 2KiB, kmax: 8KiB, pmax: 1}",
+    }
+
+    def ends_ns(window: str, **changes: str) -> int:
+        results = simulated(tmp_path, **more, **changes, simulation__window=window)
+        return max(rank.end_ns for rank in results.ranks())
+
+    dcqcn = "{dcqcn: {profile: dcqcn-nvidia}}"
+    plain = ends_ns("off")
+    slowed = ends_ns("off", transport__congestion_control=dcqcn)
+    scaled = ends_ns("scaled", transport__congestion_control=dcqcn)
+    fixed = ends_ns("fixed", transport__congestion_control=dcqcn)
+    assert slowed > 1.1 * plain
+    # What is told to slow down may have less under way as well.
+    assert scaled > fixed != slowed
+
+
+def external(switches: str, queue: str) -> str:
+    """Return a fabric of four hosts whose switches are known, as an override."""
+    hosts = ", ".join(
+        f"{{name: h{number}, agent: 'unix:/{number}', "
+        f"ports: [{{open: 'udp:eth1', address: 198.18.0.{number + 1}/24}}]}}"
+        for number in range(4)
+    )
+    return (
+        "{kind: external, defaults: {rate: 1Gbit, mtu: 9000}, "
+        f"hosts: [{hosts}], topology: {{single_switch: {{hosts: 4}}}}, "
+        f"links: {{host: {{rate: 1Gbit, queue: {queue}}}}}, switches: {switches}}}"
+    )
+
+
+def test_what_is_dropped_ends_a_simulation_with_ns3_hosts(tmp_path: Path) -> None:
+    more = {
+        "simulation__level": "packet",
+        "simulation__cost_model": "astra-sim-ns3",
+        "jobs[0]__trace": INCAST,
+    }
+    with pytest.raises(RunFailed, match=r"a packet was dropped \(egress limit\)"):
+        simulated(
+            tmp_path,
+            **more,
+            simulation__window="off",
+            fabric=external("{profile: fifo}", "4KiB"),
+        )
+    simulated(tmp_path, **more, fabric=external("{profile: ns3}", "4KiB"))
+    with pytest.raises(ConfigError, match="hash flows"):
+        simulated(
+            tmp_path,
+            **more,
+            fabric=external("{profile: ns3, balancing: random}", "4KiB"),
+        )
+    with pytest.raises(ConfigError, match="is of level packet"):
+        simulated(tmp_path, simulation__cost_model="astra-sim-ns3")

@@ -12,6 +12,7 @@ from chakram.switch.port cimport Port
 
 cdef long long _NEVER
 cdef int _DATA
+cdef int _CNP
 cdef int _QUEUED
 cdef int _CE
 cdef int _ECT
@@ -39,6 +40,7 @@ cdef class VirtualFabric(Wires):
     cdef object _route
     cdef int _data_dscp
     cdef int _other_dscp
+    cdef int _cnp_dscp
     cdef int _ecn
     cdef bint _whole_bursts
     cdef list _bursts

@@ -50,6 +50,7 @@ __all__ = ["VirtualFabric"]
 
 _NEVER = NEVER
 _DATA = int(BurstKind.DATA)
+_CNP = int(BurstKind.CNP)
 _QUEUED = QUEUED
 _CE, _ECT, _NOT_ECT = CE, ECT, NOT_ECT
 _COUNT, _DESTINATION, _DSCP, _ECN = COUNT, DESTINATION, DSCP, ECN
@@ -72,7 +73,7 @@ class VirtualFabric(Wires):
         delays_ns: Of each port of the model the propagation delay of its link.
         route: For (sending endpoint, destination index of the burst, source port) the
             flow, the node that it is for, and the endpoint there.
-        dscps: Of data and of answers.
+        dscps: Of data, of answers and of congestion notifications.
         is_marked: Whether packets are capable of ECN.
         whole_bursts: Whether bursts cross links as one.
 
@@ -82,6 +83,7 @@ class VirtualFabric(Wires):
 
     __slots__ = (
         "_bursts",
+        "_cnp_dscp",
         "_data_class",
         "_data_dscp",
         "_destinations",
@@ -112,7 +114,7 @@ class VirtualFabric(Wires):
         hosts: Sequence[int],
         delays_ns: Sequence[int],
         route: Route,
-        dscps: tuple[int, int],
+        dscps: tuple[int, int, int],
         is_marked: bool = False,
         whole_bursts: bool = False,
     ) -> None:
@@ -122,7 +124,7 @@ class VirtualFabric(Wires):
         self._hosts = list(hosts)
         self._endpoint_of = {port: index for index, port in enumerate(hosts)}
         self._route = route
-        self._data_dscp, self._other_dscp = dscps
+        self._data_dscp, self._other_dscp, self._cnp_dscp = dscps
         self._ecn = _ECT if is_marked else _NOT_ECT
         self._whole_bursts = whole_bursts
         # Of each slot, by its number, the burst that it is of.
@@ -261,7 +263,9 @@ class VirtualFabric(Wires):
         host = self._hosts[index]
         destination = self._destinations[path]
         dscp = self._data_dscp
-        if burst.kind != _DATA:
+        if burst.kind == _CNP:
+            dscp = self._cnp_dscp
+        elif burst.kind != _DATA:
             dscp = self._other_dscp
         count = burst.count
         each = count if self._whole_bursts else 1

@@ -151,7 +151,7 @@ def simulate_plan(
         hosts=[switches.host_port(port.host) for port in ports],
         delays_ns=switches.delays_ns,
         route=FlowRoutes(router, endpoints, ports, switches, how.ecmp),
-        dscps=(transport.dscp_data, transport.dscp_ack),
+        dscps=(transport.dscp_data, transport.dscp_ack, transport.dscp_cnp),
         is_marked=bool(transport.ecn),
         whole_bursts=whole_bursts,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from chakram.predict.routing import Router
     from chakram.replay.endpoint import Endpoint
     from chakram.switch.ecmp import EcmpHash
+    from chakram.switch.port import Port
     from chakram.switch.profiles import Profile
 
 __all__ = ["FlowRoutes", "SwitchFabric"]
@@ -41,6 +42,8 @@ class SwitchFabric:
         model: Its switches in the order of the topology, then its hosts.
         ends: By number, the ports.
         delays_ns: By number, the propagation delay of the link of a port.
+        host_ports: Of the hosts in their order, the numbers of their ports.
+        has_choice: Whether there are equal-cost paths.
 
     Raises:
         FabricError: If a switch has too little memory for its profile.
@@ -58,6 +61,7 @@ class SwitchFabric:
         self.ends: list[PortRef] = [link.end_at(node) for node, link in links]
         self.delays_ns = [link.delay_ns for _, link in links]
         self._number_of = {end: number for number, end in enumerate(self.ends)}
+        self._number_named = {str(end): n for end, n in self._number_of.items()}
         nodes = (*topology.switches, *topology.hosts)
         self._node_of = {node: number for number, node in enumerate(nodes)}
         self._nodes = nodes
@@ -67,6 +71,8 @@ class SwitchFabric:
             next_hops=self.next_hops,
             seed=seed,
         )
+        self.host_ports = [self.host_port(host) for host in topology.hosts]
+        self.has_choice = any(map(topology.has_choice, topology.switches))
 
     def node(self, name: str) -> int:
         """Return the number of a host or switch."""
@@ -75,6 +81,10 @@ class SwitchFabric:
     def port(self, end: PortRef) -> int:
         """Return the number of a port."""
         return self._number_of[end]
+
+    def named(self, end: str) -> Port:
+        """Return the port of a name, as in records: ``node:port``."""
+        return self.model.port(self._number_named[end])
 
     def host_port(self, host: str) -> int:
         """Return the number of the port of a host."""

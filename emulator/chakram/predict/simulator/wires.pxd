@@ -52,6 +52,8 @@ cdef class Wires:
     cdef _arrive(self, Py_ssize_t number)
     @cython.locals(port=Port)
     cdef _kick(self, Py_ssize_t number)
+    @cython.locals(port=Port, at="Py_ssize_t")
+    cdef _await_wire(self, Py_ssize_t number)
     @cython.locals(
         packets=Packets, port=Port, at="Py_ssize_t", slot="long long",
         arrival_ns="long long",

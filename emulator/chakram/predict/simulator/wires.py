@@ -159,10 +159,17 @@ class Wires:
             return
         port = self._ports[number]
         if port.free_ns > self.now_ns:
-            self._links[number * _LINK_FIELDS + _WAITS] = 1
-            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
+            self._await_wire(number)
             return
         self._send(number)
+
+    def _await_wire(self, number: int) -> None:
+        """Come back to a port when its wire is free."""
+        at = number * _LINK_FIELDS
+        if not self._links[at + _WAITS]:
+            self._links[at + _WAITS] = 1
+            port = self._ports[number]
+            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
 
     def _send(self, number: int) -> None:
         """Let a port send what it may now."""
@@ -185,9 +192,8 @@ class Wires:
             else:
                 packets.cells[self._links[at + _TAIL] + _NEXT] = slot
             self._links[at + _TAIL] = slot
-        if port.waiting and not self._links[at + _WAITS]:
-            self._links[at + _WAITS] = 1
-            self._events.add(port.free_ns, number << _KIND_BITS | _FREE)
+        if port.waiting:
+            self._await_wire(number)
 
     # Pauses and faults.
 

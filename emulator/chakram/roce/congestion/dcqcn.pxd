@@ -26,6 +26,7 @@ cdef class Dcqcn(CongestionControl):
     cdef bint _clamps_target
     cdef bint _clamps_target_after_increase
     cdef bint _is_released_at_line
+    cdef double _scaled_window
     cdef double _rate
     cdef double _target
     cdef readonly double alpha
@@ -62,5 +63,5 @@ cdef class Dcqcn(CongestionControl):
     @cython.locals(gap="double", room="double", whole="long long")
     cdef object _climb(self, long long times, double increment)
     cdef object _reach_line(self)
-    @cython.locals(timer_ns="long long")
+    @cython.locals(timer_ns="long long", window_bytes="long long")
     cdef object _publish(self)

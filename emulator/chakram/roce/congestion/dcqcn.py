@@ -103,6 +103,7 @@ class Dcqcn(CongestionControl):
         "_min_rate",
         "_rate",
         "_recovery_stages",
+        "_scaled_window",
         "_target",
         "_time_stage",
         "alpha",
@@ -181,6 +182,11 @@ class Dcqcn(CongestionControl):
             "Whether a queue pair that is back at line rate forgets alpha.",
             argument="is_released_at_line",
         ),
+        size(
+            "scaled_window",
+            "Bytes that may be unacknowledged at line rate, and fewer by as much as "
+            "the rate is lower; 0B: any.",
+        ),
     )
 
     @staticmethod
@@ -212,6 +218,7 @@ class Dcqcn(CongestionControl):
         clamps_target: int = 1,
         clamps_target_after_increase: int = 0,
         is_released_at_line: int = 0,
+        scaled_window_bytes: int = 0,
     ) -> None:
         """Begin at line rate; the defaults are those of the paper.
 
@@ -238,6 +245,8 @@ class Dcqcn(CongestionControl):
                 timer.
             is_released_at_line: 1: a queue pair that is back at line rate forgets
                 alpha, and its next notification counts as the first.
+            scaled_window_bytes: What may be unacknowledged, times the rate over the
+                line's; 0: no window.
 
         Raises:
             ValueError: If a value is out of range, or the lowest rate is above the
@@ -272,6 +281,7 @@ class Dcqcn(CongestionControl):
         self._clamps_target = clamps_target != 0
         self._clamps_target_after_increase = clamps_target_after_increase != 0
         self._is_released_at_line = is_released_at_line != 0
+        self._scaled_window = float(scaled_window_bytes)
         self._rate = self._line_rate
         self._target = self._line_rate
         self.alpha = self._alpha_initial
@@ -291,6 +301,7 @@ class Dcqcn(CongestionControl):
         self.cuts = 0
         self.rate_bps = line_rate_bps
         self.is_pacing = False
+        self.window_bytes = scaled_window_bytes
 
     @property
     def target_bps(self) -> int:
@@ -491,6 +502,9 @@ class Dcqcn(CongestionControl):
         """Say what may be sent, and when that changes by itself."""
         self.rate_bps = int(self._rate)
         self.is_pacing = self._is_limited
+        if self._scaled_window > 0.0:
+            window_bytes = int(self._scaled_window * (self._rate / self._line_rate))
+            self.window_bytes = window_bytes if window_bytes > 1 else 1
         timer_ns = self._increase_ns
         if self._decrease_heard and self._decrease_ns < timer_ns:
             timer_ns = self._decrease_ns

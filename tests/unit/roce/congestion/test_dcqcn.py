@@ -372,3 +372,21 @@ def test_a_pending_cut_outlives_a_return_to_line_rate_by_bytes() -> None:
     control.on_timer(8 * US)
     assert control.cuts == 2
     assert control.rate_bps < LINE
+
+
+def test_a_scaled_window_follows_the_rate() -> None:
+    control = sampled(scaled_window_bytes=100_000)
+    seen = [control.window_bytes]
+    control.on_cnp(0)
+    for now_ns in (4 * US, 304 * US, 10**10):
+        control.on_timer(now_ns)
+        assert control.window_bytes == 100_000 * control.rate_bps // LINE
+        seen.append(control.window_bytes)
+    # A cut, a first increase, and back at line rate.
+    assert seen[0] == seen[3] == 100_000
+    assert 50_000 < seen[1] < 51_000 < seen[2] < 100_000
+    # However slow, one packet may go.
+    least = sampled(scaled_window_bytes=2, min_rate_bps=1_000)
+    for number in range(64):
+        least.on_cnp(4 * number * US)
+    assert least.window_bytes == 1

@@ -1,0 +1,466 @@
+# cython: language_level=3, annotation_typing=False, boundscheck=False
+# cython: wraparound=False, initializedcheck=False, cdivision=True
+"""Hosts with a queue pair for each message, as ns-3's RDMA model has them.
+
+A message begins with a queue pair that knows of no other one: at line rate, with a UDP
+source port of its own.  It is cut into packets, each of which is acknowledged; the
+acknowledgement of a marked one carries the mark.  What a host sends: acknowledgements
+first, then a packet of each queue pair in turn, leaving out those that wait for their
+rate or their window.  A message is over, for both ends, when its last acknowledgement
+is back.  Packets are not repaired: what the fabric drops ends the simulation.
+
+Data and acknowledgements are of one class, so a pause holds both.
+
+Source: the RDMA model of HPCC (ns-3), which ASTRA-sim took over; the paces were
+measured against it (docs/reference/simulator.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from chakram.errors import RunFailed
+from chakram.predict.simulator.wires import (
+    FIRST_OWN_KIND,
+    KIND_BITS,
+    Wires,
+    out_of_time,
+)
+from chakram.roce.constants import NEVER
+from chakram.switch.chip_hashes import ns3_chooser
+from chakram.switch.outcomes import DROP_REASONS, QUEUED
+from chakram.switch.packets import (
+    CE,
+    CHOSEN,
+    COUNT,
+    DESTINATION,
+    DSCP,
+    ECN,
+    ECT,
+    FLOW,
+    HOP,
+    NEXT,
+    OWNER,
+    POSITION,
+    SIZE,
+)
+from chakram.units import LAST_INSTANT_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chakram.roce.congestion.base import CongestionControl
+    from chakram.switch.model import SwitchModel
+
+__all__ = ["MessageHosts", "MessagePair", "Ns3Hosts"]
+
+_NEVER = NEVER
+_QUEUED = QUEUED
+_CE, _ECT = CE, ECT
+_CHOSEN, _COUNT, _DESTINATION, _DSCP, _ECN = CHOSEN, COUNT, DESTINATION, DSCP, ECN
+_FLOW, _HOP, _NEXT, _OWNER, _POSITION, _SIZE = FLOW, HOP, NEXT, OWNER, POSITION, SIZE
+_BIT_NS = 8_000_000_000
+_WAKE = FIRST_OWN_KIND
+_KIND_BITS = KIND_BITS
+_LAST_NS = LAST_INSTANT_NS
+# What a packet is, in its field POSITION.
+_DATA, _ANSWER, _MARKED_ANSWER = range(3)
+_DSCP_LOSSLESS = 26
+_FIRST_PORT = 10_000
+_PORT = 100
+_PORTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ns3Hosts:
+    """How hosts send; the defaults are those of ns-3's RDMA model.
+
+    Attributes:
+        payload_bytes: Of a full packet.
+        header_bytes: Beside it: PPP 14, IP 20, UDP 8, sequence 6.
+        answer_bytes: Of an acknowledgement.
+        window: What may be unacknowledged: anything (``off``), what the path holds
+            (``fixed``: its rate times its round trip with one full packet at every
+            link), or that times current rate over line rate (``scaled``).
+    """
+
+    payload_bytes: int = 1000
+    header_bytes: int = 36
+    answer_bytes: int = 60
+    window: Literal["off", "fixed", "scaled"] = "scaled"
+
+
+class MessagePair:
+    """The queue pair of one message.
+
+    Attributes:
+        message: What its owner calls it.
+        size_bytes: Payload.
+        first_ns: When its first packet began to leave.
+    """
+
+    __slots__ = (
+        "acked_packets",
+        "answer_flow",
+        "control",
+        "first_ns",
+        "flow",
+        "message",
+        "next_ns",
+        "number",
+        "packets",
+        "peer",
+        "sent_packets",
+        "size_bytes",
+        "source",
+        "window_bytes",
+    )
+
+    def __init__(self, number: int, source: int, peer: int) -> None:
+        self.number = number
+        self.source = source
+        self.peer = peer
+        self.message = 0
+        self.size_bytes = 0
+        self.packets = 0
+        self.sent_packets = 0
+        self.acked_packets = 0
+        self.flow = 0
+        self.answer_flow = 0
+        self.window_bytes = 0
+        self.next_ns = 0
+        self.first_ns = -1
+        self.control: CongestionControl | None = None
+
+
+class MessageHosts(Wires):
+    """The hosts of a switch model, and the messages under way between them.
+
+    Args:
+        model: Switches and hosts.
+        hosts: Of each host the number of its port.
+        delays_ns: Of each port of the model the propagation delay of its link.
+        settings: How hosts send.
+        make_control: Makes the congestion control of a message; None: there is none.
+        has_choice: Whether there are equal-cost paths.
+
+    Attributes:
+        events: How many there were.
+        done: Queue pairs of messages that are over, until somebody has taken them.
+    """
+
+    __slots__ = (
+        "_answer_bytes",
+        "_answer_heads",
+        "_answer_tails",
+        "_flow_of",
+        "_free",
+        "_has_choice",
+        "_header_bytes",
+        "_host_of",
+        "_hosts",
+        "_klass",
+        "_make_control",
+        "_nodes",
+        "_numbers",
+        "_pairs",
+        "_payload_bytes",
+        "_rings",
+        "_scales_window",
+        "_turns",
+        "_wake_ns",
+        "done",
+        "events",
+    )
+
+    def __init__(
+        self,
+        *,
+        model: SwitchModel,
+        hosts: Sequence[int],
+        delays_ns: Sequence[int],
+        settings: Ns3Hosts,
+        make_control: Callable[[], CongestionControl] | None,
+        has_choice: bool,
+    ) -> None:
+        super().__init__(model=model, delays_ns=delays_ns)
+        self.events = 0
+        self.done: list[MessagePair] = []
+        self._hosts = list(hosts)
+        self._host_of = [-1] * len(self._ports)
+        for index, number in enumerate(hosts):
+            self._host_of[number] = index
+        self._nodes = [self._ports[number].node for number in hosts]
+        self._payload_bytes = settings.payload_bytes
+        self._header_bytes = settings.header_bytes
+        self._answer_bytes = settings.answer_bytes
+        self._scales_window = settings.window == "scaled"
+        self._make_control = make_control
+        self._has_choice = has_choice
+        self._klass = self._ports[hosts[0]].class_of(_DSCP_LOSSLESS) if hosts else 0
+        self._answer_heads = [-1] * len(hosts)
+        self._answer_tails = [-1] * len(hosts)
+        self._rings: list[list[MessagePair]] = [[] for _ in hosts]
+        # Of each host, the place in its ring of the one that has sent last.
+        self._turns = [-1] * len(hosts)
+        self._wake_ns = [NEVER] * len(hosts)
+        self._pairs: list[MessagePair | None] = []
+        self._free: list[int] = []
+        self._numbers: dict[int, int] = {}
+        self._flow_of: dict[int, int] = {}
+
+    def post(
+        self,
+        source: int,
+        peer: int,
+        message: int,
+        size_bytes: int,
+        window_bytes: int,
+        now_ns: int,
+    ) -> None:
+        """Let a message begin.
+
+        Args:
+            source: Number of the sending host.
+            peer: Of the receiving one.
+            message: What its owner calls it.
+            size_bytes: Payload.
+            window_bytes: What may be unacknowledged at line rate; 0: anything.
+            now_ns: When; nothing that is later has happened.
+        """
+        self.now_ns = now_ns
+        if self._free:
+            number = self._free.pop()
+        else:
+            number = len(self._pairs)
+            self._pairs.append(None)
+        pair = MessagePair(number, source, peer)
+        pair.message = message
+        pair.size_bytes = size_bytes
+        packets = (size_bytes + self._payload_bytes - 1) // self._payload_bytes
+        pair.packets = packets if packets > 0 else 1
+        pair.window_bytes = window_bytes
+        key = source << 32 | peer
+        nth = self._numbers.get(key, 0)
+        self._numbers[key] = nth + 1
+        own_port = (_FIRST_PORT + nth) % _PORTS
+        pair.flow = self._flow(source, peer, own_port, _PORT)
+        pair.answer_flow = self._flow(peer, source, _PORT, own_port)
+        if self._make_control is not None:
+            pair.control = self._make_control()
+        self._pairs[number] = pair
+        self._rings[source].append(pair)
+        self._kick(self._hosts[source])
+
+    def next_ns(self) -> int:
+        """Return when something happens; ``NO_EVENT``: nothing does."""
+        return self._events.first_ns()
+
+    def run_until(self, limit_ns: int) -> None:
+        """Let happen what happens up to a time, or until a message is over."""
+        events = self._events
+        while not self.done and events.count > 0 and events.first_ns() <= limit_ns:
+            self._step()
+
+    def unfinished(self) -> int:
+        """Return how many messages are under way."""
+        return len(self._pairs) - len(self._free)
+
+    # Paths.
+
+    def _flow(self, source: int, peer: int, own_port: int, peer_port: int) -> int:
+        """Return the flow of packets, by addresses and ports as ns-3 gives them."""
+        key = source << 32 | peer
+        if not self._has_choice and key in self._flow_of:
+            return self._flow_of[key]
+        entry = self._ports[self._ports[self._hosts[source]].peer].node
+        flow = self._model.forwarding.add_flow(
+            entry,
+            self._nodes[peer],
+            ns3_chooser(source, peer, own_port, peer_port, hosts=len(self._hosts)),
+        )
+        if not self._has_choice:
+            self._flow_of[key] = flow
+        return flow
+
+    # Sending.
+
+    def _send(self, number: int) -> None:
+        """Let a port send what it may now; those of hosts are given it one by one."""
+        host = self._host_of[number]
+        if host < 0:
+            Wires._send(self, number)
+            return
+        port = self._ports[number]
+        while port.free_ns <= self.now_ns:
+            if not self._feed(host, number):
+                return
+            Wires._send(self, number)
+        if self._answer_heads[host] >= 0 or self._rings[host]:
+            self._await_wire(number)
+
+    def _feed(self, host: int, number: int) -> bool:
+        """Give the port of a host its next packet; False: there is none now."""
+        packets = self._packets
+        port = self._ports[number]
+        if port.paused >> self._klass & 1:
+            return False
+        slot = self._answer_heads[host]
+        if slot >= 0:
+            self._answer_heads[host] = packets.cells[slot + _NEXT]
+            self._offer(number, slot)
+            return True
+        ring = self._rings[host]
+        count = len(ring)
+        at = self._turns[host]
+        earliest_ns = _NEVER
+        for _ in range(count):
+            at += 1
+            if at >= count:
+                at = 0
+            pair = ring[at]
+            if pair.window_bytes > 0 and self._is_window_full(pair):
+                continue
+            if pair.next_ns > self.now_ns:
+                if pair.next_ns < earliest_ns:
+                    earliest_ns = pair.next_ns
+                continue
+            self._turns[host] = at
+            self._send_packet(pair, number)
+            if pair.sent_packets == pair.packets:
+                del ring[at]
+                self._turns[host] = at - 1
+            return True
+        if earliest_ns < self._wake_ns[host]:
+            self._wake_ns[host] = earliest_ns
+            self._events.add(earliest_ns, host << _KIND_BITS | _WAKE)
+        return False
+
+    def _is_window_full(self, pair: MessagePair) -> bool:
+        window_bytes = pair.window_bytes
+        control = pair.control
+        if self._scales_window and control is not None:
+            if control.next_timer_ns <= self.now_ns:
+                control.on_timer(self.now_ns)
+            port = self._ports[self._hosts[pair.source]]
+            line_bps = port.rate_bps
+            if control.is_pacing and 0 < control.rate_bps < line_bps:
+                window_bytes = int(1.0 * window_bytes * control.rate_bps / line_bps)
+                if window_bytes < 1:
+                    window_bytes = 1
+        in_flight = (pair.sent_packets - pair.acked_packets) * self._payload_bytes
+        return in_flight >= window_bytes
+
+    def _send_packet(self, pair: MessagePair, number: int) -> None:
+        """Make the next packet of a message, and let its rate space the one behind."""
+        packets = self._packets
+        payload_bytes = self._payload_bytes
+        if pair.sent_packets + 1 == pair.packets:
+            payload_bytes = pair.size_bytes - pair.sent_packets * payload_bytes
+        size_bytes = payload_bytes + self._header_bytes
+        slot = packets.take()
+        packets.cells[slot + _SIZE] = size_bytes
+        packets.cells[slot + _FLOW] = pair.flow
+        packets.cells[slot + _DESTINATION] = self._nodes[pair.peer]
+        packets.cells[slot + _DSCP] = _DSCP_LOSSLESS
+        packets.cells[slot + _ECN] = _ECT
+        packets.cells[slot + _OWNER] = pair.number
+        packets.cells[slot + _POSITION] = _DATA
+        pair.sent_packets += 1
+        if pair.first_ns < 0:
+            pair.first_ns = self.now_ns
+        control = pair.control
+        if control is not None:
+            if control.next_timer_ns <= self.now_ns:
+                control.on_timer(self.now_ns)
+            rate_bps = control.rate_bps
+            if control.is_pacing and rate_bps > 0:
+                took_ns = (size_bytes * _BIT_NS + rate_bps // 2) // rate_bps
+                pair.next_ns = self.now_ns + took_ns
+            control.on_sent(size_bytes, self.now_ns)
+        self._offer(number, slot)
+
+    def _offer(self, number: int, slot: int) -> None:
+        if self._model.send(number, slot, self.now_ns) != _QUEUED:
+            self._forget(slot)
+
+    def _step(self) -> None:
+        """Let the next event happen, which there must be."""
+        time_ns = self._events.first_ns()
+        what = self._events.take()
+        if time_ns > _LAST_NS:
+            raise out_of_time()
+        kind = what & 7
+        index = what >> _KIND_BITS
+        self.now_ns = time_ns
+        self.events += 1
+        if kind != _WAKE:
+            self._happen(kind, index)
+        elif self._wake_ns[index] == time_ns:
+            self._wake_ns[index] = _NEVER
+            self._kick(self._hosts[index])
+        if self._timed:
+            self._settle()
+
+    # Receiving.
+
+    def _deliver(self, number: int, slot: int) -> None:
+        """Answer a packet, or take its answer."""
+        packets = self._packets
+        pair = self._pairs[packets.cells[slot + _OWNER]]
+        if pair is None:
+            raise RunFailed(
+                "simulation", "a packet belongs to no message", "this is a bug"
+            )
+        what = packets.cells[slot + _POSITION]
+        if what == _DATA:
+            host = self._host_of[number]
+            packets.cells[slot + _POSITION] = (
+                _MARKED_ANSWER if packets.cells[slot + _ECN] == _CE else _ANSWER
+            )
+            packets.cells[slot + _SIZE] = self._answer_bytes
+            packets.cells[slot + _FLOW] = pair.answer_flow
+            packets.cells[slot + _DESTINATION] = self._nodes[pair.source]
+            packets.cells[slot + _ECN] = _ECT
+            packets.cells[slot + _HOP] = 0
+            packets.cells[slot + _CHOSEN] = 0
+            packets.cells[slot + _NEXT] = -1
+            if self._answer_heads[host] < 0:
+                self._answer_heads[host] = slot
+            else:
+                packets.cells[self._answer_tails[host] + _NEXT] = slot
+            self._answer_tails[host] = slot
+            self._kick(number)
+            return
+        packets.give_back(slot)
+        pair.acked_packets += 1
+        control = pair.control
+        if control is not None:
+            if what == _MARKED_ANSWER:
+                control.on_cnp(self.now_ns)
+            control.on_ack(self._payload_bytes, 0, self.now_ns)
+        if pair.acked_packets == pair.packets:
+            self._pairs[pair.number] = None
+            self._free.append(pair.number)
+            self.done.append(pair)
+        elif pair.window_bytes > 0:
+            self._kick(number)
+
+    def _forget(self, slot: int) -> None:
+        """End the simulation: nobody sends again what was dropped."""
+        reasons = {
+            text: sum(
+                port.counted(self.now_ns)["drops_by_reason"][reason]
+                for port in self._ports
+            )
+            for reason, text in DROP_REASONS.items()
+        }
+        why = ", ".join(text for text, count in reasons.items() if count)
+        raise RunFailed(
+            "simulation",
+            f"a packet was dropped ({why}), and queue pairs for single messages send "
+            "nothing again",
+            "give switches a larger fabric.switches.buffer, or simulate without "
+            "simulation.cost_model",
+        )

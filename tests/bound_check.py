@@ -1,0 +1,68 @@
+"""Holds every simulation that a test makes against its bounds.
+
+``install`` puts a check behind ``simulate_plan``, wherever it has been imported: no
+collective and no message of a simulation may end before its bound.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chakram.fabric.topology import Topology
+    from chakram.plan.plan import Plan
+    from chakram.predict.simulator.job import SimulationResult
+
+MOST_MESSAGES = 5_000
+"""Of simulations with more the bounds of collectives would take longer than they."""
+
+
+def check_bounds(plan: Plan, topology: Topology, result: SimulationResult) -> None:
+    """Fail if anything in a simulation was faster than its bound."""
+    from chakram.controller.predictions import bounds, flow_bound
+    from chakram.results.joining import CollectiveJoiner
+    from chakram.results.records import FlowRow, rows_of
+    from chakram.results.resolve import OperationTable
+
+    flows = list(rows_of(FlowRow, result.records.flows))
+    if len(flows) > MOST_MESSAGES:
+        return
+    place_of = {
+        rank.number: (rank.program.job, rank.program.rank) for rank in plan.ranks()
+    }
+    least_of = flow_bound(plan, topology)
+    for flow in flows:
+        (job, src), (_, dst) = place_of[flow.rank], place_of[flow.peer]
+        least_ns = least_of(job, src, dst, flow.size_bytes)
+        took_ns = flow.last_acked_ns - flow.posted_ns
+        assert took_ns >= least_ns, f"{flow} took {took_ns} ns, its bound is {least_ns}"
+    times, _ = bounds(plan, topology)
+    joiner = CollectiveJoiner(OperationTable(plan), warmup=0)
+    for record in joiner.add(result.records):
+        least_ns = times.get(record.identity.key, 0)
+        # From the first start on: the time of a barrier counts from the last, when some
+        # of its messages may have arrived.
+        took_ns = record.end_ns - record.start_ns
+        assert took_ns >= least_ns, f"{record}: its bound is {least_ns} ns"
+
+
+def install() -> None:
+    """Let everybody who simulates be checked."""
+    from chakram.predict.simulator import job
+
+    plain = job.simulate_plan
+    if getattr(plain, "is_checked", False):
+        return
+
+    @functools.wraps(plain)
+    def checked(plan: Plan, topology: Topology, **more: Any) -> SimulationResult:
+        result = plain(plan, topology, **more)
+        check_bounds(plan, topology, result)
+        return result
+
+    checked.is_checked = True  # type: ignore[attr-defined]
+    for module in list(sys.modules.values()):
+        if getattr(module, "simulate_plan", None) is plain:
+            module.simulate_plan = checked  # type: ignore[attr-defined]
