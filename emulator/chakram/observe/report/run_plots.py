@@ -144,6 +144,8 @@ def curves(
         )
         plot.xaxis.ticker = FixedTicker(ticks=_apart(sizes))
     set_ticks(plot.yaxis, y, log=y_log)
+    if y_log:
+        plot.yaxis.ticker = FixedTicker(ticks=_one_two_five(top))
     for number, (line, curve) in enumerate(lines.items()):
         _curve(plot, line, curve, COLOURS[number % 10], (x, y), (x_log, y_log), steps)
     for number, (level, at) in enumerate(levels.items()):
@@ -182,6 +184,13 @@ def _apart(sizes: Sequence[int]) -> list[int]:
         if not kept or size >= kept[-1] * max(least, 1.01):
             kept.append(size)
     return kept
+
+
+def _one_two_five(top: float) -> list[int]:
+    """Return 1, 2, 5, 10 ... up to *top*, or of more than two decades 1, 10 ..."""
+    decades = len(str(int(top)))
+    steps = (1, 2, 5) if decades <= 2 else (1, 3) if decades == 3 else (1,)
+    return [step * 10**decade for decade in range(decades + 1) for step in steps]
 
 
 def _curve(
@@ -437,7 +446,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         for switch in [switch for switch in tiers if tiers[switch] == 1]:
             hosts = topology.hosts_of(switch)
             shown |= dict.fromkeys(hosts, hosts[0])
-            labels[hosts[0]] = f"{len(hosts)} hosts"
+            labels[hosts[0]] = f"x{len(hosts)}"
     else:
         shown = {host: host for host in topology.hosts}
         labels |= shown
@@ -459,7 +468,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
         return None
     plot = figure(
         name="topology",
-        title="Topology; colour: bytes of both directions",
+        title="Topology; colour: bytes of a link, both directions",
         width=WHOLE,
         height=120 + 110 * tier,
         tools=_TOOLS,
@@ -469,7 +478,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
     )
     plot.axis.visible = False
     plot.grid.visible = False
-    highest = max((line[1] for line in lines.values()), default=0)
+    highest = max((line[1] / line[0] for line in lines.values()), default=0)
     colours = LinearColorMapper(
         palette=tuple(reversed(Viridis256[:230])), low=0, high=highest or 1
     )
@@ -482,7 +491,7 @@ def topology_plot(topology: Topology, loads: Mapping[str, int]) -> figure | None
             {
                 "xs": [[places[a][0], places[b][0]] for a, b in lines],
                 "ys": [[places[a][1], places[b][1]] for a, b in lines],
-                "bytes": [line[1] for line in lines.values()],
+                "bytes": [line[1] / line[0] for line in lines.values()],
                 "text": [_link_text(a, b, *line) for (a, b), line in lines.items()],
             }
         ),

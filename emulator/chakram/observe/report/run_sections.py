@@ -98,7 +98,7 @@ def _topology_caption(data: RunData, topology: Topology, loads: dict[str, int]) 
         else "Nobody counted the bytes of its links."
     )
     if len(topology.hosts) > _RANKS_SHOWN:
-        counted += " One box stands for all hosts of a switch."
+        counted += " One box stands for all hosts of a switch, xN for N."
     return counted
 
 

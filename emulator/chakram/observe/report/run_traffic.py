@@ -47,7 +47,8 @@ __all__ = [
 SESSION_PERCENTS = (1, 50, 99)
 _SIZES_SHOWN = 64
 _FLOWS_SHOWN = 20
-_LINKS_SHOWN = 64
+_LINKS_SHOWN = 12, 4
+"""The busiest and the idlest of each direction that are drawn of more."""
 _UTILISATION_BINS = 20
 
 
@@ -286,7 +287,11 @@ def uplinks(data: RunData) -> Section:
     predicted = predicted_link_bytes(data)
     measured_at = f"measured {data.seen('b')}"
     order = sorted(measured, key=lambda each: (each[1] != "up", -measured[each].bytes))
-    listed = order[:_LINKS_SHOWN]
+    listed = []
+    for direction in ("up", "down"):
+        own = [each for each in order if each[1] == direction]
+        most, least = _LINKS_SHOWN
+        listed += own if len(own) <= most + least else [*own[:most], *own[-least:]]
     totals: dict[str, list[float]] = {
         measured_at: [measured[each].bytes for each in listed]
     }
@@ -327,7 +332,13 @@ def uplinks(data: RunData) -> Section:
                 ),
                 caption="Predicted: of every flow's packets once, by the path that the "
                 "switches' hash gives it; without acknowledgements and what was sent "
-                "again." + (f" {more} directions are left out." if more else ""),
+                "again."
+                + (
+                    f" Of each direction the {_LINKS_SHOWN[0]} busiest and the "
+                    f"{_LINKS_SHOWN[1]} idlest are drawn; {more} others are left out."
+                    if more
+                    else ""
+                ),
             ),
             Table(
                 title="Balance",
